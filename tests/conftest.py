@@ -1,0 +1,3 @@
+"""Fixtures shared by all suites."""
+
+from __future__ import annotations
