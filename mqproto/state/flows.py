@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from mqproto.codec import Command
+from mqproto.state.node import Job, Ticket
 
 R = TypeVar("R")
 
@@ -32,7 +33,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Oneway:
-    """Send a request that has no answer. Outcome: None once written, or `Lost`."""
+    """Send a request that has no answer. Outcome: None once it is on a connected link, `Lost`, or `Expired`."""
 
     address: str | None
     code: int
@@ -50,9 +51,32 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Go on when another flow of this node has ended (a route refresh in flight, say). Outcome: None."""
+    """Go on when a ticket of this node is settled (`ClientNode.spawn`, `ClientNode.wake`), or at `deadline` if that comes first.
 
-    ticket: Any
+    Outcome: None; `ticket.settled` tells which it was.
+    """
+
+    ticket: Ticket[Any]
+    deadline: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Bring the cached route of a topic up to date. Flows that ask at the same time share one request.
+
+    Outcome: None when the name server's answer is in the route table, else the `MQError` that says why not: `NoNameServer`,
+    `ConnectFailed`, `ConnectionLost`, `CallExpired`, or `BrokerError` (code 17: no such topic). A route that was known stays.
+    """
+
+    topic: str
+    deadline: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Run a job beside the loop. Outcome: None, or the exception that its `run` raised."""
+
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +96,6 @@ class Expired:
     deadline: int = field(default=0)
 
 
-Effect: TypeAlias = Call | Oneway | Sleep | Wait
-Outcome: TypeAlias = Command | Lost | Expired | None
+Effect: TypeAlias = Call | Oneway | Sleep | Wait | Refresh | Work
+Outcome: TypeAlias = Command | Lost | Expired | Exception | None
 Flow: TypeAlias = Generator[Effect, tuple[Any, int], R]

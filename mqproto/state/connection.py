@@ -1,0 +1,187 @@
+"""One remoting connection, on either side.
+
+Owns: received bytes that are not a whole frame yet, the frames to send, the calls in flight on this link and (in `Calls`, which
+all links of a node share) the opaque numbers and deadlines of those calls.
+Leaves to others: sockets and clocks (drivers), retries (flows), the meaning of codes (client, broker, name server).
+
+An answer belongs to the link that its call went out on; one that nothing waits for is dropped (wire.md 1), so a late or doubled
+answer cannot reach anybody. Every call ends exactly once: by `answered`, `Calls.expire`, `forget` or `end`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Generic, TypeVar
+
+from mqproto.codec import JSON, Command, FrameSplitter, decode, encode_head, encode_request, encode_response
+from mqproto.errors import LocalProtocolError, RemoteProtocolError, TooManyRequests
+from mqproto.state.deadlines import Deadlines
+from mqproto.state.node import Buffer, Link, NodeBase
+
+W = TypeVar("W")
+
+#: Calls that a node may have in flight at once (client.md 7.1: 65 535 permits).
+CALLS_LIMIT: Final = 65_535
+
+_OPAQUE_MASK: Final = 0x7FFF_FFFF
+#: From this size up a body is a buffer of its own; below, one joined buffer is cheaper (style: 16 KiB).
+_SEPARATE_BODY: Final = 16_384
+_RESPONSE: Final = 1
+_ONEWAY: Final = 2
+
+
+class Calls(Generic[W]):
+    """What all connections of one node share: opaque numbers, the deadlines of calls, and how many may be open."""
+
+    __slots__ = ("_opaque", "deadlines", "limit")
+
+    def __init__(self, limit: int = CALLS_LIMIT, opaque: int = 0) -> None:
+        self.limit = limit
+        self._opaque = opaque & _OPAQUE_MASK
+        self.deadlines: Deadlines[tuple[Connection[W], int]] = Deadlines()
+
+    def __len__(self) -> int:
+        return len(self.deadlines)
+
+    def next_opaque(self) -> int:
+        """A number in 0 .. 2^31 - 1, one more than the last."""
+        opaque = self._opaque
+        self._opaque = (opaque + 1) & _OPAQUE_MASK
+        return opaque
+
+    def earliest(self) -> int | None:
+        """When the next call expires, or None."""
+        return self.deadlines.earliest()
+
+    def expire(self, now: int) -> list[tuple[Connection[W], W]]:
+        """End every call whose deadline has come; their answers will be dropped."""
+        return [(link, link.calls.pop(opaque)) for link, opaque in self.deadlines.pop_due(now)]
+
+
+class Connection(Link, Generic[W]):
+    """A link that speaks frames. `W` is what its owner wants back when a call ends (a flow, a record, a function)."""
+
+    __slots__ = ("_node", "_splitter", "broken", "calls", "connected", "reads", "shared")
+
+    def __init__(
+        self,
+        node: NodeBase,
+        shared: Calls[W],
+        address: str,
+        listener: str = "",
+        unsent_limit: int | None = None,
+        connected: bool = True,
+    ) -> None:
+        super().__init__(address, listener, unsent_limit)
+        self._node = node
+        self._splitter = FrameSplitter()
+        self.shared = shared
+        #: Calls that wait for their answer, by opaque.
+        self.calls: dict[int, W] = {}
+        #: False while a dialled link is on its way; what is written meanwhile waits in `out`.
+        self.connected = connected
+        #: Why the peer's bytes could not be read any further; the owner hangs up after it has handled what came before.
+        self.broken: RemoteProtocolError | None = None
+        #: How often bytes arrived. A call that expires without a change of this number had a silent peer.
+        self.reads = 0
+
+    def connect(self) -> None:
+        """The dialled link is connected: what was written so far may leave."""
+        self.connected = True
+        if self.out:
+            self._node.touched.add(self)
+
+    def write(self, data: Buffer) -> None:
+        """Queue bytes behind what is already queued."""
+        if self.connected:
+            self._node.write(self, data)
+        else:
+            self.out.append(data)
+            self.unsent += len(data)
+
+    def call(
+        self, waiter: W, code: int, fields: Mapping[str, str], body: Buffer = b"", *, deadline: int, serialize_type: int = JSON
+    ) -> int:
+        """Send a request whose answer `waiter` waits for until `deadline`; returns its opaque.
+
+        Raises `TooManyRequests` when the node has too many calls open and `LocalProtocolError` on a link that is over; nothing
+        has changed then.
+        """
+        if self.ended:
+            raise LocalProtocolError(f"call on a link to {self.address} that is over")
+        shared = self.shared
+        if len(shared.deadlines) >= shared.limit:
+            raise TooManyRequests(f"{shared.limit} calls are in flight")
+        opaque = shared.next_opaque()
+        while opaque in self.calls:  # only once the numbers have wrapped
+            opaque = shared.next_opaque()
+        self._request(code, opaque, fields, body, 0, serialize_type)
+        self.calls[opaque] = waiter
+        shared.deadlines.set((self, opaque), deadline)
+        return opaque
+
+    def oneway(self, code: int, fields: Mapping[str, str], body: Buffer = b"", *, serialize_type: int = JSON) -> None:
+        """Send a request that has no answer."""
+        if self.ended:
+            raise LocalProtocolError(f"request on a link to {self.address} that is over")
+        self._request(code, self.shared.next_opaque(), fields, body, _ONEWAY, serialize_type)
+
+    def reply(
+        self,
+        request: Command,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: Buffer = b"",
+        *,
+        remark: str | None = None,
+    ) -> None:
+        """Answer a request of the peer in the form it used (wire.md 4). One-way requests and links that are over get nothing."""
+        if self.ended or request.flag & _ONEWAY:
+            return
+        self.write(encode_response(request.opaque, code, fields, body, remark=remark, serialize_type=request.serialize_type))
+
+    def receive(self, data: bytes) -> list[Command]:
+        """The commands that `data` completes: requests, and answers for `answered`.
+
+        Bytes that break the protocol end the list and set `broken`; whatever came before them is still in it, so that the
+        outcome does not depend on how the stream was cut into reads.
+        """
+        if self.ended or self.broken is not None:
+            return []
+        self.reads += 1
+        commands: list[Command] = []
+        try:
+            for frame in self._splitter.feed(data):
+                commands.append(decode(frame))
+        except RemoteProtocolError as error:
+            self.broken = error
+        return commands
+
+    def answered(self, response: Command) -> W | None:
+        """End the call that `response` answers; None when nothing waits for it."""
+        waiter = self.calls.pop(response.opaque, None)
+        if waiter is not None:
+            self.shared.deadlines.cancel((self, response.opaque))
+        return waiter
+
+    def forget(self, opaque: int) -> None:
+        """End a call whose owner has lost interest; its answer will be dropped."""
+        if self.calls.pop(opaque, None) is not None:
+            self.shared.deadlines.cancel((self, opaque))
+
+    def end(self) -> list[W]:
+        """The link is over, whoever closed it: ends every open call, in the order they were made, and returns their waiters."""
+        self.ended = True
+        waiters = list(self.calls.values())
+        for opaque in self.calls:
+            self.shared.deadlines.cancel((self, opaque))
+        self.calls.clear()
+        return waiters
+
+    def _request(self, code: int, opaque: int, fields: Mapping[str, str], body: Buffer, flag: int, serialize_type: int) -> None:
+        if len(body) < _SEPARATE_BODY:
+            self.write(encode_request(code, opaque, fields, body, oneway=flag != 0, serialize_type=serialize_type))
+            return
+        command = Command(code=code, fields=dict(fields), opaque=opaque, flag=flag, serialize_type=serialize_type)
+        self.write(encode_head(command, len(body)))
+        self.write(body)
