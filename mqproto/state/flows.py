@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from mqproto.codec import Command
-from mqproto.state.node import Job
 from mqproto.state.node import Job, Ticket
 
 R = TypeVar("R")
@@ -76,13 +75,6 @@ class Refresh:
 @dataclass(frozen=True, slots=True)
 class Work:
     """Run a job beside the loop. Outcome: None, or the exception that its `run` raised."""
-
-    job: Job
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Run a job beside the loop (save a local offset file). Outcome: None, or the exception that its `run` raised."""
 
     job: Job
 
