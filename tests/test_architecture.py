@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 #: What the floors may take from the standard library. Nothing here does I/O, keeps time or is random.
 PURE = frozenset(
     "__future__ abc array base64 binascii bisect calendar collections contextlib copy dataclasses datetime enum functools hashlib heapq hmac io "
-    "itertools json math operator re string struct types typing unicodedata zlib".split()
+    "ipaddress itertools json math operator re string struct types typing unicodedata zlib".split()
 )
 #: The store is the only place that touches files.
 FILES = frozenset("os mmap fcntl errno stat pathlib shutil".split())
