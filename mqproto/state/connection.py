@@ -55,7 +55,7 @@ class Calls(Generic[W]):
 
     def expire(self, now: int) -> list[tuple[Connection[W], W]]:
         """End every call whose deadline has come; their answers will be dropped."""
-        return [(link, link.calls.pop(opaque)) for link, opaque in self.deadlines.pop_due(now)]
+        return [(link, link.calls.pop(opaque)) for link, opaque in self.deadlines.due(now)]
 
 
 class Connection(Link, Generic[W]):

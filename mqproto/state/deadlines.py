@@ -65,13 +65,13 @@ class Deadlines(Generic[K]):
             heappop(heap)
         return None
 
-    def pop_due(self, now: int) -> list[K]:
+    def due(self, now: int) -> list[K]:
         """Remove and return every key whose time is `now` or earlier, in order of their times."""
-        due: list[K] = []
+        keys: list[K] = []
         heap = self._heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
             if self._live.get(entry[2]) is entry:
                 del self._live[entry[2]]
-                due.append(entry[2])
-        return due
+                keys.append(entry[2])
+        return keys

@@ -8,10 +8,11 @@ Sync and async faces share every flow: they differ only in how they wait for the
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from mqproto.codec import Command
+from mqproto.errors import CallExpired, ConnectFailed, ConnectionLost, MQError
 from mqproto.state.node import Job, Ticket
 
 R = TypeVar("R")
@@ -90,12 +91,28 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """No answer until the deadline."""
+    """No answer until the deadline, `timeout_ms` after the effect was asked for."""
 
     address: str
-    deadline: int = field(default=0)
+    timeout_ms: int = 0
 
 
 Effect: TypeAlias = Call | Oneway | Sleep | Wait | Refresh | Work
 Outcome: TypeAlias = Command | Lost | Expired | Exception | None
 Flow: TypeAlias = Generator[Effect, tuple[Any, int], R]
+
+
+def failure(outcome: Lost | Expired) -> MQError:
+    """The error that stands for a call without an answer."""
+    if isinstance(outcome, Expired):
+        return CallExpired(outcome.address, outcome.timeout_ms)
+    if outcome.connected:
+        return ConnectionLost(outcome.address, outcome.reason)
+    return ConnectFailed(outcome.address, outcome.reason)
+
+
+def answer(outcome: Command | Lost | Expired) -> Command:
+    """The answer of a call, whatever its code. Raises `ConnectFailed`, `ConnectionLost` or `CallExpired` when there is none."""
+    if isinstance(outcome, Command):
+        return outcome
+    raise failure(outcome)
