@@ -153,6 +153,7 @@ class Connection(Link, Generic[W]):
         try:
             for frame in self._splitter.feed(data):
                 commands.append(decode(frame))
+            self.broken = self._splitter.fault
         except RemoteProtocolError as error:
             self.broken = error
         return commands
