@@ -1,0 +1,207 @@
+"""The error tree: what can go wrong, with the facts as attributes.
+
+    MQError
+      LocalProtocolError     we were asked for something illegal; nothing was changed, nothing was sent
+      RemoteProtocolError    the peer broke the protocol; its link is over (`fastjson.JsonError` is one)
+      HeaderError            a request without a field that it needs, or with a malformed one; the link goes on
+      ClientError            refused or failed on our side, with Java's client error code
+        InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing
+      BrokerError            an answer with another code than success (from a broker or a name server)
+      ConnectFailed ConnectionLost CallExpired TooManyRequests
+
+`retriable` says of a class whether the same call may succeed elsewhere or later. Codes are those of client.md 3.3 and 9.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: N818 - a name that says what happened needs no suffix
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+CONNECT_FAILED_CODE: Final = 10001
+EXPIRED_CODE: Final = 10002
+CLIENT_ERROR_CODE: Final = 10003
+NO_NAME_SERVER_CODE: Final = 10004
+NO_ROUTE_CODE: Final = 10005
+MESSAGE_ILLEGAL_CODE: Final = 13
+NO_CODE: Final = -1
+
+
+class MQError(Exception):
+    """The root of all errors that this project raises on purpose."""
+
+    retriable: ClassVar[bool] = False
+
+
+class LocalProtocolError(MQError):
+    """We were asked to do something that the protocol does not allow. Nothing was changed or sent."""
+
+
+class RemoteProtocolError(MQError):
+    """The peer sent what no peer may send. The link that brought it is over."""
+
+
+class HeaderError(MQError):
+    """A field of a request header is missing or malformed (value None: it is missing). Answered with code 1, the link goes on."""
+
+    def __init__(self, field: str, value: str | None, why: str) -> None:
+        self.field = field
+        self.value = value
+        self.why = why
+        super().__init__(f"header field {field}: {why}" if value is None else f"header field {field}: {why}: {value[:100]!r}")
+
+
+class ClientError(MQError):
+    """Refused or failed on our side. `code` is the number that Java's client would show, -1 where it has none."""
+
+    code: int = NO_CODE
+
+
+class InvalidName(ClientError):
+    """A topic, group or instance name that breaks the rules."""
+
+    def __init__(self, kind: str, name: str, why: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.why = why
+        super().__init__(f"invalid {kind} {name[:300]!r}: {why}")
+
+
+class InvalidMessage(ClientError):
+    """A message that no broker would take."""
+
+    code = MESSAGE_ILLEGAL_CODE
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(why)
+
+
+class InvalidSetting(ClientError):
+    """A setting with a value that cannot be used. `value` is shown as it was given."""
+
+    def __init__(self, key: str, value: object, why: str) -> None:
+        self.key = key
+        self.value = value
+        self.why = why
+        super().__init__(f"setting {key}={value}: {why}")
+
+
+class StateError(ClientError):
+    """A call at a time when it makes no sense: before the start, after the end, twice."""
+
+
+class NoNameServer(ClientError):
+    """No name server is configured, or none could be reached."""
+
+    code = NO_NAME_SERVER_CODE
+
+    def __init__(self, tried: tuple[str, ...] = (), reason: str = "") -> None:
+        self.tried = tried
+        self.reason = reason
+        text = f"no name server reachable, tried {', '.join(tried)}" if tried else "no name server address is set"
+        super().__init__(f"{text}: {reason}" if reason else text)
+
+
+class NoRoute(ClientError):
+    """The name servers know no broker for a topic."""
+
+    code = NO_ROUTE_CODE
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"no route to topic {topic!r}: it does not exist, or no broker that holds it is registered")
+
+
+class CompressionMissing(ClientError):
+    """A body is compressed in a way that needs a package that is not installed. `extra` is ours that brings it."""
+
+    def __init__(self, kind: str, extra: str = "compression") -> None:
+        self.kind = kind
+        self.extra = extra
+        super().__init__(f"the body is compressed with {kind}: install mqproto[{extra}]")
+
+
+class BrokerError(MQError):
+    """An answer whose code is not success. `address` is who gave it."""
+
+    def __init__(self, code: int, remark: str | None, address: str) -> None:
+        self.code = code
+        self.remark = remark
+        self.address = address
+        super().__init__(f"{address} answered code {code}: {remark}" if remark else f"{address} answered code {code}")
+
+
+class ConnectFailed(MQError):
+    """No connection could be made."""
+
+    retriable = True
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address = address
+        self.reason = reason
+        super().__init__(f"cannot connect to {address}: {reason}")
+
+
+class ConnectionLost(MQError):
+    """The connection ended before the answer came: the request may have been carried out or not."""
+
+    retriable = True
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address = address
+        self.reason = reason
+        super().__init__(f"connection to {address} lost: {reason}")
+
+
+class CallExpired(MQError):
+    """No answer in time: the request may have been carried out or not."""
+
+    retriable = True
+
+    def __init__(self, address: str, timeout_ms: int) -> None:
+        self.address = address
+        self.timeout_ms = timeout_ms
+        super().__init__(f"no answer from {address} within {timeout_ms} ms")
+
+
+class TooManyRequests(MQError):
+    """A limit of our own was reached (calls in flight, or no time left before the call); nothing was sent."""
+
+    retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a send: at which broker, how it failed, and what it cost."""
+
+    broker_name: str
+    address: str | None
+    failure: Exception
+    cost_ms: int
+
+
+def code_of(failure: BaseException | None) -> int:
+    """The client error code that stands for a failure (client.md 3.3)."""
+    if isinstance(failure, BrokerError):
+        return failure.code
+    if isinstance(failure, ConnectFailed):
+        return CONNECT_FAILED_CODE
+    if isinstance(failure, CallExpired):
+        return EXPIRED_CODE
+    if isinstance(failure, ClientError):
+        return CLIENT_ERROR_CODE
+    return NO_CODE
+
+
+class SendFailed(ClientError):
+    """Every attempt to send failed. `attempts` lists them, `cause` is the last failure, `code` follows from it."""
+
+    def __init__(self, topic: str, attempts: tuple[Attempt, ...], cause: Exception | None) -> None:
+        self.topic = topic
+        self.attempts = attempts
+        self.cause = cause
+        self.code = code_of(cause)
+        tries = "; ".join(f"{one.broker_name} ({one.address or 'no address'}) after {one.cost_ms} ms: {one.failure}" for one in attempts)
+        super().__init__(f"sending to topic {topic!r} failed: {tries or cause or 'no attempt was made'}")
