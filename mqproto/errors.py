@@ -1,3 +1,4 @@
+# ruff: noqa: N818 - a name that says what happened needs no suffix
 """The error tree: what can go wrong, with the facts as attributes.
 
     MQError
@@ -13,8 +14,6 @@
 """
 
 from __future__ import annotations
-
-# ruff: noqa: N818 - a name that says what happened needs no suffix
 
 from dataclasses import dataclass
 from typing import ClassVar, Final
