@@ -1,0 +1,234 @@
+"""How far a consumer group has come: the table in memory, and the two places where it is kept.
+
+In CLUSTERING the group's brokers keep the offsets (client.md 5.3), in BROADCASTING a file of the client does (5.4). Both kinds hold a
+table in memory that consumption moves; persisting copies it out every few seconds, so a crash repeats messages and never skips one.
+
+Owns: the table, the requests and the file's text.
+Leaves to others: which offset is right (process queue), when to persist (consumer), where the file lies and how it is written (adapter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final, Protocol
+
+from mqproto import fastjson
+from mqproto.codes import RequestCode, ResponseCode
+from mqproto.errors import BrokerError, MQError
+from mqproto.headers import QueryConsumerOffsetResponse
+from mqproto.message import MessageQueue
+from mqproto.state.flows import Call, Flow, Oneway, Work, answer
+from mqproto.state.node import Job
+from mqproto.state.rebalance import queue_order
+
+#: Both requests about offsets wait this long (client.md 5.3).
+OFFSET_TIMEOUT_MS: Final = 5_000
+
+#: Finds the address of the broker that keeps a queue's offset; raises an MQError when there is none.
+Locate = Callable[[MessageQueue, int], Flow[str]]
+
+
+class OffsetStore(Protocol):
+    """The table of one consumer. Offsets are the next to be consumed: everything below is done with."""
+
+    def known(self, queue: MessageQueue) -> int | None:
+        """The offset in memory; None when there is none."""
+
+    def update(self, queue: MessageQueue, offset: int, *, may_decrease: bool = False) -> None:
+        """Set the offset in memory; a lower one than known is ignored unless the caller corrects or resets."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Drop the offset in memory, so that the next `fetch` asks the place where it is kept."""
+
+    def fetch(self, queue: MessageQueue, now: int) -> Flow[int | None]:
+        """Read the kept offset; None when none was kept. Raises MQError when that cannot be known now."""
+
+    def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
+        """Copy the offsets of `queues` out. Failures are left to the next time (client.md 5.5)."""
+
+    def table(self) -> dict[MessageQueue, int]:
+        """A copy of what is in memory."""
+
+
+class _Table:
+    """The part in memory."""
+
+    __slots__ = ("_offsets",)
+
+    def __init__(self) -> None:
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def known(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    def update(self, queue: MessageQueue, offset: int, *, may_decrease: bool = False) -> None:
+        if may_decrease or offset > self._offsets.get(queue, -1):
+            self._offsets[queue] = offset
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._offsets.pop(queue, None)
+
+    def table(self) -> dict[MessageQueue, int]:
+        return dict(self._offsets)
+
+
+class RemoteOffsets(_Table):
+    """Offsets kept by the brokers (CLUSTERING)."""
+
+    __slots__ = ("_group", "_locate")
+
+    def __init__(self, group: str, locate: Locate) -> None:
+        super().__init__()
+        self._group = group
+        self._locate = locate
+
+    def _fields(self, queue: MessageQueue) -> dict[str, str]:
+        return {"consumerGroup": self._group, "topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+
+    def fetch(self, queue: MessageQueue, now: int) -> Flow[int | None]:
+        """QUERY_CONSUMER_OFFSET. Only code 22 means that none was kept: after any other refusal a group that starts at the end
+        would jump over messages that it has not seen (the trap of client.md 4.3)."""
+        address = yield from self._locate(queue, now)
+        outcome, now = yield Call(address, RequestCode.QUERY_CONSUMER_OFFSET, self._fields(queue), deadline=now + OFFSET_TIMEOUT_MS)
+        command = answer(outcome)
+        if command.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if command.code != ResponseCode.SUCCESS:
+            raise BrokerError(command.code, command.remark, address)
+        offset = QueryConsumerOffsetResponse.decode(command.fields).offset
+        if offset < 0:
+            return None
+        self.update(queue, offset, may_decrease=True)
+        return offset
+
+    def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
+        """UPDATE_CONSUMER_OFFSET one-way for each queue that has an offset, changed or not: a broker that lost the last ones in a
+        crash learns them again. Offsets of queues that are not given are forgotten: they belong to somebody else by now."""
+        kept = set(queues)
+        for queue in self._offsets.keys() - kept:
+            self.forget(queue)
+        for queue in sorted(kept, key=queue_order):
+            yield from self._persist_one(queue, now)
+
+    def _persist_one(self, queue: MessageQueue, now: int) -> Flow[None]:
+        offset = self.known(queue)
+        if offset is None:
+            return
+        try:
+            address = yield from self._locate(queue, now)
+        except MQError:
+            return
+        fields = {**self._fields(queue), "commitOffset": str(offset)}
+        yield Oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
+
+
+class OffsetFile(Protocol):
+    """The file of one group of one client, as the adapter found it: it reads once, at the start, and writes by jobs."""
+
+    #: What the file holds; None when there is none.
+    main: bytes | None
+    #: What its backup (".bak") holds.
+    backup: bytes | None
+
+    def save(self, text: str, *, set_aside: bool) -> Job:
+        """A job that replaces the file, all or nothing, and keeps what it held as the backup. With `set_aside` that is damaged: it
+        goes to a third name, where nothing overwrites it, and the backup stays."""
+
+
+class LocalOffsets(_Table):
+    """Offsets kept in a file of this client (BROADCASTING)."""
+
+    __slots__ = ("_file", "_kept", "_saving", "_set_aside", "_wanted", "_warn")
+
+    def __init__(self, file: OffsetFile, warn: Callable[[str], None]) -> None:
+        """Reads what the adapter found. A damaged file never stops the start: the backup stands in, else the group begins where it is
+        configured to; both are told to `warn`."""
+        super().__init__()
+        self._file = file
+        self._warn = warn
+        self._saving = False
+        self._set_aside = False
+        self._kept = self._load()
+        self._wanted: dict[MessageQueue, int] = {}
+
+    def _load(self) -> dict[MessageQueue, int]:
+        if self._file.main is None and self._file.backup is None:
+            return {}
+        try:
+            return parse_offsets(self._file.main or b"")
+        except fastjson.JsonError as error:
+            self._set_aside = self._file.main is not None
+            damage = f"local offset file is damaged or missing ({error})"
+        try:
+            kept = parse_offsets(self._file.backup or b"")
+        except fastjson.JsonError as error:
+            self._warn(f"{damage}, its backup too ({error}): consumption begins at the configured place")
+            return {}
+        self._warn(f"{damage}: its backup is used")
+        return kept
+
+    def fetch(self, queue: MessageQueue, now: int) -> Flow[int | None]:
+        offset = self._kept.get(queue)
+        if offset is not None:
+            self.update(queue, offset, may_decrease=True)
+        return offset
+        yield  # a flow without effects
+
+    def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
+        """Merge the offsets of `queues` into the file, if that changes it; one save at a time. A failure is told and tried again the
+        next time: a file that cannot be written must not stop consumption."""
+        self._wanted.update((queue, self._offsets[queue]) for queue in queues if queue in self._offsets)
+        if self._saving:
+            return  # the save under way goes on with these
+        self._saving = True
+        while (merged := {**self._kept, **self._wanted}) != self._kept:
+            failure, now = yield Work(self._file.save(format_offsets(merged), set_aside=self._set_aside))
+            if failure is not None:
+                self._warn(f"local offset file cannot be written, going on in memory: {failure}")
+                break
+            self._kept = merged
+            self._set_aside = False
+        self._saving = False
+
+
+def parse_offsets(text: bytes) -> dict[MessageQueue, int]:
+    """Read Java's offset file (client.md 5.4). Raises JsonError for anything else, an empty file included."""
+    document = fastjson.loads(text)
+    table = document.get("offsetTable") if isinstance(document, dict) else None
+    return read_table(table)
+
+
+def read_table(table: Any) -> dict[MessageQueue, int]:
+    """A map from queues, which are objects, to offsets, as read by fastjson; `{}` is one too. Raises JsonError."""
+    if table == {}:
+        return {}
+    if not isinstance(table, fastjson.JavaMap):
+        raise fastjson.JsonError("no offset table")
+    offsets: dict[MessageQueue, int] = {}
+    for key, value in table:
+        offset = fastjson.truncate(value)
+        if offset is None or offset < 0:
+            raise fastjson.JsonError(f"no offset: {value!r}")
+        offsets[read_queue(key)] = offset
+    return offsets
+
+
+def read_queue(value: Any) -> MessageQueue:
+    """A message queue (wire.md 15, MQ) as read by fastjson. Raises JsonError."""
+    if isinstance(value, dict):
+        topic, broker_name, queue_id = value.get("topic"), value.get("brokerName"), fastjson.truncate(value.get("queueId"))
+        if isinstance(topic, str) and isinstance(broker_name, str) and queue_id is not None:
+            return MessageQueue(topic, broker_name, queue_id)
+    raise fastjson.JsonError(f"no message queue: {value!r}")
+
+
+def format_offsets(offsets: dict[MessageQueue, int]) -> str:
+    """Java's offset file to the byte, in queue order."""
+    entries = ",".join(
+        "{\n\t\t\t"
+        f'"brokerName":{fastjson.dumps(queue.broker_name)},\n\t\t\t'
+        f'"queueId":{queue.queue_id},\n\t\t\t'
+        f'"topic":{fastjson.dumps(queue.topic)}\n\t\t}}:{offset}'
+        for queue, offset in sorted(offsets.items(), key=lambda item: queue_order(item[0]))
+    )
+    return f'{{\n\t"offsetTable":{{{entries}\n\t}}\n}}'
