@@ -1,0 +1,573 @@
+"""The loop that drives one node over non-blocking sockets and a poller. It knows no protocol.
+
+Owns: sockets, which of them are waited for, what a socket did not take yet, when the node's timer is due.
+Leaves to others: what to wait in (threads: `adapters.threaded`, greenlets: `adapters.gevent`) and everything the bytes mean.
+
+Who is where: the loop and any number of callers enter the node under one lock. A caller writes out at once what its entry
+produced, so a blocking send needs no hand-over but that of its answer. Nothing is sent, received or waited for under the lock:
+data are *taken* under it, and a stream that somebody is sending to is marked (`Stream.sending`), so that whoever comes later only
+adds to its backlog and the order of bytes is the order of the entries.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final, Protocol, TypeAlias, TypeVar, TypeVarTuple, assert_never
+
+from adapters.sockets import (
+    CONNECTING,
+    RECEIVE_SIZE,
+    AddressInfo,
+    begin_connect,
+    close_listeners,
+    connect_failure,
+    describe,
+    peer_address,
+    resolve,
+    resolve_number,
+    send_buffers,
+    tune,
+)
+from mqproto.errors import StateError
+from mqproto.state.node import Action, Buffer, Deliver, Dial, Finished, HangUp, Link, Node, Run, Ticket
+
+log = logging.getLogger("mqproto.driver")
+
+#: Values of select.epoll and select.poll; `SelectorPoller` translates.
+READ: Final = 1
+WRITE: Final = 4
+
+_FOREVER: Final = 1 << 62
+_POLL_MAX_MS: Final = 86_400_000  # what every system call takes; waking once a day is not polling
+_HANG_UP_MS: Final = 1000  # how long a link that the node has given up may take to send its last bytes
+_ACCEPT_PAUSE_MS: Final = 1000  # out of file descriptors: others may close some meanwhile
+_ACCEPTS_IN_A_TURN: Final = 64  # a flood of connections must not starve those that exist
+_OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Poller(Protocol):
+    """What `select.epoll` is: level-triggered, masks of READ and WRITE; errors and ends of streams come with any mask."""
+
+    def register(self, fd: int, eventmask: int, /) -> None: ...
+    def modify(self, fd: int, eventmask: int, /) -> None: ...
+    def unregister(self, fd: int, /) -> None: ...
+    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]: ...
+    def close(self) -> None: ...
+
+
+class Stream:
+    """The driver's side of a connected link: its socket and what that did not take yet."""
+
+    __slots__ = ("backlog", "closing", "failure", "fd", "gone", "link", "mask", "sending", "sock")
+
+    def __init__(self, link: Link, sock: socket.socket) -> None:
+        self.link = link
+        self.sock = sock
+        self.fd = sock.fileno()
+        #: What the poller waits for.
+        self.mask = READ
+        #: Taken from the node and not yet sent; changed under the lock only.
+        self.backlog: list[Buffer] = []
+        #: Somebody is between taking and settling; changed under the lock only.
+        self.sending = False
+        #: The node has hung up: no more reading, and over when all is sent.
+        self.closing = False
+        #: No longer driven; whoever is sending closes the socket (a descriptor must not be reused under a sender).
+        self.gone = False
+        self.failure = ""
+
+
+class Connecting:
+    """A dial in progress: the addresses still to try and the socket that tries one."""
+
+    __slots__ = ("candidates", "link", "sock")
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.candidates: Iterator[AddressInfo] = iter(())
+        self.sock: socket.socket | None = None
+
+
+Batch: TypeAlias = list[tuple[Stream, list[Buffer]]]
+
+#: `Link.driver_slot` of a link that is over: what the node still writes there is dropped.
+GONE: Final = object()
+
+
+class PollingDriver:
+    """Drives one node. Runtimes add where the loop runs, where jobs run and how a caller waits.
+
+    `listeners` are bound, listening, non-blocking sockets by the names that the node knows; the driver closes them.
+    `deliver` gets the task of each `Deliver` action, outside the node, and must not block.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        listeners: Mapping[str, socket.socket],
+        deliver: Callable[[object], None] | None,
+        *,
+        name: str,
+        lock: AbstractContextManager[object],
+        poller: Poller,
+    ) -> None:
+        self.node = node
+        self.name = name
+        #: How often the loop has turned. An idle driver does not turn.
+        self.turns = 0
+        #: What ended the loop out of turn: a fault of the node or of the driver itself.
+        self.failure: BaseException | None = None
+        self._lock = lock
+        self._poller = poller
+        self._listeners = dict(listeners)
+        self._deliver = deliver
+        self._streams: dict[int, Stream] = {}
+        self._others: dict[int, Callable[[int], None]] = {}  # listeners, dials and the waker, by descriptor
+        self._unmasked: list[Stream] = []  # streams whose mask or state the loop has to look at; under the lock
+        self._todo: list[Action] = []  # what callers left to the loop; under the lock
+        self._inputs: deque[Callable[[int], None]] = deque()  # called with the time at the loop's next turn
+        self._timers: list[tuple[int, int, Callable[[int], None]]] = []  # the driver's own
+        self._timer_numbers = count()
+        self._until = 0  # when the loop turns at the latest; under the lock
+        self._woken = False
+        self._quit = False
+        self._waker, self._wakes = socket.socketpair()
+        for sock in (self._waker, self._wakes):
+            sock.setblocking(False)
+
+    # What runtimes add.
+
+    def run_beside(self, work: Callable[[], object], then: Callable[[Exception | None], None]) -> None:
+        """Call `work` where it may block, then `then` with what it raised, from any thread."""
+        raise NotImplementedError
+
+    # For callers.
+
+    def enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
+        """Call a method of the node with the time as last argument, write out what it produced, return what it returned."""
+        with self._lock:
+            if self._quit:
+                raise StateError(f"{self.name} is closed") from self.failure
+            try:
+                result = verb(*arguments, self._now())
+            except BaseException:
+                self.wake()  # what it did before it failed is the loop's now
+                raise
+            batch, actions = self._take()
+            deadline = self.node.next_deadline()
+            wake = deadline is not None and deadline < self._until
+            for action in actions:
+                if type(action) is not Finished:
+                    self._todo.append(action)
+                    wake = True
+        if batch:
+            send_batch(batch)
+            wake = self._settle(batch) or wake
+        for action in actions:
+            if type(action) is Finished:
+                wake_ticket(action.ticket)
+        if wake:
+            self.wake()
+        return result
+
+    def feed(self, entry: Callable[[int], None]) -> None:
+        """Have the loop call `entry(now)` at its next turn. From any thread."""
+        self._inputs.append(entry)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the loop turn once more. From any thread."""
+        if not self._woken and not self._quit:
+            self._woken = True
+            with suppress(OSError):  # full: it will wake; closed: the loop has just ended
+                self._wakes.send(b"\0")
+
+    # The loop.
+
+    def _loop(self) -> None:
+        """Turn until the node has ended or the driver is told to quit."""
+        node, inputs, timers = self.node, self._inputs, self._timers
+        self._watch(self._waker, READ, self._on_wake)
+        self._listen(0)
+        self._enter_later(node.begin)
+        timeout: float | None = 0.0
+        while timeout is None or timeout >= 0:
+            events = self._poller.poll(timeout)
+            self.turns += 1
+            now = self._now()
+            writable = self._receive(events, now)
+            while inputs:
+                inputs.popleft()(now)
+            while timers and timers[0][0] <= now:
+                heappop(timers)[2](now)
+            with self._lock:
+                deadline = node.next_deadline()
+                if deadline is not None and deadline <= now:
+                    node.timer(now)
+                batch, actions = self._take()
+                for stream in writable:
+                    if stream.backlog and not stream.sending:
+                        stream.sending = True
+                        batch.append((stream, stream.backlog))
+                        stream.backlog = []
+                if self._todo:
+                    actions, self._todo = self._todo + actions, []
+            if batch:
+                send_batch(batch)
+                self._settle(batch)
+            for action in actions:
+                self._perform(action, now)
+            while self._unmasked:
+                self._remask(self._unmasked.pop(), now)
+            with self._lock:
+                timeout = self._timeout(now)
+
+    def _receive(self, events: list[tuple[int, int]], now: int) -> list[Stream]:
+        """Bring what has come to the node; the streams that take more to send."""
+        streams, lock, received = self._streams, self._lock, self.node.received
+        writable: list[Stream] = []
+        for fd, flags in events:
+            stream = streams.get(fd)
+            if stream is None:
+                other = self._others.get(fd)
+                if other is not None:
+                    other(now)
+                continue
+            if flags & WRITE:
+                writable.append(stream)
+            if flags & ~WRITE and not stream.closing:
+                try:
+                    data = stream.sock.recv(RECEIVE_SIZE)
+                except (BlockingIOError, InterruptedError):
+                    continue
+                except OSError as error:
+                    self._lost(stream, describe(error), now)
+                    continue
+                if not data:
+                    self._lost(stream, "closed by the peer", now)
+                    continue
+                with lock:
+                    if not stream.link.ended:
+                        received(stream.link, data, now)
+        return writable
+
+    def _now(self) -> int:
+        now = time.monotonic_ns() // 1_000_000
+        self.node.wall_ahead = time.time_ns() // 1_000_000 - now
+        return now
+
+    def _take(self) -> tuple[Batch, list[Action]]:
+        """Take what the node has to send and to do. Under the lock."""
+        node = self.node
+        batch: Batch = []
+        if node.touched:
+            for link in node.touched:
+                stream = link.driver_slot
+                if type(stream) is Stream:
+                    buffers = node.data_to_send(link)
+                    if stream.sending or stream.backlog:
+                        stream.backlog += buffers
+                    else:
+                        stream.sending = True
+                        batch.append((stream, buffers))
+                elif stream is GONE:
+                    node.data_to_send(link)
+                # else it is not connected yet: the data wait in the link
+            node.touched.clear()
+        actions = node.actions
+        if actions:
+            node.actions = []
+        return batch, actions
+
+    def _settle(self, batch: Batch) -> bool:
+        """Count what was sent. Returns whether the loop has to look at a stream."""
+        unmasked = False
+        with self._lock:
+            for stream, left in batch:
+                stream.sending = False
+                if left:
+                    stream.backlog = left + stream.backlog
+                link = stream.link
+                if stream.backlog or link.out:
+                    link.unsent = sum(map(len, stream.backlog)) + sum(map(len, link.out))
+                else:
+                    link.unsent = 0
+                if stream.gone:
+                    stream.sock.close()
+                elif stream.backlog or stream.closing or stream.mask != READ:
+                    self._unmasked.append(stream)
+                    unmasked = True
+        return unmasked
+
+    def _timeout(self, now: int) -> float | None:
+        """How long the next poll may wait, in seconds; negative to end the loop. Under the lock.
+
+        An earlier time that was aimed at before is kept: most calls are answered long before they expire, and a caller whose
+        deadline lies behind the loop's need not wake it. The price is one idle turn after the last call.
+        """
+        node = self.node
+        if self._quit:
+            return -1.0
+        if self._inputs or self._todo or self._unmasked or node.actions or node.touched:
+            self._until = 0
+            return 0.0
+        if node.ended and not self._streams:
+            return -1.0
+        until = node.next_deadline()
+        if until is None:
+            until = _FOREVER
+        if self._timers and self._timers[0][0] < until:
+            until = self._timers[0][0]
+        if not now < self._until < until:
+            self._until = until
+        return None if self._until == _FOREVER else min(max(0, self._until - now), _POLL_MAX_MS) / 1000
+
+    # Actions, and what becomes of streams. All in the loop.
+
+    def _perform(self, action: Action, now: int) -> None:
+        match action:
+            case Finished(ticket):
+                wake_ticket(ticket)
+            case Deliver(task):
+                assert self._deliver is not None, "a node that delivers needs somebody to deliver to"
+                self._deliver(task)
+            case Run(job):
+                self.run_beside(job.run, lambda failure: self._enter_later(self.node.done, job, failure))
+            case HangUp(link, reason):
+                self._hang_up(link, reason, now)
+            case Dial():
+                self._dial(action, now)
+            case _:
+                assert_never(action)
+
+    def _enter_later(self, verb: Callable[[*Ts, int], object], *arguments: *Ts) -> None:
+        """Have the loop enter the node at its next turn. From any thread."""
+
+        def entry(now: int) -> None:
+            with self._lock:
+                verb(*arguments, now)
+
+        self.feed(entry)
+
+    def _after(self, when: int, entry: Callable[[int], None]) -> None:
+        heappush(self._timers, (when, next(self._timer_numbers), entry))
+
+    def _watch(self, sock: socket.socket, mask: int, on_event: Callable[[int], None]) -> None:
+        self._others[sock.fileno()] = on_event
+        self._poller.register(sock.fileno(), mask)
+
+    def _unwatch(self, sock: socket.socket) -> None:
+        if self._others.pop(sock.fileno(), None) is not None:
+            self._poller.unregister(sock.fileno())
+
+    def _on_wake(self, now: int) -> None:
+        with suppress(BlockingIOError, InterruptedError):
+            self._waker.recv(64)
+        self._woken = False  # before the inputs are read: what is fed from now on wakes again
+
+    def _listen(self, now: int) -> None:
+        for name, sock in self._listeners.items():
+            if sock.fileno() not in self._others:
+                self._watch(sock, READ, partial(self._on_accept, name, sock))
+
+    def _on_accept(self, name: str, listener: socket.socket, now: int) -> None:
+        for _ in range(_ACCEPTS_IN_A_TURN):
+            try:
+                sock, peer = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_FILES:
+                    log.warning("%s: cannot accept a connection, trying again in a second: %s", self.name, describe(error))
+                    for other in self._listeners.values():
+                        self._unwatch(other)
+                    self._after(now + _ACCEPT_PAUSE_MS, self._listen)
+                    return
+                continue  # that one was gone before it was accepted
+            try:
+                tune(sock)
+                address, local_address = peer_address(sock, peer)
+            except OSError:
+                sock.close()
+                continue
+            with self._lock:
+                link = self.node.accept(name, address, local_address, now)
+                if link is not None:
+                    self._adopt(link, sock)
+            if link is None:
+                sock.close()
+
+    def _adopt(self, link: Link, sock: socket.socket) -> None:
+        stream = Stream(link, sock)
+        link.driver_slot = stream
+        self._streams[stream.fd] = stream
+        self._poller.register(stream.fd, READ)
+
+    def _remask(self, stream: Stream, now: int) -> None:
+        """Bring what the poller waits for in line with the state of a stream."""
+        if stream.gone:
+            return
+        if stream.failure:
+            self._lost(stream, stream.failure, now)
+            return
+        waits = bool(stream.backlog)
+        if stream.closing and not waits and not stream.sending:
+            self._drop(stream)
+            return
+        mask = WRITE * waits | READ * (stream.link.wants_read and not stream.closing)
+        if mask != stream.mask:
+            stream.mask = mask
+            self._poller.modify(stream.fd, mask)
+
+    def _lost(self, stream: Stream, reason: str, now: int) -> None:
+        """A connection ended from the other side."""
+        with self._lock:
+            if not stream.link.ended:
+                self.node.closed(stream.link, reason, now)
+        self._drop(stream)
+
+    def _drop(self, stream: Stream) -> None:
+        if stream.gone:
+            return
+        del self._streams[stream.fd]
+        self._poller.unregister(stream.fd)
+        with self._lock:
+            stream.gone = True
+            stream.link.driver_slot = GONE
+            stream.link.unsent = 0
+            stream.backlog = []
+            if not stream.sending:
+                stream.sock.close()
+
+    def _hang_up(self, link: Link, reason: str, now: int) -> None:
+        log.info("%s: hung up on %s: %s", self.name, link.address, reason)
+        slot = link.driver_slot
+        if isinstance(slot, Stream):
+            slot.closing = True
+            self._remask(slot, now)
+            if not slot.gone:
+                self._after(now + _HANG_UP_MS, lambda now: self._drop(slot))
+        else:
+            if isinstance(slot, Connecting) and slot.sock is not None:
+                self._unwatch(slot.sock)
+                slot.sock.close()
+            link.driver_slot = GONE
+
+    def _dial(self, action: Dial, now: int) -> None:
+        link = action.link
+        if link.ended:
+            return
+        connecting = link.driver_slot = Connecting(link)
+        if action.tls:
+            self._refuse(connecting, "this driver has no TLS")
+            return
+        self._after(now + action.timeout_ms, lambda now: self._refuse(connecting, f"not connected within {action.timeout_ms} ms"))
+        try:
+            found = resolve_number(link.address)
+        except ValueError as error:
+            self._refuse(connecting, str(error))
+            return
+        if found is not None:
+            connecting.candidates = found
+            self._try_next(connecting, "no address", now)
+            return
+
+        def look_up() -> None:
+            connecting.candidates = resolve(link.address)
+
+        self.run_beside(
+            look_up, lambda failure: self.feed(partial(self._try_next, connecting, describe(failure) if failure else "no address"))
+        )
+
+    def _try_next(self, connecting: Connecting, reason: str, now: int) -> None:
+        """Begin to connect to the next address that the name stands for; refuse the link when there is none."""
+        if connecting.link.driver_slot is not connecting:
+            return  # hung up, or too late
+        for candidate in connecting.candidates:
+            try:
+                sock, code = begin_connect(candidate)
+            except OSError as error:
+                reason = describe(error)
+                continue
+            if code in CONNECTING:
+                connecting.sock = sock
+                self._watch(sock, WRITE, partial(self._on_connect, connecting, sock))
+                return
+            reason = os.strerror(code)
+            sock.close()
+        self._refuse(connecting, reason)
+
+    def _on_connect(self, connecting: Connecting, sock: socket.socket, now: int) -> None:
+        self._unwatch(sock)
+        reason = connect_failure(sock)
+        if reason:
+            sock.close()
+            connecting.sock = None
+            self._try_next(connecting, reason, now)
+            return
+        link = connecting.link
+        with self._lock:
+            self._adopt(link, sock)
+            self.node.opened(link, now)
+            if link.out:
+                self.node.touched.add(link)
+
+    def _refuse(self, connecting: Connecting, reason: str) -> None:
+        """Give a dial up, unless it has ended otherwise."""
+        link = connecting.link
+        if link.driver_slot is not connecting:
+            return
+        link.driver_slot = GONE
+        if connecting.sock is not None:
+            self._unwatch(connecting.sock)
+            connecting.sock.close()
+        self._enter_later(self.node.closed, link, reason)
+
+    # The end.
+
+    def _stop_listening(self, now: int) -> None:
+        for sock in self._listeners.values():
+            self._unwatch(sock)
+        close_listeners(self._listeners)
+        self._listeners = {}
+
+    def _shut(self) -> None:
+        """After the loop: close everything that is left."""
+        with self._lock:
+            self._quit = True
+        self._stop_listening(0)
+        for stream in list(self._streams.values()):
+            self._drop(stream)
+        for sock in (self._waker, self._wakes):
+            sock.close()
+        self._poller.close()
+
+
+def send_batch(batch: Batch) -> None:
+    """Send without waiting; afterwards the batch holds what is left. Not under the lock."""
+    for index, (stream, buffers) in enumerate(batch):
+        try:
+            left = send_buffers(stream.sock, buffers)
+        except OSError as error:
+            stream.failure = describe(error)
+            left = buffers
+        batch[index] = (stream, left)
+
+
+def wake_ticket(ticket: Ticket[object]) -> None:
+    """Tell who waits for a ticket that it is settled."""
+    if ticket.wake is not None:
+        ticket.wake()

@@ -1,0 +1,76 @@
+"""A pool of threads that grows as far as it is needed and leaves none behind."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+log = logging.getLogger("mqproto.driver")
+
+
+class Workers:
+    """Runs what is submitted in up to `limit` threads, first come first served. Threads start when work finds none idle.
+
+    They are daemons: a program that forgets to close them can still end.
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    def submit(self, work: Callable[[], object]) -> bool:
+        """Queue some work; False when the pool is closed and the work will not be done."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._queue.put(work)
+            if self._idle:
+                self._idle -= 1
+            elif len(self._threads) < self._limit:
+                thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return True
+
+    def _run(self) -> None:
+        queue = self._queue
+        while True:
+            try:
+                work = queue.get_nowait()
+            except Empty:
+                with self._lock:
+                    self._idle += 1
+                work = queue.get()
+            if work is None:
+                return
+            try:
+                work()
+            except BaseException:  # even SystemExit ends the work, never the worker (CON-01)
+                log.exception("%s: a piece of work failed", self._name)
+            work = None
+
+    def close(self, timeout: float) -> bool:
+        """Let what is queued be done, then end the threads. Waits up to `timeout` seconds; whether all have ended.
+
+        From inside the pool it does not wait for the calling thread, which ends when it returns. Closing twice is harmless.
+        """
+        with self._lock:
+            threads = list(self._threads)
+            if not self._closed:
+                self._closed = True
+                for _ in threads:
+                    self._queue.put(None)
+        deadline = time.monotonic() + timeout
+        current = threading.current_thread()
+        for thread in threads:
+            if thread is not current:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads if thread is not current)
