@@ -1,0 +1,81 @@
+# ruff: noqa: N818 - a name that says what happened needs no suffix
+"""What can go wrong in the store, with the facts as attributes.
+
+    StoreError
+      StoreLocked        another broker works on the directory
+      StoreDamaged       stored data is damaged or missing, and opening would have to drop it
+      StoreUnwritable    the directory cannot be used: rights, a full disk, a file in the way
+      ConfigDamaged      a configuration file and its backup are both unreadable
+      PutRefused         one message was not stored, and nothing else changed
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from mqproto.errors import MQError
+
+
+class PutStatus(Enum):
+    """Why a message was refused, by Apache's names (store.md 2.7)."""
+
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPEDFILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+
+
+class StoreError(MQError):
+    """The root of the store's errors."""
+
+
+class StoreLocked(StoreError):
+    """Another process (ours or Apache's) or another store of this process holds the lock of the directory."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is locked: another broker works on this directory")
+
+
+class StoreDamaged(StoreError):
+    """Stored data is damaged or missing.
+
+    `path` is the file, `offset` the physical offset (in the log) or position (elsewhere) where it begins, None for a whole file;
+    `reasons` say how it is known that data was there. Nothing was changed. Opening with `cut=True` drops what lies behind.
+    """
+
+    def __init__(self, path: str, offset: int | None, reasons: tuple[str, ...]) -> None:
+        self.path = path
+        self.offset = offset
+        self.reasons = reasons
+        place = path if offset is None else f"{path} at offset {offset}"
+        super().__init__(f"damaged store: {place}: {'; '.join(reasons)}")
+
+
+class StoreUnwritable(StoreError):
+    """A file or folder of the store cannot be made or written."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"cannot write {path}: {why}")
+
+
+class ConfigDamaged(StoreError):
+    """A configuration file cannot be read, and its backup cannot help."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"configuration file {path} and its backup are unreadable: {why}")
+
+
+class PutRefused(StoreError):
+    """A message was not stored. No queue offset was used up, later messages are not affected."""
+
+    retriable = True
+
+    def __init__(self, status: PutStatus, why: str) -> None:
+        self.status = status
+        self.why = why
+        super().__init__(f"{status.value}: {why}")

@@ -1,0 +1,59 @@
+"""What the store takes and gives: queues, batch entries, answers to reads and queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class GetStatus(Enum):
+    """How a read of a queue ended (store.md 14.1). The names go into answers."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(slots=True)
+class GetResult:
+    """Answer to a read.
+
+    `views` are slices of the mapped log, whole records in order; records that lie side by side share a view. They stay valid for
+    as long as they are held. `size` is their length together, `count` the number of records in them. `suggest_slave` says that
+    what was read lies further back than memory reaches.
+    """
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    views: list[memoryview]
+    size: int
+    count: int
+    suggest_slave: bool
+
+
+@dataclass(slots=True)
+class QueryResult:
+    """Answer to a query by key: whole records in the order of the log; newest index file's last store time and offset."""
+
+    views: list[memoryview]
+    index_last_time: int
+    index_last_offset: int
+
+
+@dataclass(slots=True)
+class BatchEntry:
+    """One message of a batch; what the others share is given to `Store.append_batch`."""
+
+    body: bytes | memoryview
+    properties: bytes
+    flag: int
+    tags_code: int
+    uniq_key: str | None
+    keys: str | None
