@@ -1,0 +1,327 @@
+"""Settings of the servers: typed attributes in Python, Apache's keys in files and requests (broker.md 8).
+
+A class of settings is a dataclass whose fields are made by `setting`; the key of a field is its name in camel case, unless it says
+otherwise. One text (`broker.conf`) may hold the keys of several classes, so `apply_all` shares it out. Keys that no class has are
+kept, because files are rewritten whole; `IGNORED` are those of Apache that have no meaning here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+
+from engine.properties_text import PropertiesError, format_properties, parse_properties
+from mqproto.errors import InvalidSetting
+from mqproto.hosts import PORT_MAX, HostError, split_address
+from mqproto.names import TOPIC_LENGTH_MAX
+
+__all__ = [
+    "IGNORED",
+    "BrokerSettings",
+    "NamesrvSettings",
+    "PropertiesError",
+    "ServerSettings",
+    "Setting",
+    "Settings",
+    "apply",
+    "apply_all",
+    "check",
+    "format_properties",
+    "parse_properties",
+    "setting",
+    "table",
+    "to_properties",
+]
+
+Value: TypeAlias = bool | int | float | str
+T = TypeVar("T", bool, int, float, str)
+
+_I64_MAX: Final = (1 << 63) - 1
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_WORDS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key: where its value lives and which values it takes."""
+
+    key: str
+    attribute: str
+    kind: type
+    low: float
+    high: float
+    choices: tuple[str, ...]
+    #: Other spellings of the key that are read, not written.
+    also: tuple[str, ...]
+
+    def parse(self, text: str) -> Value:
+        """The value of a text. Blanks around numbers and words do not count. Raises InvalidSetting."""
+        bare = text.strip()
+        if self.kind is bool:
+            word = _WORDS.get(bare.lower())
+            if word is None:
+                raise InvalidSetting(self.key, text, "true or false expected")
+            return word
+        if self.kind is int:
+            if not _INTEGER.fullmatch(bare) or len(bare) > 20:
+                raise InvalidSetting(self.key, text, "a whole number expected")
+            return self.checked(int(bare))
+        if self.kind is float:
+            try:
+                return self.checked(float(bare))
+            except ValueError:
+                raise InvalidSetting(self.key, text, "a number expected") from None
+        return self.checked(bare if self.choices else text)
+
+    def checked(self, value: Value) -> Value:
+        """The value, if it has the type and lies in the range. Raises InvalidSetting."""
+        if self.kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.kind:
+            raise InvalidSetting(self.key, value, f"a value of type {self.kind.__name__} expected")
+        if isinstance(value, str):
+            if self.choices and value not in self.choices:
+                raise InvalidSetting(self.key, value, f"one of {', '.join(self.choices)} expected")
+        elif not self.low <= value <= self.high:
+            raise InvalidSetting(self.key, value, f"must be between {self.low} and {self.high}")
+        return value
+
+    def text(self, value: Value) -> str:
+        """The value as a file holds it."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(value)
+
+
+def setting(
+    default: T, *, key: str = "", also: tuple[str, ...] = (), low: float = 0, high: float = _I64_MAX, choices: tuple[str, ...] = ()
+) -> T:
+    """A field of a class of settings. `low` and `high` bound numbers, `choices` are the words that a text may be."""
+    value: T = field(default=default, metadata={"key": key, "also": also, "low": low, "high": high, "choices": choices})
+    return value
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """What all classes of settings share."""
+
+    #: Keys and texts that were applied and have no attribute.
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def check_together(self) -> None:
+        """What a single key's range cannot say. Raises InvalidSetting."""
+
+
+_TABLES: Final[dict[type, dict[str, Setting]]] = {}
+
+
+def table(settings: type[Settings]) -> dict[str, Setting]:
+    """The settings of a class by key, in the order of its fields."""
+    found = _TABLES.get(settings)
+    if found is None:
+        _TABLES[settings] = found = {}
+        for each in dataclasses.fields(settings):
+            facts: Mapping[str, Any] = each.metadata
+            if facts:
+                head, *rest = each.name.split("_")
+                key = facts["key"] or head + "".join(map(str.capitalize, rest))
+                found[key] = Setting(key, each.name, type(each.default), facts["low"], facts["high"], facts["choices"], facts["also"])
+    return found
+
+
+def _spellings(settings: Settings) -> dict[str, Setting]:
+    return {spelling: each for each in table(type(settings)).values() for spelling in (each.key, *each.also)}
+
+
+def apply(settings: Settings, pairs: Mapping[str, str]) -> None:
+    """Set what the pairs of key and text say. Raises InvalidSetting; nothing is changed then."""
+    apply_all((settings,), pairs)
+
+
+def apply_all(all_settings: Sequence[Settings], pairs: Mapping[str, str]) -> None:
+    """The same for several objects that share one text: each takes the keys that it has, the first one keeps the unknown."""
+    changes: list[tuple[Settings, str, Value]] = []
+    unknown: dict[str, str] = {}
+    tables = [(settings, _spellings(settings)) for settings in all_settings]
+    for key, text in pairs.items():
+        found = [(settings, spellings[key]) for settings, spellings in tables if key in spellings]
+        if not found:
+            unknown[key] = text
+        changes += [(settings, each.attribute, each.parse(text)) for settings, each in found]
+    before = [(settings, attribute, getattr(settings, attribute)) for settings, attribute, _ in changes]
+    for settings, attribute, value in changes:
+        setattr(settings, attribute, value)
+    try:
+        for settings in all_settings:
+            check(settings)
+    except InvalidSetting:
+        for settings, attribute, value in reversed(before):
+            setattr(settings, attribute, value)
+        raise
+    all_settings[0].unknown.update(unknown)
+
+
+def check(settings: Settings) -> None:
+    """Raises InvalidSetting for the first attribute with a value that its key does not take."""
+    for each in table(type(settings)).values():
+        each.checked(getattr(settings, each.attribute))
+    settings.check_together()
+
+
+def to_properties(*all_settings: Settings) -> dict[str, str]:
+    """Every key with its text, the unknown ones last, as a file or an answer lists them."""
+    pairs: dict[str, str] = {}
+    for settings in all_settings:
+        for each in table(type(settings)).values():
+            pairs[each.key] = each.text(getattr(settings, each.attribute))
+    for settings in all_settings:
+        pairs |= settings.unknown
+    return pairs
+
+
+def _check_addresses(key: str, text: str) -> None:
+    """Raises InvalidSetting unless the text is a list `host:port;host:port`, which may be empty."""
+    for address in filter(None, text.split(";")):
+        try:
+            split_address(address.strip())
+        except HostError as failure:
+            raise InvalidSetting(key, text, str(failure)) from None
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerSettings(Settings):
+    """Keys of every server (broker.md 8.4). Port 0 takes a free one."""
+
+    listen_port: int = setting(0, high=PORT_MAX)
+    bind_address: str = setting("0.0.0.0")
+    #: A connection that neither reads nor writes for so long is closed.
+    server_channel_max_idle_time_seconds: int = setting(120, low=1)
+    rocketmq_home: str = setting("")
+    config_black_list: str = setting("")
+
+    def black_list(self) -> set[str]:
+        """Keys that no request may change (4.9)."""
+        return {key.strip() for key in self.config_black_list.split(";")} | {"configBlackList", "rocketmqHome"}
+
+
+@dataclass(slots=True, kw_only=True)
+class NamesrvSettings(ServerSettings):
+    """The name server's keys (broker.md 8.5)."""
+
+    listen_port: int = setting(9876, high=PORT_MAX)
+    kv_config_path: str = setting("~/namesrv/kvConfig.json")
+    config_store_path: str = setting("~/namesrv/namesrv.properties")
+    #: Add a topic's line of the namespace ORDER_TOPIC_CONFIG to its route.
+    order_message_enable: bool = setting(False)
+    config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath")
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerSettings(ServerSettings):
+    """The broker's keys (broker.md 8.2). Those of the store are `engine.store`'s. Times are milliseconds."""
+
+    listen_port: int = setting(10911, high=PORT_MAX)
+    config_black_list: str = setting("configBlackList;brokerConfigPath")
+
+    # Who it is.
+    namesrv_addr: str = setting("")
+    broker_ip1: str = setting("", key="brokerIP1")
+    broker_ip2: str = setting("", key="brokerIP2")
+    broker_name: str = setting("DEFAULT_BROKER")
+    broker_cluster_name: str = setting("DefaultCluster")
+    broker_id: int = setting(0)
+    region_id: str = setting("DefaultRegion")
+
+    # Topics and groups.
+    broker_permission: int = setting(6, high=15)
+    default_topic_queue_nums: int = setting(8, low=1, high=1 << 16)
+    auto_create_topic_enable: bool = setting(True)
+    auto_create_subscription_group: bool = setting(True)
+    cluster_topic_enable: bool = setting(True)
+    broker_topic_enable: bool = setting(True)
+    trace_topic_enable: bool = setting(False)
+    msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC")
+    trace_on: bool = setting(True)
+
+    # Registration with name servers.
+    register_broker_timeout_mills: int = setting(6000, low=1)
+    register_name_server_period: int = setting(30_000, low=1)
+    compressed_register: bool = setting(False)
+    force_register: bool = setting(True)
+
+    # Sends.
+    start_accept_send_request_time_stamp: int = setting(0)
+    reject_transaction_message: bool = setting(False)
+    store_reply_message_enable: bool = setting(True)
+
+    # Pulls and consumers.
+    long_polling_enable: bool = setting(True)
+    short_polling_time_mills: int = setting(1000, low=1)
+    notify_consumer_ids_changed_enable: bool = setting(True)
+    slave_read_enable: bool = setting(False)
+    flush_consumer_offset_interval: int = setting(5000, low=1)
+    disable_consume_if_consumer_read_slowly: bool = setting(False)
+    consumer_fallbehind_threshold: int = setting(16 << 30)
+
+    # Filters.
+    enable_property_filter: bool = setting(False)
+    enable_calc_filter_bit_map: bool = setting(False)
+    expect_consumer_num_use_filter: int = setting(32, low=1, high=1 << 16)
+    max_error_rate_of_bloom_filter: int = setting(20, low=1, high=99)
+    filter_data_clean_time_span: int = setting(86_400_000)
+    filter_support_retry: bool = setting(False)
+
+    # Transactions.
+    transaction_time_out: int = setting(6000)
+    transaction_check_max: int = setting(15, low=1)
+    transaction_check_interval: int = setting(60_000, low=1)
+
+    # Access and statistics.
+    acl_enable: bool = setting(False)
+    enable_detail_stat: bool = setting(True)
+    auto_delete_unused_stats: bool = setting(False)
+
+    #: Bounds of the period between registrations, whatever is configured.
+    REGISTER_PERIOD_MIN: ClassVar[int] = 10_000
+    REGISTER_PERIOD_MAX: ClassVar[int] = 60_000
+
+    @property
+    def register_period(self) -> int:
+        """Milliseconds between two registrations, within Apache's bounds."""
+        return min(max(self.register_name_server_period, self.REGISTER_PERIOD_MIN), self.REGISTER_PERIOD_MAX)
+
+    def namesrv_addresses(self) -> list[str]:
+        """The name servers to register with."""
+        return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
+
+    def check_together(self) -> None:
+        _check_addresses("namesrvAddr", self.namesrv_addr)
+        for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
+            # Both are names of topics as well. Host names, which brokers are often called by, have dots that other topics may not have.
+            if not _NAME.fullmatch(name) or len(name) > TOPIC_LENGTH_MAX:
+                raise InvalidSetting(key, name, f"1 to {TOPIC_LENGTH_MAX} letters, digits or '.', '_', '-', '%', '|' expected")
+
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_.-]+")
+
+_IGNORED_TEXT: Final = """
+adminBrokerThreadPoolNums clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity consumerManageThreadPoolNums
+consumerManagerThreadPoolQueueCapacity endTransactionPoolQueueCapacity endTransactionThreadPoolNums heartbeatThreadPoolNums
+heartbeatThreadPoolQueueCapacity processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+replyThreadPoolQueueCapacity sendMessageThreadPoolNums sendThreadPoolQueueCapacity brokerFastFailureEnable
+waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
+serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverOnewaySemaphoreValue serverAsyncSemaphoreValue
+serverSocketSndBufSize serverSocketRcvBufSize serverPooledByteBufAllocatorEnable useEpollNativeSelector serverSocketBacklog
+writeBufferHighWaterMark writeBufferLowWaterMark clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue
+clientAsyncSemaphoreValue connectTimeoutMillis channelNotActiveInterval clientChannelMaxIdleTimeSeconds clientSocketSndBufSize
+clientSocketRcvBufSize clientCloseSocketIfTimeout messageStorePlugIn flushConsumerOffsetHistoryInterval filterServerNums
+fetchNamesrvAddrByAddressServer highSpeedMode commercialBaseCount commercialBigCount commercialEnable commercialTimerCount
+commercialTransCount maxDelayTime transferMsgByHeap isolateLogEnable brokerConfigPath clusterTest productEnvName
+"""
+#: Keys of Apache's servers that have no meaning here: thread pools and their queues, buffers of its network library, plug-ins, duties
+#: of other modes.
+IGNORED: Final = frozenset(_IGNORED_TEXT.split())
