@@ -1,0 +1,5 @@
+"""The name server: where brokers register and clients find them."""
+
+from engine.namesrv.node import NameServer
+
+__all__ = ["NameServer"]
