@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -130,7 +130,7 @@ class Run:
 class Finished:
     """A ticket was settled: call its `wake`."""
 
-    ticket: Ticket[object]
+    ticket: Ticket[Any]
 
 
 @dataclass(frozen=True, slots=True)

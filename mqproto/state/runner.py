@@ -1,0 +1,460 @@
+"""A node that runs flows over links that it dials.
+
+Owns: the flows under way and what each of them waits for, their tickets, the links by address, calls that wait for a link to be
+connected, and the timers of all that.
+Leaves to others: which name server a call without an address goes to, what a request of a peer means, what is due when besides flows
+(`client`), and the sequence of operations (flows).
+
+Nothing is sent for a call whose deadline has passed: a call for a link that is still being dialled waits beside it, not in its buffer.
+A call that expires while its peer says nothing at all ends the link, as Apache's clients do since 4.9.1 (client.md 7): the next call dials
+anew. A peer that answers others meanwhile keeps its link, because ending it would take the others down too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, TypeVar
+
+from mqproto.codec import RESPONSE_FLAG, Command
+from mqproto.codes import ResponseCode
+from mqproto.errors import CallExpired, MQError, StateError, TooManyRequests
+from mqproto.state.connection import Calls, Connection
+from mqproto.state.deadlines import Deadlines
+from mqproto.state.flows import Call, Effect, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait, Work
+from mqproto.state.node import Dial, Finished, Job, Link, NodeBase, Run, Ticket
+
+R = TypeVar("R")
+
+#: Calls that the node makes on its own behalf beyond the limit of the application's operations.
+OWN_CALLS: Final = 4_096
+#: How many remarks on oddities are kept for the adapter to log.
+NOTICES_MAX: Final = 100
+
+_GO_AWAY: Final = int(ResponseCode.GO_AWAY)
+_NAME_SERVER: Final = "name server"
+
+
+class Task(Generic[R]):
+    """A flow under way."""
+
+    __slots__ = ("awaited", "effect", "flow", "link", "of_application", "opaque", "reads", "sent_away", "since", "ticket", "tries")
+
+    def __init__(self, flow: Flow[R], ticket: Ticket[R], of_application: bool) -> None:
+        self.flow = flow
+        self.ticket = ticket
+        self.of_application = of_application
+        #: What it waits for.
+        self.effect: Effect | None = None
+        #: Where its call is, or waits to be connected.
+        self.link: DialledLink | None = None
+        self.opaque = -1
+        #: The ticket whose end it waits for.
+        self.awaited: Ticket[Any] | None = None
+        #: When the effect was asked for, and the link's `reads` when its call was sent.
+        self.since = 0
+        self.reads = 0
+        #: Links that the present effect has used up, and whether a peer has asked to take its call elsewhere.
+        self.tries = 0
+        self.sent_away = False
+
+
+class DialledLink(Connection["Task[Any]"]):
+    """A link that the node made, with the tasks that wait for it to be connected."""
+
+    __slots__ = ("leaving", "used", "waiting")
+
+    def __init__(self, node: NodeBase, calls: Calls[Task[Any]], address: str, now: int) -> None:
+        super().__init__(node, calls, address, connected=False)
+        self.waiting: dict[Task[Any], None] = {}
+        #: When something was last sent or received.
+        self.used = now
+        #: True once the peer asked us to go away: no new calls, ended when the last one has its answer.
+        self.leaving = False
+
+
+class FlowNode(NodeBase, ABC):
+    """See the module. `limit` bounds the application's operations in flight."""
+
+    def __init__(self, *, limit: int, connect_timeout_ms: int, tls: bool, opaque: int = 0) -> None:
+        super().__init__()
+        self.limit = limit
+        self.connect_timeout_ms = connect_timeout_ms
+        self.tls = tls
+        self.links: dict[str, DialledLink] = {}
+        self.calls: Calls[Task[Any]] = Calls(limit + OWN_CALLS, opaque)
+        #: Tasks that sleep, wait with a limit or wait for a link, and whatever else a node wants to be told of by `tick`.
+        self.timers: Deadlines[Hashable] = Deadlines()
+        #: Oddities worth a line in a log, oldest first; the adapter may empty it.
+        self.notices: deque[str] = deque(maxlen=NOTICES_MAX)
+        self._tasks: dict[Ticket[Any], Task[Any]] = {}
+        self._waiting: dict[Ticket[Any], list[Task[Any]]] = {}
+        self._jobs: dict[int, tuple[Job, Task[Any]]] = {}
+        self._ready: deque[tuple[Task[Any], tuple[Any, int] | Exception | None]] = deque()
+        self._draining = False
+        self._open = 0
+        self._leaving: set[DialledLink] = set()
+        self._perform: Final[dict[type[Any], Callable[[Task[Any], Any, int], None]]] = {
+            Call: self._request,
+            Oneway: self._request,
+            Sleep: self._sleep,
+            Wait: self._wait,
+            Refresh: self._refresh,
+            Work: self._work,
+        }
+
+    # --- what a node of a kind decides
+
+    @abstractmethod
+    def name_server(self, task: Task[Any], now: int) -> str | None:
+        """Where a call without an address goes now; None when every name server has been tried for it, or none is known."""
+
+    @abstractmethod
+    def name_servers_text(self) -> str:
+        """All name servers, for messages."""
+
+    @abstractmethod
+    def refresh(self, topic: str, now: int) -> Ticket[MQError | None]:
+        """Bring the route of a topic up to date; the ticket may be one that others wait for already."""
+
+    @abstractmethod
+    def requested(self, link: DialledLink, request: Command, now: int) -> None:
+        """A peer sent a request."""
+
+    @abstractmethod
+    def linked(self, link: DialledLink, now: int) -> None:
+        """A link was connected; the calls that waited for it follow."""
+
+    @abstractmethod
+    def tick(self, key: Hashable, now: int) -> None:
+        """A timer of the node's own is due."""
+
+    # --- flows
+
+    def start(self, flow: Flow[R], now: int) -> Ticket[R]:
+        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which `Finished` announces."""
+        ticket: Ticket[R] = Ticket()
+        if self._open >= self.limit:
+            flow.close()
+            ticket.fail(TooManyRequests(f"{self.limit} operations are in flight"))
+            self.actions.append(Finished(ticket))
+            return ticket
+        self._open += 1
+        return self._begin(Task(flow, ticket, True), now)
+
+    def spawn(self, flow: Flow[R], now: int) -> Ticket[R]:
+        """Run a flow of the node's own (a heartbeat, a loop of a consumer): no `Finished`, no limit. A failure becomes a notice."""
+        return self._begin(Task(flow, Ticket(), False), now)
+
+    def cancel(self, ticket: Ticket[Any], now: int, reason: str = "the operation was cancelled") -> None:
+        """Give an operation up: its ticket fails with StateError, a late answer is dropped. Nothing happens to a settled one."""
+        task = self._tasks.get(ticket)
+        if task is None:
+            return
+        self._detach(task)
+        task.flow.close()
+        self._end(task, StateError(reason), now)
+        self._drain(now)
+
+    def wake(self, ticket: Ticket[Any], now: int) -> None:
+        """Settle a ticket that no flow stands behind, with None, and resume the flows that `Wait` for it."""
+        if not ticket.settled:
+            ticket.settle(None)
+            self._release(ticket, now)
+            self._drain(now)
+
+    def _begin(self, task: Task[R], now: int) -> Ticket[R]:
+        self._tasks[task.ticket] = task
+        self._ready.append((task, None))
+        self._drain(now)
+        return task.ticket
+
+    def _drain(self, now: int) -> None:
+        """Run what is ready. Flows may spawn others and wake tickets: those wait here for their turn."""
+        if self._draining:
+            return
+        self._draining = True
+        ready = self._ready
+        try:
+            while ready:
+                task, given = ready.popleft()
+                if not task.ticket.settled:
+                    self._step(task, given, now)
+        finally:
+            self._draining = False
+
+    def _step(self, task: Task[Any], given: tuple[Any, int] | Exception | None, now: int) -> None:
+        try:
+            if isinstance(given, Exception):
+                effect = task.flow.throw(given)
+            else:
+                effect = task.flow.send(given)  # type: ignore[arg-type]  # None starts a generator
+        except StopIteration as stop:
+            task.ticket.settle(stop.value)
+            self._end(task, None, now)
+        except Exception as failure:  # a flow's failure belongs to whoever holds its ticket
+            self._end(task, failure, now)
+        else:
+            task.effect = effect
+            task.since = now
+            task.tries = 0
+            task.sent_away = False
+            self._perform[type(effect)](task, effect, now)
+
+    def _end(self, task: Task[Any], failure: Exception | None, now: int) -> None:
+        ticket = task.ticket
+        if failure is not None:
+            ticket.fail(failure)
+        del self._tasks[ticket]
+        if task.of_application:
+            self._open -= 1
+            self.actions.append(Finished(ticket))
+        elif failure is not None and ticket not in self._waiting and not isinstance(failure, StateError):
+            self.notices.append(f"{getattr(task.flow, '__name__', 'flow')}: {failure!r}")
+        self._release(ticket, now)
+
+    def _release(self, ticket: Ticket[Any], now: int) -> None:
+        for task in self._waiting.pop(ticket, ()):
+            task.awaited = None
+            self.timers.cancel(task)
+            self._ready.append((task, (self._seen(task, ticket), now)))
+
+    def _seen(self, task: Task[Any], ticket: Ticket[Any]) -> Exception | None:
+        """What a flow that waited for `ticket` is told: nothing by `Wait`, why it failed by `Refresh`."""
+        if type(task.effect) is not Refresh:
+            return None
+        failure: Exception | None = ticket.result() if ticket.failure is None else MQError(str(ticket.failure))
+        return failure
+
+    def _detach(self, task: Task[Any]) -> None:
+        """Make sure that nothing resumes the task any more."""
+        link = task.link
+        if link is not None:
+            link.forget(task.opaque)
+            link.waiting.pop(task, None)
+            task.link = None
+        self.timers.cancel(task)
+        self._stop_waiting(task)
+
+    # --- effects
+
+    def _sleep(self, task: Task[Any], effect: Sleep, now: int) -> None:
+        self.timers.set(task, effect.until)
+
+    def _wait(self, task: Task[Any], effect: Wait, now: int) -> None:
+        if effect.ticket.settled:
+            self._ready.append((task, (None, now)))
+            return
+        self._await(task, effect.ticket, effect.deadline)
+
+    def _await(self, task: Task[Any], ticket: Ticket[Any], deadline: int | None) -> None:
+        task.awaited = ticket
+        self._waiting.setdefault(ticket, []).append(task)
+        if deadline is not None:
+            self.timers.set(task, deadline)
+
+    def _stop_waiting(self, task: Task[Any]) -> None:
+        ticket = task.awaited
+        if ticket is None:
+            return
+        task.awaited = None
+        waiting = self._waiting[ticket]
+        waiting.remove(task)
+        if not waiting:
+            del self._waiting[ticket]
+
+    def _refresh(self, task: Task[Any], effect: Refresh, now: int) -> None:
+        ticket = self.refresh(effect.topic, now)
+        if ticket.settled:
+            self._ready.append((task, (self._seen(task, ticket), now)))
+            return
+        self._await(task, ticket, effect.deadline)
+
+    def _work(self, task: Task[Any], effect: Work, now: int) -> None:
+        self._jobs[id(effect.job)] = (effect.job, task)
+        self.actions.append(Run(effect.job))
+
+    def _request(self, task: Task[Any], effect: Call | Oneway, now: int) -> None:
+        if now >= effect.deadline:
+            self._ready.append((task, (Expired(effect.address or _NAME_SERVER, max(0, effect.deadline - task.since)), now)))
+            return
+        address = effect.address
+        if address is None:
+            address = self.name_server(task, now)
+            if address is None:
+                servers = self.name_servers_text()
+                reason = "none could be reached" if servers else "no name server address is set"
+                self._ready.append((task, (Lost(servers, reason), now)))
+                return
+        link = self.links.get(address)
+        if link is None:
+            link = self.dial(address, now)
+        task.link = link
+        if link.connected:
+            self._send(task, link, effect, now)
+        else:
+            link.waiting[task] = None
+            self.timers.set(task, effect.deadline)
+
+    def _send(self, task: Task[Any], link: DialledLink, effect: Call | Oneway, now: int) -> None:
+        link.used = now
+        try:
+            if type(effect) is Call:
+                task.reads = link.reads
+                task.opaque = link.call(task, effect.code, effect.fields, effect.body, deadline=effect.deadline)
+                return
+            link.oneway(effect.code, effect.fields, effect.body)
+        except MQError as failure:  # too many calls, or fields that no frame can carry: the flow's own affair
+            task.link = None
+            self._ready.append((task, failure))
+            return
+        task.link = None
+        self._ready.append((task, (None, now)))
+
+    def _lost(self, task: Task[Any], link: DialledLink, reason: str, now: int) -> None:
+        """The link of a task's call is over. A call to the name servers moves on to the next of them."""
+        effect = task.effect
+        assert isinstance(effect, Call | Oneway)
+        task.link = None
+        task.tries += 1
+        if effect.address is None and now < effect.deadline and self.name_server(task, now) is not None:
+            self._request(task, effect, now)
+        else:
+            self._ready.append((task, (Lost(link.address, reason, link.connected), now)))
+
+    # --- links
+
+    def dial(self, address: str, now: int) -> DialledLink:
+        """A new link to `address`, in place of any that was there."""
+        link = DialledLink(self, self.calls, address, now)
+        self.links[address] = link
+        self.actions.append(Dial(link, self.dial_timeout_ms(address), self.tls))
+        return link
+
+    def dial_timeout_ms(self, address: str) -> int:
+        """How long connecting to `address` may take."""
+        return self.connect_timeout_ms
+
+    def drop(self, link: DialledLink, reason: str, now: int) -> None:
+        """End a link from our side."""
+        self.hang_up(link, reason)
+        self._link_over(link, reason, now)
+
+    def _link_over(self, link: DialledLink, reason: str, now: int) -> None:
+        if self.links.get(link.address) is link:
+            del self.links[link.address]
+        self._leaving.discard(link)
+        tasks = link.end() + list(link.waiting)
+        for task in link.waiting:
+            self.timers.cancel(task)
+        link.waiting.clear()
+        for task in tasks:
+            self._lost(task, link, reason, now)
+
+    def all_links(self) -> list[DialledLink]:
+        """Every link that is not over yet."""
+        return [*self.links.values(), *self._leaving]
+
+    # --- inputs of the driver
+
+    def accept(self, listener: str, address: str, local_address: str, now: int) -> Link | None:
+        """A client has no listeners."""
+        return None
+
+    def opened(self, link: Link, now: int) -> None:
+        assert isinstance(link, DialledLink)
+        if link.ended:
+            return
+        link.connect()
+        link.used = now
+        self.linked(link, now)
+        waiting = list(link.waiting)
+        link.waiting.clear()
+        for task in waiting:
+            self.timers.cancel(task)
+            effect = task.effect
+            assert isinstance(effect, Call | Oneway)
+            self._send(task, link, effect, now)
+        self._drain(now)
+
+    def received(self, link: Link, data: bytes, now: int) -> None:
+        assert isinstance(link, DialledLink)
+        link.used = now
+        for command in link.receive(data):
+            if command.flag & RESPONSE_FLAG:
+                task = link.answered(command)
+                if task is not None:
+                    self._answered(task, link, command, now)
+            elif not link.ended:
+                self.requested(link, command, now)
+        if link.broken is not None and not link.ended:
+            self.notices.append(f"link to {link.address} ended: {link.broken}")
+            self.drop(link, str(link.broken), now)
+        elif link.leaving and not link.calls and not link.ended:
+            self.drop(link, "the peer asked us to go away", now)
+        self._drain(now)
+
+    def _answered(self, task: Task[Any], link: DialledLink, command: Command, now: int) -> None:
+        task.link = None
+        if command.code == _GO_AWAY and not task.sent_away:
+            # The peer is about to stop (5.3.2 and later): one new try by a new link (client.md 7.5). Calls that it has still taken stay.
+            if not link.leaving:
+                link.leaving = True
+                self._leaving.add(link)
+                del self.links[link.address]
+            task.sent_away = True
+            effect = task.effect
+            assert isinstance(effect, Call)
+            self._request(task, effect, now)
+            return
+        self._ready.append((task, (command, now)))
+
+    def closed(self, link: Link, reason: str, now: int) -> None:
+        assert isinstance(link, DialledLink)
+        if not link.ended:
+            self._link_over(link, reason, now)
+            self._drain(now)
+
+    def done(self, job: Job, failure: Exception | None, now: int) -> None:
+        entry = self._jobs.pop(id(job), None)
+        if entry is not None and not entry[1].ticket.settled:
+            self._ready.append((entry[1], (failure, now)))
+            self._drain(now)
+
+    def timer(self, now: int) -> None:
+        expired = self.calls.expire(now)
+        for link, task in expired:
+            task.link = None
+            if link.reads == task.reads and not link.ended:
+                assert isinstance(link, DialledLink)
+                self.drop(link, "no answer in time", now)
+        for link, task in expired:
+            self._ready.append((task, (Expired(link.address, now - task.since), now)))
+        for key in self.timers.due(now):
+            if isinstance(key, Task):
+                self._timed(key, now)
+            else:
+                self.tick(key, now)
+        self._drain(now)
+
+    def _timed(self, task: Task[Any], now: int) -> None:
+        """The time of a task's effect has come: the end of a sleep, or the limit of something else."""
+        effect = task.effect
+        outcome: Expired | CallExpired | None = None
+        self._stop_waiting(task)
+        if isinstance(effect, Refresh):
+            outcome = CallExpired(_NAME_SERVER, now - task.since)
+        elif isinstance(effect, Call | Oneway):
+            assert task.link is not None
+            outcome = Expired(task.link.address, now - task.since)
+            task.link.waiting.pop(task, None)
+            task.link = None
+        self._ready.append((task, (outcome, now)))
+
+    def next_deadline(self) -> int | None:
+        call = self.calls.earliest()
+        other = self.timers.earliest()
+        if call is None or (other is not None and other < call):
+            return other
+        return call
