@@ -60,3 +60,7 @@ def dumps(value: Any) -> str:
 
 def dumps_pretty(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent="\t", separators=(",", ":"))
+
+
+def dumps_standard(value: Any) -> str:
+    return json.dumps(value)
