@@ -1,0 +1,425 @@
+"""One producer: what it sends, where, how often it tries, and what came of it (client.md 3).
+
+Owns: the sequence of one send (check, pack, find queues, attempts within one budget, result), queues of topics that do not exist yet,
+which brokers it avoids.
+Leaves to others: links, calls and route requests (the client node performs the effects), routes (`routes`), selectors of the application
+(an adapter calls them outside the node, between `publish_queues` and a send to the queue).
+
+The budget is one deadline for everything: finding the route, connecting, every attempt. Nothing starts after it (PRO-03).
+A message is packed once, before the first attempt, so an attempt never compresses what is compressed already, and the application's
+message stays as it is (MSG-09): every send of one object gets an id of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from mqproto import properties
+from mqproto.batch import BatchEntry, encode_batch
+from mqproto.codec import Command
+from mqproto.codes import RequestCode, ResponseCode
+from mqproto.compression import Compression, deflate
+from mqproto.errors import (
+    Attempt,
+    BrokerError,
+    CallExpired,
+    ClientError,
+    InvalidMessage,
+    InvalidName,
+    MQError,
+    NoRoute,
+    RemoteProtocolError,
+    SendFailed,
+    StateError,
+)
+from mqproto.flags import TRANSACTION_PREPARED
+from mqproto.ids import UniqueIds, java_hash
+from mqproto.message import Message, MessageQueue, SendResult, SendStatus
+from mqproto.names import RETRY_PREFIX
+from mqproto.state.flows import Call, Flow, Oneway, Refresh, failure
+from mqproto.state.latency import FaultTable
+from mqproto.state.routes import PublishInfo, RouteTable, template_info
+from mqproto.state.settings import ClientSettings, ProducerSettings
+from mqproto.validation import check_batch, check_group, check_message
+
+DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
+#: What a message without a region property in its answer belongs to (client.md 3.7).
+DEFAULT_REGION: Final = "DefaultRegion"
+
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_NO_PERMISSION: Final = int(ResponseCode.NO_PERMISSION)
+_TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
+_STATUS: Final[dict[int, SendStatus]] = {
+    int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class ProducerHost(Protocol):
+    """What a producer needs of its node."""
+
+    wall_ahead: int
+    settings: ClientSettings
+    routes: RouteTable
+    ids: UniqueIds
+    #: Where round robins begin.
+    seed: int
+
+
+@dataclass(slots=True)
+class _Parcel:
+    """A message or batch as it travels, apart from what each attempt fills in: queue, broker and time."""
+
+    topic: str
+    msg_id: str
+    code: int
+    fields: dict[str, str]
+    body: bytes
+
+    def addressed(self, queue: MessageQueue, wall: int) -> dict[str, str]:
+        return {**self.fields, "e": str(queue.queue_id), "g": str(wall), "n": queue.broker_name}
+
+
+class ProducerCore:
+    """The producer of one group in a client node; made by `ClientNode.add_producer`."""
+
+    def __init__(self, settings: ProducerSettings, host: ProducerHost) -> None:
+        """Raises InvalidName for a group that no producer may have and InvalidSetting for other settings."""
+        check_group(settings.group)
+        if settings.group == DEFAULT_GROUP:
+            raise InvalidName("group", settings.group, "it is the placeholder of a group that was not set")
+        settings.check()
+        self.settings = settings
+        self.group = settings.group
+        #: Set by the node when it takes the producer out: sends fail from then on.
+        self.closed = False
+        self._host = host
+        self._faults: FaultTable | None = None
+        if settings.latency_fault_tolerance:
+            self._faults = FaultTable(settings.latency_max_ms, settings.not_available_ms, host.seed)
+        #: Queues of topics that no name server knows yet, after the route of the create-topic key.
+        self._provisional: dict[str, PublishInfo] = {}
+        #: The topics that were sent to; the node keeps their routes fresh.
+        self._topics: set[str] = set()
+
+    def topics(self) -> set[str]:
+        """The topics whose routes this producer needs."""
+        return self._topics
+
+    # --- sends
+
+    def send(
+        self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None, checked: bool = False
+    ) -> Flow[SendResult]:
+        """Send and wait for the broker: 1 + `retry_times` attempts, or a single one when the queue is given (client.md 3.2, 3.3).
+
+        Raises InvalidMessage or InvalidName before anything is sent; BrokerError for an answer that another attempt would not change;
+        NoNameServer, NoRoute or CallExpired when no queue could be found; else SendFailed with every attempt.
+        `checked` leaves the check of the message out: the client's own messages carry reserved properties.
+        """
+        parcel = self._pack(message, now, checked)
+        attempts = 1 if queue is not None else 1 + self.settings.retry_times
+        return (yield from self._deliver(parcel, now, queue, timeout_ms, attempts, True))
+
+    def send_async(
+        self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> Flow[SendResult]:
+        """Send for a callback: another attempt follows only a link that could not be made or was lost, never an answer (client.md 3.5).
+
+        A send to a given queue is tried again at that queue. Where Apache's client kept the queue id of the first attempt and changed
+        the broker under it, an attempt here goes to a queue that was chosen as a whole. Errors as of `send`.
+        """
+        parcel = self._pack(message, now, False)
+        return (yield from self._deliver(parcel, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
+
+    def send_batch(
+        self, messages: Sequence[Message], now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> Flow[SendResult]:
+        """Send messages of one topic as one request (client.md 3.10); errors as of `send`. The result's ids are joined by commas."""
+        parcel = self._pack_batch(messages, now)
+        attempts = 1 if queue is not None else 1 + self.settings.retry_times
+        return (yield from self._deliver(parcel, now, queue, timeout_ms, attempts, True))
+
+    def send_oneway(self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> Flow[None]:
+        """Send without an answer, in one attempt; ends once the request is on a connected link. Errors as of `send`, no BrokerError."""
+        parcel = self._pack(message, now, False)
+        timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = now + timeout_ms
+        target = self._checked_queue(parcel, queue)
+        if target is None:
+            info, now = yield from self._publish_info(parcel.topic, now, deadline)
+            target = self._choose(info, None, now)
+        started = now
+        address, now = yield from self._master(target, now, deadline)
+        if address is None:
+            cause: MQError = _no_master(target)
+        else:
+            outcome, now = yield Oneway(address, parcel.code, parcel.addressed(target, now + self._host.wall_ahead), parcel.body, deadline)
+            if outcome is None:
+                return
+            cause = failure(outcome)
+        raise SendFailed(parcel.topic, (Attempt(target.broker_name, address, cause, now - started),), cause)
+
+    def publish_queues(self, topic: str, now: int, *, timeout_ms: int | None = None) -> Flow[tuple[MessageQueue, ...]]:
+        """The queues that a message of the topic could go to, in order, for a selector. Raises NoNameServer, NoRoute or CallExpired."""
+        deadline = now + (self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
+        info, _ = yield from self._publish_info(topic, now, deadline)
+        return info.queues
+
+    # --- packing
+
+    def _pack(self, message: Message, now: int, checked: bool) -> _Parcel:
+        if self.closed:
+            raise StateError(f"producer {self.group} is closed")
+        if not checked:
+            check_message(message, self.settings.max_message_size)
+        values = message.wire_properties()
+        msg_id = values.get(properties.UNIQ_KEY) or self._new_id(values, now)
+        body = message.body
+        sys_flag = 0
+        if len(body) >= self.settings.compress_body_over:
+            body, sys_flag = deflate(body, Compression.ZLIB, self.settings.compress_level)
+        if values.get(properties.TRANSACTION_PREPARED) == "true":
+            sys_flag |= TRANSACTION_PREPARED
+        fields = self._fields(message.topic, values, message.flag, sys_flag, False)
+        return _Parcel(message.topic, msg_id, _SEND, fields, body)
+
+    def _pack_batch(self, messages: Sequence[Message], now: int) -> _Parcel:
+        if self.closed:
+            raise StateError(f"producer {self.group} is closed")
+        check_batch(messages, self.settings.max_message_size)
+        entries: list[BatchEntry] = []
+        ids: list[str] = []
+        for message in messages:
+            values = message.wire_properties()
+            ids.append(values.get(properties.UNIQ_KEY) or self._new_id(values, now))
+            entries.append(BatchEntry(message.body, properties.encode_bytes(values), message.flag))
+        body = encode_batch(entries)
+        if len(body) > self.settings.max_message_size:
+            raise InvalidMessage(f"the batch takes {len(body)} bytes, more than {self.settings.max_message_size}: split it")
+        values = {properties.WAIT: "true" if messages[0].wait else "false"}
+        return _Parcel(messages[0].topic, ",".join(ids), _SEND_BATCH, self._fields(messages[0].topic, values, 0, 0, True), body)
+
+    def _new_id(self, values: dict[str, str], now: int) -> str:
+        msg_id = self._host.ids.next(now + self._host.wall_ahead)
+        values[properties.UNIQ_KEY] = msg_id
+        return msg_id
+
+    def _fields(self, topic: str, values: dict[str, str], flag: int, sys_flag: int, batch: bool) -> dict[str, str]:
+        """The send header under its one-letter names (client.md 3.6.1), without queue (e), time (g) and broker name (n)."""
+        settings = self.settings
+        fields = {
+            "a": self.group,
+            "b": topic,
+            "c": settings.create_topic_key,
+            "d": str(settings.default_topic_queues),
+            "f": str(sys_flag),
+            "h": str(flag),
+            "i": properties.encode(values),
+            "j": "0",
+            "k": "true" if self._host.settings.unit_mode else "false",
+            "m": "true" if batch else "false",
+        }
+        if topic.startswith(RETRY_PREFIX):
+            fields["j"] = values.get(properties.RECONSUME_TIME, "0")
+            if properties.MAX_RECONSUME_TIMES in values:
+                fields["l"] = values[properties.MAX_RECONSUME_TIMES]
+        return fields
+
+    # --- attempts
+
+    def _deliver(
+        self, parcel: _Parcel, now: int, queue: MessageQueue | None, timeout_ms: int | None, attempts_max: int, retry_answers: bool
+    ) -> Flow[SendResult]:
+        begun = now
+        timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = now + timeout_ms
+        target = self._checked_queue(parcel, queue)
+        info: PublishInfo | None = None
+        if target is None:
+            info, now = yield from self._publish_info(parcel.topic, now, deadline)
+        attempts: list[Attempt] = []
+        kept: SendResult | None = None
+        last: str | None = None
+        while len(attempts) < attempts_max and now < deadline:
+            if info is not None:
+                target = self._choose(info, last, now)
+            assert target is not None
+            last = target.broker_name
+            started = now
+            address, result, now = yield from self._attempt(parcel, target, now, deadline)
+            self._measure(last, now - started, now, failed=isinstance(result, Exception))
+            if isinstance(result, SendResult):
+                if result.status is SendStatus.SEND_OK or not self.settings.retry_another_broker_when_not_store_ok or not retry_answers:
+                    return result
+                kept = result
+                attempts_max -= 1
+                continue
+            attempts.append(Attempt(last, address, result, now - started))
+            if isinstance(result, RemoteProtocolError):
+                break  # it was stored, as far as one can tell
+            if isinstance(result, BrokerError) and not (retry_answers and info is not None and self._worth_retrying(result, info)):
+                if kept is None:
+                    raise result
+                break
+        if kept is not None:
+            return kept
+        self._provisional.pop(parcel.topic, None)
+        cause = attempts[-1].failure if attempts else CallExpired(f"name servers about topic {parcel.topic!r}", now - begun)
+        raise SendFailed(parcel.topic, tuple(attempts), cause)
+
+    def _attempt(self, parcel: _Parcel, queue: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, SendResult | MQError, int]]:
+        """One try: where it went, what came of it, and when."""
+        address = self._host.routes.master(queue.broker_name)
+        if address is None:
+            address, now = yield from self._master(queue, now, deadline)
+            if address is None:
+                return None, _no_master(queue), now
+        if self._host.settings.vip_channel:
+            address = vip_address(address)
+        fields = parcel.addressed(queue, now + self._host.wall_ahead)
+        outcome, now = yield Call(address, parcel.code, fields, parcel.body, deadline)
+        if isinstance(outcome, Command):
+            return address, send_result(outcome, queue, parcel.msg_id, address), now
+        return address, failure(outcome), now
+
+    def _worth_retrying(self, refusal: BrokerError, info: PublishInfo) -> bool:
+        """Whether another attempt may fare better: only for some codes, and a missing permission is the same again at the same broker."""
+        if refusal.code not in self.settings.retry_codes:
+            return False
+        return refusal.code != _NO_PERMISSION or len(info.write_queues) > 1
+
+    def _choose(self, info: PublishInfo, last: str | None, now: int) -> MessageQueue:
+        queue = info.pick(last) if self._faults is None else self._faults.pick(info, now)
+        assert queue is not None  # `_publish_info` gives no empty list
+        return queue
+
+    def _measure(self, broker_name: str, cost_ms: int, now: int, failed: bool) -> None:
+        if self._faults is not None:
+            self._faults.update(broker_name, cost_ms, now, isolate=failed)
+
+    def _checked_queue(self, parcel: _Parcel, queue: MessageQueue | None) -> MessageQueue | None:
+        if queue is not None and queue.topic != parcel.topic:
+            raise ClientError(f"the message is for topic {parcel.topic!r}, the queue of topic {queue.topic!r}")
+        return queue
+
+    # --- routes
+
+    def _publish_info(self, topic: str, now: int, deadline: int) -> Flow[tuple[PublishInfo, int]]:
+        """Queues to send to, of which there is at least one, and the time. For a topic that does not exist yet: those of the template."""
+        routes = self._host.routes
+        info = routes.publish(topic) or self._provisional.get(topic)
+        if info is not None and info.queues:
+            return info, now
+        error, now = yield Refresh(topic, self._api_deadline(now, deadline))
+        info = routes.publish(topic)
+        if info is None and isinstance(error, BrokerError) and error.code == _TOPIC_NOT_EXIST:
+            error, now = yield Refresh(self.settings.create_topic_key, self._api_deadline(now, deadline))
+            template = routes.route(self.settings.create_topic_key)
+            if template is not None:
+                info = template_info(topic, template, self.settings.default_topic_queues, self._host.seed)
+                if info.queues:
+                    self._provisional[topic] = info
+        if info is not None and info.queues:
+            self._topics.add(topic)
+            return info, now
+        if error is None or (isinstance(error, BrokerError) and error.code == _TOPIC_NOT_EXIST):
+            raise NoRoute(topic)
+        raise error
+
+    def route_changed(self, topic: str) -> None:
+        """The node knows a route of the topic now: the template's queues have served their time."""
+        self._provisional.pop(topic, None)
+
+    def _master(self, queue: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, int]]:
+        """The address of the queue's master, after asking for the route once more where it is not known, and the time."""
+        address = self._host.routes.master(queue.broker_name)
+        if address is None:
+            _, now = yield Refresh(queue.topic, self._api_deadline(now, deadline))
+            address = self._host.routes.master(queue.broker_name)
+        return address, now
+
+    def _api_deadline(self, now: int, deadline: int) -> int:
+        return min(deadline, now + self._host.settings.api_timeout_ms)
+
+
+def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str) -> SendResult | MQError:
+    """What an answer to a send says (client.md 3.7); BrokerError for other codes, RemoteProtocolError for a success without its fields."""
+    status = _STATUS.get(answer.code)
+    if status is None:
+        return BrokerError(answer.code, answer.remark, address)
+    fields = answer.fields
+    try:
+        queue_id, queue_offset = int(fields["queueId"]), int(fields["queueOffset"])
+    except (KeyError, ValueError):
+        return RemoteProtocolError(f"{address} took the message, but its answer has no readable queue and offset: {fields}")
+    if queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+    return SendResult(
+        status,
+        msg_id,
+        queue,
+        queue_offset,
+        fields.get("msgId", ""),
+        fields.get("transactionId"),
+        fields.get(properties.MSG_REGION) or DEFAULT_REGION,
+        fields.get(properties.TRACE_ON) != "false",
+    )
+
+
+def vip_address(address: str) -> str:
+    """The second port of a broker, two below its own (client.md 1.8)."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"
+
+
+def _no_master(queue: MessageQueue) -> ClientError:
+    return ClientError(f"no master of broker {queue.broker_name} is known")
+
+
+# --- selectors
+
+Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue | None]
+
+
+def choose_queue(selector: Selector, queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:
+    """Ask an application's selector; it gets a copy. Raises ClientError when it fails or chooses nothing (client.md 3.2).
+
+    Called by adapters outside the node: the application's code may block, and may use the client itself.
+    """
+    try:
+        queue = selector(list(queues), message, argument)
+    except Exception as error:
+        raise ClientError(f"the queue selector failed: {error!r}") from error
+    if queue is None:
+        raise ClientError("the queue selector chose no queue")
+    return queue
+
+
+def by_hash(queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:
+    """Selector that keeps equal arguments in one queue: Java's hash of a text or number, as Java's clients choose (client.md 3.9).
+
+    Raises ClientError for an empty list.
+    """
+    if not queues:
+        raise ClientError(f"topic {message.topic!r} has no queue to choose from")
+    return queues[hash_index(argument, len(queues))]
+
+
+def hash_index(argument: object, count: int) -> int:
+    """Absolute value of the remainder that Java's division leaves (it truncates, PRO-01): 0 .. count - 1."""
+    if isinstance(argument, int):
+        narrow = -(1 << 31) <= argument < 1 << 31
+        value = argument if narrow else _signed32((argument ^ argument >> 32) & 0xFFFF_FFFF)
+    else:
+        value = java_hash(str(argument))
+    return abs(value) % count
+
+
+def _signed32(value: int) -> int:
+    return value - (1 << 32) if value >= 1 << 31 else value
