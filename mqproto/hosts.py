@@ -48,11 +48,11 @@ def join_address(host: str, port: int) -> str:
 
 
 def vip_address(address: str) -> str:
-    """The address of a broker's fast listener, two ports below the given one (client.md 1.8)."""
-    host, colon, port = address.rpartition(":")
-    if not colon:
-        raise HostError(address, "expected host:port")
-    return f"{host}:{int(port) - VIP_DISTANCE}"
+    """The address of a broker's fast listener, two ports below the given one (client.md 1.8). Raises HostError."""
+    host, port = split_address(address)
+    if port < VIP_DISTANCE:
+        raise HostError(address, f"there is no port {VIP_DISTANCE} below")
+    return join_address(host, port - VIP_DISTANCE)
 
 
 def encode_ip(ip: str) -> bytes:
