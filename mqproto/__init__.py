@@ -1,0 +1,10 @@
+"""RocketMQ's protocol in Python, without I/O: values, codecs and machines. See `adapters` for clients and servers that run."""
+
+from __future__ import annotations
+
+from mqproto.errors import MQError
+from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult, SendStatus
+
+__version__ = "0.1.0"
+
+__all__ = ["ConsumeStatus", "MQError", "Message", "MessageExt", "MessageQueue", "SendResult", "SendStatus", "__version__"]
