@@ -1,17 +1,38 @@
-"""The client node: everything that one client id shares."""
+"""The client node: everything that the producers and consumers of one client id share (client.md 1).
+
+Owns: producers and consumers by group, the choice of name servers, route polling, heartbeats, links that nobody needs any more, and the
+order of the end.
+Leaves to others: how flows run and links come about (`runner`), what routes mean (`routes`), sends (`producer`), consumption (`consumer`),
+requests of brokers (`client_requests`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, Protocol
 
-from mqproto.bodies import ConsumerData
+from mqproto.bodies import ConsumerData, HeartbeatData, TopicRoute
+from mqproto.codec import Command
+from mqproto.codes import RequestCode, ResponseCode
+from mqproto.errors import BrokerError, MQError, NoNameServer, RemoteProtocolError, StateError
+from mqproto.hosts import encode_ip
+from mqproto.ids import UniqueIds
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.flows import Flow
-from mqproto.state.node import Job, Link, NodeBase, Ticket
-from mqproto.state.settings import ClientIdentity, ClientSettings
+from mqproto.state import client_requests
+from mqproto.state.flows import Call, Flow, Lost, Refresh, Wait, failure
+from mqproto.state.nameservers import NameServers
+from mqproto.state.node import Ticket
+from mqproto.state.producer import ProducerCore
+from mqproto.state.routes import RouteTable
+from mqproto.state.runner import DialledLink, FlowNode
+from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings
 
-R = TypeVar("R")
+#: When the periodic tasks run for the first time after `begin` (client.md 1.3).
+FIRST_POLL_MS: Final = 10
+FIRST_HEARTBEAT_MS: Final = 1_000
+
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
 class ConsumerPort(Protocol):
@@ -47,73 +68,295 @@ class ConsumerPort(Protocol):
     def consumed(self, task: Any, result: Any, now: int) -> None:
         """The application is done with a task that went out by a `Deliver` action."""
 
-    def stop(self, now: int) -> Flow[None]:
-        """What goes before the group is unregistered when the node closes: end consumption, persist offsets."""
+    def shutdown(self, now: int) -> Flow[None]:
+        """The whole end of the consumer: deliveries waited for, offsets stored, `ClientNode.remove_consumer`. Twice is harmless."""
 
 
-class ClientNode(NodeBase):
-    """See the module."""
+class Due(Enum):
+    """The node's own timers."""
+
+    POLL = "poll routes"
+    HEARTBEAT = "heartbeat"
+    CLOSED = "closed at the latest"
+
+
+class ClientNode(FlowNode):
+    """One client id. Settings and identity are fixed when it is made."""
 
     def __init__(self, settings: ClientSettings, identity: ClientIdentity) -> None:
-        super().__init__()
+        """Raises InvalidSetting."""
+        settings.check()
+        super().__init__(limit=settings.in_flight_limit, connect_timeout_ms=settings.connect_timeout_ms, tls=settings.tls)
         self.settings = settings
-        self.identity = identity
-        self.client_id = ""
+        self.seed = identity.seed
+        self.client_id = client_id(identity, settings.unit_name)
+        self.ids = UniqueIds(encode_ip(identity.ip), identity.process_id, identity.seed, identity.utc_offset_ms)
+        self.routes = RouteTable(identity.seed, self.notices.append)
+        self.name_servers = NameServers(settings.name_servers, identity.seed)
+        self.producers: dict[str, ProducerCore] = {}
+        self.consumers: dict[str, ConsumerPort] = {}
+        self._refreshing: dict[str, Ticket[MQError | None]] = {}
+        self._polling: Ticket[None] | None = None
+        #: Heartbeats under way by address, and those that follow them because something changed meanwhile.
+        self._beats: dict[str, Ticket[None]] = {}
+        self._next_beats: dict[str, Ticket[None]] = {}
 
-    # --- for the application ---
+    # --- producers and consumers
 
-    def start(self, flow: Flow[R], now: int) -> Ticket[R]:
-        """Run a flow of the application. Settled by `Finished`, at once if it fails at once; never raises."""
-        raise NotImplementedError
+    def add_producer(self, settings: ProducerSettings, now: int) -> ProducerCore:
+        """A producer of this node, announced to the brokers known so far.
 
-    def cancel(self, ticket: Ticket[Any], now: int) -> None:
-        """Give an operation up: its ticket fails with StateError unless it is settled already; a late answer is dropped."""
+        Raises InvalidName, InvalidSetting, or StateError when the node has a producer of this group or is closed.
+        """
+        producer = ProducerCore(settings, self)
+        self._check_new("producer", producer.group, self.producers)
+        self.producers[producer.group] = producer
+        self.heartbeat(now)
+        return producer
 
-    def consumed(self, task: Any, result: Any, now: int) -> None:
-        """The application is done with a task of a `Deliver` action; `task.group` names the consumer."""
-
-    # --- for producers and consumers of this node ---
-
-    def spawn(self, flow: Flow[R], now: int) -> Ticket[R]:
-        """Run a flow of the node's own (a loop of a consumer, say): no `Finished`, no limit, cancelled when the node ends."""
-        raise NotImplementedError
-
-    def wake(self, ticket: Ticket[Any], now: int) -> None:
-        """Settle a ticket that no flow stands behind, with None, and resume the flows that `Wait` for it."""
-
-    def heartbeat(self, now: int) -> Ticket[None]:
-        """Send heartbeats to the brokers now; settled when all of them have answered or failed."""
-        raise NotImplementedError
+    def remove_producer(self, producer: ProducerCore, now: int) -> Flow[None]:
+        """Take the producer out: it sends no more, and brokers forget its group. The others go on (PRO-08)."""
+        producer.closed = True
+        if self.producers.get(producer.group) is producer:
+            del self.producers[producer.group]
+            yield from self._unregister("producerGroup", producer.group, now)
 
     def add_consumer(self, consumer: ConsumerPort) -> None:
-        """Register the consumer of a group. Raises StateError when the node has one of this group, or is over."""
+        """Register the consumer of a group. Raises StateError when the node has one of this group, or is closed."""
+        self._check_new("consumer", consumer.group, self.consumers)
+        self.consumers[consumer.group] = consumer
 
     def remove_consumer(self, consumer: ConsumerPort, now: int) -> Flow[None]:
         """Take the consumer out and unregister its group at the brokers (client.md 1.2)."""
-        raise NotImplementedError
+        if self.consumers.get(consumer.group) is consumer:
+            del self.consumers[consumer.group]
+            yield from self._unregister("consumerGroup", consumer.group, now)
 
-    # --- Node ---
+    def _check_new(self, kind: str, group: str, taken: Mapping[str, object]) -> None:
+        if self.refusal is not None:
+            raise StateError(self.refusal)
+        if group in taken:
+            raise StateError(f"client {self.client_id} has a {kind} of group {group!r} already")
+
+    def consumed(self, task: Any, result: Any, now: int) -> None:
+        """The application is done with a task of a `Deliver` action; `task.group` names the consumer. Late answers are dropped."""
+        consumer = self.consumers.get(task.group)
+        if consumer is not None:
+            consumer.consumed(task, result, now)
+            self._drain(now)
+
+    # --- name servers and routes
+
+    def set_name_servers(self, addresses: Sequence[str], now: int) -> None:
+        """Use another list. Links to servers that are not in it end, and what they were asked is asked of the new ones (NSV-01)."""
+        for address in self.name_servers.replace(addresses):
+            link = self.links.get(address)
+            if link is not None:
+                self.drop(link, "no name server of ours any more", now)
+        self._drain(now)
+
+    def name_server(self, tries: int) -> str | None:
+        if tries and tries >= len(self.name_servers.addresses):
+            return None
+        return self.name_servers.choose(self.links.__contains__)
+
+    def name_servers_text(self) -> str:
+        return str(self.name_servers)
+
+    def dial_timeout_ms(self, address: str) -> int:
+        """With several name servers a dead one must not use up the time of the request that finds it dead."""
+        if address in self.name_servers.addresses:
+            return max(1, self.connect_timeout_ms // len(self.name_servers.addresses))
+        return self.connect_timeout_ms
+
+    def refresh(self, topic: str, now: int) -> Ticket[MQError | None]:
+        """Ask a name server for the route of a topic, unless that is under way already."""
+        ticket = self._refreshing.get(topic)
+        if ticket is None:
+            ticket = self.spawn(self._refreshed(topic, now), now)
+            if not ticket.settled:
+                self._refreshing[topic] = ticket
+        return ticket
+
+    def _refreshed(self, topic: str, now: int) -> Flow[MQError | None]:
+        try:
+            deadline = now + self.settings.api_timeout_ms
+            outcome, now = yield Call(None, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, b"", deadline)
+            return self._take_route(topic, outcome, now)
+        finally:
+            self._refreshing.pop(topic, None)
+
+    def _take_route(self, topic: str, outcome: Any, now: int) -> MQError | None:
+        if not isinstance(outcome, Command):
+            if isinstance(outcome, Lost) and not outcome.connected:
+                return NoNameServer(self.name_servers.addresses, outcome.reason if self.name_servers.addresses else "")
+            return failure(outcome)
+        if outcome.code != _SUCCESS:
+            return BrokerError(outcome.code, outcome.remark, f"name server ({self.name_servers})")
+        try:
+            route = TopicRoute.from_json(bytes(outcome.body))
+        except RemoteProtocolError as error:
+            return error
+        if self.routes.update(topic, route):
+            for producer in self.producers.values():
+                producer.route_changed(topic)
+            for consumer in list(self.consumers.values()):
+                consumer.queues_changed(topic, self.routes.readable(topic) or (), now)
+        return None
+
+    def wanted_topics(self) -> set[str]:
+        """The topics whose routes are kept fresh."""
+        wanted: set[str] = set()
+        for producer in self.producers.values():
+            wanted |= producer.topics()
+        for consumer in self.consumers.values():
+            wanted.update(consumer.topics())
+        return wanted
+
+    def _poll(self, now: int) -> Flow[None]:
+        """Refresh every wanted route, one after the other; the round ends early when no name server answers."""
+        for topic in sorted(self.wanted_topics()):
+            error, now = yield Refresh(topic, now + self.settings.api_timeout_ms)
+            if error is not None and not isinstance(error, BrokerError | RemoteProtocolError):
+                self.notices.append(f"routes could not be refreshed: {error}")
+                return
+
+    # --- heartbeats
+
+    def heartbeat(self, now: int) -> Ticket[None]:
+        """Send heartbeats to the brokers now; settled when all of them have answered or failed.
+
+        To masters, and to slaves too when there is a consumer (client.md 1.7). Nothing is sent without producer and consumer.
+        """
+        return self.spawn(self._all_beaten(now), now)
+
+    def _all_beaten(self, now: int) -> Flow[None]:
+        yield from self._all_of([self.beat(address, now) for address in self._listeners()], now)
+
+    def beat(self, address: str, now: int) -> Ticket[None]:
+        """One heartbeat. One that is under way may say too little by now: then another follows it at once, for all who ask meanwhile."""
+        running = self._beats.get(address)
+        if running is None:
+            ticket = self.spawn(self._beaten(address, None, now), now)
+            if not ticket.settled:
+                self._beats[address] = ticket
+            return ticket
+        following = self._next_beats.get(address)
+        if following is None:
+            following = self._next_beats[address] = self.spawn(self._beaten(address, running, now), now)
+        return following
+
+    def _listeners(self) -> list[str]:
+        """The addresses that heartbeats go to."""
+        if not self.producers and not self.consumers:
+            return []
+        return self.routes.all_addresses(masters_only=not self.consumers)
+
+    def _beaten(self, address: str, before: Ticket[None] | None, now: int) -> Flow[None]:
+        if before is not None:
+            _, now = yield Wait(before)
+        try:
+            consumers = [consumer.heartbeat_data() for consumer in self.consumers.values()]
+            if not consumers and not self.producers:
+                return
+            body = HeartbeatData(self.client_id, list(self.producers), consumers).to_json()
+            outcome, now = yield Call(address, RequestCode.HEART_BEAT, {}, body, now + self.settings.api_timeout_ms)
+            if not isinstance(outcome, Command):
+                self.notices.append(f"heartbeat: {failure(outcome)}")
+            elif outcome.code != _SUCCESS:
+                self.notices.append(f"heartbeat: {BrokerError(outcome.code, outcome.remark, address)}")
+            else:
+                self.routes.versions[address] = outcome.version
+        finally:
+            self._beats.pop(address, None)
+            if address in self._next_beats:
+                self._beats[address] = self._next_beats.pop(address)
+
+    def linked(self, link: DialledLink, now: int) -> None:
+        """A broker forgets a client whose link ends, so a new link begins with a heartbeat."""
+        if link.address in self._listeners() and link.address not in self._beats:
+            self.beat(link.address, now)
+
+    def _unregister(self, kind: str, group: str, now: int) -> Flow[None]:
+        """UNREGISTER_CLIENT to every broker that knows us: without a link it has forgotten us already."""
+        fields = {"clientID": self.client_id, kind: group}
+        calls = [
+            self.spawn(self._told(address, fields, now), now)
+            for address in self.routes.all_addresses()
+            if address in self.links and self.links[address].connected
+        ]
+        yield from self._all_of(calls, now)
+
+    def _told(self, address: str, fields: dict[str, str], now: int) -> Flow[None]:
+        outcome, _ = yield Call(address, RequestCode.UNREGISTER_CLIENT, fields, b"", now + self.settings.api_timeout_ms)
+        if isinstance(outcome, Command) and outcome.code != _SUCCESS:
+            self.notices.append(f"unregister: {BrokerError(outcome.code, outcome.remark, address)}")
+
+    def _all_of(self, tickets: Iterable[Ticket[Any]], now: int, deadline: int | None = None) -> Flow[int]:
+        """Wait for all of them, or until the deadline; returns the time."""
+        for ticket in tickets:
+            _, now = yield Wait(ticket, deadline)
+        return now
+
+    # --- what is due
+
+    def begin(self, now: int) -> None:
+        self.timers.set(Due.POLL, now + FIRST_POLL_MS)
+        self.timers.set(Due.HEARTBEAT, now + FIRST_HEARTBEAT_MS)
+
+    def tick(self, key: Hashable, now: int) -> None:
+        if key is Due.POLL:
+            self.timers.set(Due.POLL, now + self.settings.poll_name_server_interval_ms)
+            if self._polling is None or self._polling.settled:
+                self._polling = self.spawn(self._poll(now), now)
+        elif key is Due.HEARTBEAT:
+            self.timers.set(Due.HEARTBEAT, now + self.settings.heartbeat_broker_interval_ms)
+            self._clean(now)
+            self.heartbeat(now)
+        else:
+            self.finish(f"client {self.client_id} is closed", now)
+
+    def _clean(self, now: int) -> None:
+        """Forget brokers that no route names any more, and end links that were not used for long (client.md 1.6, 7.2)."""
+        self.routes.keep(self.wanted_topics())
+        for link in self.all_links():
+            if link.connected and not link.calls and now - link.used >= self.settings.max_idle_ms:
+                self.drop(link, "idle", now)
+
+    def requested(self, link: DialledLink, request: Command, now: int) -> None:
+        client_requests.answer(self, link, request, now)
+
+    # --- the end
+
+    def close(self, now: int) -> None:
+        """End in order: consumers, then the application's operations that are in flight, then the producers' groups, then the links.
+
+        All of it takes at most `close_timeout_ms`; operations that are not done by then fail with StateError.
+        """
+        if self.refusal is not None:
+            return
+        self.refusal = f"client {self.client_id} is closed"
+        deadline = now + self.settings.close_timeout_ms
+        self.timers.cancel(Due.POLL)
+        self.timers.cancel(Due.HEARTBEAT)
+        self.timers.set(Due.CLOSED, deadline)
+        self.spawn(self._closing(now, deadline), now)
+
+    def _closing(self, now: int, deadline: int) -> Flow[None]:
+        in_flight = self.application_tickets()
+        consumers = [self.spawn(consumer.shutdown(now), now) for consumer in list(self.consumers.values())]
+        now = yield from self._all_of([*consumers, *in_flight], now, deadline)
+        removals = [self.spawn(self.remove_producer(producer, now), now) for producer in list(self.producers.values())]
+        now = yield from self._all_of(removals, now, deadline)
+        self.timers.set(Due.CLOSED, now)
 
     @property
     def ended(self) -> bool:
-        return False
+        return self.over
 
-    def begin(self, now: int) -> None: ...
 
-    def accept(self, listener: str, address: str, local_address: str, now: int) -> Link | None:
-        return None
-
-    def opened(self, link: Link, now: int) -> None: ...
-
-    def received(self, link: Link, data: bytes, now: int) -> None: ...
-
-    def closed(self, link: Link, reason: str, now: int) -> None: ...
-
-    def timer(self, now: int) -> None: ...
-
-    def done(self, job: Job, failure: Exception | None, now: int) -> None: ...
-
-    def next_deadline(self) -> int | None:
-        return None
-
-    def close(self, now: int) -> None: ...
+def client_id(identity: ClientIdentity, unit_name: str = "") -> str:
+    """The id that brokers know a client by (client.md CI-1): `ip@instance`, and `@unit` where there is one."""
+    ip = f"[{identity.ip}]" if ":" in identity.ip and not identity.ip.startswith("[") else identity.ip
+    unit = f"@{unit_name}" if unit_name and not unit_name.isspace() else ""
+    return f"{ip}@{identity.instance_name}{unit}"

@@ -94,6 +94,10 @@ class FlowNode(NodeBase, ABC):
         self._ready: deque[tuple[Task[Any], tuple[Any, int] | Exception | None]] = deque()
         self._draining = False
         self._open = 0
+        #: Why the application can start nothing any more; None while it can.
+        self.refusal: str | None = None
+        #: Nothing runs any more and no link is open.
+        self.over = False
         self._leaving: set[DialledLink] = set()
         self._perform: Final[dict[type[Any], Callable[[Task[Any], Any, int], None]]] = {
             Call: self._request,
@@ -107,8 +111,8 @@ class FlowNode(NodeBase, ABC):
     # --- what a node of a kind decides
 
     @abstractmethod
-    def name_server(self, task: Task[Any], now: int) -> str | None:
-        """Where a call without an address goes now; None when every name server has been tried for it, or none is known."""
+    def name_server(self, tries: int) -> str | None:
+        """Where a call without an address goes that has lost `tries` links; None when it has tried every name server, or none is known."""
 
     @abstractmethod
     def name_servers_text(self) -> str:
@@ -134,18 +138,20 @@ class FlowNode(NodeBase, ABC):
 
     def start(self, flow: Flow[R], now: int) -> Ticket[R]:
         """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which `Finished` announces."""
-        ticket: Ticket[R] = Ticket()
-        if self._open >= self.limit:
-            flow.close()
-            ticket.fail(TooManyRequests(f"{self.limit} operations are in flight"))
-            self.actions.append(Finished(ticket))
-            return ticket
+        task = Task(flow, Ticket(), True)
         self._open += 1
-        return self._begin(Task(flow, ticket, True), now)
+        if self.refusal is not None:
+            return self._refuse(task, StateError(self.refusal), now)
+        if self._open > self.limit:
+            return self._refuse(task, TooManyRequests(f"{self.limit} operations are in flight"), now)
+        return self._begin(task, now)
 
     def spawn(self, flow: Flow[R], now: int) -> Ticket[R]:
         """Run a flow of the node's own (a heartbeat, a loop of a consumer): no `Finished`, no limit. A failure becomes a notice."""
-        return self._begin(Task(flow, Ticket(), False), now)
+        task = Task(flow, Ticket(), False)
+        if self.over:
+            return self._refuse(task, StateError("the node is closed"), now)
+        return self._begin(task, now)
 
     def cancel(self, ticket: Ticket[Any], now: int, reason: str = "the operation was cancelled") -> None:
         """Give an operation up: its ticket fails with StateError, a late answer is dropped. Nothing happens to a settled one."""
@@ -163,6 +169,24 @@ class FlowNode(NodeBase, ABC):
             ticket.settle(None)
             self._release(ticket, now)
             self._drain(now)
+
+    def application_tickets(self) -> list[Ticket[Any]]:
+        """The application's operations that are not done yet."""
+        return [ticket for ticket, task in self._tasks.items() if task.of_application]
+
+    def finish(self, reason: str, now: int) -> None:
+        """End everything now: what is under way fails with StateError, every link is hung up."""
+        self.over = True
+        for ticket in list(self._tasks):
+            self.cancel(ticket, now, reason)
+        for link in self.all_links():
+            self.drop(link, reason, now)
+
+    def _refuse(self, task: Task[R], failure: Exception, now: int) -> Ticket[R]:
+        task.flow.close()
+        self._tasks[task.ticket] = task
+        self._end(task, failure, now)
+        return task.ticket
 
     def _begin(self, task: Task[R], now: int) -> Ticket[R]:
         self._tasks[task.ticket] = task
@@ -281,7 +305,7 @@ class FlowNode(NodeBase, ABC):
             return
         address = effect.address
         if address is None:
-            address = self.name_server(task, now)
+            address = self.name_server(task.tries)
             if address is None:
                 servers = self.name_servers_text()
                 reason = "none could be reached" if servers else "no name server address is set"
@@ -318,7 +342,7 @@ class FlowNode(NodeBase, ABC):
         assert isinstance(effect, Call | Oneway)
         task.link = None
         task.tries += 1
-        if effect.address is None and now < effect.deadline and self.name_server(task, now) is not None:
+        if effect.address is None and now < effect.deadline and self.name_server(task.tries) is not None:
             self._request(task, effect, now)
         else:
             self._ready.append((task, (Lost(link.address, reason, link.connected), now)))

@@ -1,0 +1,41 @@
+"""Which name server to ask (client.md 1.5).
+
+Owns: the list, the one that was chosen, and whose turn is next.
+Leaves to others: links to them, and how often a request moves on (runner).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+class NameServers:
+    """A list of name servers. The chosen one is kept as long as there is a link to it; `seed` spreads clients over the list."""
+
+    __slots__ = ("_chosen", "_turn", "addresses")
+
+    def __init__(self, addresses: Sequence[str], seed: int) -> None:
+        self.addresses: tuple[str, ...] = tuple(dict.fromkeys(addresses))
+        self._turn = seed
+        self._chosen: str | None = None
+
+    def choose(self, linked: Callable[[str], bool]) -> str | None:
+        """The chosen one if `linked` says that there is a link to it, else the next in turn; None of an empty list."""
+        if self._chosen is not None and linked(self._chosen):
+            return self._chosen
+        if not self.addresses:
+            return None
+        self._chosen = self.addresses[self._turn % len(self.addresses)]
+        self._turn += 1
+        return self._chosen
+
+    def replace(self, addresses: Sequence[str]) -> set[str]:
+        """Take another list; returns the addresses that are in it no more, whose links should end (NSV-01)."""
+        gone = set(self.addresses) - set(addresses)
+        self.addresses = tuple(dict.fromkeys(addresses))
+        if self._chosen in gone:
+            self._chosen = None
+        return gone
+
+    def __str__(self) -> str:
+        return ";".join(self.addresses)
