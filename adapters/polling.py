@@ -11,8 +11,6 @@ adds to its backlog and the order of bytes is the order of the entries.
 
 from __future__ import annotations
 
-import errno
-import logging
 import os
 import socket
 import time
@@ -22,10 +20,13 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import Final, Protocol, TypeAlias, TypeVar, TypeVarTuple, assert_never
+from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, assert_never
 
+from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, wake_ticket
+from adapters.pollers import READ, WRITE, Poller
 from adapters.sockets import (
     CONNECTING,
+    OUT_OF_FILES,
     RECEIVE_SIZE,
     AddressInfo,
     begin_connect,
@@ -41,31 +42,11 @@ from adapters.sockets import (
 from mqproto.errors import StateError
 from mqproto.state.node import Action, Buffer, Deliver, Dial, Finished, HangUp, Link, Node, Run, Ticket
 
-log = logging.getLogger("mqproto.driver")
-
-#: Values of select.epoll and select.poll; `SelectorPoller` translates.
-READ: Final = 1
-WRITE: Final = 4
-
-_FOREVER: Final = 1 << 62
 _POLL_MAX_MS: Final = 86_400_000  # what every system call takes; waking once a day is not polling
-_HANG_UP_MS: Final = 1000  # how long a link that the node has given up may take to send its last bytes
-_ACCEPT_PAUSE_MS: Final = 1000  # out of file descriptors: others may close some meanwhile
 _ACCEPTS_IN_A_TURN: Final = 64  # a flood of connections must not starve those that exist
-_OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-
-class Poller(Protocol):
-    """What `select.epoll` is: level-triggered, masks of READ and WRITE; errors and ends of streams come with any mask."""
-
-    def register(self, fd: int, eventmask: int, /) -> None: ...
-    def modify(self, fd: int, eventmask: int, /) -> None: ...
-    def unregister(self, fd: int, /) -> None: ...
-    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]: ...
-    def close(self) -> None: ...
 
 
 class Stream:
@@ -103,15 +84,13 @@ class Connecting:
 
 Batch: TypeAlias = list[tuple[Stream, list[Buffer]]]
 
-#: `Link.driver_slot` of a link that is over: what the node still writes there is dropped.
-GONE: Final = object()
-
 
 class PollingDriver:
     """Drives one node. Runtimes add where the loop runs, where jobs run and how a caller waits.
 
     `listeners` are bound, listening, non-blocking sockets by the names that the node knows; the driver closes them.
-    `deliver` gets the task of each `Deliver` action, outside the node, and must not block.
+    `deliver` gets the task of each `Deliver` action, outside the node, and must not block. `cancel` is the node's way to give an
+    operation up that nobody waits for any more.
     """
 
     def __init__(
@@ -119,6 +98,7 @@ class PollingDriver:
         node: Node,
         listeners: Mapping[str, socket.socket],
         deliver: Callable[[object], None] | None,
+        cancel: Callable[[Ticket[Any], int], None] | None,
         *,
         name: str,
         lock: AbstractContextManager[object],
@@ -134,6 +114,7 @@ class PollingDriver:
         self._poller = poller
         self._listeners = dict(listeners)
         self._deliver = deliver
+        self._cancel = cancel
         self._streams: dict[int, Stream] = {}
         self._others: dict[int, Callable[[int], None]] = {}  # listeners, dials and the waker, by descriptor
         self._unmasked: list[Stream] = []  # streams whose mask or state the loop has to look at; under the lock
@@ -150,8 +131,12 @@ class PollingDriver:
 
     # What runtimes add.
 
-    def run_beside(self, work: Callable[[], object], then: Callable[[Exception | None], None]) -> None:
-        """Call `work` where it may block, then `then` with what it raised, from any thread."""
+    def run_beside(self, work: Callable[[], None]) -> None:
+        """Call `work`, which may block and does not raise, beside the loop."""
+        raise NotImplementedError
+
+    def release_waiters(self) -> None:
+        """The loop has ended: whoever still waits for a ticket must look."""
         raise NotImplementedError
 
     # For callers.
@@ -175,13 +160,19 @@ class PollingDriver:
                     wake = True
         if batch:
             send_batch(batch)
-            wake = self._settle(batch) or wake
+            self._settle(batch)
         for action in actions:
             if type(action) is Finished:
                 wake_ticket(action.ticket)
-        if wake:
+        if wake or self._unmasked:
             self.wake()
         return result
+
+    def give_up(self, ticket: Ticket[Any]) -> None:
+        """Nobody waits for this operation any more."""
+        if self._cancel is not None and not ticket.settled:
+            with suppress(StateError):
+                self.enter(self._cancel, ticket)
 
     def feed(self, entry: Callable[[int], None]) -> None:
         """Have the loop call `entry(now)` at its next turn. From any thread."""
@@ -197,12 +188,22 @@ class PollingDriver:
 
     # The loop.
 
+    def run(self) -> None:
+        """All that the driver does, from begin to end; for the thread or greenlet that the runtime gives it."""
+        try:
+            self._loop()
+        except BaseException as failure:  # a fault of the node or of this driver: nobody may wait for ever because of it
+            self.failure = failure
+            log.critical("%s: the driver has failed", self.name, exc_info=True)
+        finally:
+            self._shut()
+            self.release_waiters()
+
     def _loop(self) -> None:
         """Turn until the node has ended or the driver is told to quit."""
         node, inputs, timers = self.node, self._inputs, self._timers
         self._watch(self._waker, READ, self._on_wake)
         self._listen(0)
-        self._enter_later(node.begin)
         timeout: float | None = 0.0
         while timeout is None or timeout >= 0:
             events = self._poller.poll(timeout)
@@ -280,6 +281,8 @@ class PollingDriver:
                     buffers = node.data_to_send(link)
                     if stream.sending or stream.backlog:
                         stream.backlog += buffers
+                        if stream.mask & READ and not link.wants_read:
+                            self._unmasked.append(stream)
                     else:
                         stream.sending = True
                         batch.append((stream, buffers))
@@ -288,13 +291,13 @@ class PollingDriver:
                 # else it is not connected yet: the data wait in the link
             node.touched.clear()
         actions = node.actions
-        if actions:
-            node.actions = []
+        if not actions:
+            return batch, []  # never the node's own list: it fills again as soon as the lock is left
+        node.actions = []
         return batch, actions
 
-    def _settle(self, batch: Batch) -> bool:
-        """Count what was sent. Returns whether the loop has to look at a stream."""
-        unmasked = False
+    def _settle(self, batch: Batch) -> None:
+        """Count what was sent; what was not is the loop's to send."""
         with self._lock:
             for stream, left in batch:
                 stream.sending = False
@@ -309,8 +312,6 @@ class PollingDriver:
                     stream.sock.close()
                 elif stream.backlog or stream.closing or stream.mask != READ:
                     self._unmasked.append(stream)
-                    unmasked = True
-        return unmasked
 
     def _timeout(self, now: int) -> float | None:
         """How long the next poll may wait, in seconds; negative to end the loop. Under the lock.
@@ -328,12 +329,12 @@ class PollingDriver:
             return -1.0
         until = node.next_deadline()
         if until is None:
-            until = _FOREVER
+            until = FOREVER
         if self._timers and self._timers[0][0] < until:
             until = self._timers[0][0]
         if not now < self._until < until:
             self._until = until
-        return None if self._until == _FOREVER else min(max(0, self._until - now), _POLL_MAX_MS) / 1000
+        return None if self._until == FOREVER else min(max(0, self._until - now), _POLL_MAX_MS) / 1000
 
     # Actions, and what becomes of streams. All in the loop.
 
@@ -345,7 +346,7 @@ class PollingDriver:
                 assert self._deliver is not None, "a node that delivers needs somebody to deliver to"
                 self._deliver(task)
             case Run(job):
-                self.run_beside(job.run, lambda failure: self._enter_later(self.node.done, job, failure))
+                self.run_beside(partial(attempt, job.run, lambda failure: self._enter_later(self.node.done, job, failure)))
             case HangUp(link, reason):
                 self._hang_up(link, reason, now)
             case Dial():
@@ -390,11 +391,11 @@ class PollingDriver:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno in _OUT_OF_FILES:
+                if error.errno in OUT_OF_FILES:
                     log.warning("%s: cannot accept a connection, trying again in a second: %s", self.name, describe(error))
                     for other in self._listeners.values():
                         self._unwatch(other)
-                    self._after(now + _ACCEPT_PAUSE_MS, self._listen)
+                    self._after(now + ACCEPT_PAUSE_MS, self._listen)
                     return
                 continue  # that one was gone before it was accepted
             try:
@@ -459,7 +460,7 @@ class PollingDriver:
             slot.closing = True
             self._remask(slot, now)
             if not slot.gone:
-                self._after(now + _HANG_UP_MS, lambda now: self._drop(slot))
+                self._after(now + HANG_UP_MS, lambda now: self._drop(slot))
         else:
             if isinstance(slot, Connecting) and slot.sock is not None:
                 self._unwatch(slot.sock)
@@ -488,9 +489,10 @@ class PollingDriver:
         def look_up() -> None:
             connecting.candidates = resolve(link.address)
 
-        self.run_beside(
-            look_up, lambda failure: self.feed(partial(self._try_next, connecting, describe(failure) if failure else "no address"))
-        )
+        def looked_up(failure: Exception | None) -> None:
+            self.feed(partial(self._try_next, connecting, describe(failure) if failure else "no address"))
+
+        self.run_beside(partial(attempt, look_up, looked_up))
 
     def _try_next(self, connecting: Connecting, reason: str, now: int) -> None:
         """Begin to connect to the next address that the name stands for; refuse the link when there is none."""
@@ -565,9 +567,3 @@ def send_batch(batch: Batch) -> None:
             stream.failure = describe(error)
             left = buffers
         batch[index] = (stream, left)
-
-
-def wake_ticket(ticket: Ticket[object]) -> None:
-    """Tell who waits for a ticket that it is settled."""
-    if ticket.wake is not None:
-        ticket.wake()

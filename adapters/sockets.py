@@ -19,6 +19,7 @@ from mqproto.state.node import Buffer
 #: The most that one read brings. Up to here the allocator reuses its memory; a buffer of 256 KiB costs 8 microseconds a read.
 RECEIVE_SIZE: Final = 65_536
 
+
 _BACKLOG: Final = 1024
 _JOIN_BELOW: Final = 4096  # mean size of a buffer; copying small ones together is cheaper than a longer vector
 _VECTOR_MAX: Final = 1024  # IOV_MAX of Linux and macOS
@@ -154,6 +155,8 @@ def begin_connect(info: AddressInfo) -> tuple[socket.socket, int]:
     return sock, code
 
 
+#: Errors of accept that say: this process or system has no room for another socket.
+OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 #: What `begin_connect` may say of a connection that is on its way.
 CONNECTING: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY})
 

@@ -2,68 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-import select
-import selectors
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from socket import socket
-from typing import Final, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
-from adapters.polling import READ, WRITE, Poller, PollingDriver
+from adapters.driving import JOBS_AT_A_TIME, begin_ticket, log
+from adapters.pollers import make_poller
+from adapters.polling import PollingDriver
 from adapters.threaded.workers import Workers
 from mqproto.errors import StateError
 from mqproto.state.node import Node, Ticket
 
-log = logging.getLogger("mqproto.driver")
-
-_JOB_THREADS: Final = 4  # an fsync must not wait behind the creation of a file
 _FORCED_END_S: Final = 5.0  # how long the loop may need to end once it is told to; it waits for nothing then
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-
-class SelectorPoller:
-    """`select.epoll` as `selectors` can do it, for systems without it."""
-
-    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
-        self._selector = selector or selectors.DefaultSelector()
-
-    def register(self, fd: int, mask: int, /) -> None:
-        if mask:
-            self._selector.register(fd, _selector_events(mask))
-
-    def modify(self, fd: int, mask: int, /) -> None:
-        if fd not in self._selector.get_map():
-            self.register(fd, mask)
-        elif mask:
-            self._selector.modify(fd, _selector_events(mask))
-        else:
-            self._selector.unregister(fd)
-
-    def unregister(self, fd: int, /) -> None:
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
-
-    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
-        return [
-            (key.fd, READ * bool(events & selectors.EVENT_READ) | WRITE * bool(events & selectors.EVENT_WRITE))
-            for key, events in self._selector.select(timeout)
-        ]
-
-    def close(self) -> None:
-        self._selector.close()
-
-
-def _selector_events(mask: int) -> int:
-    return selectors.EVENT_READ * bool(mask & READ) | selectors.EVENT_WRITE * bool(mask & WRITE)
-
-
-def make_poller() -> Poller:
-    """The best that this system has."""
-    return select.epoll() if hasattr(select, "epoll") else SelectorPoller()
 
 
 class Driver(PollingDriver):
@@ -77,12 +32,13 @@ class Driver(PollingDriver):
         node: Node,
         listeners: Mapping[str, socket] | None = None,
         deliver: Callable[[object], None] | None = None,
+        cancel: Callable[[Ticket[Any], int], None] | None = None,
         *,
         name: str = "mqproto",
     ) -> None:
-        super().__init__(node, listeners or {}, deliver, name=name, lock=threading.Lock(), poller=make_poller())
-        self._jobs = Workers(f"{name}-jobs", _JOB_THREADS)
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        super().__init__(node, listeners or {}, deliver, cancel, name=name, lock=threading.Lock(), poller=make_poller())
+        self._jobs = Workers(f"{name}-jobs", JOBS_AT_A_TIME)
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._local = threading.local()
         self._gates: set[threading.Lock] = set()
         self._started = False
@@ -90,6 +46,7 @@ class Driver(PollingDriver):
     def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
         self._started = True
+        self.enter(self.node.begin)
         self._thread.start()
 
     def stop(self, timeout: float = 10.0) -> bool:
@@ -124,11 +81,13 @@ class Driver(PollingDriver):
         gate = self._gate()
         self._gates.add(gate)
         try:
-            ticket = self.enter(_begin, gate, verb, arguments)
-            gate.acquire()
-        except BaseException:  # an interrupt: the driver may open this gate later, so nobody may wait at it again
-            del self._local.gate
-            raise
+            ticket = self.enter(begin_ticket, gate.release, verb, arguments)
+            try:
+                gate.acquire()
+            except BaseException:  # an interrupt: the driver may open this gate later, so nobody may wait at it again
+                del self._local.gate
+                self.give_up(ticket)
+                raise
         finally:
             self._gates.discard(gate)
         if not ticket.settled:
@@ -144,31 +103,10 @@ class Driver(PollingDriver):
             gate.acquire()
         return gate
 
-    def run_beside(self, work: Callable[[], object], then: Callable[[Exception | None], None]) -> None:
-        def run() -> None:
-            try:
-                work()
-            except Exception as failure:  # handed on: the node decides what it means
-                then(failure)
-            else:
-                then(None)
+    def run_beside(self, work: Callable[[], None]) -> None:
+        self._jobs.submit(work)
 
-        self._jobs.submit(run)
-
-    def _run(self) -> None:
-        try:
-            self._loop()
-        except BaseException as failure:  # a fault of the node or of this driver: nobody may wait for ever because of it
-            self.failure = failure
-            log.critical("%s: the driver has failed", self.name, exc_info=True)
-        finally:
-            self._shut()
-            for gate in list(self._gates):
-                with suppress(RuntimeError):  # opened already
-                    gate.release()
-
-
-def _begin(gate: threading.Lock, verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts], now: int) -> Ticket[T]:
-    ticket = verb(*arguments, now)
-    ticket.wake = gate.release
-    return ticket
+    def release_waiters(self) -> None:
+        for gate in list(self._gates):
+            with suppress(RuntimeError):  # opened already
+                gate.release()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-log = logging.getLogger("mqproto.driver")
+from adapters.driving import log
 
 
 class Workers:

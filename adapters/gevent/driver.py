@@ -1,0 +1,139 @@
+"""The driver for gevent: one greenlet turns the loop, any greenlet of the same hub may enter the node.
+
+Sockets are those of the operating system, not gevent's, so nothing has to be patched; the hub waits for the poller as a whole
+(an epoll can itself be waited for), which costs one watcher however many connections there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from socket import socket
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+import gevent
+import gevent.event
+import gevent.lock
+import gevent.monkey
+import gevent.selectors
+import gevent.socket
+
+from adapters.driving import begin_ticket, log
+from adapters.pollers import Poller, SelectorPoller
+from adapters.polling import PollingDriver
+from mqproto.errors import StateError
+from mqproto.state.node import Node, Ticket
+
+_FORCED_END_S: Final = 5.0
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class HubPoller:
+    """An epoll that the hub waits for."""
+
+    def __init__(self, make_epoll: Callable[[], Any]) -> None:
+        self._epoll = make_epoll()
+        self._ready = gevent.get_hub().loop.io(self._epoll.fileno(), 1)
+        self.register = self._epoll.register
+        self.modify = self._epoll.modify
+        self.unregister = self._epoll.unregister
+
+    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
+        if timeout == 0:
+            gevent.sleep(0)  # others may run, however busy this driver is
+        else:
+            with suppress(TimeoutError):
+                gevent.socket.wait(self._ready, timeout)
+        found: list[tuple[int, int]] = self._epoll.poll(0)
+        return found
+
+    def close(self) -> None:
+        self._ready.close()
+        self._epoll.close()
+
+
+def make_poller() -> Poller:
+    """The best that this system has."""
+    try:
+        make_epoll = gevent.monkey.get_original("select", "epoll")
+    except AttributeError:
+        return SelectorPoller(gevent.selectors.DefaultSelector())
+    return HubPoller(make_epoll)
+
+
+class Driver(PollingDriver):
+    """Drives one node from a greenlet of its own. See `PollingDriver` for the arguments.
+
+    `start`, then `enter` (ask the node something) and `wait` (start an operation and wait for its end) from any greenlet of the hub that
+    it was made in, then `stop`.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        listeners: Mapping[str, socket] | None = None,
+        deliver: Callable[[object], None] | None = None,
+        cancel: Callable[[Ticket[Any], int], None] | None = None,
+        *,
+        name: str = "mqproto",
+    ) -> None:
+        super().__init__(node, listeners or {}, deliver, cancel, name=name, lock=gevent.lock.BoundedSemaphore(1), poller=make_poller())
+        self._greenlet = gevent.Greenlet(self.run)
+        self._waiting: set[gevent.event.Event] = set()
+        self._started = False
+
+    def start(self) -> None:
+        """Begin. The node's listeners take connections from now on."""
+        self._started = True
+        self.enter(self.node.begin)
+        self._greenlet.start()
+
+    def stop(self, timeout: float = 10.0) -> bool:
+        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start, is harmless.
+
+        At the time-out everything is closed as it is.
+        """
+        if not self._started:
+            self._started = True
+            self._shut()
+            return True
+        try:
+            self.enter(self.node.close)
+        except StateError:
+            pass  # it has ended already
+        else:
+            self.feed(self._stop_listening)
+        self._greenlet.join(timeout)
+        if not self._greenlet.dead:
+            log.warning("%s: not ended within %s s, closing what is left", self.name, timeout)
+            self.wake()
+            self._quit = True
+            self._greenlet.join(_FORCED_END_S)
+            return False
+        return self.failure is None
+
+    def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
+        """Start an operation of the node and wait until it has ended: its value, or raises its failure."""
+        ended = gevent.event.Event()
+        self._waiting.add(ended)
+        try:
+            ticket = self.enter(begin_ticket, ended.set, verb, arguments)
+            try:
+                ended.wait()
+            except BaseException:  # the greenlet is killed, or a gevent.Timeout of the caller's
+                self.give_up(ticket)
+                raise
+        finally:
+            self._waiting.discard(ended)
+        if not ticket.settled:
+            raise StateError(f"{self.name} ended before the operation did") from self.failure
+        return ticket.result()
+
+    def run_beside(self, work: Callable[[], None]) -> None:
+        gevent.get_hub().threadpool.spawn(work)
+
+    def release_waiters(self) -> None:
+        for ended in list(self._waiting):
+            ended.set()

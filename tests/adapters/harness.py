@@ -1,0 +1,143 @@
+"""One way for tests to use every runtime: plain synchronous code that calls into the runtime and waits for the outcome."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Protocol
+
+NAMES = ("threaded", "gevent", "asyncio", "trio")
+PATIENCE = 60.0  # what a test waits for comes long before; this only ends a test that has failed
+
+
+class Runtime(Protocol):
+    """`call` runs a function (or awaits a coroutine function) inside the runtime. `module` is the package under test."""
+
+    name: str
+    module: ModuleType
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any: ...
+
+
+class Proxy:
+    """An object of the runtime: methods run inside it, attributes are read as they are."""
+
+    def __init__(self, runtime: Runtime, target: Any) -> None:
+        self._runtime = runtime
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._target, name)
+        if not inspect.ismethod(value):
+            return value
+        return lambda *arguments, **settings: self._runtime.call(value, *arguments, **settings)
+
+
+class Threaded:
+    name = "threaded"
+
+    def __init__(self) -> None:
+        import adapters.threaded
+
+        self.module = adapters.threaded
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+        return function(*arguments, **settings)
+
+
+class Gevent:
+    """A thread with a hub of its own, so that the test may use blocking sockets beside it."""
+
+    name = "gevent"
+
+    def __init__(self) -> None:
+        import adapters.gevent
+
+        self.module = adapters.gevent
+        self._requests: deque[tuple[Future[Any], Callable[[], Any]] | None] = deque()
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="test-gevent", daemon=True)
+        self._thread.start()
+        assert ready.wait(PATIENCE)
+
+    def _run(self, ready: threading.Event) -> None:
+        import gevent
+        import gevent.event
+
+        asked = gevent.event.Event()
+        self._asked = gevent.get_hub().loop.async_()
+        self._asked.start(asked.set)
+        ready.set()
+        while True:
+            asked.wait()
+            asked.clear()
+            while self._requests:
+                request = self._requests.popleft()
+                if request is None:
+                    self._asked.close()
+                    gevent.get_hub().destroy(destroy_loop=True)
+                    return
+                gevent.spawn(self._answer, *request)
+
+    def _answer(self, future: Future[Any], work: Callable[[], Any]) -> None:
+        try:
+            future.set_result(work())
+        except BaseException as failure:
+            future.set_exception(failure)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+        future: Future[Any] = Future()
+        self._requests.append((future, lambda: function(*arguments, **settings)))
+        self._asked.send()
+        return future.result(PATIENCE)
+
+    def close(self) -> None:
+        self._requests.append(None)
+        self._asked.send()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+
+class Anyio:
+    def __init__(self, name: str, portal: Any) -> None:
+        import adapters.anyio
+
+        self.name = name
+        self.module = adapters.anyio
+        self._portal = portal
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+        async def run() -> Any:
+            result = function(*arguments, **settings)
+            return await result if inspect.isawaitable(result) else result
+
+        return self._portal.call(run)
+
+
+@contextmanager
+def open_runtime(name: str) -> Iterator[Runtime]:
+    """A runtime by its name; everything that it started must be closed before its end."""
+    if name == "threaded":
+        yield Threaded()
+    elif name == "gevent":
+        runtime = Gevent()
+        try:
+            yield runtime
+        finally:
+            runtime.close()
+    else:
+        from anyio.from_thread import start_blocking_portal
+
+        with start_blocking_portal(name) as portal:
+            yield Anyio(name, portal)
+
+
+def wait_until(condition: Callable[[], bool], changed: threading.Condition) -> None:
+    """Wait for something that another thread announces by `changed`."""
+    with changed:
+        assert changed.wait_for(condition, PATIENCE)
