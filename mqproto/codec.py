@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mqproto.codes import VERSION, Language
 from mqproto.errors import LocalProtocolError, RemoteProtocolError
-from mqproto.fastjson import JsonError, NumberText, constant, loads, to_text, truncate
+from mqproto.fastjson import JsonError, NumberText, constant, has_surrogates, loads, scrub, to_text, truncate
 
 #: The largest frame that a peer accepts, length word included (wire.md 1).
 MAX_FRAME: Final = 16_777_216
@@ -216,6 +216,10 @@ def _decode_json(text: str, body: bytes | memoryview) -> Command:
         members, end = _parse(text)
         if end != len(text) and text[end:].strip(_WHITE):
             raise RemoteProtocolError(f"text after the header: {text[end : end + 40]!r}")
+        if has_surrogates(text):
+            members = scrub(members)
+    except JsonError as error:
+        raise RemoteProtocolError(f"header: {error}") from None
     except (ValueError, RecursionError):
         members = _tolerant(text)
     try:
@@ -321,7 +325,7 @@ def _json_header(
         try:
             middle = ',"extFields":{' + ",".join([quote(name) + ":" + quote(value) for name, value in fields.items()]) + "}"
         except TypeError:
-            raise LocalProtocolError(f"fields are text only: {dict(fields)!r}") from None
+            raise LocalProtocolError(f"fields are text only: {dict(fields)!r:.200}") from None
     name = f',"language":"{_LANGUAGE_NAMES[language]}"' if 0 <= language < len(_LANGUAGE_NAMES) else ""
     note = "" if remark is None else f',"remark":{quote(remark)}'
     text = f'{{"code":{code}{middle},"flag":{flag}{name},"opaque":{opaque}{note},"version":{version}}}'
@@ -381,9 +385,12 @@ def _binary_header(
     if not _I16_MIN <= code <= _I16_MAX:
         raise LocalProtocolError(f"code {code} does not fit a binary header: it would arrive as another one")
     parts: list[bytes] = []
-    for name, value in (fields or {}).items():
-        key = name.encode("utf-8", "replace")
-        data = value.encode("utf-8", "replace")
+    for name, value in fields.items() if fields else ():
+        try:
+            key = name.encode("utf-8", "replace")
+            data = value.encode("utf-8", "replace")
+        except (AttributeError, TypeError):
+            raise LocalProtocolError(f"fields are text only: {name!r} is {value!r}") from None
         if len(key) > _I16_MAX:
             raise LocalProtocolError(f"field name of {len(key)} bytes does not fit a binary header")
         parts += (_HALF.pack(len(key)), key, _WORD.pack(len(data)), data)

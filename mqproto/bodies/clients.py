@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mqproto.bodies.members import (
     BOOL,
     F64,
     I32,
     I64,
+    LARGE,
     OPTIONAL_TEXT,
     QUEUE,
     TEXT,
@@ -165,6 +166,8 @@ _OFFSETS: Final[Kind[dict[MessageQueue, int]]] = queue_map(I64)
 class ResetOffsets(Body):
     """New offsets by queue: the body of RESET_CONSUMER_CLIENT_OFFSET 220 and the answer to 222."""
 
+    limit: ClassVar[int] = LARGE
+
     offsets: dict[MessageQueue, int] = member("offsetTable", Kind(_read_offsets, _OFFSETS.write), default_factory=dict)
 
     def to_list_value(self) -> dict[str, Any]:
@@ -180,6 +183,8 @@ class ResetOffsets(Body):
 @body
 class ConsumerStatus(Body):
     """Offsets as clients see them: 221 fills `offsets`, the broker's answer to 223 `by_client`."""
+
+    limit: ClassVar[int] = LARGE
 
     offsets: dict[MessageQueue, int] = member("messageQueueTable", _OFFSETS, default_factory=dict)
     by_client: dict[str, dict[MessageQueue, int]] = member("consumerTable", map_of(TEXT, _OFFSETS), default_factory=dict)
@@ -220,6 +225,8 @@ class ConsumeStatusData(Body):
 @body
 class ConsumerRunningInfo(Body):
     """The answer of a client to GET_CONSUMER_RUNNING_INFO 307. Brokers relay it unread: one client's is no JSON."""
+
+    limit: ClassVar[int] = LARGE
 
     properties: dict[str, str] = member("properties", map_of(TEXT, TEXT), default_factory=dict)
     subscriptions: list[SubscriptionData] = member("subscriptionSet", list_of(nested(SubscriptionData)), default_factory=list)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mqproto.bodies.members import (
     BOOL,
     I32,
     I64,
+    LARGE,
     OPTIONAL_TEXT,
     TEXT,
     UNKNOWN,
@@ -20,6 +21,7 @@ from mqproto.bodies.members import (
     map_of,
     member,
     nested,
+    optional,
 )
 
 
@@ -39,16 +41,16 @@ def _filter_type(value: Any) -> str:
 
 
 #: A table of texts, or none at all: written when it is there, even when it is empty.
-OPTIONAL_TEXTS: Final[Kind[dict[str, str] | None]] = Kind(map_of(TEXT, TEXT).read, lambda value: value)
+OPTIONAL_TEXTS: Final = optional(map_of(TEXT, TEXT))
 
 
 @body
 class DataVersion(Body):
-    """Which state of a table this is. `timestamp` in wall milliseconds; `state_version` is 5.x's, written when it is set."""
+    """Which state of a table this is. `timestamp` in wall milliseconds; `state_version` is 5.x's, None in 4.x."""
 
     timestamp: int = member("timestamp", I64, default=0)
     counter: int = member("counter", I64, default=0)
-    state_version: int = member("stateVersion", Kind(I64.read, lambda value: value or None), default=0)
+    state_version: int | None = member("stateVersion", optional(I64), default=None)
 
     def next(self, wall: int) -> None:
         """Count a change of the table, made at `wall` milliseconds."""
@@ -56,7 +58,7 @@ class DataVersion(Body):
         self.counter += 1
 
 
-OPTIONAL_VERSION: Final[Kind[DataVersion | None]] = Kind(DataVersion.from_value, lambda value: None if value is None else value.to_value())
+OPTIONAL_VERSION: Final = optional(nested(DataVersion))
 
 
 @body
@@ -111,6 +113,8 @@ class GroupTable(Body):
 @body
 class OffsetTable(Body):
     """Committed offsets by `topic@group` and queue id: consumerOffset.json, and the body of GET_ALL_CONSUMER_OFFSET 43."""
+
+    limit: ClassVar[int] = LARGE
 
     offsets: dict[str, dict[int, int]] = member("offsetTable", map_of(TEXT, map_of(I32, I64)), default_factory=dict)
     data_version: DataVersion | None = member("dataVersion", OPTIONAL_VERSION, default=None)

@@ -12,13 +12,15 @@ from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, dataclass_transform, overload
 
-from mqproto.fastjson import JavaMap, JsonError, dumps, dumps_pretty, loads, to_text, truncate
+from mqproto.fastjson import MAX_TOLERANT, JavaMap, JsonError, dumps, dumps_pretty, loads, to_text, truncate
 from mqproto.message import MessageQueue
 
 T = TypeVar("T")
 K = TypeVar("K")
 E = TypeVar("E", bound=Enum)
 B = TypeVar("B", bound="Body")
+
+LARGE: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,15 @@ def _bool(value: Any) -> bool:
     return value is True or value == 1
 
 
+def optional(kind: Kind[T]) -> Kind[T | None]:
+    """The same, with None for what is not there."""
+    return Kind(kind.read, lambda value: None if value is None else kind.write(value))
+
+
 TEXT: Final[Kind[str]] = Kind(to_text, _same)
-OPTIONAL_TEXT: Final[Kind[str | None]] = Kind(to_text, _same)
+OPTIONAL_TEXT: Final = optional(TEXT)
 I32: Final = Kind(_whole(32), _same)
 I64: Final = Kind(_whole(64), _same)
-OPTIONAL_I64: Final[Kind[int | None]] = Kind(_whole(64), _same)
 F64: Final = Kind(_float, _same)
 BOOL: Final = Kind(_bool, _same)
 #: For the attribute that keeps the members that a class does not know, to write them back as they were.
@@ -186,6 +192,8 @@ class Body:
     _names: ClassVar[dict[str, str]] = {}
     #: The attribute that keeps unknown members, or "".
     _keeps: ClassVar[str] = ""
+    #: How much text that is no strict JSON is read. `LARGE` where Java never writes strict JSON and a large table is in order.
+    limit: ClassVar[int] = MAX_TOLERANT
 
     @classmethod
     def from_value(cls, value: Any) -> Self:
@@ -214,7 +222,7 @@ class Body:
     @classmethod
     def from_json(cls, text: bytes | str | memoryview) -> Self:
         """Out of text as a Java, C++, Go or Node peer wrote it. Raises `JsonError`."""
-        return cls.from_value(loads(bytes(text) if isinstance(text, memoryview) else text))
+        return cls.from_value(loads(bytes(text) if isinstance(text, memoryview) else text, cls.limit))
 
     def to_value(self) -> dict[str, Any]:
         """As the JSON writer takes it: members sorted by name, None left out."""

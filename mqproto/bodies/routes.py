@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mqproto.bodies.config import DataVersion, TopicConfig, TopicFilterType, TopicTable
-from mqproto.bodies.members import I32, I64, OPTIONAL_TEXT, TEXT, Body, body, list_of, map_of, member, nested
+from mqproto.bodies.members import I32, I64, LARGE, OPTIONAL_TEXT, TEXT, Body, body, list_of, map_of, member, nested
 from mqproto.codes import VERSION, VERSION_5
 from mqproto.errors import RemoteProtocolError
 from mqproto.fastjson import dumps, dumps_standard, loads
@@ -62,6 +62,8 @@ class TopicRoute(Body):
 @body
 class ClusterInfo(Body):
     """All brokers by name and the broker names of each cluster: the body of GET_BROKER_CLUSTER_INFO 106."""
+
+    limit: ClassVar[int] = LARGE
 
     brokers: dict[str, BrokerData] = member("brokerAddrTable", map_of(TEXT, nested(BrokerData)), default_factory=dict)
     clusters: dict[str, list[str]] = member("clusterAddrTable", map_of(TEXT, list_of(TEXT)), default_factory=dict)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mqproto.bodies.clients import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from mqproto.bodies.members import (
     BOOL,
     F64,
     I32,
     I64,
+    LARGE,
     OPTIONAL_TEXT,
     QUEUE,
     TEXT,
     Body,
-    Kind,
     body,
     enum_of,
     list_of,
     map_of,
     member,
     nested,
+    optional,
     queue_map,
 )
 from mqproto.message import MessageQueue
@@ -37,6 +40,8 @@ class ConsumeOffsets(Body):
 class ConsumeStats(Body):
     """Progress of a group: the answer to GET_CONSUME_STATS 208. A rate that is no number travels as null."""
 
+    limit: ClassVar[int] = LARGE
+
     offsets: dict[MessageQueue, ConsumeOffsets] = member("offsetTable", queue_map(nested(ConsumeOffsets)), default_factory=dict)
     tps: float = member("consumeTps", F64, default=0.0)
 
@@ -44,6 +49,8 @@ class ConsumeStats(Body):
 @body
 class ConsumeStatsList(Body):
     """Progress of all groups of a broker: the answer to GET_BROKER_CONSUME_STATS 317."""
+
+    limit: ClassVar[int] = LARGE
 
     stats: list[dict[str, list[ConsumeStats]]] = member(
         "consumeStatsList", list_of(map_of(TEXT, list_of(nested(ConsumeStats)))), default_factory=list
@@ -64,6 +71,8 @@ class TopicOffset(Body):
 @body
 class TopicStats(Body):
     """The ends of all queues of a topic: the answer to GET_TOPIC_STATS_INFO 202."""
+
+    limit: ClassVar[int] = LARGE
 
     offsets: dict[MessageQueue, TopicOffset] = member("offsetTable", queue_map(nested(TopicOffset)), default_factory=dict)
 
@@ -176,7 +185,5 @@ class QueueDump(Body):
     entries: list[QueueEntry] = member("queueData", list_of(nested(QueueEntry)), default_factory=list)
     min_index: int = member("minQueueIndex", I64, default=0)
     max_index: int = member("maxQueueIndex", I64, default=0)
-    subscription: SubscriptionData | None = member(
-        "subscriptionData", Kind(SubscriptionData.from_value, lambda one: None if one is None else one.to_value()), default=None
-    )
+    subscription: SubscriptionData | None = member("subscriptionData", optional(nested(SubscriptionData)), default=None)
     filter_data: str | None = member("filterData", OPTIONAL_TEXT, default=None)
