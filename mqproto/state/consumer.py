@@ -1,18 +1,68 @@
-"""The push consumer: one group of one client node."""
+"""The push consumer: one group of one client node (client.md 1.2, 4).
+
+Owns: its life, its subscriptions, when queues are shared out and offsets stored, and the wiring of its parts.
+Leaves to others: which queues it has (assignment), pulling (pull), deliveries (consumption), where offsets are kept (offsets), links and
+flows (client node), calling the listener (adapter).
+
+An adapter makes a core on a node, starts `start` as a flow of the node, calls the listener for every `ConsumeTask` that a `Deliver`
+action brings, and answers by `ClientNode.consumed`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from typing import Any, Final
 
+from mqproto.bodies import (
+    CheckClient,
+    ConsumeDirectlyResult,
+    ConsumerData,
+    ConsumeType,
+    DirectConsumeResult,
+    MessageModel,
+    SubscriptionData,
+)
+from mqproto.codes import RequestCode
+from mqproto.errors import BrokerError, InvalidSetting, MQError, NoRoute, StateError
+from mqproto.filters.tags import InvalidExpressionError, parse_tags
+from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
+from mqproto.names import retry_topic
+from mqproto.record import RecordError, inflated
+from mqproto.state.assignment import Assignment, success
 from mqproto.state.client import ClientNode
+from mqproto.state.consumer_report import TopicRates, queue_info, running_info, start_facts
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.consumption import ConsumeTask
-from mqproto.state.flows import Flow
-from mqproto.state.offsets import OffsetFile
+from mqproto.state.consumption import Concurrent, ConsumeContext, ConsumeTask, judge, restore_topic
+from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, answer, current
+from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
+from mqproto.state.node import Action, Deliver, Ticket
+from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
+from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_header, pull_loop
 from mqproto.state.rebalance import Averagely, Strategy
+from mqproto.state.routes import RouteTable
+from mqproto.state.settings import ProducerSettings
+from mqproto.validation import check_topic
 
-__all__ = ["ConsumeTask", "ConsumerCore", "ConsumerSettings"]
+__all__ = ["ConsumeContext", "ConsumeTask", "ConsumerCore", "ConsumerSettings"]
+
+#: Group of the producer that sends failed messages to the retry topic (client.md 1.2).
+INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
+#: Offsets are stored for the first time this long after the start (client.md 1.3).
+FIRST_PERSIST_MS: Final = 10_000
+#: Messages that operators may have under way to the listener at once, beside the ordinary deliveries.
+DIRECT_MAX: Final = 16
+TAG: Final = "TAG"
+
+
+class Phase(Enum):
+    """The life of a consumer; there is no way back."""
+
+    CREATED = "created"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
 
 
 class ConsumerCore:
@@ -26,41 +76,407 @@ class ConsumerCore:
         *,
         strategy: Strategy | None = None,
         offset_file: OffsetFile | None = None,
-        warn: Callable[[str], None] | None = None,
+        utc_offset_ms: int = 0,
     ) -> None:
-        """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`; `warn` takes one line for the operator."""
+        """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`; `utc_offset_ms` is local time minus UTC."""
         settings.check()
+        self.node = node
         self.settings = settings
-        self.strategy: Strategy = strategy or Averagely()
+        self.listener = listener
+        self.phase = Phase.CREATED
+        self.broadcasts = settings.message_model is MessageModel.BROADCASTING
+        self._utc_offset_ms = utc_offset_ms
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscribed: dict[str, Subscribed] = {}
+        self._version = 0
+        self._suspended = False
+        self._started_at = 0
+        self._window = Window(
+            settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, settings.consume_concurrently_max_span
+        )
+        self._offsets: OffsetStore = self._make_offsets(offset_file)
+        self._consumption = Concurrent(settings, listener, self._offsets, self)
+        self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
+        self._direct: dict[ConsumeTask, Callable[[bytes, int], None]] = {}
+        self._rates: dict[str, TopicRates] = {}
+        self._loops: list[Ticket[None]] = []
+        #: Settled to have queues shared out before the time.
+        self._wake: Ticket[None] = Ticket()
+        #: Settled when the last delivery has ended, while somebody waits for that.
+        self._idle: Ticket[None] | None = None
+        self._stopped: Ticket[None] = Ticket()
+
+    def _make_offsets(self, offset_file: OffsetFile | None) -> OffsetStore:
+        if not self.broadcasts:
+            return RemoteOffsets(self.group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False))
+        if offset_file is None:
+            raise InvalidSetting("message_model", self.settings.message_model.value, "an offset file is needed")
+        return LocalOffsets(offset_file, self.notice)
+
+    # --- what its parts ask of it
 
     @property
     def group(self) -> str:
         return self.settings.group
 
-    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG", *, now: int) -> None:
-        """Consume a topic, filtered by tags or (kind "SQL92") by properties. Before or after the start."""
-        raise NotImplementedError
+    @property
+    def client_id(self) -> str:
+        return self.node.client_id
+
+    @property
+    def routes(self) -> RouteTable:
+        return self.node.routes
+
+    @property
+    def api_timeout_ms(self) -> int:
+        return self.node.settings.api_timeout_ms
+
+    @property
+    def pull_interval_ms(self) -> int:
+        return self.settings.pull_interval
+
+    @property
+    def failure_pause_ms(self) -> int:
+        return self.settings.pull_time_delay_millis_when_exception
+
+    def wall(self, now: int) -> int:
+        return now + self.node.wall_ahead
+
+    def notice(self, text: str) -> None:
+        self.node.notices.append(text)
+
+    def act(self, action: Action) -> None:
+        self.node.actions.append(action)
+
+    def spawn(self, flow: Flow[None], now: int) -> Ticket[None]:
+        return self.node.spawn(flow, now)
+
+    def cancel(self, ticket: Ticket[None], now: int) -> None:
+        self.node.cancel(ticket, now)
+
+    def unknown(self, now: int) -> Ticket[None]:
+        return self.node.heartbeat(now)
+
+    def rebalance_soon(self, now: int) -> None:
+        self.node.wake(self._wake, now)
+
+    # --- subscriptions
+
+    def subscribe(self, topic: str, expression: str = "*", kind: str = TAG, *, now: int) -> None:
+        """Consume a topic, filtered by tags or by another kind of expression (SQL92), before or after the start.
+
+        Replaces a subscription of the same topic. Raises InvalidName, InvalidExpressionError, StateError.
+        """
+        if self.phase in (Phase.STOPPING, Phase.STOPPED):
+            raise StateError(f"consumer {self.group} is {self.phase.value}")
+        check_topic(topic)
+        self._subscribe(topic, expression, kind, now)
+        if self.phase is Phase.RUNNING:
+            self.node.heartbeat(now)
+            self.rebalance_soon(now)
+
+    def _subscribe(self, topic: str, expression: str, kind: str, now: int) -> None:
+        # Brokers keep the highest version, so it must rise even when the clock was set back (CON-12).
+        version = max(self.wall(now), self._version + 1)
+        if kind == TAG:
+            tags = parse_tags(expression)
+            data = SubscriptionData(topic, tags.expression, TAG, list(tags.tags), sorted(tags.codes), version)
+        elif not expression.strip():
+            raise InvalidExpressionError(expression, "it is blank")
+        else:
+            data = SubscriptionData(topic, expression, kind, version=version)
+        self._version = version
+        self._subscriptions[topic] = data
+        self._subscribed[topic] = Subscribed(data.expression, kind, version, frozenset(data.tags))
 
     def unsubscribe(self, topic: str, *, now: int) -> None:
-        """Stop consuming a topic."""
-        raise NotImplementedError
+        """Stop consuming a topic; its queues are given up at once. An unknown topic is no error."""
+        if self._subscriptions.pop(topic, None) is not None:
+            del self._subscribed[topic]
+            if self.phase is Phase.RUNNING:
+                self.node.heartbeat(now)
+                self.rebalance_soon(now)
+
+    # --- life
 
     def start(self, now: int) -> Flow[None]:
-        """The start, to be run by `ClientNode.start`."""
-        raise NotImplementedError
+        """The start, to be run by `ClientNode.start`; when it has ended, queues are being shared out.
+
+        Raises StateError (started before, or the node has a consumer of this group), NoNameServer and other MQErrors when the name
+        servers cannot be reached, BrokerError when a broker refuses a filter. A failed consumer is over: make a new one.
+        """
+        if self.phase is not Phase.CREATED:
+            raise StateError(f"consumer {self.group} is {self.phase.value} already")
+        self.node.add_consumer(self)
+        self.phase = Phase.STARTING
+        self._started_at = self.wall(now)
+        if not self.broadcasts:
+            self._subscribe(retry_topic(self.group), "*", TAG, now)
+        try:
+            now = yield from self._find_routes(now)
+            now = yield from self._check_filters(now)
+        except MQError:
+            yield from self.shutdown(now)
+            raise
+        _, now = yield Wait(self.node.heartbeat(now))
+        self._check_starting()
+        self.phase = Phase.RUNNING
+        self._loops = [self.spawn(loop, now) for loop in (self._rebalance_loop(now), self._persist_loop(now), self._sweep_loop(now))]
+
+    def _check_starting(self) -> None:
+        if self.phase is not Phase.STARTING:
+            raise StateError(f"consumer {self.group} was closed while it started")
+
+    def _find_routes(self, now: int) -> Flow[int]:
+        """Fetch the routes of all topics. One that does not exist may come later; name servers that do not answer are a failure."""
+        for topic in list(self._subscriptions):
+            failure, now = yield Refresh(topic, now + REFRESH_TIMEOUT_MS)
+            self._check_starting()
+            if failure is not None and not isinstance(failure, BrokerError):
+                raise failure
+        return now
+
+    def _check_filters(self, now: int) -> Flow[int]:
+        """CHECK_CLIENT_CONFIG for each subscription that is not by tags (client.md CI-9): a broker may not know that kind of filter."""
+        for data in [data for data in self._subscriptions.values() if data.type != TAG]:
+            address = self.routes.any_address(data.topic, self.node.seed)
+            if address is None:
+                raise NoRoute(data.topic)
+            body = CheckClient(self.client_id, self.group, data).to_json()
+            outcome, now = yield Call(address, RequestCode.CHECK_CLIENT_CONFIG, {}, body, now + self.api_timeout_ms)
+            self._check_starting()
+            success(answer(outcome), address)
+        return now
 
     def shutdown(self, now: int) -> Flow[None]:
-        """The end, to be run by `ClientNode.start`: running deliveries are waited for as set, offsets stored, the group unregistered."""
-        raise NotImplementedError
+        """The end: running deliveries are waited for as the settings say, offsets stored, the group unregistered. Twice is harmless."""
+        if self.phase in (Phase.STOPPING, Phase.STOPPED):
+            yield Wait(self._stopped)
+            return
+        registered = self.phase is not Phase.CREATED
+        self.phase = Phase.STOPPING
+        self._consumption.deliveries.stopped = True
+        for loop in self._loops:
+            self.cancel(loop, now)
+        if self._consumption.deliveries.running:
+            self._idle = Ticket()
+            _, now = yield Wait(self._idle, now + self.settings.await_termination_millis_when_shutdown)
+        if registered:
+            stored = self.spawn(self._assignment.persist(now), now)
+            _, now = yield Wait(stored, now + OFFSET_TIMEOUT_MS)
+            yield from self.node.remove_consumer(self, now)
+        self._assignment.close(now)
+        self.phase = Phase.STOPPED
+        self.node.wake(self._stopped, now)
 
     def suspend(self, now: int) -> None:
-        """Stop pulling and rebalancing; what is cached is still delivered."""
-        raise NotImplementedError
+        """Stop pulling and sharing out; what is cached is still delivered."""
+        self._suspended = True
 
     def resume(self, now: int) -> None:
-        """Go on."""
-        raise NotImplementedError
+        """Pull again, and share queues out at once."""
+        self._suspended = False
+        for queue in list(self._assignment.queues.values()):
+            self._make_room(queue, now)
+        self.rebalance_soon(now)
 
-    def consumed(self, task: Any, result: Any, now: int) -> None:
-        """See `ConsumeTask`; adapters call `ClientNode.consumed`."""
-        raise NotImplementedError
+    # --- loops
+
+    def _rebalance_loop(self, now: int) -> Flow[None]:
+        """Share queues out every 20 s and whenever something calls for it; calls during a round make one more."""
+        while True:
+            wake = self._wake = Ticket()
+            if not self._suspended:
+                changed, now = yield from self._assignment.rebalance(list(self._subscriptions), now)
+                if changed:
+                    self._share_window()
+                    self.node.heartbeat(now)
+            _, now = yield Wait(wake, now + self.settings.rebalance_interval)
+
+    def _share_window(self) -> None:
+        """Limits for a topic are shared out over all our queues (client.md 4.8)."""
+        count = len(self._assignment.queues)
+        if count and self.settings.pull_threshold_for_topic != -1:
+            self._window.count = max(1, self.settings.pull_threshold_for_topic // count)
+        if count and self.settings.pull_threshold_size_for_topic != -1:
+            self._window.size_mib = max(1, self.settings.pull_threshold_size_for_topic // count)
+
+    def _persist_loop(self, now: int) -> Flow[None]:
+        _, now = yield Sleep(now + FIRST_PERSIST_MS)
+        while True:
+            yield from self._assignment.persist(now)
+            _, now = yield Sleep(now + self.settings.persist_consumer_offset_interval)
+
+    def _sweep_loop(self, now: int) -> Flow[None]:
+        while True:
+            _, now = yield Sleep(now + self.settings.consume_timeout * 60_000)
+            self._consumption.sweep(now)
+
+    # --- pulling
+
+    def pull(self, queue: ProcessQueue, now: int) -> Flow[None]:
+        return pull_loop(queue, self, now)
+
+    def hold(self, queue: ProcessQueue) -> Ticket[None] | None:
+        if not self._suspended and not self._window.is_full(queue):
+            return None
+        if queue.room is None:
+            queue.room = Ticket()
+        return queue.room
+
+    def _make_room(self, queue: ProcessQueue, now: int) -> None:
+        """Let a pull loop go on that waits for the window or for `resume`, if it may."""
+        room = queue.room
+        if room is not None and not self._suspended and not self._window.is_full(queue):
+            queue.room = None
+            self.node.wake(room, now)
+
+    def subscribed(self, topic: str) -> Subscribed | None:
+        return self._subscribed.get(topic)
+
+    def pull_address(self, queue: ProcessQueue, now: int) -> Flow[tuple[str | MQError, int]]:
+        """The broker that the last answer suggested, or another with the same name where that one is gone."""
+        broker_name = queue.queue.broker_name
+        found = self.routes.reader(broker_name, queue.broker_id)
+        if found is None:
+            failure, now = yield Refresh(queue.queue.topic, now + REFRESH_TIMEOUT_MS)
+            found = self.routes.reader(broker_name, queue.broker_id)
+            if found is None:
+                return failure or NoRoute(queue.queue.topic), now
+        address, queue.broker_id = found
+        return address, now
+
+    def pull_fields(self, queue: ProcessQueue, subscribed: Subscribed) -> dict[str, str]:
+        return pull_header(
+            self.group,
+            queue,
+            subscribed,
+            batch=self.settings.pull_batch_size,
+            commit_offset=0 if self.broadcasts else self._offsets.known(queue.queue),
+            post_subscription=self.settings.post_subscription_when_pull,
+        )
+
+    def arrived(self, queue: ProcessQueue, fresh: list[MessageExt], now: int) -> None:
+        self._rate(queue.queue.topic).pulled(now, len(fresh), now - queue.last_pull_at)
+        self._consumption.submit(queue, fresh, now)
+
+    def caught_up(self, queue: ProcessQueue) -> None:
+        if not len(queue):
+            self._offsets.update(queue.queue, queue.next_offset)
+
+    def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
+        self._assignment.outside(queue, next_offset, now)
+
+    def pull_failed(self, queue: ProcessQueue, error: MQError) -> None:
+        """Told once for each kind of trouble, not with every round."""
+        trouble = str(error)
+        if queue.trouble != trouble:
+            queue.trouble = trouble
+            self.notice(f"group {self.group}: pulling from {queue.queue} fails: {trouble}")
+
+    def is_busy(self, queue: ProcessQueue) -> bool:
+        return self._consumption.is_busy(queue)
+
+    def _start_time(self) -> int:
+        return self.settings.start_time(self._started_at, self._utc_offset_ms)
+
+    # --- consumption
+
+    def consumed(self, task: ConsumeTask, result: object, now: int) -> None:
+        """The application is done with a task; adapters call `ClientNode.consumed`."""
+        reply = self._direct.pop(task, None)
+        if reply is None:
+            self._consumption.consumed(task, result, now)
+        else:
+            reply(_direct_result(task, result, now), now)
+
+    def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
+        return find_broker(self.routes, queue, now, master_only=True)
+
+    def resend(self, message: Message, now: int) -> Flow[int]:
+        """By a producer of the node's own, which is there from the first time on."""
+        producer = self.node.producers.get(INNER_PRODUCER)
+        if producer is None:
+            producer = self.node.add_producer(ProducerSettings(INNER_PRODUCER), now)
+        yield from producer.send(message, now, checked=True)
+        return (yield from current(now))
+
+    def moved(self, queue: ProcessQueue, now: int) -> None:
+        self._make_room(queue, now)
+
+    def ended(self, task: ConsumeTask, succeeded: int, now: int) -> None:
+        failed = len(task.messages) - succeeded
+        self._rate(task.context.queue.topic).consumed(now, succeeded, failed, now - task.started_at)
+
+    def idle(self, now: int) -> None:
+        if self._idle is not None:
+            self.node.wake(self._idle, now)
+
+    def _rate(self, topic: str) -> TopicRates:
+        rates = self._rates.get(topic)
+        if rates is None:
+            rates = self._rates[topic] = TopicRates()
+        return rates
+
+    # --- for the node and the brokers
+
+    def heartbeat_data(self) -> ConsumerData:
+        settings = self.settings
+        return ConsumerData(
+            self.group,
+            ConsumeType.CONSUME_PASSIVELY,
+            settings.message_model,
+            settings.consume_from_where,
+            list(self._subscriptions.values()),
+            settings.unit_mode,
+        )
+
+    def topics(self) -> Collection[str]:
+        return list(self._subscriptions)
+
+    def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
+        if topic in self._subscriptions and self.phase is Phase.RUNNING:
+            self.rebalance_soon(now)
+
+    def consumer_ids_changed(self, now: int) -> None:
+        self.rebalance_soon(now)
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
+        self._assignment.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now)
+
+    def offsets(self) -> dict[MessageQueue, int]:
+        return self._offsets.table()
+
+    def running_info(self, now: int) -> bytes:
+        ahead = self.node.wall_ahead
+        queues = {queue: queue_info(one, self._offsets.known(queue), ahead) for queue, one in self._assignment.queues.items()}
+        facts = start_facts(self._started_at, self.node.name_servers.addresses)
+        statuses = {topic: self._rate(topic).status(now) for topic in self._subscriptions}
+        return running_info(self.settings, facts, self._subscriptions.values(), queues, statuses)
+
+    def consume_directly(self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int) -> None:
+        """One message for an operator: the listener's answer goes back, and nothing else comes of it (client.md 6)."""
+        queue = MessageQueue(message.topic, broker_name, message.queue_id)
+        task = ConsumeTask(self.group, self.listener, [message], ConsumeContext(queue), ProcessQueue(queue, now), now)
+        try:
+            inflated(message)
+            if self.phase is not Phase.RUNNING or len(self._direct) >= DIRECT_MAX:
+                raise StateError(f"consumer {self.group} is {self.phase.value}, {len(self._direct)} such messages are under way")
+        except (RecordError, StateError) as error:
+            reply(_direct_result(task, error, now), now)
+            return
+        restore_topic(message, self.group)
+        self._direct[task] = reply
+        self.act(Deliver(task))
+
+
+def _direct_result(task: ConsumeTask, result: object, now: int) -> bytes:
+    """The answer to CONSUME_MESSAGE_DIRECTLY 309."""
+    outcome = DirectConsumeResult.CR_THROW_EXCEPTION
+    if result is ConsumeStatus.SUCCESS:
+        outcome = DirectConsumeResult.CR_SUCCESS
+    elif result is ConsumeStatus.RECONSUME_LATER:
+        outcome = DirectConsumeResult.CR_LATER
+    elif result is None:
+        outcome = DirectConsumeResult.CR_RETURN_NULL
+    return ConsumeDirectlyResult(result=outcome, remark=judge(result, task).complaint, spent_ms=now - task.started_at).to_json()

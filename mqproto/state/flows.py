@@ -116,3 +116,9 @@ def answer(outcome: Command | Lost | Expired) -> Command:
     if isinstance(outcome, Command):
         return outcome
     raise failure(outcome)
+
+
+def current(now: int) -> Flow[int]:
+    """The time now, for a flow whose `now` is old: after a failure of another flow that took time and could not say how much."""
+    _, now = yield Sleep(now)
+    return now

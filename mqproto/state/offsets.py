@@ -9,23 +9,26 @@ Leaves to others: which offset is right (process queue), when to persist (consum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 from mqproto import fastjson
+from mqproto.bodies.members import I64, queue_map
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import BrokerError, MQError
 from mqproto.headers import QueryConsumerOffsetResponse
 from mqproto.message import MessageQueue
-from mqproto.state.flows import Call, Flow, Oneway, Work, answer
+from mqproto.state.flows import Call, Flow, Oneway, Work, answer, current
 from mqproto.state.node import Job
 from mqproto.state.rebalance import queue_order
 
 #: Both requests about offsets wait this long (client.md 5.3).
 OFFSET_TIMEOUT_MS: Final = 5_000
 
-#: Finds the address of the broker that keeps a queue's offset; raises an MQError when there is none.
-Locate = Callable[[MessageQueue, int], Flow[str]]
+_OFFSETS: Final = queue_map(I64)
+
+#: Finds the address of the broker that keeps a queue's offset, and answers the time; raises an MQError when there is none.
+Locate = Callable[[MessageQueue, int], Flow[tuple[str, int]]]
 
 
 class OffsetStore(Protocol):
@@ -40,11 +43,11 @@ class OffsetStore(Protocol):
     def forget(self, queue: MessageQueue) -> None:
         """Drop the offset in memory, so that the next `fetch` asks the place where it is kept."""
 
-    def fetch(self, queue: MessageQueue, now: int) -> Flow[int | None]:
-        """Read the kept offset; None when none was kept. Raises MQError when that cannot be known now."""
+    def fetch(self, queue: MessageQueue, now: int) -> Flow[tuple[int | None, int]]:
+        """Read the kept offset, None when none was kept, and the time. Raises MQError when that cannot be known now."""
 
-    def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """Copy the offsets of `queues` out. Failures are left to the next time (client.md 5.5)."""
+    def persist(self, offsets: Mapping[MessageQueue, int], now: int) -> Flow[None]:
+        """Keep these offsets. Failures are left to the next time (client.md 5.5)."""
 
     def table(self) -> dict[MessageQueue, int]:
         """A copy of what is in memory."""
@@ -85,41 +88,28 @@ class RemoteOffsets(_Table):
     def _fields(self, queue: MessageQueue) -> dict[str, str]:
         return {"consumerGroup": self._group, "topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
 
-    def fetch(self, queue: MessageQueue, now: int) -> Flow[int | None]:
+    def fetch(self, queue: MessageQueue, now: int) -> Flow[tuple[int | None, int]]:
         """QUERY_CONSUMER_OFFSET. Only code 22 means that none was kept: after any other refusal a group that starts at the end
         would jump over messages that it has not seen (the trap of client.md 4.3)."""
-        address = yield from self._locate(queue, now)
+        address, now = yield from self._locate(queue, now)
         outcome, now = yield Call(address, RequestCode.QUERY_CONSUMER_OFFSET, self._fields(queue), deadline=now + OFFSET_TIMEOUT_MS)
         command = answer(outcome)
         if command.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
+            return None, now
         if command.code != ResponseCode.SUCCESS:
             raise BrokerError(command.code, command.remark, address)
         offset = QueryConsumerOffsetResponse.decode(command.fields).offset
-        if offset < 0:
-            return None
-        self.update(queue, offset, may_decrease=True)
-        return offset
+        return None if offset < 0 else offset, now
 
-    def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """UPDATE_CONSUMER_OFFSET one-way for each queue that has an offset, changed or not: a broker that lost the last ones in a
-        crash learns them again. Offsets of queues that are not given are forgotten: they belong to somebody else by now."""
-        kept = set(queues)
-        for queue in self._offsets.keys() - kept:
-            self.forget(queue)
-        for queue in sorted(kept, key=queue_order):
-            yield from self._persist_one(queue, now)
-
-    def _persist_one(self, queue: MessageQueue, now: int) -> Flow[None]:
-        offset = self.known(queue)
-        if offset is None:
-            return
-        try:
-            address = yield from self._locate(queue, now)
-        except MQError:
-            return
-        fields = {**self._fields(queue), "commitOffset": str(offset)}
-        yield Oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
+    def persist(self, offsets: Mapping[MessageQueue, int], now: int) -> Flow[None]:
+        """UPDATE_CONSUMER_OFFSET one-way for each queue, changed or not: a broker that lost the last ones in a crash learns them again."""
+        for queue in sorted(offsets, key=queue_order):
+            fields = {**self._fields(queue), "commitOffset": str(offsets[queue])}
+            try:
+                address, now = yield from self._locate(queue, now)
+                _, now = yield Oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
+            except MQError:  # the next time brings it
+                now = yield from current(now)
 
 
 class OffsetFile(Protocol):
@@ -167,22 +157,19 @@ class LocalOffsets(_Table):
         self._warn(f"{damage}: its backup is used")
         return kept
 
-    def fetch(self, queue: MessageQueue, now: int) -> Flow[int | None]:
-        offset = self._kept.get(queue)
-        if offset is not None:
-            self.update(queue, offset, may_decrease=True)
-        return offset
-        yield  # a flow without effects
+    def fetch(self, queue: MessageQueue, now: int) -> Flow[tuple[int | None, int]]:
+        yield from ()  # a flow without effects
+        return self._kept.get(queue), now
 
-    def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """Merge the offsets of `queues` into the file, if that changes it; one save at a time. A failure is told and tried again the
-        next time: a file that cannot be written must not stop consumption."""
-        self._wanted.update((queue, self._offsets[queue]) for queue in queues if queue in self._offsets)
+    def persist(self, offsets: Mapping[MessageQueue, int], now: int) -> Flow[None]:
+        """Merge the offsets into the file, if that changes it; one save at a time. A failure is told and tried again the next time:
+        a file that cannot be written must not stop consumption."""
+        self._wanted.update(offsets)
         if self._saving:
             return  # the save under way goes on with these
         self._saving = True
         while (merged := {**self._kept, **self._wanted}) != self._kept:
-            failure, now = yield Work(self._file.save(format_offsets(merged), set_aside=self._set_aside))
+            failure, _ = yield Work(self._file.save(format_offsets(merged), set_aside=self._set_aside))
             if failure is not None:
                 self._warn(f"local offset file cannot be written, going on in memory: {failure}")
                 break
@@ -194,32 +181,12 @@ class LocalOffsets(_Table):
 def parse_offsets(text: bytes) -> dict[MessageQueue, int]:
     """Read Java's offset file (client.md 5.4). Raises JsonError for anything else, an empty file included."""
     document = fastjson.loads(text)
-    table = document.get("offsetTable") if isinstance(document, dict) else None
-    return read_table(table)
-
-
-def read_table(table: Any) -> dict[MessageQueue, int]:
-    """A map from queues, which are objects, to offsets, as read by fastjson; `{}` is one too. Raises JsonError."""
-    if table == {}:
-        return {}
-    if not isinstance(table, fastjson.JavaMap):
+    if not isinstance(document, dict) or "offsetTable" not in document:
         raise fastjson.JsonError("no offset table")
-    offsets: dict[MessageQueue, int] = {}
-    for key, value in table:
-        offset = fastjson.truncate(value)
-        if offset is None or offset < 0:
-            raise fastjson.JsonError(f"no offset: {value!r}")
-        offsets[read_queue(key)] = offset
+    offsets = _OFFSETS.read(document["offsetTable"])
+    if any(offset < 0 or not queue.topic or not queue.broker_name for queue, offset in offsets.items()):
+        raise fastjson.JsonError("an entry that no queue can have")
     return offsets
-
-
-def read_queue(value: Any) -> MessageQueue:
-    """A message queue (wire.md 15, MQ) as read by fastjson. Raises JsonError."""
-    if isinstance(value, dict):
-        topic, broker_name, queue_id = value.get("topic"), value.get("brokerName"), fastjson.truncate(value.get("queueId"))
-        if isinstance(topic, str) and isinstance(broker_name, str) and queue_id is not None:
-            return MessageQueue(topic, broker_name, queue_id)
-    raise fastjson.JsonError(f"no message queue: {value!r}")
 
 
 def format_offsets(offsets: dict[MessageQueue, int]) -> str:

@@ -11,12 +11,30 @@ Leaves to others: handing messages out (consumption), the offsets (offsets), whi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from mqproto import properties as names
+from mqproto.codec import Command
+from mqproto.codes import RequestCode, ResponseCode
+from mqproto.errors import BrokerError, MQError, StateError
+from mqproto.flags import COMPRESSED, pull_flag
+from mqproto.headers import PullMessageRequest, PullMessageResponse
 from mqproto.message import MessageExt, MessageQueue
+from mqproto.record import RecordError, decode_records
+from mqproto.state.flows import Call, Flow, Sleep, Wait, answer
 from mqproto.state.node import Ticket
+
+#: How long a broker may hold a pull at the end of a queue, and how long we wait for the answer (client.md 1.9.3).
+SUSPEND_MS: Final = 15_000
+PULL_TIMEOUT_MS: Final = 30_000
+#: Before the next pull after FLOW_CONTROL (215).
+FLOW_CONTROL_MS: Final = 20
+#: Least time between two pulls that bring nothing: a broker that holds no pull (any more) must not be asked in a tight loop.
+EMPTY_PAUSE_MS: Final = 50
+#: How long the pull loop waits for a heartbeat that shall make the broker know the subscription.
+HEARTBEAT_WAIT_MS: Final = 3_000
 
 _MIB_SHIFT: Final = 20
 
@@ -35,11 +53,13 @@ class ProcessQueue:
         "dropped",
         "last_consume_at",
         "last_pull_at",
+        "loop",
         "next_offset",
         "queue",
         "room",
         "size",
         "started",
+        "trouble",
     )
 
     def __init__(self, queue: MessageQueue, now: int) -> None:
@@ -56,8 +76,12 @@ class ProcessQueue:
         self.broker_id = 0
         self.last_pull_at = now
         self.last_consume_at = now
+        #: The pull loop.
+        self.loop: Ticket[None] | None = None
         #: What the pull loop waits for while the window is full or the consumer is suspended.
         self.room: Ticket[None] | None = None
+        #: The pull trouble that was told last, so that it is told once and not with every pull.
+        self.trouble = ""
         self._messages: dict[int, MessageExt] = {}
         # Offsets in rising order. Finished ones are swept off both ends when these are looked at, so each costs O(1) once.
         self._order: deque[int] = deque()
@@ -148,6 +172,207 @@ class Window:
     span: int | None = 2_000
 
     def is_full(self, queue: ProcessQueue) -> bool:
-        return (
-            len(queue) > self.count or queue.size >> _MIB_SHIFT > self.size_mib or (self.span is not None and queue.span > self.span)
-        )
+        return len(queue) > self.count or queue.size >> _MIB_SHIFT > self.size_mib or (self.span is not None and queue.span > self.span)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """What a pull and its answer need to know of a subscription."""
+
+    #: `*`, tags, or the expression of another kind.
+    expression: str
+    #: TAG or SQL92.
+    kind: str
+    version: int
+    #: Tags to keep; empty keeps all. The broker compares hashes, so tags that share one come too and are sorted out here.
+    tags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What an answer says. `messages` is None for an offset outside the queue, then `next_offset` is inside."""
+
+    messages: list[MessageExt] | None
+    next_offset: int
+    broker_id: int
+
+
+class PullHost(Protocol):
+    """What a pull loop needs of its consumer. Flows that take time answer the time as well."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def pull_interval_ms(self) -> int: ...
+
+    @property
+    def failure_pause_ms(self) -> int:
+        """Before the next pull after one that failed."""
+
+    def hold(self, queue: ProcessQueue) -> Ticket[None] | None:
+        """A ticket to wait for before the next pull; None to pull now."""
+
+    def subscribed(self, topic: str) -> Subscribed | None: ...
+
+    def pull_address(self, queue: ProcessQueue, now: int) -> Flow[tuple[str | MQError, int]]:
+        """Where to pull, or why that is not known."""
+
+    def pull_fields(self, queue: ProcessQueue, subscribed: Subscribed) -> dict[str, str]:
+        """The header of the next pull."""
+
+    def arrived(self, queue: ProcessQueue, fresh: list[MessageExt], now: int) -> None:
+        """New messages are in the process queue."""
+
+    def caught_up(self, queue: ProcessQueue) -> None:
+        """An answer brought nothing new; the next offset may have moved on."""
+
+    def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
+        """The queue does not have the offset that was asked for, but this one. The process queue is dropped."""
+
+    def unknown(self, now: int) -> Ticket[None]:
+        """The broker does not know the subscription, or an old one. Settled when it should know."""
+
+    def pull_failed(self, queue: ProcessQueue, error: MQError) -> None:
+        """For the operator; the loop goes on."""
+
+
+def pull_header(
+    group: str, queue: ProcessQueue, subscribed: Subscribed, *, batch: int, commit_offset: int | None, post_subscription: bool
+) -> dict[str, str]:
+    """The extFields of PULL_MESSAGE (client.md 4.9). `commit_offset` None: there is nothing to commit, or not at this broker.
+
+    A slave cannot take an offset, so only a pull from the master carries the flag that it is valid.
+    """
+    header = PullMessageRequest(
+        consumer_group=group,
+        topic=queue.queue.topic,
+        queue_id=queue.queue.queue_id,
+        queue_offset=queue.next_offset,
+        max_msg_nums=batch,
+        sys_flag=pull_flag(
+            commit_offset=commit_offset is not None and commit_offset > 0 and queue.broker_id == 0,
+            suspend=True,
+            subscription=post_subscription,
+        ),
+        commit_offset=-1 if commit_offset is None else commit_offset,
+        suspend_timeout_millis=SUSPEND_MS,
+        subscription=subscribed.expression if post_subscription else None,
+        sub_version=subscribed.version,
+        expression_type=subscribed.kind,
+    )
+    return {**header.encode(), "bname": queue.queue.broker_name}
+
+
+def read_answer(command: Command, queue: MessageQueue, tags: frozenset[str], address: str) -> Pulled:
+    """The answer to PULL_MESSAGE. Raises BrokerError for a refusal, HeaderError and RecordError for what cannot be read.
+
+    A record whose body cannot be read (damaged, or compressed in a way that needs a package) comes as an empty message whose sysFlag
+    still says that it is compressed: it goes the way of failed messages and does not block the queue.
+    """
+    if command.code not in _ANSWERS:
+        raise BrokerError(command.code, command.remark, address)
+    header = PullMessageResponse.decode(command.fields)
+    if command.code == ResponseCode.PULL_OFFSET_MOVED:
+        return Pulled(None, header.next_begin_offset, header.suggest_which_broker_id)
+    if command.code != ResponseCode.SUCCESS:
+        return Pulled([], header.next_begin_offset, header.suggest_which_broker_id)
+    next_offset = header.next_begin_offset
+    try:
+        messages = decode_records(command.body, queue.broker_name)
+    except RecordError as error:
+        messages, next_offset = _salvage(error, queue)
+    kept = [message for message in messages if not tags or message.tags in tags or message.sys_flag & COMPRESSED]
+    low, high = str(header.min_offset), str(header.max_offset)
+    for message in kept:
+        message.properties[names.MIN_OFFSET] = low
+        message.properties[names.MAX_OFFSET] = high
+    return Pulled(kept, next_offset, header.suggest_which_broker_id)
+
+
+def _salvage(error: RecordError, queue: MessageQueue) -> tuple[list[MessageExt], int]:
+    """The messages before a bad record, and the offset to go on at. Raises the error when nothing can be made of it."""
+    if error.messages:
+        return error.messages, error.messages[-1].queue_offset + 1
+    if error.cause is None or error.queue_offset is None or error.physical_offset is None:
+        raise error
+    spoiled = MessageExt(
+        queue.topic,
+        b"",
+        sys_flag=COMPRESSED,
+        queue_id=queue.queue_id,
+        queue_offset=error.queue_offset,
+        physical_offset=error.physical_offset,
+        broker_name=queue.broker_name,
+    )
+    return [spoiled], error.queue_offset + 1
+
+
+_ANSWERS: Final = frozenset(
+    {ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
+)
+_UNKNOWN_SUBSCRIPTION: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
+
+
+def pull_loop(queue: ProcessQueue, host: PullHost, now: int) -> Flow[None]:
+    """Pull until the queue is dropped. Whatever a broker does ends in another round, after a pause where it brought nothing."""
+    asked_to_know = False
+    while not queue.dropped:
+        ticket = host.hold(queue)
+        if ticket is not None:
+            _, now = yield Wait(ticket)
+            continue
+        pulled, now = yield from _pull(queue, host, now)
+        if pulled is None:
+            return
+        if isinstance(pulled, Pulled):
+            asked_to_know = False
+            queue.trouble = ""
+            pause = _take_in(pulled, queue, host, now)
+        else:
+            code = pulled.code if isinstance(pulled, BrokerError) else None
+            pause = FLOW_CONTROL_MS if code == ResponseCode.FLOW_CONTROL else host.failure_pause_ms
+            if code in _UNKNOWN_SUBSCRIPTION:
+                _, now = yield Wait(host.unknown(now), now + HEARTBEAT_WAIT_MS)
+                pause = pause if asked_to_know else 0
+                asked_to_know = True
+            if pause:
+                host.pull_failed(queue, pulled)
+        if pause:
+            _, now = yield Sleep(now + pause)
+
+
+def _pull(queue: ProcessQueue, host: PullHost, now: int) -> Flow[tuple[Pulled | MQError | None, int]]:
+    """One request and what its answer says; None when the queue was dropped meanwhile, whatever it says."""
+    subscribed = host.subscribed(queue.queue.topic)
+    if subscribed is None:
+        return StateError(f"group {host.group} does not subscribe {queue.queue.topic}"), now
+    address, now = yield from host.pull_address(queue, now)
+    if isinstance(address, MQError):
+        return address, now
+    queue.last_pull_at = now
+    fields = host.pull_fields(queue, subscribed)
+    try:
+        outcome, now = yield Call(address, RequestCode.PULL_MESSAGE, fields, deadline=now + PULL_TIMEOUT_MS)
+        return None if queue.dropped else read_answer(answer(outcome), queue.queue, subscribed.tags, address), now
+    except MQError as error:
+        return error, now
+
+
+def _take_in(pulled: Pulled, queue: ProcessQueue, host: PullHost, now: int) -> int:
+    """Carry out what an answer says. Answers how long to wait before the next pull."""
+    queue.broker_id = pulled.broker_id
+    if pulled.messages is None:
+        host.outside(queue, pulled.next_offset, now)
+        return 0
+    asked_at, asked_offset = queue.last_pull_at, queue.next_offset
+    fresh = queue.put(pulled.messages, pulled.next_offset)
+    if fresh:
+        host.arrived(queue, fresh, now)
+        return host.pull_interval_ms
+    host.caught_up(queue)
+    if queue.next_offset > asked_offset:
+        return 0
+    if pulled.messages:  # it brings only what was asked for before
+        return host.failure_pause_ms
+    return max(0, asked_at + EMPTY_PAUSE_MS - now)
