@@ -1,7 +1,8 @@
 """The name server node.
 
-Owns: its links, which brokers are alive, which topics they hold, and the key/value configuration.
-Leaves to others: files (jobs that the caller makes), sockets, clocks and threads (the driver).
+Owns: its links, when they have been idle for too long, and the way from a request to its answer.
+Leaves to others: what brokers registered (`registry`), what requests mean (the `*_requests` modules), files (jobs that the caller
+makes), sockets, clocks and threads (the driver).
 
 Listener: "main" (`listenPort`).
 """
@@ -9,49 +10,177 @@ Listener: "main" (`listenPort`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from engine.settings import NamesrvSettings
-from mqproto.state.node import Job, Link, NodeBase
+from engine.namesrv import broker_requests, kv_requests, settings_requests, topic_requests
+from engine.namesrv.answers import Answer, failed
+from engine.namesrv.kv import KvConfig
+from engine.namesrv.registry import Registry
+from engine.namesrv.saver import Saver
+from engine.namesrv.state import Handler, Request, State
+from engine.settings import NamesrvSettings, check, format_properties, to_properties
+from mqproto.codec import Command
+from mqproto.codes import ResponseCode
+from mqproto.errors import HeaderError, RemoteProtocolError
+from mqproto.state.connection import Calls, Connection
+from mqproto.state.deadlines import Deadlines
+from mqproto.state.node import SERVER_UNSENT_LIMIT, Job, Link, NodeBase, Run
+
+HANDLERS: Final[dict[int, Handler]] = {
+    **kv_requests.HANDLERS,
+    **broker_requests.HANDLERS,
+    **topic_requests.HANDLERS,
+    **settings_requests.HANDLERS,
+}
+
+#: Requests of one peer are answered as busy while so much is unsent to it: one read may bring thousands that each ask for a long list.
+UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
+_BUSY: Final = "[OVERLOAD]system busy, start flow control for a while"
+
+
+class _Peer(Connection[None]):
+    """A link to a broker, client or tool."""
+
+    __slots__ = ("active",)
+
+    def __init__(self, node: NodeBase, shared: Calls[None], address: str, listener: str, now: int) -> None:
+        super().__init__(node, shared, address, listener, SERVER_UNSENT_LIMIT)
+        #: When bytes came last; answers leave at the same time.
+        self.active = now
 
 
 class NameServer(NodeBase):
     """One name server.
 
-    `kv_config` is the text of the key/value configuration as it was saved last, None for none. `save_kv_config` and `save_settings`
-    make the job that saves a text; without them nothing outlives the process.
+    `kv_config` is the key/value configuration as it was saved last. `save_kv_config` and `save_settings` make the job that saves a
+    text; without them nothing outlives the process. Raises InvalidSetting.
     """
 
     def __init__(
         self,
         settings: NamesrvSettings,
         *,
-        kv_config: str | None = None,
+        kv_config: KvConfig | None = None,
         save_kv_config: Callable[[str], Job] | None = None,
         save_settings: Callable[[str], Job] | None = None,
     ) -> None:
         super().__init__()
+        check(settings)
+        kv = kv_config or KvConfig()
         self.settings = settings
+        self.state = State(
+            settings,
+            Registry(),
+            kv,
+            Saver(kv.to_text, save_kv_config),
+            Saver(lambda: format_properties(to_properties(settings), escaped=True), save_settings),
+        )
+        self._savers = (self.state.kv_saver, self.state.settings_saver)
+        self._calls: Calls[None] = Calls()
+        self._peers: dict[_Peer, None] = {}
+        self._idle: Deadlines[_Peer] = Deadlines()
+        self._closing = False
+
+    # --- links ---
+
+    def begin(self, now: int) -> None:
+        """Nothing to do: brokers and clients come."""
+
+    def accept(self, listener: str, address: str, local_address: str, now: int) -> Link | None:
+        if self._closing:
+            return None
+        peer = _Peer(self, self._calls, address, listener, now)
+        self._peers[peer] = None
+        self._idle.set(peer, now + self._idle_ms)
+        return peer
+
+    def opened(self, link: Link, now: int) -> None:
+        """Never called: a name server dials nobody."""
+
+    def received(self, link: Link, data: bytes, now: int) -> None:
+        assert isinstance(link, _Peer)
+        link.active = now
+        for command in link.receive(data):
+            if not command.is_response:
+                self._answer(link, command, now)
+        if link.broken is not None:
+            self._end(link, str(link.broken))
+
+    def closed(self, link: Link, reason: str, now: int) -> None:
+        assert isinstance(link, _Peer)
+        link.end()
+        self._forget(link)
+
+    def timer(self, now: int) -> None:
+        for token in self.state.registry.expired(now):
+            assert isinstance(token, _Peer)
+            self._end(token, "the broker did not register for too long")
+        for peer in self._idle.due(now):
+            if peer.active + self._idle_ms > now:
+                self._idle.set(peer, peer.active + self._idle_ms)
+            else:
+                self._end(peer, "idle for too long")
+
+    def next_deadline(self) -> int | None:
+        times = [when for when in (self.state.registry.deadlines.earliest(), self._idle.earliest()) if when is not None]
+        return min(times, default=None)
+
+    @property
+    def _idle_ms(self) -> int:
+        return self.settings.server_channel_max_idle_time_seconds * 1000
+
+    def _end(self, peer: _Peer, reason: str) -> None:
+        self.hang_up(peer, reason)
+        self._forget(peer)
+
+    def _forget(self, peer: _Peer) -> None:
+        del self._peers[peer]
+        self._idle.cancel(peer)
+        self.state.registry.lost(peer)
+
+    # --- requests ---
+
+    def _answer(self, peer: _Peer, command: Command, now: int) -> None:
+        if peer.unsent > UNSENT_MAX:
+            self._reply(peer, command, failed(_BUSY, ResponseCode.SYSTEM_BUSY))
+            return
+        handler = HANDLERS.get(command.code)
+        if handler is None:
+            answer = failed(f" request type {command.code} not supported", ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        else:
+            try:
+                answer = handler(self.state, Request(command, peer, now))
+            except (HeaderError, RemoteProtocolError) as failure:
+                answer = failed(str(failure))
+        if answer.saver is None:
+            self._reply(peer, command, answer)
+        elif answer.saver.is_full:
+            self._reply(peer, command, failed(_BUSY, ResponseCode.SYSTEM_BUSY))
+        else:
+            answer.saver.wait(lambda failure: self._reply(peer, command, answer if failure is None else failed(f"not saved: {failure}")))
+            self._save(answer.saver)
+
+    def _reply(self, peer: _Peer, command: Command, answer: Answer) -> None:
+        peer.reply(command, answer.code, answer.fields, answer.body, remark=answer.remark)
+
+    # --- jobs and the end ---
+
+    def _save(self, saver: Saver) -> None:
+        job = saver.next_job()
+        if job is not None:
+            self.actions.append(Run(job))
+
+    def done(self, job: Job, failure: Exception | None, now: int) -> None:
+        for saver in self._savers:
+            if saver.job is job:
+                saver.done(failure)
+                self._save(saver)
 
     @property
     def ended(self) -> bool:
-        return False
+        return self._closing and all(saver.job is None for saver in self._savers)
 
-    def begin(self, now: int) -> None: ...
-
-    def accept(self, listener: str, address: str, local_address: str, now: int) -> Link | None:
-        return Link(address, listener)
-
-    def opened(self, link: Link, now: int) -> None: ...
-
-    def received(self, link: Link, data: bytes, now: int) -> None: ...
-
-    def closed(self, link: Link, reason: str, now: int) -> None: ...
-
-    def timer(self, now: int) -> None: ...
-
-    def done(self, job: Job, failure: Exception | None, now: int) -> None: ...
-
-    def next_deadline(self) -> int | None:
-        return None
-
-    def close(self, now: int) -> None: ...
+    def close(self, now: int) -> None:
+        self._closing = True
+        for peer in list(self._peers):
+            self._end(peer, "the name server stops")

@@ -1,0 +1,27 @@
+"""What handlers give back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.namesrv.saver import Saver
+from mqproto.codes import ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request. With `saver` it is held back until the change that it confirms is saved."""
+
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+    fields: Mapping[str, str] | None = None
+    body: bytes = b""
+    saver: Saver | None = None
+
+
+OK = Answer()
+
+
+def failed(why: str, code: int = ResponseCode.SYSTEM_ERROR) -> Answer:
+    return Answer(code, why)

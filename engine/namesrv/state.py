@@ -1,0 +1,36 @@
+"""What the handlers of a name server share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from engine.namesrv.answers import Answer
+from engine.namesrv.kv import KvConfig
+from engine.namesrv.registry import Registry
+from engine.namesrv.saver import Saver
+from engine.settings import NamesrvSettings
+from mqproto.codec import Command
+
+
+@dataclass(slots=True)
+class State:
+    settings: NamesrvSettings
+    registry: Registry
+    kv: KvConfig
+    kv_saver: Saver
+    settings_saver: Saver
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request with where it came from (a token for the connection) and when."""
+
+    command: Command
+    link: Hashable
+    now: int
+
+
+#: Handlers raise HeaderError and RemoteProtocolError for what they cannot read; the node answers these with code 1.
+Handler: TypeAlias = Callable[[State, Request], Answer]

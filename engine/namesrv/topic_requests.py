@@ -1,0 +1,75 @@
+"""Requests about topics: routes 105, lists 206, 224, 304, 311 to 313, deletion 216 (broker.md 6.2, 6.5)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.namesrv.answers import OK, Answer, failed
+from engine.namesrv.kv import ORDER_NAMESPACE
+from engine.namesrv.state import Handler, Request, State
+from mqproto.bodies import TopicList
+from mqproto.codes import RequestCode, ResponseCode
+from mqproto.headers import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest, GetTopicsByClusterRequest
+
+#: From this release on (4.9.4) a peer gets routes in standard JSON without asking.
+STANDARD_JSON_VERSION: Final = 401
+FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+def _route(state: State, request: Request) -> Answer:
+    header = GetRouteInfoRequest.decode(request.command.fields)
+    route = state.registry.route(header.topic)
+    if route is None:
+        return failed(f"No topic route info in name server for the topic: {header.topic}{FAQ}", ResponseCode.TOPIC_NOT_EXIST)
+    if state.settings.order_message_enable:
+        route.order_conf = state.kv.get(ORDER_NAMESPACE, header.topic)
+    standard = header.accept_standard_json_only is True or request.command.version >= STANDARD_JSON_VERSION
+    return Answer(body=route.to_json(standard))
+
+
+def _all_topics(state: State, request: Request) -> Answer:
+    return Answer(body=TopicList(state.registry.all_topics()).to_json())
+
+
+def _topics_of_cluster(state: State, request: Request) -> Answer:
+    header = GetTopicsByClusterRequest.decode(request.command.fields)
+    return Answer(body=TopicList(state.registry.topics_of_cluster(header.cluster)).to_json())
+
+
+def _system_topics(state: State, request: Request) -> Answer:
+    """Clusters and brokers have topics by their names; whoever asks gets the others from the broker whose address is given."""
+    registry = state.registry
+    names = dict.fromkeys([*sorted(registry.clusters), *sorted(registry.brokers)])
+    first = registry.brokers[min(registry.brokers)] if registry.brokers else None
+    address = None if first is None else first.addresses[min(first.addresses)]
+    return Answer(body=TopicList(list(names), address).to_json())
+
+
+def _unit_topics(state: State, request: Request) -> Answer:
+    return Answer(body=TopicList(state.registry.unit_topics(unit=True)).to_json())
+
+
+def _unit_sub_topics(state: State, request: Request) -> Answer:
+    return Answer(body=TopicList(state.registry.unit_topics(unit_sub=True)).to_json())
+
+
+def _unit_sub_only_topics(state: State, request: Request) -> Answer:
+    return Answer(body=TopicList(state.registry.unit_topics(unit=False, unit_sub=True)).to_json())
+
+
+def _delete_topic(state: State, request: Request) -> Answer:
+    header = DeleteTopicFromNamesrvRequest.decode(request.command.fields)
+    state.registry.delete_topic(header.topic, header.cluster_name or None)
+    return OK
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: _route,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _all_topics,
+    RequestCode.GET_TOPICS_BY_CLUSTER: _topics_of_cluster,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: _system_topics,
+    RequestCode.GET_UNIT_TOPIC_LIST: _unit_topics,
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _unit_sub_topics,
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _unit_sub_only_topics,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: _delete_topic,
+}
