@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mqproto.codes import VERSION, Language
 from mqproto.errors import LocalProtocolError, RemoteProtocolError
-from mqproto.fastjson import JsonError, NumberText, constant, has_surrogates, loads, scrub, to_text, truncate
+from mqproto.fastjson import JsonError, NumberText, constant, loads, to_text, truncate, whole_text
 
 #: The largest frame that a peer accepts, length word included (wire.md 1).
 MAX_FRAME: Final = 16_777_216
@@ -53,12 +53,14 @@ _LANGUAGE_NAMES: Final[list[str]] = [language.name for language in Language]
 _LANGUAGES: Final[dict[str, int]] = {language.name: int(language) for language in Language}
 
 _WORD: Final = struct.Struct(">i")
+_UNSIGNED: Final = struct.Struct(">I")
 _TWO_WORDS: Final = struct.Struct(">ii")
 _HALF: Final = struct.Struct(">h")
 _BINARY_HEAD: Final = struct.Struct(">hBhiii")
 
 #: Of a binary header without remark and fields.
 _BINARY_FIXED: Final = _BINARY_HEAD.size + 4
+#: The most frequent answer, but for its numbers.
 _BARE_RESPONSE: Final = (f'{{"code":%d,"flag":1,"language":"{LANGUAGE_NAME}","opaque":%d,"version":{VERSION}}}').encode()
 _WHITE: Final = " \t\r\n"
 
@@ -197,8 +199,9 @@ def decode(frame: bytes | memoryview) -> Command:
     """The command of one frame, given without its length word. Raises `RemoteProtocolError`."""
     if len(frame) < 4:
         raise RemoteProtocolError(f"frame of {len(frame)} bytes has no header word")
-    kind = frame[0]
-    end = 4 + (frame[1] << 16 | frame[2] << 8 | frame[3])
+    word: int = _UNSIGNED.unpack_from(frame)[0]
+    kind = word >> 24
+    end = 4 + (word & MAX_HEADER)
     if end > len(frame):
         raise RemoteProtocolError(f"header of {end - 4} bytes in a frame that has room for {len(frame) - 4}")
     if kind == JSON:
@@ -216,10 +219,6 @@ def _decode_json(text: str, body: bytes | memoryview) -> Command:
         members, end = _parse(text)
         if end != len(text) and text[end:].strip(_WHITE):
             raise RemoteProtocolError(f"text after the header: {text[end : end + 40]!r}")
-        if has_surrogates(text):
-            members = scrub(members)
-    except JsonError as error:
-        raise RemoteProtocolError(f"header: {error}") from None
     except (ValueError, RecursionError):
         members = _tolerant(text)
     try:
@@ -246,9 +245,14 @@ def _decode_json(text: str, body: bytes | memoryview) -> Command:
         return _decode_odd(members, body)
     if fields is not None:
         try:
-            "".join(fields.values())  # the cheapest way to see that every value is text
+            # The cheapest way to see that every value is text, and that none can hold half a surrogate pair.
+            plain = "".join(fields.values()).isascii() and "".join(fields).isascii()
         except (TypeError, AttributeError):
+            plain = False
+        if not plain:
             fields = _texts(fields)
+    if remark is not None and not remark.isascii():
+        remark = _text(remark)
     return Command(code, fields, body, opaque, flag, remark, language, version, JSON)
 
 
@@ -302,17 +306,18 @@ def _language(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
+    """Scalars as they were written, nested values as JSON, and `?` for half a surrogate pair, so that all that comes in can go out."""
     try:
-        return to_text(value)
+        return whole_text(to_text(value))
     except JsonError as error:
         raise RemoteProtocolError(f"header: {error}") from None
 
 
 def _texts(fields: Any) -> dict[str, str]:
-    """extFields with values that are no text: scalars as they were written, nested values as JSON, nulls left out."""
+    """extFields in any shape: nulls are left out."""
     if type(fields) is not dict:
         raise RemoteProtocolError(f"extFields are no object but {type(fields).__name__}")
-    return {str(name): _text(value) for name, value in fields.items() if value is not None}
+    return {_text(name): _text(value) for name, value in fields.items() if value is not None}
 
 
 def _json_header(
@@ -320,6 +325,8 @@ def _json_header(
 ) -> bytes:
     if not (_I32_MIN <= code <= _I32_MAX and _I32_MIN <= opaque <= _I32_MAX):
         raise LocalProtocolError(f"code {code} or opaque {opaque} is no 32-bit number")
+    if not fields and remark is None and flag == RESPONSE_FLAG and language == LANGUAGE and version == VERSION:
+        return _BARE_RESPONSE % (code, opaque)
     middle = ""
     if fields:
         try:
@@ -406,25 +413,43 @@ def _binary_header(
 # --- encoding ---------------------------------------------------------------------------------------------------------
 
 
-def _head(serialize_type: int, header: bytes, body_length: int) -> bytes:
+def _frame(
+    kind: int,
+    code: int,
+    fields: Mapping[str, str] | None,
+    flag: int,
+    language: int,
+    opaque: int,
+    remark: str | None,
+    version: int,
+    body_length: int,
+) -> bytes:
     """Length word, header word, header."""
+    if kind == JSON:
+        header = _json_header(code, fields, flag, language, opaque, remark, version)
+    elif kind == BINARY:
+        header = _binary_header(code, fields, flag, language, opaque, remark, version)
+    else:
+        raise LocalProtocolError(f"unknown serialize type {kind}")
     size = len(header)
     if size > MAX_HEADER or 4 + size + body_length > MAX_TOTAL:
         raise LocalProtocolError(f"frame of {8 + size + body_length} bytes (header {size}) is above the limit of {MAX_FRAME}")
-    return _TWO_WORDS.pack(4 + size + body_length, serialize_type << 24 | size) + header
+    return _TWO_WORDS.pack(4 + size + body_length, kind << 24 | size) + header
 
 
 def encode_head(command: Command, body_length: int) -> bytes:
     """Everything of a frame up to its body, for bodies that are sent behind it as views. `command.body` is not looked at."""
-    kind = command.serialize_type
-    if kind == JSON:
-        make = _json_header
-    elif kind == BINARY:
-        make = _binary_header
-    else:
-        raise LocalProtocolError(f"unknown serialize type {kind}")
-    header = make(command.code, command.fields, command.flag, command.language, command.opaque, command.remark, command.version)
-    return _head(kind, header, body_length)
+    return _frame(
+        command.serialize_type,
+        command.code,
+        command.fields,
+        command.flag,
+        command.language,
+        command.opaque,
+        command.remark,
+        command.version,
+        body_length,
+    )
 
 
 def encode(command: Command) -> bytes:
@@ -444,12 +469,7 @@ def encode_request(
     serialize_type: int = JSON,
 ) -> bytes:
     """The frame of a request of ours."""
-    flag = ONEWAY_FLAG if oneway else 0
-    if serialize_type == JSON:
-        header = _json_header(code, fields, flag, LANGUAGE, opaque, None, VERSION)
-    else:
-        header = _binary_header(code, fields, flag, LANGUAGE, opaque, None, VERSION)
-    head = _head(serialize_type, header, len(body))
+    head = _frame(serialize_type, code, fields, ONEWAY_FLAG if oneway else 0, LANGUAGE, opaque, None, VERSION, len(body))
     return b"".join((head, body)) if body else head
 
 
@@ -463,11 +483,5 @@ def encode_response(
     serialize_type: int = JSON,
 ) -> bytes:
     """The frame of an answer of ours; `opaque` and `serialize_type` are those of the request."""
-    if serialize_type != JSON:
-        header = _binary_header(code, fields, RESPONSE_FLAG, LANGUAGE, opaque, remark, VERSION)
-    elif fields or remark is not None:
-        header = _json_header(code, fields, RESPONSE_FLAG, LANGUAGE, opaque, remark, VERSION)
-    else:
-        header = _BARE_RESPONSE % (code, opaque)
-    head = _head(serialize_type, header, len(body))
+    head = _frame(serialize_type, code, fields, RESPONSE_FLAG, LANGUAGE, opaque, remark, VERSION, len(body))
     return b"".join((head, body)) if body else head

@@ -76,20 +76,20 @@ def to_text(value: Any) -> str:
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-def has_surrogates(source: str) -> bool:
+def whole_text(text: str) -> str:
+    """The text with `?` for every half of a surrogate pair."""
+    return text if text.isascii() else _LONE_SURROGATE.sub("?", text)
+
+
+def _has_surrogates(source: str) -> bool:
     """Whether the source text of JSON may hold escaped surrogates."""
     return "\\ud" in source or "\\uD" in source
 
 
-def scrub(value: Any) -> Any:
-    """The value with `?` for every half of a surrogate pair in its texts. Raises `JsonError` when it is nested too deep."""
-    _check_depth(value)
-    return _scrub(value)
-
-
 def _scrub(value: Any) -> Any:
+    """The value with whole texts only; its depth has been checked."""
     if isinstance(value, str):
-        return value if isinstance(value, NumberText) else _LONE_SURROGATE.sub("?", value)
+        return whole_text(value)
     if isinstance(value, JavaMap):
         return JavaMap((_scrub(key), _scrub(one)) for key, one in value)
     if isinstance(value, list):
@@ -140,8 +140,8 @@ def loads(text: str | bytes, limit: int = MAX_TOLERANT) -> Any:
         if len(text) > limit:
             raise JsonError(f"text of {len(text)} characters is no strict JSON, the limit of other is {limit}") from None
         value = _Reader(text).document()
-    if has_surrogates(text):
-        value = scrub(value)
+    if _has_surrogates(text):
+        value = _scrub(value)
     if "$ref" in text:
         value = _follow(value, text)
     return value
