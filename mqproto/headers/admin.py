@@ -55,7 +55,8 @@ class UpdateGlobalWhiteAddrsConfigRequest(Header):
     """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG 53."""
 
     global_white_addrs: str
-    acl_file_full_path: str
+    #: Required in Java, but mqadmin of 4.9.7 leaves it out for the default file.
+    acl_file_full_path: str | None = None
 
 
 @header()
