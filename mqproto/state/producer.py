@@ -35,6 +35,7 @@ from mqproto.errors import (
     StateError,
 )
 from mqproto.flags import TRANSACTION_PREPARED
+from mqproto.hosts import HostError, vip_address
 from mqproto.ids import UniqueIds, java_hash
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.names import RETRY_PREFIX
@@ -108,8 +109,8 @@ class ProducerCore:
         self._topics: set[str] = set()
 
     def topics(self) -> set[str]:
-        """The topics whose routes this producer needs."""
-        return self._topics
+        """The topics whose routes this producer needs: those it sent to, and the template as long as it stands for one of them."""
+        return self._topics | {self.settings.create_topic_key} if self._provisional else self._topics
 
     # --- sends
 
@@ -281,7 +282,10 @@ class ProducerCore:
             if address is None:
                 return None, _no_master(queue), now
         if self._host.settings.vip_channel:
-            address = vip_address(address)
+            try:
+                address = vip_address(address)
+            except HostError as error:
+                return address, ClientError(str(error)), now
         fields = parcel.addressed(queue, now + self._host.wall_ahead)
         outcome, now = yield Call(address, parcel.code, fields, parcel.body, deadline)
         if isinstance(outcome, Command):
@@ -370,12 +374,6 @@ def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str)
         fields.get(properties.MSG_REGION) or DEFAULT_REGION,
         fields.get(properties.TRACE_ON) != "false",
     )
-
-
-def vip_address(address: str) -> str:
-    """The second port of a broker, two below its own (client.md 1.8)."""
-    host, _, port = address.rpartition(":")
-    return f"{host}:{int(port) - 2}"
 
 
 def _no_master(queue: MessageQueue) -> ClientError:

@@ -1,0 +1,606 @@
+"""Sends as transcripts: what a flow asks for, what it is told, what it asks for then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from mqproto import properties
+from mqproto.batch import decode_batch
+from mqproto.codec import Command
+from mqproto.codes import RequestCode, ResponseCode
+from mqproto.compression import inflate
+from mqproto.errors import (
+    BrokerError,
+    CallExpired,
+    ClientError,
+    ConnectFailed,
+    ConnectionLost,
+    InvalidMessage,
+    InvalidName,
+    InvalidSetting,
+    MQError,
+    NoNameServer,
+    NoRoute,
+    RemoteProtocolError,
+    SendFailed,
+    StateError,
+)
+from mqproto.ids import UniqueIds
+from mqproto.message import Message, MessageQueue, SendResult, SendStatus
+from mqproto.state.flows import Call, Effect, Expired, Flow, Lost, Oneway, Refresh
+from mqproto.state.producer import ProducerCore, by_hash, choose_queue, hash_index, send_result
+from mqproto.state.routes import RouteTable
+from mqproto.state.settings import ClientSettings, ProducerSettings
+from tests.mqproto.state.stage import WALL, route
+
+SEND = RequestCode.SEND_MESSAGE_V2
+TOPIC = "orders"
+
+
+@dataclass
+class Host:
+    """What a producer sees of its node."""
+
+    wall_ahead: int = WALL
+    settings: ClientSettings = field(default_factory=ClientSettings)
+    routes: RouteTable = field(default_factory=RouteTable)
+    ids: UniqueIds = field(default_factory=lambda: UniqueIds(bytes((10, 0, 0, 7)), 4711, 0))
+    seed: int = 0
+
+
+def producer(*brokers: str, queues: int = 2, host: Host | None = None, **settings: Any) -> ProducerCore:
+    host = host or Host()
+    if brokers:
+        host.routes.update(TOPIC, route(*brokers, queues=queues))
+    return ProducerCore(ProducerSettings(group="pg", **settings), host)
+
+
+def took(queue_id: int, offset: int = 7, code: int = 0, **fields: str) -> Command:
+    return Command(code, {"msgId": "AA", "queueId": str(queue_id), "queueOffset": str(offset), **fields}, flag=1)
+
+
+def call(effect: Effect) -> tuple[str | None, str, str, int]:
+    """Address, queue id, broker name and deadline of a send that a flow asks for."""
+    assert isinstance(effect, Call)
+    assert effect.code in (SEND, RequestCode.SEND_BATCH_MESSAGE)
+    return effect.address, effect.fields["e"], effect.fields["n"], effect.deadline
+
+
+def end(flow: Flow[Any], outcome: object, now: int) -> Any:
+    """What the flow returns; whatever it raises instead is raised."""
+    with pytest.raises(StopIteration) as stop:
+        flow.send((outcome, now))
+    return stop.value.value
+
+
+# --- one attempt
+
+
+def test_what_a_send_looks_like() -> None:
+    core = producer("a=a:1", default_topic_queues=8)
+    message = Message(TOPIC, b"paid", tags="T", keys=["k1", "k2"], properties={"shop": "7"}, flag=3)
+    effect = next(core.send(message, 5))
+    assert isinstance(effect, Call)
+    assert effect.address == "a:1"
+    assert effect.deadline == 3005
+    assert effect.body == b"paid"
+    props = properties.decode(effect.fields["i"])
+    assert {key: value for key, value in effect.fields.items() if key != "i"} == {
+        "a": "pg",
+        "b": TOPIC,
+        "c": "TBW102",
+        "d": "8",
+        "e": "0",
+        "f": "0",
+        "g": str(WALL + 5),
+        "h": "3",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": "a",
+    }
+    unique = props.pop(properties.UNIQ_KEY)
+    assert unique.startswith("0A000007" + "1267")
+    assert props == {"shop": "7", "KEYS": "k1 k2", "TAGS": "T", "WAIT": "true"}
+    assert message.properties == {"shop": "7"}, "the application's message stays as it is"
+
+
+def test_result_of_a_send() -> None:
+    core = producer("a=a:1")
+    flow = core.send(Message(TOPIC, b"paid"), 0)
+    effect = next(flow)
+    assert isinstance(effect, Call)
+    result = end(flow, took(0, 41, transactionId="tx", MSG_REGION="eu", TRACE_ON="false"), 2)
+    assert result == SendResult(
+        SendStatus.SEND_OK,
+        properties.decode(effect.fields["i"])["UNIQ_KEY"],
+        MessageQueue(TOPIC, "a", 0),
+        41,
+        "AA",
+        "tx",
+        "eu",
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(10, SendStatus.FLUSH_DISK_TIMEOUT), (12, SendStatus.FLUSH_SLAVE_TIMEOUT), (11, SendStatus.SLAVE_NOT_AVAILABLE)],
+)
+def test_stored_but_not_safe_is_a_result(code: int, status: SendStatus) -> None:
+    flow = producer("a=a:1").send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    result = end(flow, took(1, code=code), 2)
+    assert result.status is status
+    assert result.queue.queue_id == 1, "where the broker says it is"
+    assert (result.region_id, result.trace_on) == ("DefaultRegion", True)
+
+
+@pytest.mark.parametrize("fields", [{}, {"queueId": "1"}, {"queueId": "x", "queueOffset": "1"}])
+def test_a_success_that_cannot_be_read_is_not_tried_again(fields: dict[str, str]) -> None:
+    flow = producer("a=a:1").send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    with pytest.raises(SendFailed, match="took the message") as caught:
+        flow.send((Command(0, fields, flag=1), 1))
+    assert isinstance(caught.value.cause, RemoteProtocolError)
+
+
+def test_large_bodies_travel_compressed_and_stay_as_they_are() -> None:
+    """MSG-09: the second attempt sends the same bytes, not compressed again; the caller's message is untouched."""
+    body = b"0123456789" * 500
+    message = Message(TOPIC, body)
+    flow = producer("a=a:1").send(message, 0)
+    first = next(flow)
+    assert isinstance(first, Call)
+    assert first.fields["f"] == str(0x301)
+    assert len(first.body) < 200
+    assert inflate(first.body, 0x301) == body
+    second = flow.send((Command(ResponseCode.SERVICE_NOT_AVAILABLE, flag=1), 1))
+    assert isinstance(second, Call)
+    assert (second.body, second.fields["f"], second.fields["i"]) == (first.body, first.fields["f"], first.fields["i"])
+    assert message.body is body
+    small = next(producer("a=a:1", compress_body_over=len(body) + 1).send(message, 0))
+    assert isinstance(small, Call)
+    assert small.body is body
+
+
+def test_each_send_of_one_object_has_its_own_id() -> None:
+    core = producer("a=a:1")
+    message = Message(TOPIC, b"x")
+    ids = set()
+    for _ in range(3):
+        effect = next(core.send(message, 0))
+        assert isinstance(effect, Call)
+        ids.add(properties.decode(effect.fields["i"])["UNIQ_KEY"])
+    assert len(ids) == 3
+
+
+def test_messages_of_the_client_itself_carry_reserved_properties() -> None:
+    host = Host()
+    host.routes.update("%RETRY%g", route("a=a:1", queues=1))
+    core = producer(host=host)
+    own = {"RECONSUME_TIME": "3", "MAX_RECONSUME_TIMES": "16", "UNIQ_KEY": "ID", "TRAN_MSG": "true"}
+    effect = next(core.send(Message("%RETRY%g", b"x", properties=own), 0, checked=True))
+    assert isinstance(effect, Call)
+    assert (effect.fields["j"], effect.fields["l"], effect.fields["f"]) == ("3", "16", "4")
+    assert properties.decode(effect.fields["i"]) == {**own, "WAIT": "true"}
+    with pytest.raises(InvalidMessage):
+        next(core.send(Message("%RETRY%g", b"x", properties=own), 0))
+
+
+# --- attempts
+
+
+def test_attempts_go_to_another_broker_within_one_budget() -> None:
+    flow = producer("b=b:1", "a=a:1").send(Message(TOPIC, b"x"), 0, timeout_ms=1000)
+    assert call(next(flow)) == ("a:1", "0", "a", 1000)
+    assert call(flow.send((Lost("a:1", "refused"), 100))) == ("b:1", "0", "b", 1000)
+    assert call(flow.send((Command(1, flag=1, remark="disk"), 300))) == ("a:1", "0", "a", 1000)
+    with pytest.raises(SendFailed) as caught:
+        flow.send((Lost("a:1", "reset", connected=True), 450))
+    failed = caught.value
+    assert [(a.broker_name, a.address, type(a.failure), a.cost_ms) for a in failed.attempts] == [
+        ("a", "a:1", ConnectFailed, 100),
+        ("b", "b:1", BrokerError, 200),
+        ("a", "a:1", ConnectionLost, 150),
+    ]
+    assert isinstance(failed.cause, ConnectionLost)
+    assert failed.code == -1
+    for part in (TOPIC, "a:1", "refused", "b:1", "disk", "reset"):
+        assert part in str(failed)
+
+
+def test_no_attempt_starts_after_the_deadline() -> None:
+    """PRO-03: a broker that never answers uses up the budget once, not once for each attempt."""
+    flow = producer("a=a:1", "b=b:1").send(Message(TOPIC, b"x"), 0, timeout_ms=300)
+    assert call(next(flow))[3] == 300
+    with pytest.raises(SendFailed) as caught:
+        flow.send((Expired("a:1", 300), 300))
+    assert len(caught.value.attempts) == 1
+    assert isinstance(caught.value.cause, CallExpired)
+    assert caught.value.code == 10002
+
+
+@pytest.mark.parametrize("code", [2, 13, 3, 25])
+def test_a_refusal_that_would_come_again_is_raised_at_once(code: int) -> None:
+    flow = producer("a=a:1", "b=b:1").send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    with pytest.raises(BrokerError, match="because") as caught:
+        flow.send((Command(code, flag=1, remark="because"), 1))
+    assert (caught.value.code, caught.value.address) == (code, "a:1")
+
+
+def test_a_refusal_after_a_lost_link_is_raised_as_it_came() -> None:
+    flow = producer("a=a:1").send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    flow.send((Lost("a:1", "reset", True), 1))
+    flow.send((Lost("a:1", "reset", True), 2))
+    with pytest.raises(BrokerError):
+        flow.send((Command(13, flag=1), 3))
+
+
+def test_missing_permission_is_tried_at_another_broker_only() -> None:
+    """PRO-11: with one broker there is one request and the broker's own words."""
+    flow = producer("a=a:1").send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    with pytest.raises(BrokerError) as caught:
+        flow.send((Command(16, flag=1, remark="no write permission"), 1))
+    assert (caught.value.code, caught.value.remark) == (16, "no write permission")
+    flow = producer("a=a:1", "b=b:1").send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    assert call(flow.send((Command(16, flag=1), 1)))[2] == "b"
+
+
+def test_retriable_refusals_end_in_send_failed_with_the_brokers_code() -> None:
+    flow = producer("a=a:1", retry_times=1).send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    flow.send((Command(14, flag=1), 1))
+    with pytest.raises(SendFailed) as caught:
+        flow.send((Command(14, flag=1), 2))
+    assert caught.value.code == 14
+    assert len(caught.value.attempts) == 2
+
+
+def test_another_broker_when_not_safely_stored() -> None:
+    flow = producer("a=a:1", "b=b:1", retry_another_broker_when_not_store_ok=True).send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    assert call(flow.send((took(0, code=10), 1)))[2] == "b"
+    assert call(flow.send((Lost("b:1", "refused"), 2)))[2] == "a"
+    result = end(flow, Lost("a:1", "reset"), 3)
+    assert result.status is SendStatus.FLUSH_DISK_TIMEOUT, "an earlier result beats a later failure"
+    flow = producer("a=a:1", "b=b:1", retry_another_broker_when_not_store_ok=True).send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    flow.send((took(0, code=10), 1))
+    assert end(flow, Command(13, flag=1), 2).status is SendStatus.FLUSH_DISK_TIMEOUT
+
+
+def test_a_send_to_a_queue_has_one_attempt_and_its_own_errors() -> None:
+    core = producer("a=a:1", "b=b:1")
+    queue = MessageQueue(TOPIC, "b", 1)
+    flow = core.send(Message(TOPIC, b"x"), 0, queue=queue)
+    assert call(next(flow)) == ("b:1", "1", "b", 3000)
+    with pytest.raises(SendFailed):
+        flow.send((Lost("b:1", "refused"), 1))
+    flow = core.send(Message(TOPIC, b"x"), 0, queue=queue)
+    next(flow)
+    with pytest.raises(BrokerError):
+        flow.send((Command(1, flag=1), 1))
+    with pytest.raises(ClientError, match="queue of topic"):
+        next(core.send(Message(TOPIC, b"x"), 0, queue=MessageQueue("other", "b", 1)))
+
+
+# --- asynchronous sends
+
+
+def test_async_sends_try_again_only_after_a_lost_link_and_at_a_queue_of_the_new_broker() -> None:
+    """Java keeps the queue id of the first attempt, which the other broker may not have."""
+    host = Host()
+    mixed = route("a=a:1", "b=b:1", queues=4)
+    mixed.queues[1].write_queues = 1
+    host.routes.update(TOPIC, mixed)
+    host.routes.publish(TOPIC)._turn = 3  # type: ignore[union-attr]
+    flow = producer(host=host).send_async(Message(TOPIC, b"x"), 0)
+    assert call(next(flow)) == ("a:1", "3", "a", 3000)
+    assert call(flow.send((Lost("a:1", "reset", True), 1))) == ("b:1", "0", "b", 3000)
+    with pytest.raises(BrokerError):
+        flow.send((Command(1, flag=1), 2))
+
+
+def test_async_sends_to_a_queue_stay_at_its_broker() -> None:
+    flow = producer("a=a:1", "b=b:1").send_async(Message(TOPIC, b"x"), 0, queue=MessageQueue(TOPIC, "b", 1))
+    for now in range(3):
+        effect = next(flow) if now == 0 else flow.send((Lost("b:1", "refused"), now))
+        assert call(effect) == ("b:1", "1", "b", 3000)
+    with pytest.raises(SendFailed) as caught:
+        flow.send((Lost("b:1", "refused"), 3))
+    assert len(caught.value.attempts) == 3
+    assert caught.value.code == 10001
+
+
+# --- oneway, batches
+
+
+def test_oneway_ends_with_the_request() -> None:
+    core = producer("a=a:1")
+    flow = core.send_oneway(Message(TOPIC, b"x"), 0)
+    effect = next(flow)
+    assert isinstance(effect, Oneway)
+    assert (effect.address, effect.code, effect.body, effect.deadline) == ("a:1", SEND, b"x", 3000)
+    assert end(flow, None, 1) is None
+    flow = core.send_oneway(Message(TOPIC, b"x"), 0, queue=MessageQueue(TOPIC, "a", 1))
+    next(flow)
+    with pytest.raises(SendFailed) as caught:
+        flow.send((Lost("a:1", "refused"), 5))
+    assert isinstance(caught.value.cause, ConnectFailed)
+
+
+def test_oneway_without_a_master() -> None:
+    flow = producer("a=a:1").send_oneway(Message(TOPIC, b"x"), 0, queue=MessageQueue(TOPIC, "gone", 1))
+    assert next(flow) == Refresh(TOPIC, 3000)
+    with pytest.raises(SendFailed, match="no master of broker gone"):
+        flow.send((None, 1))
+
+
+def test_a_batch_is_one_request_that_is_never_compressed() -> None:
+    core = producer("a=a:1")
+    bodies = [b"a" * 5000, b"b"]
+    flow = core.send_batch([Message(TOPIC, bodies[0], tags="T"), Message(TOPIC, bodies[1])], 0)
+    effect = next(flow)
+    assert isinstance(effect, Call)
+    assert (effect.code, effect.fields["m"], effect.fields["f"]) == (RequestCode.SEND_BATCH_MESSAGE, "true", "0")
+    assert properties.decode(effect.fields["i"]) == {"WAIT": "true"}
+    entries = decode_batch(effect.body)
+    assert [entry.body for entry in entries] == bodies
+    ids = [properties.decode_bytes(entry.properties)["UNIQ_KEY"] for entry in entries]
+    assert properties.decode_bytes(entries[0].properties)["TAGS"] == "T"
+    assert end(flow, took(0), 1).msg_id == ",".join(ids)
+
+
+def test_bad_batches() -> None:
+    core = producer("a=a:1", max_message_size=100)
+    for messages in ([], [Message(TOPIC, b"x"), Message("other", b"y")], [Message(TOPIC, b"x", delay_level=3)]):
+        with pytest.raises(InvalidMessage):
+            next(core.send_batch(messages, 0))
+    with pytest.raises(InvalidMessage, match="split it"):
+        next(core.send_batch([Message(TOPIC, b"x" * 60), Message(TOPIC, b"y" * 60)], 0))
+
+
+# --- routes
+
+
+def test_an_unknown_topic_is_looked_up_once() -> None:
+    core = producer()
+    flow = core.send(Message(TOPIC, b"x"), 0)
+    assert next(flow) == Refresh(TOPIC, 3000)
+    core._host.routes.update(TOPIC, route("a=a:1"))
+    assert call(flow.send((None, 40))) == ("a:1", "0", "a", 3000)
+    assert core.topics() == {TOPIC}
+    assert call(next(core.send(Message(TOPIC, b"x"), 50)))[0] == "a:1"
+
+
+def test_a_topic_that_does_not_exist_goes_where_the_template_is() -> None:
+    core = producer()
+    flow = core.send(Message(TOPIC, b"x"), 0)
+    assert next(flow) == Refresh(TOPIC, 3000)
+    missing = BrokerError(17, "no route", "ns")
+    assert flow.send((missing, 10)) == Refresh("TBW102", 3000)
+    core._host.routes.update("TBW102", route("b=b:1", "a=a:1", queues=8, perm=7))
+    assert call(flow.send((None, 20))) == ("a:1", "0", "a", 3000)
+    assert core.topics() == {TOPIC, "TBW102"}, "both are kept fresh"
+    assert [call(next(core.send(Message(TOPIC, b"x"), 30)))[1:3] for _ in range(8)] == [
+        *(("1", "a"), ("2", "a"), ("3", "a")),
+        *(("0", "b"), ("1", "b"), ("2", "b"), ("3", "b")),
+        ("0", "a"),
+    ], "4 queues a broker, and nobody is asked again"
+    core._host.routes.update(TOPIC, route("b=b:1", queues=1))
+    core.route_changed(TOPIC)
+    assert call(next(core.send(Message(TOPIC, b"x"), 40)))[0] == "b:1"
+    assert core.topics() == {TOPIC}
+
+
+def test_the_template_is_forgotten_with_the_brokers_that_it_led_to() -> None:
+    core = producer(retry_times=0)
+    flow = core.send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    flow.send((BrokerError(17, "no route", "ns"), 10))
+    core._host.routes.update("TBW102", route("a=a:1"))
+    flow.send((None, 20))
+    with pytest.raises(SendFailed):
+        flow.send((Lost("a:1", "refused"), 30))
+    assert isinstance(next(core.send(Message(TOPIC, b"x"), 40)), Refresh)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (NoNameServer(), NoNameServer),
+        (NoNameServer(("ns:1",), "refused"), NoNameServer),
+        (CallExpired("name server", 3000), CallExpired),
+        (BrokerError(1, "broken", "ns"), BrokerError),
+    ],
+)
+def test_without_a_name_server_the_send_says_so(error: MQError, raised: type[MQError]) -> None:
+    flow = producer().send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    with pytest.raises(raised):
+        flow.send((error, 10))
+
+
+def test_no_route_at_all() -> None:
+    flow = producer().send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    flow.send((BrokerError(17, "no route", "ns"), 10))
+    with pytest.raises(NoRoute) as caught:
+        flow.send((BrokerError(17, "no route", "ns"), 20))
+    assert (caught.value.topic, caught.value.code) == (TOPIC, 10005)
+
+
+def test_a_topic_that_cannot_be_written_has_no_route() -> None:
+    core = producer()
+    core._host.routes.update(TOPIC, route("a=a:1", perm=4))
+    flow = core.send(Message(TOPIC, b"x"), 0)
+    assert next(flow) == Refresh(TOPIC, 3000)
+    with pytest.raises(NoRoute):
+        flow.send((None, 10))
+
+
+def test_the_route_lookup_counts_against_the_budget() -> None:
+    core = producer()
+    flow = core.send(Message(TOPIC, b"x"), 0, timeout_ms=100)
+    assert next(flow) == Refresh(TOPIC, 100)
+    core._host.routes.update(TOPIC, route("a=a:1"))
+    with pytest.raises(SendFailed) as caught:
+        flow.send((None, 100))
+    assert caught.value.attempts == ()
+
+
+def test_a_known_route_is_used_without_asking() -> None:
+    """NSV-03: nothing about name servers stands in the way of a send whose route is known."""
+    flow = producer("a=a:1").send(Message(TOPIC, b"x"), 0)
+    assert isinstance(next(flow), Call)
+
+
+def test_a_broker_without_master_is_looked_up_again() -> None:
+    core = producer("a=a:1")
+    host = core._host
+    del host.routes.addresses["a"][0]
+    flow = core.send(Message(TOPIC, b"x"), 0)
+    assert next(flow) == Refresh(TOPIC, 3000)
+    host.routes.addresses["a"][0] = "a:2"
+    assert call(flow.send((None, 1)))[0] == "a:2"
+    del host.routes.addresses["a"][0]
+    flow = core.send(Message(TOPIC, b"x"), 0, queue=MessageQueue(TOPIC, "a", 0))
+    next(flow)
+    with pytest.raises(SendFailed, match="no master") as caught:
+        flow.send((None, 2))
+    assert caught.value.code == 10003
+    assert caught.value.attempts[0].address is None
+
+
+def test_queues_for_selectors() -> None:
+    core = producer("b=b:1", "a=a:1", queues=1)
+    with pytest.raises(StopIteration) as stop:
+        next(core.publish_queues(TOPIC, 0))
+    assert stop.value.value == (MessageQueue(TOPIC, "a", 0), MessageQueue(TOPIC, "b", 0))
+    assert next(producer().publish_queues(TOPIC, 0, timeout_ms=50)) == Refresh(TOPIC, 50)
+
+
+# --- fault tolerance, second port, state
+
+
+def test_slow_and_failing_brokers_are_avoided() -> None:
+    core = producer("a=a:1", "b=b:1", latency_fault_tolerance=True)
+    flow = core.send(Message(TOPIC, b"x"), 0)
+    assert call(next(flow))[2] == "a"
+    assert call(flow.send((Lost("a:1", "refused"), 1)))[2] == "b"
+    end(flow, took(0), 2)
+    assert {call(next(core.send(Message(TOPIC, b"x"), 3)))[2] for _ in range(6)} == {"b"}
+    assert {call(next(core.send(Message(TOPIC, b"x"), 600_001)))[2] for _ in range(6)} == {"a", "b"}
+
+
+def test_second_port_of_brokers() -> None:
+    host = Host(settings=ClientSettings(vip_channel=True))
+    assert call(next(producer("a=10.0.0.1:10911", host=host).send(Message(TOPIC, b"x"), 0)))[0] == "10.0.0.1:10909"
+    flow = producer("a=nonsense", host=Host(settings=ClientSettings(vip_channel=True)), retry_times=0).send(Message(TOPIC, b"x"), 0)
+    with pytest.raises(SendFailed, match="no host"):
+        next(flow)
+
+
+def test_bad_messages_are_refused_before_anything_is_sent() -> None:
+    core = producer("a=a:1", max_message_size=10)
+    for message in (Message("", b"x"), Message("a b", b"x"), Message("SCHEDULE_TOPIC_XXXX", b"x")):
+        with pytest.raises(InvalidName):
+            next(core.send(message, 0))
+    for message in (Message(TOPIC, b""), Message(TOPIC, b"x" * 11), Message(TOPIC, b"x", properties={"KEYS": "k"})):
+        for flow in (core.send(message, 0), core.send_async(message, 0), core.send_oneway(message, 0)):
+            with pytest.raises(InvalidMessage):
+                next(flow)
+
+
+@pytest.mark.parametrize("group", ["", "DEFAULT_PRODUCER", "a b", "x" * 256])
+def test_bad_groups(group: str) -> None:
+    with pytest.raises(InvalidName):
+        ProducerCore(ProducerSettings(group=group), Host())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("send_timeout_ms", 0),
+        ("retry_times", -1),
+        ("compress_level", 10),
+        ("default_topic_queues", 0),
+        ("latency_max_ms", (1, 2)),
+        ("latency_max_ms", (7, 6, 5, 4, 3, 2, 1)),
+    ],
+)
+def test_bad_settings(key: str, value: Any) -> None:
+    with pytest.raises(InvalidSetting, match=key):
+        ProducerCore(ProducerSettings(**{"group": "pg", key: value}), Host())
+
+
+def test_a_closed_producer_sends_nothing() -> None:
+    core = producer("a=a:1")
+    core.closed = True
+    with pytest.raises(StateError, match="pg"):
+        next(core.send(Message(TOPIC, b"x"), 0))
+    with pytest.raises(StateError):
+        next(core.send_batch([Message(TOPIC, b"x")], 0))
+
+
+# --- selectors
+
+
+@pytest.mark.parametrize(("count", "index"), [(4, 0), (5, 3), (6, 2), (7, 2)])
+def test_index_of_the_smallest_hash(count: int, index: int) -> None:
+    """PRO-01: Java's hash of this text is -2147483648."""
+    assert hash_index("polygenelubricants", count) == index
+
+
+@pytest.mark.parametrize(("argument", "value"), [(7, 7), (-7, 7), (1 << 32, 1), ((1 << 32) + 5, 4), (-(1 << 40), 256), ("a", 97)])
+def test_hashes_of_arguments(argument: object, value: int) -> None:
+    assert hash_index(argument, 1000) == value
+
+
+def test_hash_selector_keeps_a_key_in_its_queue_however_the_route_is_ordered() -> None:
+    """PRO-09."""
+    message = Message(TOPIC, b"x")
+    chosen = set()
+    for brokers in (("b=b:1", "a=a:1", "c=c:1"), ("c=c:1", "a=a:1", "b=b:1"), ("a=a:1", "b=b:1", "c=c:1")):
+        core = producer(*brokers, queues=4)
+        with pytest.raises(StopIteration) as stop:
+            next(core.publish_queues(TOPIC, 0))
+        chosen.add(choose_queue(by_hash, stop.value.value, message, "k"))
+    assert len(chosen) == 1
+
+
+def test_selectors_that_fail() -> None:
+    message = Message(TOPIC, b"x")
+    queues = [MessageQueue(TOPIC, "a", 0)]
+    with pytest.raises(ClientError, match="no queue"):
+        choose_queue(lambda queues, message, argument: None, queues, message, 1)
+    with pytest.raises(ClientError, match="ZeroDivisionError"):
+        choose_queue(lambda queues, message, argument: queues[1 // 0], queues, message, 1)
+    with pytest.raises(ClientError, match="no queue"):
+        choose_queue(by_hash, [], message, 1)
+
+
+def test_a_selector_cannot_damage_the_list() -> None:
+    queues = [MessageQueue(TOPIC, "a", 0)]
+
+    def greedy(given: Any, message: Message, argument: object) -> MessageQueue:
+        chosen: MessageQueue = given.pop()
+        return chosen
+
+    assert choose_queue(greedy, queues, Message(TOPIC, b"x"), 1) == queues[0]
+    assert len(queues) == 1
+
+
+def test_result_keeps_the_queue_object_where_it_can() -> None:
+    queue = MessageQueue(TOPIC, "a", 3)
+    result = send_result(took(3), queue, "ID", "a:1")
+    assert isinstance(result, SendResult)
+    assert result.queue is queue
