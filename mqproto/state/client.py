@@ -152,6 +152,8 @@ class ClientNode(FlowNode):
         for address in self.name_servers.replace(addresses):
             link = self.links.get(address)
             if link is not None:
+                for task in (*link.calls.values(), *link.waiting):
+                    task.tries = -1  # the new list is all before them
                 self.drop(link, "no name server of ours any more", now)
         self._drain(now)
 
@@ -159,9 +161,6 @@ class ClientNode(FlowNode):
         if tries and tries >= len(self.name_servers.addresses):
             return None
         return self.name_servers.choose(self.links.__contains__)
-
-    def name_servers_text(self) -> str:
-        return str(self.name_servers)
 
     def dial_timeout_ms(self, address: str) -> int:
         """With several name servers a dead one must not use up the time of the request that finds it dead."""

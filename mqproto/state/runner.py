@@ -115,10 +115,6 @@ class FlowNode(NodeBase, ABC):
         """Where a call without an address goes that has lost `tries` links; None when it has tried every name server, or none is known."""
 
     @abstractmethod
-    def name_servers_text(self) -> str:
-        """All name servers, for messages."""
-
-    @abstractmethod
     def refresh(self, topic: str, now: int) -> Ticket[MQError | None]:
         """Bring the route of a topic up to date; the ticket may be one that others wait for already."""
 
@@ -307,10 +303,11 @@ class FlowNode(NodeBase, ABC):
         if address is None:
             address = self.name_server(task.tries)
             if address is None:
-                servers = self.name_servers_text()
-                reason = "none could be reached" if servers else "no name server address is set"
-                self._ready.append((task, (Lost(servers, reason), now)))
+                self._ready.append((task, (Lost(_NAME_SERVER, "no address is set"), now)))
                 return
+        self._request_at(address, task, effect, now)
+
+    def _request_at(self, address: str, task: Task[Any], effect: Call | Oneway, now: int) -> None:
         link = self.links.get(address)
         if link is None:
             link = self.dial(address, now)
@@ -342,8 +339,9 @@ class FlowNode(NodeBase, ABC):
         assert isinstance(effect, Call | Oneway)
         task.link = None
         task.tries += 1
-        if effect.address is None and now < effect.deadline and self.name_server(task.tries) is not None:
-            self._request(task, effect, now)
+        other = self.name_server(task.tries) if effect.address is None and now < effect.deadline else None
+        if other is not None:
+            self._request_at(other, task, effect, now)
         else:
             self._ready.append((task, (Lost(link.address, reason, link.connected), now)))
 
