@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeVar, TypeVarTuple
+from typing import Final
 
-from mqproto.state.node import Ticket
+from mqproto.errors import StateError
 
 log: Final = logging.getLogger("mqproto.driver")
+logging.getLogger("mqproto").addHandler(logging.NullHandler())  # silent unless the application wants to hear of it
 
 #: `Link.driver_slot` of a link that is over: what the node still writes there is dropped.
 GONE: Final = object()
@@ -21,22 +23,6 @@ ACCEPT_PAUSE_MS: Final = 1000
 #: How many jobs run at a time: an fsync must not wait behind the creation of a file.
 JOBS_AT_A_TIME: Final = 4
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-
-def begin_ticket(wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts], now: int) -> Ticket[T]:
-    """Start an operation inside a node; `wake` is called when it has ended."""
-    ticket = verb(*arguments, now)
-    ticket.wake = wake
-    return ticket
-
-
-def wake_ticket(ticket: Ticket[object]) -> None:
-    """Tell who waits for a ticket that it is settled."""
-    if ticket.wake is not None:
-        ticket.wake()
-
 
 def attempt(work: Callable[[], None], then: Callable[[Exception | None], None]) -> None:
     """Do some work and pass on how it ended; what a failure means is for others to say."""
@@ -46,3 +32,43 @@ def attempt(work: Callable[[], None], then: Callable[[Exception | None], None]) 
         then(failure)
     else:
         then(None)
+
+
+def tell(name: str, remarks: deque[str] | None) -> None:
+    """Log what a node found worth a line."""
+    while remarks:
+        log.warning("%s: %s", name, remarks.popleft())
+
+
+class Life:
+    """Whether something that starts once and closes once may do so."""
+
+    __slots__ = ("_closed", "_kind", "_started")
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._started = False
+        self._closed = False
+
+    @property
+    def running(self) -> bool:
+        return self._started and not self._closed
+
+    def start(self) -> None:
+        """Raises StateError the second time and after the end."""
+        if self._closed:
+            raise StateError(f"the {self._kind} is closed and does not start again: make a new one")
+        if self._started:
+            raise StateError(f"the {self._kind} is started already")
+        self._started = True
+
+    def close(self) -> bool:
+        """Whether there is something to close: it was running and nobody else has closed it."""
+        running = self.running
+        self._closed = True
+        return running
+
+    def check(self) -> None:
+        """Raises StateError unless it runs."""
+        if not self.running:
+            raise StateError(f"the {self._kind} is {'closed' if self._closed else 'not started'}")

@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, assert_never
 
-from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, wake_ticket
+from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, tell
 from adapters.pollers import READ, WRITE, Poller
 from adapters.sockets import (
     CONNECTING,
@@ -90,7 +90,7 @@ class PollingDriver:
 
     `listeners` are bound, listening, non-blocking sockets by the names that the node knows; the driver closes them.
     `deliver` gets the task of each `Deliver` action, outside the node, and must not block. `cancel` is the node's way to give an
-    operation up that nobody waits for any more.
+    operation up that nobody waits for any more. `remarks` are the node's: they are logged, and removed.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class PollingDriver:
         listeners: Mapping[str, socket.socket],
         deliver: Callable[[object], None] | None,
         cancel: Callable[[Ticket[Any], int], None] | None,
+        remarks: deque[str] | None,
         *,
         name: str,
         lock: AbstractContextManager[object],
@@ -115,6 +116,7 @@ class PollingDriver:
         self._listeners = dict(listeners)
         self._deliver = deliver
         self._cancel = cancel
+        self._remarks = remarks
         self._streams: dict[int, Stream] = {}
         self._others: dict[int, Callable[[int], None]] = {}  # listeners, dials and the waker, by descriptor
         self._unmasked: list[Stream] = []  # streams whose mask or state the loop has to look at; under the lock
@@ -125,6 +127,7 @@ class PollingDriver:
         self._until = 0  # when the loop turns at the latest; under the lock
         self._woken = False
         self._quit = False
+        self._pending: set[Ticket[Any]] = set()  # operations whose end somebody wants to hear of
         self._waker, self._wakes = socket.socketpair()
         for sock in (self._waker, self._wakes):
             sock.setblocking(False)
@@ -133,10 +136,6 @@ class PollingDriver:
 
     def run_beside(self, work: Callable[[], None]) -> None:
         """Call `work`, which may block and does not raise, beside the loop."""
-        raise NotImplementedError
-
-    def release_waiters(self) -> None:
-        """The loop has ended: whoever still waits for a ticket must look."""
         raise NotImplementedError
 
     # For callers.
@@ -163,10 +162,31 @@ class PollingDriver:
             self._settle(batch)
         for action in actions:
             if type(action) is Finished:
-                wake_ticket(action.ticket)
+                self._finish(action.ticket)
         if wake or self._unmasked:
             self.wake()
         return result
+
+    def launch(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> Ticket[T]:
+        """Start an operation of the node; `wake` is called once, from any thread, when it has ended or can end no more."""
+        return self.enter(self._begin, wake, verb, arguments)
+
+    def _begin(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts], now: int) -> Ticket[T]:
+        ticket = verb(*arguments, now)
+        ticket.wake = wake
+        self._pending.add(ticket)
+        return ticket
+
+    def _finish(self, ticket: Ticket[Any]) -> None:
+        self._pending.discard(ticket)
+        if ticket.wake is not None:
+            ticket.wake()
+
+    def outcome(self, ticket: Ticket[T]) -> T:
+        """What came of an operation that was launched: its value, or raises its failure."""
+        if not ticket.settled:
+            raise StateError(f"{self.name} ended before the operation did") from self.failure
+        return ticket.result()
 
     def give_up(self, ticket: Ticket[Any]) -> None:
         """Nobody waits for this operation any more."""
@@ -197,7 +217,8 @@ class PollingDriver:
             log.critical("%s: the driver has failed", self.name, exc_info=True)
         finally:
             self._shut()
-            self.release_waiters()
+            while self._pending:
+                self._finish(self._pending.pop())
 
     def _loop(self) -> None:
         """Turn until the node has ended or the driver is told to quit."""
@@ -233,6 +254,8 @@ class PollingDriver:
                 self._perform(action, now)
             while self._unmasked:
                 self._remask(self._unmasked.pop(), now)
+            if self._remarks:
+                tell(self.name, self._remarks)
             with self._lock:
                 timeout = self._timeout(now)
 
@@ -341,7 +364,7 @@ class PollingDriver:
     def _perform(self, action: Action, now: int) -> None:
         match action:
             case Finished(ticket):
-                wake_ticket(ticket)
+                self._finish(ticket)
             case Deliver(task):
                 assert self._deliver is not None, "a node that delivers needs somebody to deliver to"
                 self._deliver(task)

@@ -1,5 +1,6 @@
 """mqproto for asyncio and trio, by way of anyio: every method that waits is `async`."""
 
 from adapters.anyio.driver import Driver
+from adapters.anyio.servers import Broker, NameServer, Standalone
 
-__all__ = ["Driver"]
+__all__ = ["Broker", "Driver", "NameServer", "Standalone"]

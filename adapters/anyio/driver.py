@@ -13,6 +13,7 @@ import asyncio
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import copy_context
@@ -24,7 +25,7 @@ import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 
-from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, JOBS_AT_A_TIME, begin_ticket, log, wake_ticket
+from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, JOBS_AT_A_TIME, log, tell
 from adapters.sockets import (
     CONNECTING,
     OUT_OF_FILES,
@@ -76,7 +77,7 @@ class Driver:
 
     `listeners` are bound, listening, non-blocking sockets by the names that the node knows; the driver closes them.
     `deliver` gets the task of each `Deliver` action, outside the node. `cancel` is the node's way to give an operation up that nobody
-    waits for any more.
+    waits for any more. `remarks` are the node's: they are logged, and removed.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Driver:
         listeners: Mapping[str, socket.socket] | None = None,
         deliver: Callable[[object], None] | None = None,
         cancel: Callable[[Ticket[Any], int], None] | None = None,
+        remarks: deque[str] | None = None,
         *,
         name: str = "mqproto",
     ) -> None:
@@ -97,8 +99,9 @@ class Driver:
         self._listeners = dict(listeners or {})
         self._deliver = deliver
         self._cancel = cancel
+        self._remarks = remarks
         self._streams: set[Stream] = set()
-        self._waiting: set[anyio.Event] = set()
+        self._pending: set[Ticket[Any]] = set()  # operations whose end somebody waits for
         self._until = 0  # when the timer task turns at the latest
         self._started = False
         self._closing = False
@@ -156,20 +159,27 @@ class Driver:
     async def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
         """Start an operation of the node and wait until it has ended: its value, or raises its failure. Cancelling gives it up."""
         ended = anyio.Event()
-        self._waiting.add(ended)
+        ticket = self.enter(self._begin, ended, verb, arguments)
         try:
-            ticket = self.enter(begin_ticket, ended.set, verb, arguments)
-            try:
-                await ended.wait()
-            except BaseException:
-                if self._cancel is not None and not ticket.settled and not self._quit:
-                    self.enter(self._cancel, ticket)
-                raise
-        finally:
-            self._waiting.discard(ended)
+            await ended.wait()
+        except BaseException:
+            if self._cancel is not None and not ticket.settled and not self._quit:
+                self.enter(self._cancel, ticket)
+            raise
         if not ticket.settled:
             raise StateError(f"{self.name} ended before the operation did") from self.failure
         return ticket.result()
+
+    def _begin(self, ended: anyio.Event, verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts], now: int) -> Ticket[T]:
+        ticket = verb(*arguments, now)
+        ticket.wake = ended.set
+        self._pending.add(ticket)
+        return ticket
+
+    def _finish(self, ticket: Ticket[Any]) -> None:
+        self._pending.discard(ticket)
+        if ticket.wake is not None:
+            ticket.wake()
 
     def soon(self, work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:
         """Run a coroutine function in a task of the driver's, cancelled when the driver ends. It must not raise."""
@@ -192,7 +202,9 @@ class Driver:
         finally:
             self._quit = True
             self._stop_listening()
-            for event in (begun, self._node_ended, self._over, *self._waiting):
+            while self._pending:
+                self._finish(self._pending.pop())
+            for event in (begun, self._node_ended, self._over):
                 event.set()
 
     async def _tick(self) -> None:
@@ -363,6 +375,8 @@ class Driver:
             actions, node.actions = node.actions, []
             for action in actions:
                 self._perform(action)
+        if self._remarks:
+            tell(self.name, self._remarks)
         deadline = node.next_deadline()
         if deadline is not None and deadline < self._until:
             self._until = 0  # once is enough
@@ -392,7 +406,7 @@ class Driver:
     def _perform(self, action: Action) -> None:
         match action:
             case Finished(ticket):
-                wake_ticket(ticket)
+                self._finish(ticket)
             case Deliver(task):
                 assert self._deliver is not None, "a node that delivers needs somebody to deliver to"
                 self._deliver(task)

@@ -1,5 +1,6 @@
 """mqproto for gevent: every method waits in the greenlet that calls it. Nothing needs to be monkey-patched."""
 
 from adapters.gevent.driver import Driver
+from adapters.gevent.servers import Broker, NameServer, Standalone
 
-__all__ = ["Driver"]
+__all__ = ["Broker", "Driver", "NameServer", "Standalone"]

@@ -6,6 +6,7 @@ Sockets are those of the operating system, not gevent's, so nothing has to be pa
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from socket import socket
@@ -18,7 +19,7 @@ import gevent.monkey
 import gevent.selectors
 import gevent.socket
 
-from adapters.driving import begin_ticket, log
+from adapters.driving import log
 from adapters.pollers import Poller, SelectorPoller
 from adapters.polling import PollingDriver
 from mqproto.errors import StateError
@@ -76,12 +77,13 @@ class Driver(PollingDriver):
         listeners: Mapping[str, socket] | None = None,
         deliver: Callable[[object], None] | None = None,
         cancel: Callable[[Ticket[Any], int], None] | None = None,
+        remarks: deque[str] | None = None,
         *,
         name: str = "mqproto",
     ) -> None:
-        super().__init__(node, listeners or {}, deliver, cancel, name=name, lock=gevent.lock.BoundedSemaphore(1), poller=make_poller())
+        lock = gevent.lock.BoundedSemaphore(1)
+        super().__init__(node, listeners or {}, deliver, cancel, remarks, name=name, lock=lock, poller=make_poller())
         self._greenlet = gevent.Greenlet(self.run)
-        self._waiting: set[gevent.event.Event] = set()
         self._started = False
 
     def start(self) -> None:
@@ -117,23 +119,13 @@ class Driver(PollingDriver):
     def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
         """Start an operation of the node and wait until it has ended: its value, or raises its failure."""
         ended = gevent.event.Event()
-        self._waiting.add(ended)
+        ticket = self.launch(ended.set, verb, *arguments)
         try:
-            ticket = self.enter(begin_ticket, ended.set, verb, arguments)
-            try:
-                ended.wait()
-            except BaseException:  # the greenlet is killed, or a gevent.Timeout of the caller's
-                self.give_up(ticket)
-                raise
-        finally:
-            self._waiting.discard(ended)
-        if not ticket.settled:
-            raise StateError(f"{self.name} ended before the operation did") from self.failure
-        return ticket.result()
+            ended.wait()
+        except BaseException:  # the greenlet is killed, or a gevent.Timeout of the caller's
+            self.give_up(ticket)
+            raise
+        return self.outcome(ticket)
 
     def run_beside(self, work: Callable[[], None]) -> None:
         gevent.get_hub().threadpool.spawn(work)
-
-    def release_waiters(self) -> None:
-        for ended in list(self._waiting):
-            ended.set()

@@ -1,5 +1,6 @@
 """mqproto for programs of threads: every method waits in the thread that calls it."""
 
 from adapters.threaded.driver import Driver
+from adapters.threaded.servers import Broker, NameServer, Standalone
 
-__all__ = ["Driver"]
+__all__ = ["Broker", "Driver", "NameServer", "Standalone"]

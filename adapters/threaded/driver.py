@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from socket import socket
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from adapters.driving import JOBS_AT_A_TIME, begin_ticket, log
+from adapters.driving import JOBS_AT_A_TIME, log
 from adapters.pollers import make_poller
 from adapters.polling import PollingDriver
 from adapters.threaded.workers import Workers
@@ -33,14 +33,14 @@ class Driver(PollingDriver):
         listeners: Mapping[str, socket] | None = None,
         deliver: Callable[[object], None] | None = None,
         cancel: Callable[[Ticket[Any], int], None] | None = None,
+        remarks: deque[str] | None = None,
         *,
         name: str = "mqproto",
     ) -> None:
-        super().__init__(node, listeners or {}, deliver, cancel, name=name, lock=threading.Lock(), poller=make_poller())
+        super().__init__(node, listeners or {}, deliver, cancel, remarks, name=name, lock=threading.Lock(), poller=make_poller())
         self._jobs = Workers(f"{name}-jobs", JOBS_AT_A_TIME)
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._local = threading.local()
-        self._gates: set[threading.Lock] = set()
         self._started = False
 
     def start(self) -> None:
@@ -79,20 +79,14 @@ class Driver(PollingDriver):
     def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
         """Start an operation of the node and wait until it has ended: its value, or raises its failure."""
         gate = self._gate()
-        self._gates.add(gate)
+        ticket = self.launch(gate.release, verb, *arguments)
         try:
-            ticket = self.enter(begin_ticket, gate.release, verb, arguments)
-            try:
-                gate.acquire()
-            except BaseException:  # an interrupt: the driver may open this gate later, so nobody may wait at it again
-                del self._local.gate
-                self.give_up(ticket)
-                raise
-        finally:
-            self._gates.discard(gate)
-        if not ticket.settled:
-            raise StateError(f"{self.name} ended before the operation did") from self.failure
-        return ticket.result()
+            gate.acquire()
+        except BaseException:  # an interrupt: the driver may still open this gate, so nobody may wait at it again
+            del self._local.gate
+            self.give_up(ticket)
+            raise
+        return self.outcome(ticket)
 
     def _gate(self) -> threading.Lock:
         """A lock that this thread waits at; it is held whenever nobody has just opened it."""
@@ -105,8 +99,3 @@ class Driver(PollingDriver):
 
     def run_beside(self, work: Callable[[], None]) -> None:
         self._jobs.submit(work)
-
-    def release_waiters(self) -> None:
-        for gate in list(self._gates):
-            with suppress(RuntimeError):  # opened already
-                gate.release()

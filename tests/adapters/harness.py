@@ -18,8 +18,10 @@ PATIENCE = 60.0  # what a test waits for comes long before; this only ends a tes
 class Runtime(Protocol):
     """`call` runs a function (or awaits a coroutine function) inside the runtime. `module` is the package under test."""
 
-    name: str
-    module: ModuleType
+    @property
+    def name(self) -> str: ...
+    @property
+    def module(self) -> ModuleType: ...
 
     def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any: ...
 

@@ -275,7 +275,7 @@ def test_stopping_is_orderly_and_harmless_twice(runtime: Runtime, start: Start) 
         assert driver.stop(PATIENCE)
         assert sock.recv(1) == b""
     assert driver.stop(PATIENCE)
-    with pytest.raises(OSError):
+    with pytest.raises(ConnectionError):
         connect(port)
 
 

@@ -1,0 +1,70 @@
+"""What the waiting faces (`adapters.sync`) need of gevent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from socket import socket
+from typing import Any, TypeVar
+
+import gevent
+import gevent.lock
+import gevent.pool
+
+from adapters.driving import log
+from adapters.gevent.driver import Driver
+from mqproto.state.node import Node, Ticket
+
+T = TypeVar("T")
+
+
+class Greenlets:
+    """A pool of greenlets: `limit` pieces of work at a time, the others wait their turn."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._turns = gevent.lock.BoundedSemaphore(limit)
+        self._group = gevent.pool.Group()
+        self._closed = False
+
+    def submit(self, work: Callable[[], object]) -> bool:
+        if self._closed:
+            return False
+        self._group.spawn(self._run, work)
+        return True
+
+    def _run(self, work: Callable[[], object]) -> None:
+        with self._turns:
+            try:
+                work()
+            except BaseException:  # even SystemExit ends the work and nothing else (CON-01)
+                log.exception("%s: a piece of work failed", self._name)
+
+    def close(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds for what was submitted (but for the calling greenlet); whether all of it has ended."""
+        self._closed = True
+        current = gevent.getcurrent()
+        others = [greenlet for greenlet in self._group if greenlet is not current]
+        return len(gevent.joinall(others, timeout)) == len(others)
+
+
+class GeventKit:
+    """See `adapters.sync.Kit`."""
+
+    def driver(
+        self,
+        node: Node,
+        listeners: Mapping[str, socket],
+        deliver: Callable[[object], None] | None,
+        cancel: Callable[[Ticket[Any], int], None] | None,
+        remarks: deque[str] | None,
+        name: str,
+    ) -> Driver:
+        return Driver(node, listeners, deliver, cancel, remarks, name=name)
+
+    def pool(self, name: str, limit: int) -> Greenlets:
+        return Greenlets(name, limit)
+
+    def beside(self, work: Callable[[], T]) -> T:
+        result: T = gevent.get_hub().threadpool.apply(work)
+        return result

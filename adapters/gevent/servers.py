@@ -1,0 +1,21 @@
+"""Servers in this process, each driven by a greenlet of its own."""
+
+from __future__ import annotations
+
+from adapters.gevent.kit import GeventKit
+from adapters.sync import SyncBroker, SyncNameServer, SyncStandalone
+
+
+class NameServer(SyncNameServer):
+    __doc__ = SyncNameServer.__doc__
+    _kit = GeventKit()
+
+
+class Broker(SyncBroker):
+    __doc__ = SyncBroker.__doc__
+    _kit = GeventKit()
+
+
+class Standalone(SyncStandalone):
+    __doc__ = SyncStandalone.__doc__
+    _kit = GeventKit()

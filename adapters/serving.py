@@ -1,0 +1,221 @@
+"""Servers, ready to be driven: settings are read, ports bound, the store opened, and the node made from all that.
+
+Independent of the runtime: embedding classes and the command line open servers here and give them to a driver.
+Leaves to others: what drives (drivers), what the settings mean (`engine.settings`), files of the store (`engine.store`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+from socket import socket
+from typing import Final
+
+from adapters.files import Replace, read_if_there
+from adapters.identity import broker_name, new_seed, utc_offset_ms, wall_ms
+from adapters.servers import BROKER, NAME_SERVER
+from adapters.sockets import broker_listeners, close_listeners, listen, local_ip, port_of
+from engine.broker.node import Broker
+from engine.namesrv import NameServer
+from engine.namesrv.kv import KvConfig
+from engine.settings import IGNORED, BrokerSettings, NamesrvSettings, Settings, apply_all
+from engine.store import Store, StoreSettings
+from mqproto.errors import InvalidSetting
+from mqproto.fastjson import JsonError
+from mqproto.hosts import join_address
+from mqproto.state.node import Node, Ticket
+
+#: Where servers listen when nobody says anything: embedding must not open a port to the network by accident.
+LOOPBACK: Final = "127.0.0.1"
+_ANY: Final = frozenset({"", "0.0.0.0", "::"})
+_TEMPORARY_PREFIX: Final = "mqproto-"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A server that is ready: give `node` and `listeners` to a driver, and call `clean_up` when that has stopped."""
+
+    node: Node
+    listeners: dict[str, socket]
+    #: `host:port` for clients.
+    address: str
+    #: `BROKER` or `NAME_SERVER`, for logs and names of threads.
+    role: str
+    #: Remarks of the node that are worth a line in a log.
+    remarks: deque[str] | None = None
+    #: An operation of the node that ends when the server is of use to others: a broker is registered.
+    ready: Callable[[int], Ticket[None]] | None = None
+    #: The data directory; None for a server without files.
+    directory: Path | None = None
+    #: The directory was made for this server alone.
+    temporary: bool = False
+    #: Keys of a settings file that nothing here knows (Apache's own that have no meaning here are left out).
+    unknown_keys: tuple[str, ...] = ()
+
+    def clean_up(self) -> None:
+        """Remove the directory if it was made for this server alone."""
+        if self.temporary and self.directory is not None:
+            rmtree(self.directory, ignore_errors=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class NameServerOptions:
+    """How to open a name server. `settings` are by Apache's keys (broker.md 8.5) and must be known; `file_settings` need not be.
+
+    `host` and `port` come before the settings `bindAddress` and `listenPort`; without any of them: loopback and a free port.
+    `directory` keeps the KV configuration; without it nothing outlives the process.
+    """
+
+    host: str | None = None
+    port: int | None = None
+    directory: str | os.PathLike[str] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    file_settings: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> Opened:
+        """Raises InvalidSetting, PortTaken, ListenFailed, or OSError for files that cannot be read."""
+        settings = NamesrvSettings(listen_port=0, bind_address=LOOPBACK)
+        unknown = _fill((settings,), self.file_settings, self.settings, self.host, self.port)
+        kv_config: Path | None = None
+        own_config: Path | None = None
+        if self.directory is not None:
+            kv_config = Path(self.directory) / "kvConfig.json"
+            own_config = Path(self.directory) / "namesrv.properties"
+        kept = _load_kv_config(kv_config) if kv_config else None
+        listener = listen(settings.bind_address, settings.listen_port, NAME_SERVER)
+        node = NameServer(
+            settings,
+            kv_config=kept,
+            save_kv_config=partial(Replace, kv_config) if kv_config else None,
+            save_settings=partial(Replace, own_config) if own_config else None,
+        )
+        host = settings.bind_address
+        if host in _ANY:
+            host = local_ip()
+        return Opened(
+            node,
+            {"main": listener},
+            join_address(host, port_of(listener)),
+            NAME_SERVER,
+            directory=Path(self.directory) if self.directory is not None else None,
+            unknown_keys=unknown,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerOptions:
+    """How to open a broker with its store. `settings` are by Apache's keys (broker.md 8.2, 8.3) and must be known; `file_settings`
+    need not be.
+
+    `host`, `port`, `namesrv` and `store` come before the settings `bindAddress`, `listenPort`, `namesrvAddr` and `storePathRootDir`;
+    without any of them: loopback, a free port (with another two below it), no name server, a directory of its own that goes with it.
+    """
+
+    host: str | None = None
+    port: int | None = None
+    namesrv: str | None = None
+    store: str | os.PathLike[str] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    file_settings: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> Opened:
+        """Blocks while the store recovers. Raises InvalidSetting, PortTaken, ListenFailed, or what `Store.open` raises."""
+        settings = BrokerSettings(listen_port=0, bind_address=LOOPBACK, broker_name=broker_name())
+        storing = StoreSettings(store_path_root_dir="")
+        unknown = _fill((settings, storing), self.file_settings, self.settings, self.host, self.port, self.namesrv, self.store)
+        listeners = broker_listeners(settings.bind_address, settings.listen_port)
+        host, port = listeners["main"].getsockname()[:2]
+        advertised = settings.broker_ip1 or (local_ip() if host in _ANY else host)
+        temporary = not storing.store_path_root_dir
+        try:
+            if temporary:
+                storing.store_path_root_dir = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX)
+            store = Store.open(storing, wall=wall_ms(), utc_offset_ms=utc_offset_ms())
+        except BaseException:
+            close_listeners(listeners)
+            if temporary:
+                rmtree(storing.store_path_root_dir, ignore_errors=True)
+            raise
+        node = Broker(settings, store, host=advertised, port=port, seed=new_seed())
+        return Opened(
+            node,
+            listeners,
+            join_address(advertised, port),
+            BROKER,
+            directory=Path(storing.store_path_root_dir),
+            temporary=temporary,
+            unknown_keys=unknown,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class StandaloneOptions:
+    """How to open a name server and a broker that knows it. The settings are the broker's."""
+
+    host: str | None = None
+    namesrv_port: int = 0
+    port: int | None = None
+    store: str | os.PathLike[str] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    file_settings: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> tuple[Opened, Opened]:
+        """The name server and the broker, to be driven in this order. Errors as theirs; nothing stays open then."""
+        host = self.host if self.host is not None else self.settings.get("bindAddress", self.file_settings.get("bindAddress"))
+        name_server = NameServerOptions(host=host, port=self.namesrv_port).open()
+        try:
+            broker = BrokerOptions(
+                host=host,
+                port=self.port,
+                namesrv=name_server.address,
+                store=self.store,
+                settings=self.settings,
+                file_settings=self.file_settings,
+            ).open()
+        except BaseException:
+            close_listeners(name_server.listeners)
+            raise
+        return name_server, broker
+
+
+def _fill(
+    targets: tuple[Settings, ...],
+    file_settings: Mapping[str, str],
+    settings: Mapping[str, str],
+    host: str | None,
+    port: int | None,
+    namesrv: str | None = None,
+    store: str | os.PathLike[str] | None = None,
+) -> tuple[str, ...]:
+    """Apply everything in the order of its weight; the keys of the file that are not known."""
+    apply_all(targets, file_settings)
+    unknown = tuple(key for key in targets[0].unknown if key not in IGNORED)
+    apply_all(targets, settings)
+    for key, value in settings.items():
+        if key in targets[0].unknown and key not in IGNORED:
+            raise InvalidSetting(key, value, "there is no such setting")
+    given = {"bindAddress": host, "listenPort": port, "namesrvAddr": namesrv, "storePathRootDir": store}
+    apply_all(targets, {key: str(value) for key, value in given.items() if value is not None})
+    return unknown
+
+
+def _load_kv_config(path: Path) -> KvConfig | None:
+    """The KV configuration as it was saved last, or the one before if that is damaged."""
+    damage = ""
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        data = read_if_there(candidate)
+        if data is None:
+            continue
+        try:
+            return KvConfig.from_text(data.decode())
+        except (JsonError, UnicodeDecodeError) as error:
+            damage = damage or f"{candidate}: {error}"
+    if damage:
+        raise InvalidSetting("kvConfigPath", path, f"the file cannot be read ({damage}); repair it or move it away")
+    return None

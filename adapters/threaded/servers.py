@@ -1,0 +1,21 @@
+"""Servers in this process, each driven by a thread of its own."""
+
+from __future__ import annotations
+
+from adapters.sync import SyncBroker, SyncNameServer, SyncStandalone
+from adapters.threaded.kit import ThreadKit
+
+
+class NameServer(SyncNameServer):
+    __doc__ = SyncNameServer.__doc__
+    _kit = ThreadKit()
+
+
+class Broker(SyncBroker):
+    __doc__ = SyncBroker.__doc__
+    _kit = ThreadKit()
+
+
+class Standalone(SyncStandalone):
+    __doc__ = SyncStandalone.__doc__
+    _kit = ThreadKit()
