@@ -1,55 +1,362 @@
 """The broker node.
 
-Owns: its links, what each of their requests means, topics, groups, offsets, parked pulls and delayed messages.
-Leaves to others: bytes on disk (`engine.store`), sockets, clocks and threads (the driver).
+Owns: the face that drivers see, frames in, which handler takes which code, the order of what happens at the end of an entry.
+Leaves to others: what requests mean (the modules beside this one), bytes on disk (`engine.store`), sockets and clocks (drivers).
 
-Listeners: "main" (`listenPort`) and "fast" (`listenPort` - 2: everything but pulls).
+Listeners: "main" (`listenPort`) and "fast" (`listenPort` - 2: everything but pulls; broker.md 1.2).
+
+An entry runs in three steps: take the input; settle (wake parked pulls, tell name servers of new topics, begin jobs); leave. Answers
+lie in the links' buffers then, and the driver writes once for each link, however many requests the input held.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, TypeAlias
 
-from mqproto.state.node import Job, Link, NodeBase
+from engine.broker.clients import Clients
+from engine.broker.core import NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.delay import Delays
+from engine.broker.locks import Locking
+from engine.broker.offsets import Offsets
+from engine.broker.pull import HeldPull, Pulling
+from engine.broker.query import Queries
+from engine.broker.quick import QuickSends
+from engine.broker.registration import Registration
+from engine.broker.replies import Replies
+from engine.broker.retry import Retries
+from engine.broker.send import Sending
+from engine.broker.stored import Depot
+from engine.broker.tables import KeptFile
+from engine.broker.topics import TopicAdmin
+from engine.broker.transactions import Transactions
+from engine.settings import BrokerSettings
+from engine.store import Store
+from mqproto.codec import MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
+from mqproto.errors import HeaderError, RemoteProtocolError
+from mqproto.fastjson import JsonError
+from mqproto.state.node import SERVER_UNSENT_LIMIT, Job, Link
 
-if TYPE_CHECKING:
-    from engine.settings import BrokerSettings
-    from engine.store import Store
+#: Listeners.
+MAIN: Final = "main"
+FAST: Final = "fast"
+
+#: Requests of a peer are refused while so much is unsent to it: one read may bring hundreds that each ask for a lot.
+UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
+
+_WORDS: Final = Struct(">ii")
+_WORD: Final = Struct(">i")
+_SEND_CODES: Final = (10, 310)
+#: Of these there is no service on the fast listener.
+_PULL_CODES: Final = (11, 361)
+
+Handler: TypeAlias = Callable[[ClientLink, Command], None]
 
 
-class Broker(NodeBase):
+class Broker(Core):
     """One broker over one store.
 
     `host` and `port` are the numeric address that clients are told (brokerIP1 and the port that the "main" listener is really
-    bound to; part of every message id). `seed` feeds the choice of queues. The store is open already; the broker closes it.
+    bound to; part of every message id). `seed` feeds the choice of queues. `files` gives the configuration files by name, by
+    default those below `config/` in the store's directory. The store is open already; the broker closes it.
+
+    Raises ConfigDamaged when the topic or group table cannot be read, InvalidSetting for delay levels that cannot be.
     """
 
-    def __init__(self, settings: BrokerSettings, store: Store, *, host: str, port: int, seed: int = 0) -> None:
-        super().__init__()
-        self.settings = settings
-        self.store = store
-        self.address = f"{host}:{port}"
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        *,
+        host: str,
+        port: int,
+        seed: int = 0,
+        files: Callable[[str], KeptFile] | None = None,
+    ) -> None:
+        super().__init__(settings, store, files or store.config_file, host, port, seed)
+        self.links: set[ClientLink] = set()
+        depot = Depot(self)
+        self.quick = QuickSends(self, depot.scanner)
+        self.transactions = Transactions(self, depot)
+        self.sending = Sending(self, depot, self.transactions, self.quick)
+        self.pulling = Pulling(self)
+        self.clients = Clients(self)
+        self.delivery = Delays(self, depot)
+        self.registration = Registration(self)
+        self.handlers = self._handlers(depot)
+        #: Jobs of the store that have not ended.
+        self._running: set[Job] = set()
+        self._closing = False
+        self._unregistered = False
+        self._ended = False
+
+    def _handlers(self, depot: Depot) -> dict[int, Handler]:
+        """Who takes which request code (broker.md 2.0). All others are answered with code 3."""
+        offsets, queries, locking = Offsets(self), Queries(self), Locking(self)
+        replies, retries = Replies(self, depot, self.sending), Retries(self, depot)
+        topics = TopicAdmin(self, self.registration)
+        clients, sending, pulling = self.clients, self.sending, self.pulling
+        return {
+            10: sending.on_send,
+            11: pulling.on_pull,
+            12: queries.on_query,
+            14: offsets.on_query,
+            15: offsets.on_update,
+            17: topics.on_update_topic,
+            21: topics.on_topics,
+            29: offsets.on_search,
+            30: offsets.on_max,
+            31: offsets.on_min,
+            32: offsets.on_earliest,
+            33: queries.on_view,
+            34: clients.on_heartbeat,
+            35: clients.on_unregister,
+            36: retries.on_send_back,
+            37: self.transactions.on_end,
+            38: clients.on_members,
+            41: locking.on_lock,
+            42: locking.on_unlock,
+            43: offsets.on_dump,
+            45: offsets.on_dump_delays,
+            46: clients.on_check,
+            200: topics.on_update_group,
+            201: topics.on_groups,
+            203: clients.on_consumers,
+            204: clients.on_producers,
+            207: topics.on_delete_group,
+            215: topics.on_delete_topic,
+            305: topics.on_system_topics,
+            310: sending.on_send,
+            320: sending.on_send,
+            324: replies.on_reply,
+            325: replies.on_reply,
+            361: pulling.on_pull,
+        }
+
+    # --- inputs ---
 
     @property
     def ended(self) -> bool:
-        return False
+        return self._ended
 
-    def begin(self, now: int) -> None: ...
+    def begin(self, now: int) -> None:
+        self._enter(now)
+        for version in (self.topics.version, self.group_settings.version):
+            version.timestamp = version.timestamp or self.wall
+        self.delivery.begin()
+        self.registration.begin()
+        self._settle()
 
     def accept(self, listener: str, address: str, local_address: str, now: int) -> Link | None:
-        return Link(address, listener)
+        self._enter(now)
+        if self._closing:
+            return None
+        link = ClientLink(self, address, listener)
+        self.links.add(link)
+        self.alarms.set(link.check_idle, now + self.idle_ms)
+        return link
 
-    def opened(self, link: Link, now: int) -> None: ...
+    def opened(self, link: Link, now: int) -> None:
+        self._enter(now)
+        server = self.registration.server_of(link)
+        if server is not None:
+            server.opened()
+        self._settle()
 
-    def received(self, link: Link, data: bytes, now: int) -> None: ...
+    def received(self, link: Link, data: bytes, now: int) -> None:
+        self._enter(now)
+        if type(link) is ClientLink:
+            if not link.ended:
+                self._from_client(link, data)
+        else:
+            server = self.registration.server_of(link)
+            if server is not None:
+                self.registration.received(server, data)
+        self._settle()
 
-    def closed(self, link: Link, reason: str, now: int) -> None: ...
+    def closed(self, link: Link, reason: str, now: int) -> None:
+        self._enter(now)
+        if isinstance(link, ClientLink):
+            self.link_over(link)
+        else:
+            server = self.registration.server_of(link)
+            if server is not None:
+                server.closed(reason)
+        self._settle()
 
-    def timer(self, now: int) -> None: ...
+    def timer(self, now: int) -> None:
+        self._enter(now)
+        for alarm in self.alarms.due(now):
+            alarm()
+        for pull in self.holding.expired(now):
+            assert isinstance(pull, HeldPull)
+            self.pulling.expire(pull)
+        for _, waiter in self.calls.expire(now):
+            waiter(None)
+        due = self.store.next_deadline()
+        if due is not None and due <= now:
+            self.store.timer(now, self.wall)
+        self._settle()
 
-    def done(self, job: Job, failure: Exception | None, now: int) -> None: ...
+    def done(self, job: Job, failure: Exception | None, now: int) -> None:
+        self._enter(now)
+        if not self.keeper.done(job, failure):
+            self._running.discard(job)
+            self.store.done(job, failure, now, self.wall)
+            if self.store.sync:
+                self.release()
+        self._settle()
 
     def next_deadline(self) -> int | None:
-        return None
+        due = self.alarms.earliest()
+        for other in (self.holding.next_deadline(), self.calls.earliest(), self.store.next_deadline()):
+            if other is not None and (due is None or other < due):
+                due = other
+        return due
 
-    def close(self, now: int) -> None: ...
+    def close(self, now: int) -> None:
+        self._enter(now)
+        if not self._closing:
+            self._closing = True
+            self.registration.finish(self._on_unregistered)
+        self._settle()
+
+    # --- the course of an entry ---
+
+    def _enter(self, now: int) -> None:
+        self.now = now
+        self.wall = now + self.wall_ahead
+
+    def _settle(self) -> None:
+        """What an entry leaves for its end."""
+        if self.arrived:
+            self.pulling.wake()
+        if self.topics.fresh:
+            self.registration.announce()
+        if self.flush_wanted:
+            self.flush_wanted = False
+            self.store.want_flush()
+        store_jobs = self.store.jobs
+        if store_jobs:
+            self._running.update(store_jobs)
+            self.run_jobs(store_jobs)
+            store_jobs.clear()
+        if self.keeper.jobs:
+            self.run_jobs(self.keeper.jobs)
+            self.keeper.jobs.clear()
+        if self._unregistered and not self._ended:
+            self._finish()
+
+    def _on_unregistered(self) -> None:
+        self._unregistered = True
+
+    def _finish(self) -> None:
+        """The end, once no job runs any more: everything to disk, then let go of the clients."""
+        if self._running or self.keeper.busy:
+            return
+        self._ended = True
+        self.keeper.save_all()
+        self.store.close(self.wall)
+        for _, _, link, answer in self.held:
+            if not link.ended:
+                self.write(link, answer)
+        self.held.clear()
+        for link in list(self.links):
+            self.end_link(link, "the broker ends")
+
+    def link_over(self, link: ClientLink) -> None:
+        self.links.discard(link)
+        super().link_over(link)
+        self.holding.gone(link)
+        self.clients.link_over(link)
+
+    # --- frames ---
+
+    def _from_client(self, link: ClientLink, data: bytes) -> None:
+        """Handle every frame that is complete now; what is left of the data waits for more."""
+        link.last_active = self.now
+        if link.missing:
+            link.chunks.append(data)
+            link.missing -= len(data)
+            if link.missing > 0:
+                return
+            data = b"".join(link.chunks)
+            link.chunks.clear()
+            link.missing = 0
+        size = len(data)
+        at = 0
+        quick = self.quick
+        while size - at >= 8:
+            total, word = _WORDS.unpack_from(data, at)
+            if total < MIN_TOTAL or total > MAX_TOTAL:
+                self._broken(link, data, at)
+                return
+            end = at + 4 + total
+            if end > size:
+                break
+            start = at + 8
+            stop = start + word
+            shape = link.shape
+            if shape is not None and stop <= end:
+                if not data.startswith(shape.head, start):
+                    shape = quick.shape_for(link, data, start)
+                if shape is not None and quick.take(link, shape, data, start, stop, end):
+                    at = end
+                    continue
+            try:
+                request = decode(data[at + 4 : end])
+            except RemoteProtocolError as error:
+                self.note(f"{link.address}: {error}")
+                self.end_link(link, str(error))
+                return
+            self._handle(link, request)
+            if request.code in _SEND_CODES and request.serialize_type == 0:
+                quick.learn(link, data[start:stop])
+            if link.ended:
+                return
+            at = end
+        if link.out:
+            self.touched.add(link)
+        if at < size:
+            self._keep_rest(link, data, at)
+
+    def _keep_rest(self, link: ClientLink, data: bytes, at: int) -> None:
+        """An unfinished frame. A length that no frame can have is refused now, without waiting for what it claims (COD-03)."""
+        rest = data[at:] if at else data
+        need = 4
+        if len(rest) >= 4:
+            total: int = _WORD.unpack_from(rest)[0]
+            if total < MIN_TOTAL or total > MAX_TOTAL:
+                self._broken(link, data, at)
+                return
+            need = 4 + total
+        link.chunks.append(rest)
+        link.missing = need - len(rest)
+
+    def _broken(self, link: ClientLink, data: bytes, at: int) -> None:
+        reason = f"not a remoting frame: {data[at : at + 16]!r}"
+        self.note(f"{link.address}: {reason}")
+        self.end_link(link, reason)
+
+    def _handle(self, link: ClientLink, request: Command) -> None:
+        """One request, or the answer to one of ours."""
+        if request.flag & RESPONSE_FLAG:
+            waiter = link.answered(request)
+            if waiter is not None:
+                waiter(request)
+            return
+        code = request.code
+        if link.unsent > UNSENT_MAX:
+            link.reply(request, SYSTEM_BUSY, remark="[OVERLOAD]system busy, start flow control for a while")
+            return
+        handler = self.handlers.get(code)
+        if handler is None or (code in _PULL_CODES and link.listener == FAST):
+            link.reply(request, NOT_SUPPORTED, remark=f" request type {code} not supported")
+            return
+        try:
+            handler(link, request)
+        except Refused as refused:
+            link.reply(request, refused.code, remark=refused.remark)
+        except (HeaderError, JsonError) as error:
+            link.reply(request, SYSTEM_ERROR, remark=str(error))

@@ -44,7 +44,7 @@ class Holding:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._deadlines = Deadlines()
+        self._deadlines: Deadlines[int] = Deadlines()
         self._pulls: dict[int, ParkedPull] = {}
         self._by_link: dict[Link, dict[int, ParkedPull]] = {}
         self._next_key = 1

@@ -1,0 +1,255 @@
+"""What all families of requests share: links, time, the store, tables, answers that wait for the disk.
+
+Owns: `now` and `wall` of the entry that runs, alarms, calls to peers, queues that something arrived in, held acknowledgements.
+Leaves to others: what requests mean (the modules beside this one), bytes on disk (`engine.store`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from engine.broker.tables import ConsumerOffsets, DelayProgress, GroupSettings, Keeper, KeptFile, Topics, parse_delay_levels
+from engine.settings import BrokerSettings
+from engine.store import Queue, Store
+from mqproto.codec import Command, decode, encode
+from mqproto.errors import MQError
+from mqproto.hosts import HostError, encode_host, encode_ip, join_address
+from mqproto.state.connection import Calls, Connection
+from mqproto.state.deadlines import Deadlines
+from mqproto.state.groups import Groups
+from mqproto.state.holding import Holding
+from mqproto.state.node import SERVER_UNSENT_LIMIT, Buffer, Job, Link, NodeBase, Run
+
+if TYPE_CHECKING:
+    from engine.broker.quick import Shape
+
+SUCCESS: Final = 0
+SYSTEM_ERROR: Final = 1
+SYSTEM_BUSY: Final = 2
+NOT_SUPPORTED: Final = 3
+FLUSH_DISK_TIMEOUT: Final = 10
+MESSAGE_ILLEGAL: Final = 13
+NO_PERMISSION: Final = 16
+TOPIC_NOT_EXIST: Final = 17
+GROUP_NOT_EXIST: Final = 26
+
+#: Several remarks end with this (broker.md 0.2).
+FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+#: Answers up to this size are joined for one write; views of the log leave as they are from here on (style.md 13).
+JOIN_MAX: Final = 16_384
+#: Parked pulls in all, some 100 MB of them. One more is told that the broker is busy.
+PARKED_MAX: Final = 100_000
+#: Notes for the operator that are kept while nobody takes them.
+NOTES_MAX: Final = 1000
+
+#: What a call to a peer ends with: its answer, or None when the link was lost or the time was up.
+Waiter: TypeAlias = Callable[[Command | None], None]
+Alarm: TypeAlias = Callable[[], None]
+
+_UNKNOWN_HOST: Final = bytes(8)
+
+
+class Refused(MQError):  # noqa: N818 - a name that says what happened needs no suffix
+    """A request that gets an error answer, with the code and the remark of it."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(f"code {code}: {remark}")
+        self.code = code
+        self.remark = remark
+
+
+class ClientLink(Connection[Waiter]):
+    """A stream that came in by one of our listeners."""
+
+    __slots__ = ("born_host", "chunks", "core", "last_active", "missing", "shape", "shapes", "unshaped")
+
+    def __init__(self, core: Core, address: str, listener: str) -> None:
+        super().__init__(core, core.calls, address, listener, SERVER_UNSENT_LIMIT)
+        self.core = core
+        #: The peer's address as records hold it; a peer without one (a pipe of a test) counts as 0.0.0.0:0.
+        try:
+            self.born_host = encode_host(address)
+        except HostError:
+            self.born_host = _UNKNOWN_HOST
+        #: An unfinished frame: what came of it, and how many bytes are missing until there is something to do.
+        self.chunks: list[bytes] = []
+        self.missing = 0
+        self.last_active = core.now
+        #: Headers that this peer repeats (see `quick`): the one seen last, and all.
+        self.shape: Shape | None = None
+        self.shapes: list[Shape] = []
+        #: Sends since the shapes were full that fitted none of them.
+        self.unshaped = 0
+
+    def check_idle(self) -> None:
+        """Alarm: close the link if nothing was read or written for the idle time, else look again when that may be so."""
+        due = self.last_active + self.core.idle_ms
+        if due <= self.core.now:
+            self.core.end_link(self, "idle")
+        else:
+            self.core.alarms.set(self.check_idle, due)
+
+
+class Core(NodeBase):
+    """The state that request handlers work on. `node.Broker` adds the handlers and the face that drivers see."""
+
+    def __init__(self, settings: BrokerSettings, store: Store, files: Callable[[str], KeptFile], host: str, port: int, seed: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.store = store
+        #: What an operator should know, the latest last; told to `on_note` instead once that is set.
+        self.notes: deque[str] = deque(maxlen=NOTES_MAX)
+        self.on_note: Callable[[str], None] | None = None
+        self.address = join_address(host, port)
+        self.host = host
+        self.port = port
+        #: Our address as records and message ids hold it.
+        self.store_host = encode_ip(host) + port.to_bytes(4, "big")
+        #: Monotonic and wall time of the entry that runs.
+        self.now = 0
+        self.wall = 0
+        self.idle_ms = settings.server_channel_max_idle_time_seconds * 1000
+        self.alarms: Deadlines[Alarm] = Deadlines()
+        self.calls: Calls[Waiter] = Calls()
+        self.groups = Groups()
+        self.holding = Holding(PARKED_MAX)
+        #: Milliseconds of each delay level, the first one for level 1.
+        self.delays = parse_delay_levels(store.settings.message_delay_level)
+        keeper = self.keeper = Keeper(files, self.after, self.note)
+        self.topics = Topics(settings, keeper, len(self.delays))
+        self.group_settings = GroupSettings(settings, keeper)
+        self.offsets = ConsumerOffsets(settings, keeper)
+        self.delay_progress = DelayProgress(keeper, store.settings.flush_delay_offset_interval)
+        #: Queues with somebody waiting in which something became visible during this entry, in order.
+        self.arrived: dict[Queue, None] = {}
+        #: Something was stored that must become durable before it is acknowledged or visible.
+        self.flush_wanted = False
+        #: Acknowledgements that wait for the disk: end of the record, when the wait is over, link, answer.
+        self.held: deque[tuple[int, int, ClientLink, bytes]] = deque()
+        self.messages_in = 0
+        self.messages_out = 0
+        self._turn = seed
+
+    def note(self, text: str) -> None:
+        """Tell the operator something, in one line."""
+        if self.on_note is not None:
+            self.on_note(text)
+        else:
+            self.notes.append(text)
+
+    def after(self, delay_ms: int, alarm: Alarm) -> None:
+        """Call a function some time from now, or earlier if it is to be called anyway."""
+        if alarm not in self.alarms:
+            self.alarms.set(alarm, self.now + delay_ms)
+
+    # --- links ---
+
+    def end_link(self, link: ClientLink, reason: str) -> None:
+        """Close a client's link from our side and forget what hung on it."""
+        if not link.ended:
+            if link.out:
+                self.touched.add(link)
+            self.hang_up(link, reason)
+            self.link_over(link)
+
+    def link_over(self, link: ClientLink) -> None:
+        """A client's link is over, whoever closed it."""
+        link.chunks.clear()
+        self.alarms.cancel(link.check_idle)
+        for waiter in link.end():
+            waiter(None)
+
+    def write(self, link: Link, data: Buffer) -> None:
+        super().write(link, data)
+        if type(link) is ClientLink:
+            link.last_active = self.now
+
+    # --- choosing ---
+
+    def turn(self, count: int) -> int:
+        """A number in 0 .. count - 1, each in its turn: for a queue where the peer leaves the choice to us."""
+        self._turn += 1
+        return self._turn % count
+
+    # --- acknowledgements ---
+
+    def stored(self, queue: Queue) -> None:
+        """A message was appended to a queue: wake who waits there, see that it becomes durable."""
+        if self.store.sync:
+            self.flush_wanted = True
+        elif queue.parked is not None:
+            self.arrived[queue] = None
+
+    def acknowledge(self, link: ClientLink, answer: bytes, wait: bool) -> None:
+        """Send the answer of a message that was just appended: now, or under SYNC_FLUSH once it is durable, if it wants that."""
+        if wait and self.store.sync:
+            self.hold(link, answer)
+        else:
+            self.write(link, answer)
+
+    def hold(self, link: ClientLink, answer: bytes) -> None:
+        until = self.now + self.store.settings.sync_flush_timeout
+        if not self.held:
+            self.alarms.set(self.give_up_flush, until)
+        self.held.append((self.store.end, until, link, answer))
+        self.flush_wanted = True
+
+    def release(self) -> None:
+        """After a flush: send what is durable now, and wake the readers of what became visible."""
+        held = self.held
+        flushed = self.store.flushed
+        while held and held[0][0] <= flushed:
+            _, _, link, answer = held.popleft()
+            if not link.ended:
+                self.write(link, answer)
+        if held:
+            self.alarms.set(self.give_up_flush, held[0][1])
+        else:
+            self.alarms.cancel(self.give_up_flush)
+        self.arrive(self.store.take_visible())
+
+    def arrive(self, queues: Iterable[Queue]) -> None:
+        for queue in queues:
+            if queue.parked is not None:
+                self.arrived[queue] = None
+
+    def give_up_flush(self) -> None:
+        """Alarm: the disk took too long. The message is stored and will be flushed, so the answer is complete but for its code."""
+        held = self.held
+        while held and held[0][1] <= self.now:
+            _, _, link, answer = held.popleft()
+            if link.ended:
+                continue
+            response = decode(answer[4:])
+            response.code = FLUSH_DISK_TIMEOUT
+            self.write(link, encode(response))
+        if held:
+            self.alarms.set(self.give_up_flush, held[0][1])
+
+    # --- jobs ---
+
+    def run_jobs(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            self.actions.append(Run(job))
+
+    def data_to_send(self, link: Link) -> list[Buffer]:
+        """The buffers to write now. Small ones are joined, because one write of many buffers costs more than the copy."""
+        out = link.out
+        link.out = []
+        if len(out) > 1:
+            joined: list[Buffer] = []
+            run: list[Buffer] = []
+            for buffer in out:
+                if len(buffer) > JOIN_MAX:
+                    if run:
+                        joined.append(b"".join(run))
+                        run = []
+                    joined.append(buffer)
+                else:
+                    run.append(buffer)
+            if run:
+                joined.append(b"".join(run))
+            return joined
+        return out

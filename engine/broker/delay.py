@@ -1,0 +1,147 @@
+"""Delayed messages: from the schedule topic to where they belong, when their time has come (store.md 11).
+
+Owns: one alarm for each level that has something to wait for, the progress of each level.
+Leaves to others: putting messages into the schedule topic (`stored`), keeping the progress (`tables`).
+
+The consume queue of a level holds the delivery time of each message in place of its tag code. A level is in order of these times, so
+only its head is looked at: an idle level costs nothing, and nothing polls.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.broker.core import Core
+from engine.broker.stored import Depot, Draft
+from engine.store import PutRefused, PutStatus, Queue
+from mqproto import properties as names
+from mqproto.flags import TRANSACTION_MASK
+from mqproto.names import HALF_TOPIC, SCHEDULE_TOPIC, TOPIC_LENGTH_MAX
+from mqproto.record import RecordError, decode_record
+
+#: Messages that one level delivers before others get their turn.
+_AT_A_TIME: Final = 128
+#: Pause when the store takes nothing (a full disk), or when messages are not durable yet.
+_PAUSE_MS: Final = 1000
+_NOT_YET_MS: Final = 100
+
+
+class Level:
+    """One delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times alone."""
+
+    __slots__ = ("core", "delay_ms", "depot", "number", "offset", "queue")
+
+    def __init__(self, core: Core, depot: Depot, number: int, queue: Queue) -> None:
+        self.core = core
+        self.depot = depot
+        self.number = number
+        self.queue = queue
+        self.delay_ms = core.delays[number - 1] if number <= len(core.delays) else None
+        #: The next one to deliver. A progress outside of the queue says nothing: rather deliver twice than not at all (DLY-01).
+        self.offset = core.delay_progress.table.get(number, queue.min_offset)
+        if not queue.min_offset <= self.offset <= queue.next_offset:
+            core.note(f"delay level {number}: progress {self.offset} is outside of its queue, beginning at {queue.min_offset}")
+            self.offset = queue.min_offset
+
+    def run(self) -> None:
+        """Alarm: deliver what is due, and be called again when the next one is."""
+        core = self.core
+        begin = self.offset
+        wait_ms: int | None = 0
+        for _ in range(_AT_A_TIME):
+            wait_ms = self._step()
+            if wait_ms != 0:
+                break
+        if self.offset != begin:
+            core.delay_progress.set(self.number, self.offset)
+        if wait_ms is not None:
+            core.alarms.set(self.run, core.now + wait_ms)
+
+    def _step(self) -> int | None:
+        """Look at the head: 0 if it was delivered (or is of no use), else how long to wait, None for until something arrives."""
+        core = self.core
+        queue = self.queue
+        self.offset = max(self.offset, queue.min_offset)
+        if self.offset >= queue.max_offset:
+            return _NOT_YET_MS if self.offset < queue.next_offset else None
+        entry = core.store.entry(queue, self.offset)
+        if entry is not None:
+            physical, _, due = entry
+            if self.delay_ms is not None:
+                due = min(due, core.wall + self.delay_ms)  # a clock that was set back must not hold it for longer
+            if due > core.wall:
+                return due - core.wall
+            wait_ms = self._deliver(physical)
+            if wait_ms:
+                return wait_ms
+        self.offset += 1
+        return 0
+
+    def _deliver(self, physical: int) -> int:
+        """Store the copy of one message where it belongs; gives how long to wait before it is tried again, 0 if that is settled."""
+        record = self.core.store.record(physical)
+        if record is None:
+            return 0
+        try:
+            message = decode_record(record)
+        except RecordError as damage:
+            self.core.note(f"delay level {self.number}: message at {physical} is unreadable and left out: {damage}")
+            return 0
+        topic = message.properties.get(names.REAL_TOPIC, "")
+        queue_text = message.properties.get(names.REAL_QUEUE_ID, "")
+        if not 0 < len(topic) <= TOPIC_LENGTH_MAX or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
+            self.core.note(f"delay level {self.number}: message at {physical} does not say where it belongs and is left out")
+            return 0
+        if topic == HALF_TOPIC:
+            return 0  # a half that was delayed by mistake: nobody could end it (store.md 11)
+        draft = Draft(
+            topic,
+            int(queue_text),
+            message.body,
+            message.properties,
+            born_time=message.born_time,
+            born_host=message.born_host_bytes,
+            store_host=message.store_host_bytes,
+            flag=message.flag,
+            sys_flag=message.sys_flag & ~TRANSACTION_MASK,
+            reconsume_times=message.reconsume_times,
+        )
+        try:
+            self.depot.append(draft)
+        except PutRefused as refused:
+            if refused.status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
+                return _PAUSE_MS
+            self.core.note(f"delay level {self.number}: message at {physical} cannot be delivered and is left out: {refused}")
+        return 0
+
+
+class Delays:
+    """All levels."""
+
+    def __init__(self, core: Core, depot: Depot) -> None:
+        self.core = core
+        self.depot = depot
+        self.levels: dict[int, Level] = {}
+        depot.delayed = self.arrived
+
+    def begin(self) -> None:
+        """Deliver what came due while nobody was there."""
+        for queue in self.core.store.queues():
+            if queue.topic == SCHEDULE_TOPIC and queue.next_offset > 0:
+                self._level(queue.queue_id + 1)
+        for number in sorted(self.levels):
+            self.core.alarms.set(self.levels[number].run, self.core.now)
+
+    def arrived(self, number: int) -> None:
+        """A message was put aside under a level."""
+        level = self._level(number)
+        if level.run not in self.core.alarms:
+            assert level.delay_ms is not None
+            self.core.alarms.set(level.run, self.core.now + level.delay_ms)
+
+    def _level(self, number: int) -> Level:
+        level = self.levels.get(number)
+        if level is None:
+            queue = self.core.store.queue(SCHEDULE_TOPIC, number - 1)
+            level = self.levels[number] = Level(self.core, self.depot, number, queue)
+        return level

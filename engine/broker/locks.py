@@ -1,0 +1,27 @@
+"""LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: which client consumes a queue in order (broker.md 2.8)."""
+
+from __future__ import annotations
+
+from engine.broker.core import SUCCESS, ClientLink, Core
+from mqproto.bodies import LockAnswer, LockRequest
+from mqproto.codec import Command
+from mqproto.message import MessageQueue
+from mqproto.state.groups import QueueLocks
+
+
+class Locking:
+    """Grants queue locks. They last 60 s and are renewed by asking again."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.locks: QueueLocks[MessageQueue] = QueueLocks()
+
+    def on_lock(self, link: ClientLink, request: Command) -> None:
+        body = LockRequest.from_json(request.body)
+        granted = self.locks.lock(body.group, body.client_id, body.queues, self.core.now)
+        link.reply(request, SUCCESS, body=LockAnswer(granted).to_json())
+
+    def on_unlock(self, link: ClientLink, request: Command) -> None:
+        body = LockRequest.from_json(request.body)
+        self.locks.unlock(body.group, body.client_id, body.queues)
+        link.reply(request, SUCCESS)

@@ -1,0 +1,80 @@
+"""Offsets of consumers and of queues: 14, 15, 29 to 32, and the dumps 43 and 45 (broker.md 2.5, 2.6, 2.15)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from mqproto.codec import Command
+from mqproto.headers import (
+    GetEarliestMsgStoretimeRequest,
+    GetMaxOffsetRequest,
+    GetMinOffsetRequest,
+    QueryConsumerOffsetRequest,
+    SearchOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
+
+QUERY_NOT_FOUND: Final = 22
+
+
+class Offsets:
+    """Answers where consumers and queues stand."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def on_update(self, link: ClientLink, request: Command) -> None:
+        header = UpdateConsumerOffsetRequest.decode(request.fields)
+        if not self.core.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset):
+            raise Refused(SYSTEM_ERROR, "this broker keeps no more offsets")
+        link.reply(request, SUCCESS)
+
+    def on_query(self, link: ClientLink, request: Command) -> None:
+        header = QueryConsumerOffsetRequest.decode(request.fields)
+        offset = self.core.offsets.find(header.consumer_group, header.topic, header.queue_id)
+        if offset is None and self._is_young(header.topic, header.queue_id):
+            offset = 0
+        if offset is None:
+            link.reply(request, QUERY_NOT_FOUND, remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+        else:
+            link.reply(request, SUCCESS, {"offset": str(offset)})
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue still has its first message, not far behind: then a new group starts with it, whatever it asks for."""
+        store = self.core.store
+        queue = store.find_queue(topic, queue_id)
+        if queue is None:
+            return True
+        if queue.min_offset > 0:
+            return False
+        first = store.entry(queue, 0)
+        return first is None or not store.on_disk(first[0])
+
+    def on_max(self, link: ClientLink, request: Command) -> None:
+        header = GetMaxOffsetRequest.decode(request.fields)
+        queue = self.core.store.find_queue(header.topic, header.queue_id)
+        link.reply(request, SUCCESS, {"offset": str(0 if queue is None else queue.max_offset)})
+
+    def on_min(self, link: ClientLink, request: Command) -> None:
+        header = GetMinOffsetRequest.decode(request.fields)
+        queue = self.core.store.find_queue(header.topic, header.queue_id)
+        link.reply(request, SUCCESS, {"offset": str(0 if queue is None else queue.min_offset)})
+
+    def on_earliest(self, link: ClientLink, request: Command) -> None:
+        header = GetEarliestMsgStoretimeRequest.decode(request.fields)
+        store = self.core.store
+        queue = store.find_queue(header.topic, header.queue_id)
+        link.reply(request, SUCCESS, {"timestamp": str(-1 if queue is None else store.earliest_store_time(queue))})
+
+    def on_search(self, link: ClientLink, request: Command) -> None:
+        header = SearchOffsetRequest.decode(request.fields)
+        store = self.core.store
+        queue = store.find_queue(header.topic, header.queue_id)
+        link.reply(request, SUCCESS, {"offset": str(0 if queue is None else store.offset_by_time(queue, header.timestamp))})
+
+    def on_dump(self, link: ClientLink, request: Command) -> None:
+        link.reply(request, SUCCESS, body=self.core.offsets.as_body().to_json())
+
+    def on_dump_delays(self, link: ClientLink, request: Command) -> None:
+        link.reply(request, SUCCESS, body=self.core.delay_progress.as_body().to_json())

@@ -1,0 +1,255 @@
+"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, and waiting at its end (broker.md 2.4).
+
+Owns: the checks in Apache's order with its codes, answers that are views of the log, what a parked pull is told and when.
+Leaves to others: the read itself (`engine.store`), the table of parked pulls (`mqproto.state.holding`).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from engine.broker.core import (
+    FAQ,
+    GROUP_NOT_EXIST,
+    NO_PERMISSION,
+    SUCCESS,
+    SYSTEM_BUSY,
+    SYSTEM_ERROR,
+    TOPIC_NOT_EXIST,
+    ClientLink,
+    Core,
+    Refused,
+)
+from engine.broker.filters import NO_SQL, InvalidExpressionError, TagFilters, is_tag_type
+from engine.store import GetResult, GetStatus, Queue
+from mqproto.bodies import GroupConfig, MessageModel
+from mqproto.codec import JSON, ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_head, encode_response
+from mqproto.flags import PERM_READ, PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from mqproto.headers import PullMessageRequest, PullMessageResponse
+from mqproto.state.holding import HOLD_MAX_MS, ParkedPull
+
+PULL_NOT_FOUND: Final = 19
+PULL_RETRY_IMMEDIATELY: Final = 20
+PULL_OFFSET_MOVED: Final = 21
+SUBSCRIPTION_PARSE_FAILED: Final = 23
+SUBSCRIPTION_NOT_EXIST: Final = 24
+SUBSCRIPTION_NOT_LATEST: Final = 25
+
+_CODES: Final = {
+    GetStatus.FOUND: SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: PULL_OFFSET_MOVED,
+}
+_WORDS: Final = Struct(">ii")
+
+
+class HeldPull(ParkedPull):
+    """A pull that waits: what to answer, and from where on nothing was looked at yet."""
+
+    __slots__ = ("client", "codes", "header", "offset", "request", "store_queue")
+
+    def __init__(
+        self,
+        link: ClientLink,
+        queue: Queue,
+        until: int,
+        request: Command,
+        header: PullMessageRequest,
+        codes: frozenset[int] | None,
+        offset: int,
+    ) -> None:
+        super().__init__(link, queue, until)
+        self.client = link
+        self.store_queue = queue
+        self.request = request
+        self.header = header
+        self.codes = codes
+        #: The requested offset, or further on: what a filter passed over is not read again.
+        self.offset = offset
+
+
+class Pulling:
+    """Serves pulls."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.filters = TagFilters()
+        self._template = _answer_template()
+
+    def on_pull(self, link: ClientLink, request: Command) -> None:
+        header = PullMessageRequest.decode(request.fields)
+        core = self.core
+        settings, codes = self._check(link, header)
+        if header.sys_flag & PULL_COMMIT_OFFSET:
+            core.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        queue = core.store.queue(header.topic, header.queue_id)
+        result = core.store.get(queue, header.queue_offset, max(1, header.max_msg_nums), codes)
+        code = _code(result, header.queue_offset)
+        if code == PULL_NOT_FOUND and header.sys_flag & PULL_SUSPEND:
+            hold_ms = self._hold_ms(header)
+            if hold_ms > 0:
+                self._park(HeldPull(link, queue, core.now + hold_ms, request, header, codes, header.queue_offset))
+                return
+        self._answer(link, request, settings, code, result)
+
+    def _hold_ms(self, header: PullMessageRequest) -> int:
+        """How long a pull may wait: what it asks for, within reason (CON-19)."""
+        settings = self.core.settings
+        wanted = min(header.suspend_timeout_millis, HOLD_MAX_MS)
+        return wanted if settings.long_polling_enable else min(wanted, settings.short_polling_time_mills)
+
+    def _park(self, pull: HeldPull) -> None:
+        if pull.request.flag & ONEWAY_FLAG:
+            return
+        if not self.core.holding.park(pull):
+            pull.client.reply(pull.request, SYSTEM_BUSY, remark="[OVERLOAD]system busy, start flow control for a while")
+
+    # --- parked pulls ---
+
+    def wake(self) -> None:
+        """End of an entry: messages arrived in these queues, look whether they are for somebody who waits."""
+        core = self.core
+        while core.arrived:
+            queues = list(core.arrived)
+            core.arrived.clear()
+            for queue in queues:
+                for pull in core.holding.waiting(queue):
+                    assert isinstance(pull, HeldPull)
+                    self._look(pull)
+
+    def _look(self, pull: HeldPull) -> None:
+        """Answer a parked pull if there is something for it now; else it stays, and what does not match is passed over."""
+        store = self.core.store
+        queue = pull.store_queue
+        count = max(1, pull.header.max_msg_nums)
+        result = store.get(queue, pull.offset, count, pull.codes)
+        while result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset > pull.offset:
+            pull.offset = result.next_offset
+            result = store.get(queue, pull.offset, count, pull.codes)
+        if _code(result, pull.offset) != PULL_NOT_FOUND:
+            self.core.holding.remove(pull)
+            self._settle(pull, result)
+
+    def expire(self, pull: HeldPull) -> None:
+        """The time of a parked pull is up."""
+        self._settle(pull, self.core.store.get(pull.store_queue, pull.offset, max(1, pull.header.max_msg_nums), pull.codes))
+
+    def _settle(self, pull: HeldPull, result: GetResult) -> None:
+        """Answer a pull that waited. Topic and group may have changed meanwhile, so all is checked once more."""
+        try:
+            settings, _ = self._check(pull.client, pull.header)
+        except Refused as refused:
+            pull.client.reply(pull.request, refused.code, remark=refused.remark)
+            return
+        code = _code(result, pull.offset)
+        if code == PULL_NOT_FOUND and pull.offset > pull.header.queue_offset:
+            code = PULL_RETRY_IMMEDIATELY  # nothing matched, but the consumer need not look there again
+        self._answer(pull.client, pull.request, settings, code, result)
+
+    # --- checks ---
+
+    def _check(self, link: ClientLink, header: PullMessageRequest) -> tuple[GroupConfig, frozenset[int] | None]:
+        """Steps 1 to 8: the group's settings, and the codes of the tags that are wanted (None: all). Raises Refused."""
+        core = self.core
+        if not core.settings.broker_permission & PERM_READ:
+            raise Refused(NO_PERMISSION, f"the broker[{core.host}] pulling message is forbidden")
+        group = header.consumer_group
+        settings = core.group_settings.find(group, core.wall)
+        if settings is None:
+            raise Refused(GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}")
+        if not settings.consume_enable:
+            raise Refused(NO_PERMISSION, f"subscription group no permission, {group}")
+        topic = header.topic
+        config = core.topics.find(topic)
+        if config is None:
+            raise Refused(TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
+        if not config.perm & PERM_READ:
+            raise Refused(NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < config.read_queues:
+            raise Refused(
+                SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}] "
+                f"consumer:[{link.address}]",
+            )
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            return settings, self._codes(header.subscription, header.expression_type)
+        return settings, self._subscribed(header, settings)
+
+    def _codes(self, expression: str | None, kind: str | None) -> frozenset[int] | None:
+        """The codes of an expression. Raises Refused for one that cannot be read, or of a kind that is not served."""
+        if not is_tag_type(kind):
+            if not expression:
+                raise Refused(SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+            raise Refused(SYSTEM_ERROR, NO_SQL)
+        try:
+            return self.filters.codes(expression)
+        except InvalidExpressionError:
+            raise Refused(SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from None
+
+    def _subscribed(self, header: PullMessageRequest, settings: GroupConfig) -> frozenset[int] | None:
+        """The codes that the group subscribed by its heartbeat. Raises Refused."""
+        group = self.core.groups.consumers.get(header.consumer_group)
+        if group is None:
+            raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        if not settings.consume_broadcast_enable and group.message_model is MessageModel.BROADCASTING:
+            raise Refused(NO_PERMISSION, f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
+        subscription = group.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.version < header.sub_version:
+            raise Refused(SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        if subscription.class_filter:
+            return None
+        return self._codes(subscription.expression, subscription.type)
+
+    # --- answers ---
+
+    def _answer(self, link: ClientLink, request: Command, settings: GroupConfig, code: int, result: GetResult) -> None:
+        if link.ended or request.flag & ONEWAY_FLAG:
+            return
+        core = self.core
+        broker_id = 0
+        if core.settings.slave_read_enable:
+            broker_id = settings.which_broker_when_consume_slowly if result.suggest_slave else settings.broker_id
+        found = code == SUCCESS
+        size = result.size if found else 0
+        if request.serialize_type == JSON:
+            header = self._template % (
+                code,
+                broker_id,
+                result.next_offset,
+                result.min_offset,
+                result.max_offset,
+                request.opaque,
+                result.status.value.encode(),
+            )
+            head = _WORDS.pack(4 + len(header) + size, len(header)) + header
+        else:
+            fields = PullMessageResponse(broker_id, result.next_offset, result.min_offset, result.max_offset).encode()
+            answer = Command(code, fields, b"", request.opaque, RESPONSE_FLAG, result.status.value, serialize_type=request.serialize_type)
+            head = encode_head(answer, size)
+        core.write(link, head)
+        if found:
+            core.messages_out += result.count
+            link.out += result.views
+            link.unsent += size
+
+
+def _code(result: GetResult, offset: int) -> int:
+    """The response code of a read (broker.md 2.4, result mapping)."""
+    if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
+        return PULL_OFFSET_MOVED if offset != 0 else PULL_NOT_FOUND
+    return _CODES[result.status]
+
+
+def _answer_template() -> bytes:
+    """The answer as `encode_response` makes it, cut open for code, broker id, next, minimum and maximum offset, opaque, remark."""
+    opaque, code = 2_077_777_777, 2_066_666_666
+    fields = PullMessageResponse(0, 0, 0, 0).encode()
+    header = encode_response(opaque, code, dict.fromkeys(fields, "\x01"), remark="\x02")[8:]
+    return header.replace(rb"\u0001", b"%d").replace(rb"\u0002", b"%b").replace(b"%d" % opaque, b"%d").replace(b"%d" % code, b"%d")

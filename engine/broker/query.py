@@ -1,0 +1,38 @@
+"""QUERY_MESSAGE 12 and VIEW_MESSAGE_BY_ID 33: finding messages by key and by place (broker.md 2.11)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.stored import is_true
+from mqproto.codec import Command
+from mqproto.headers import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
+
+QUERY_NOT_FOUND: Final = 22
+
+
+class Queries:
+    """Looks messages up."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def on_query(self, link: ClientLink, request: Command) -> None:
+        header = QueryMessageRequest.decode(request.fields)
+        settings = self.core.store.settings
+        wanted = settings.default_query_max_num if is_true(header.unique_key_query or "") else header.max_num
+        count = max(0, min(wanted, settings.max_msgs_num_batch))
+        found = self.core.store.query(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
+        fields = QueryMessageResponse(found.index_last_time, found.index_last_offset).encode()
+        if found.views:
+            link.reply(request, SUCCESS, fields, b"".join(found.views))
+        else:
+            link.reply(request, QUERY_NOT_FOUND, fields, remark="can not find message, maybe time range not correct")
+
+    def on_view(self, link: ClientLink, request: Command) -> None:
+        header = ViewMessageRequest.decode(request.fields)
+        record = self.core.store.record(header.offset) if header.offset >= 0 else None
+        if record is None:
+            raise Refused(SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+        link.reply(request, SUCCESS, body=record)

@@ -1,0 +1,424 @@
+"""What the broker remembers besides messages: topics, subscription groups, consumer offsets, progress of delayed delivery.
+
+Owns: the tables, their rules (who is created when, from which template), when they are written.
+Leaves to others: files (`engine.store.config`), requests (the handlers), name servers (`registration`).
+
+Files and rhythm are Apache's (store.md 10): topics and groups are saved at each change, consumer offsets after 5 s, delay progress
+after 10 s, everything at the end. One save of a table runs at a time; changes meanwhile are in the next one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypeVar
+
+from engine.settings import BrokerSettings
+from engine.store import ConfigDamaged
+from mqproto.bodies import DataVersion, DelayOffsets, GroupConfig, GroupTable, OffsetTable, TopicConfig, TopicTable
+from mqproto.errors import InvalidSetting
+from mqproto.fastjson import JsonError, loads, truncate
+from mqproto.flags import PERM_INHERIT, PERM_READ_WRITE
+from mqproto.names import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    GROUP_LENGTH_MAX,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_GROUP_PREFIX,
+    TOPIC_LENGTH_MAX,
+    is_system_topic,
+)
+from mqproto.state.node import Job
+
+#: Topics, groups and committed offsets that are kept. Peers create all three, so there is an end to it.
+TOPICS_MAX: Final = 100_000
+GROUPS_MAX: Final = 100_000
+OFFSETS_MAX: Final = 1_000_000
+
+_BENCHMARK_QUEUES: Final = 1024
+_CLUSTER_QUEUES: Final = 16
+#: Groups that exist from the start (broker.md 7).
+_SYSTEM_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+_UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_legal: Final = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
+
+T = TypeVar("T")
+
+
+class KeptFile(Protocol):
+    """A file of configuration: `engine.store.ConfigFile`, or its stand-in in memory."""
+
+    def load(self, parse: Callable[[str], T]) -> T | None:
+        """What the file or its backup says; None when there is neither."""
+
+    def save(self, text: str) -> None: ...
+
+    def save_job(self, text: str) -> Job: ...
+
+
+class Kept:
+    """One table with a file."""
+
+    __slots__ = ("changed", "delay_ms", "file", "job", "text")
+
+    def __init__(self, file: KeptFile, text: Callable[[], str], delay_ms: int) -> None:
+        self.file = file
+        self.text = text
+        #: How long a change may wait for its save.
+        self.delay_ms = delay_ms
+        self.changed = False
+        self.job: Job | None = None
+
+
+class Keeper:
+    """Saves tables. `files` gives a file by its name, `after` calls a function some time later, `note` tells the operator."""
+
+    def __init__(
+        self, files: Callable[[str], KeptFile], after: Callable[[int, Callable[[], None]], None], note: Callable[[str], None]
+    ) -> None:
+        self._files = files
+        self._after = after
+        self._note = note
+        self._tables: list[Kept] = []
+        self._running: dict[Job, Kept] = {}
+        #: Jobs to run now; the owner empties the list.
+        self.jobs: list[Job] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
+    def keep(
+        self, name: str, parse: Callable[[str], T], text: Callable[[], str], delay_ms: int = 0, *, needed: bool = True
+    ) -> tuple[T | None, Kept]:
+        """Load a table from its file, to be saved by `changed` from now on.
+
+        Raises ConfigDamaged when neither the file nor its backup can be read. A table that is not `needed` begins anew then: it holds
+        progress, and repeating some of it is better than no broker (DLY-04).
+        """
+        file = self._files(name)
+        kept = Kept(file, text, delay_ms)
+        self._tables.append(kept)
+        try:
+            return file.load(parse), kept
+        except ConfigDamaged as damage:
+            if needed:
+                raise
+            self._note(f"{damage}: starting without it")
+            return None, kept
+
+    def changed(self, kept: Kept) -> None:
+        """The table has changed: save it, in its rhythm."""
+        if not kept.changed:
+            kept.changed = True
+            if kept.delay_ms:
+                self._after(kept.delay_ms, self.save_due)
+            else:
+                self._begin(kept)
+
+    def save_due(self) -> None:
+        """Alarm: begin every save that is wanted."""
+        for kept in self._tables:
+            self._begin(kept)
+
+    def _begin(self, kept: Kept) -> None:
+        if kept.changed and kept.job is None:
+            kept.changed = False
+            job = kept.job = kept.file.save_job(kept.text())
+            self._running[job] = kept
+            self.jobs.append(job)
+
+    def done(self, job: Job, failure: Exception | None) -> bool:
+        """A job ended; False if it is none of ours. A table that could not be saved is saved with its next change, or at the end."""
+        kept = self._running.pop(job, None)
+        if kept is None:
+            return False
+        kept.job = None
+        if failure is not None:
+            self._note(f"a table was not saved: {failure}")
+            kept.changed = True
+        elif kept.changed and not kept.delay_ms:
+            self._begin(kept)
+        return True
+
+    def save_all(self) -> None:
+        """Save whatever has changed, at once. Blocks."""
+        for kept in self._tables:
+            if kept.changed:
+                kept.file.save(kept.text())
+                kept.changed = False
+
+
+def legal_topic(name: str) -> bool:
+    return 0 < len(name) <= TOPIC_LENGTH_MAX and _legal(name) is not None
+
+
+class Topics:
+    """The topics of this broker."""
+
+    def __init__(self, settings: BrokerSettings, keeper: Keeper, delay_levels: int) -> None:
+        self._settings = settings
+        self._keeper = keeper
+        self.table: dict[str, TopicConfig] = {}
+        self.version = DataVersion()
+        #: Counts changes, so that what was derived from the table can tell whether it still holds.
+        self.generation = 0
+        #: Topics that the name servers have not been told of yet, in order.
+        self.fresh: dict[str, None] = {}
+        self.built_in: set[str] = set()
+        self._add_system_topics(delay_levels)
+        loaded, self._kept = keeper.keep("topics.json", TopicTable.from_json, self._text)
+        if loaded is not None:
+            self.table.update(loaded.topics)
+            self.version = loaded.data_version
+
+    def _add_system_topics(self, delay_levels: int) -> None:
+        """Topics that exist from the start (broker.md 7); a file may override them."""
+        settings = self._settings
+        cluster, name = settings.broker_cluster_name, settings.broker_name
+        readwrite, inherit = PERM_READ_WRITE, PERM_INHERIT
+        for topic, queues, perm in (
+            (SELF_TEST_TOPIC, 1, readwrite),
+            (BENCHMARK_TOPIC, _BENCHMARK_QUEUES, readwrite),
+            (cluster, _CLUSTER_QUEUES, inherit | (readwrite if settings.cluster_topic_enable else 0)),
+            (name, 1, inherit | (readwrite if settings.broker_topic_enable else 0)),
+            (OFFSET_MOVED_TOPIC, 1, readwrite),
+            (SCHEDULE_TOPIC, delay_levels, readwrite),
+            (f"{cluster}_REPLY_TOPIC", 1, readwrite),
+            (HALF_TOPIC, 1, readwrite),
+            (OP_HALF_TOPIC, 1, readwrite),
+        ):
+            self.table[topic] = TopicConfig(topic, queues, queues, perm)
+        if settings.auto_create_topic_enable:
+            queues = settings.default_topic_queue_nums
+            self.table[AUTO_CREATE_TOPIC] = TopicConfig(AUTO_CREATE_TOPIC, queues, queues, readwrite | inherit)
+        if settings.trace_topic_enable:
+            self.table[settings.msg_trace_topic_name] = TopicConfig(settings.msg_trace_topic_name, 1, 1, readwrite)
+        self.built_in.update(self.table)
+
+    def _text(self) -> str:
+        return self.as_body().to_pretty()
+
+    def as_body(self) -> TopicTable:
+        return TopicTable(self.version, self.table)
+
+    def find(self, name: str) -> TopicConfig | None:
+        return self.table.get(name)
+
+    def is_system(self, name: str) -> bool:
+        """Whether operators may not change a topic."""
+        return is_system_topic(name) or name in self.built_in
+
+    def put(self, config: TopicConfig, wall: int) -> None:
+        """Make a topic, or replace what is set for it."""
+        self.table[config.name] = config
+        self.fresh[config.name] = None
+        self._count_change(wall)
+
+    def delete(self, name: str, wall: int) -> bool:
+        if self.table.pop(name, None) is None:
+            return False
+        self.fresh.pop(name, None)
+        self._count_change(wall)
+        return True
+
+    def _count_change(self, wall: int) -> None:
+        self.version.next(wall)
+        self.generation += 1
+        self._keeper.changed(self._kept)
+
+    def create(self, name: str, queues: int, perm: int, sys_flag: int, wall: int) -> TopicConfig | None:
+        """The topic, made if there is none; None for a name that no topic can have, or when there are too many."""
+        config = self.table.get(name)
+        if config is None and legal_topic(name) and len(self.table) < TOPICS_MAX:
+            config = TopicConfig(name, queues, queues, perm, sys_flag=sys_flag)
+            self.put(config, wall)
+        return config
+
+    def create_like(self, name: str, template_name: str, queues: int, sys_flag: int, wall: int) -> TopicConfig | None:
+        """Automatic creation for a send (broker.md 2.1): after a template that may be inherited from; None if there is none."""
+        template = self.table.get(template_name)
+        if template is None or not legal_topic(name) or len(self.table) >= TOPICS_MAX:
+            return None
+        if template_name == AUTO_CREATE_TOPIC and not self._settings.auto_create_topic_enable:
+            return None
+        if not template.perm & PERM_INHERIT:
+            return None
+        queues = max(0, min(queues, template.write_queues))
+        config = TopicConfig(name, queues, queues, template.perm & ~PERM_INHERIT, template.filter_type, sys_flag)
+        self.put(config, wall)
+        return config
+
+    def set_ordered(self, ordered: Iterable[str], wall: int) -> None:
+        """Take over which topics the name servers hold for ordered (broker.md 1.6)."""
+        wanted = set(ordered)
+        changed = [config for name, config in self.table.items() if config.order != (name in wanted)]
+        for config in changed:
+            config.order = not config.order
+        if changed:
+            self._count_change(wall)
+
+
+class GroupSettings:
+    """The subscription groups of this broker."""
+
+    def __init__(self, settings: BrokerSettings, keeper: Keeper) -> None:
+        self._settings = settings
+        self._keeper = keeper
+        self.table: dict[str, GroupConfig] = {name: GroupConfig(name) for name in _SYSTEM_GROUPS}
+        self.version = DataVersion()
+        loaded, self._kept = keeper.keep("subscriptionGroup.json", GroupTable.from_json, self._text)
+        if loaded is not None:
+            self.table.update(loaded.groups)
+            self.version = loaded.data_version
+
+    def _text(self) -> str:
+        return self.as_body().to_pretty()
+
+    def as_body(self) -> GroupTable:
+        return GroupTable(self.version, self.table)
+
+    def find(self, name: str, wall: int) -> GroupConfig | None:
+        """The group, made if that is allowed and the name is one; else None."""
+        config = self.table.get(name)
+        if config is None and self._may_make(name):
+            config = GroupConfig(name)
+            self.put(config, wall)
+        return config
+
+    def _may_make(self, name: str) -> bool:
+        wanted = self._settings.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)
+        legal = 0 < len(name) <= GROUP_LENGTH_MAX and _legal(name) is not None
+        return wanted and legal and len(self.table) < GROUPS_MAX
+
+    def put(self, config: GroupConfig, wall: int) -> None:
+        self.table[config.name] = config
+        self._count_change(wall)
+
+    def delete(self, name: str, wall: int) -> bool:
+        if self.table.pop(name, None) is None:
+            return False
+        self._count_change(wall)
+        return True
+
+    def _count_change(self, wall: int) -> None:
+        self.version.next(wall)
+        self._keeper.changed(self._kept)
+
+
+class ConsumerOffsets:
+    """What each consumer group has committed, by topic and queue."""
+
+    def __init__(self, settings: BrokerSettings, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self.table: dict[str, dict[int, int]] = {}
+        loaded, self._kept = keeper.keep(
+            "consumerOffset.json", OffsetTable.from_json, self._text, settings.flush_consumer_offset_interval, needed=False
+        )
+        if loaded is not None:
+            self.table = loaded.offsets
+        self._count = sum(map(len, self.table.values()))
+
+    def _text(self) -> str:
+        return self.as_body().to_pretty()
+
+    def as_body(self) -> OffsetTable:
+        return OffsetTable(self.table)
+
+    def find(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The committed offset; None if there is none (a negative one, which some clients send, counts as none)."""
+        by_queue = self.table.get(f"{topic}@{group}")
+        offset = by_queue.get(queue_id) if by_queue is not None else None
+        return offset if offset is not None and offset >= 0 else None
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Keep an offset, lower ones too. Negative ones are passed over. False when there is no place for a new one."""
+        if offset < 0:
+            return True
+        key = f"{topic}@{group}"
+        by_queue = self.table.get(key)
+        if by_queue is None or queue_id not in by_queue:
+            if self._count >= OFFSETS_MAX:
+                return False
+            self._count += 1
+            if by_queue is None:
+                by_queue = self.table[key] = {}
+        elif by_queue[queue_id] == offset:
+            return True
+        by_queue[queue_id] = offset
+        self._keeper.changed(self._kept)
+        return True
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have committed offsets of a topic."""
+        return [group for name, _, group in map(_split_key, self.table) if name == topic]
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics of which a group has committed offsets."""
+        return [topic for topic, _, name in map(_split_key, self.table) if name == group]
+
+    def forget_group(self, group: str) -> None:
+        """Drop all offsets of exactly this group (REB-09)."""
+        for topic in self.topics_of(group):
+            self._count -= len(self.table.pop(f"{topic}@{group}"))
+            self._keeper.changed(self._kept)
+
+
+def _split_key(key: str) -> tuple[str, str, str]:
+    return key.partition("@")
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """`1s 5s 10s ...` as milliseconds, the first one for level 1 (store.md 11). Raises InvalidSetting."""
+    levels = []
+    for word in text.split(" "):
+        number, unit = word[:-1], _UNITS.get(word[-1:])
+        if unit is None or not (number.isascii() and number.isdigit() and len(number) <= 12):
+            raise InvalidSetting("messageDelayLevel", text, f"{word!r} is no delay: a number and one of s, m, h, d expected")
+        levels.append(int(number) * unit)
+    return tuple(levels)
+
+
+def _parse_progress(text: str) -> dict[int, int]:
+    """The progress that a file tells; an entry that is no number is as good as none (DLY-01). Raises JsonError."""
+    table = loads(text)
+    if not isinstance(table, dict):
+        raise JsonError(f"no object: {type(table).__name__}")
+    found: dict[int, int] = {}
+    for name, value in (table.get("offsetTable") or {}).items():
+        level, offset = truncate(name), truncate(value)
+        if level is not None and offset is not None:
+            found[level] = offset
+    return found
+
+
+class DelayProgress:
+    """How far each delay level has been delivered: the next offset in its queue, by level."""
+
+    def __init__(self, keeper: Keeper, delay_ms: int) -> None:
+        self._keeper = keeper
+        loaded, self._kept = keeper.keep("delayOffset.json", _parse_progress, self._text, delay_ms, needed=False)
+        self.table: dict[int, int] = loaded or {}
+
+    def _text(self) -> str:
+        return self.as_body().to_pretty()
+
+    def as_body(self) -> DelayOffsets:
+        return DelayOffsets(self.table)
+
+    def set(self, level: int, offset: int) -> None:
+        self.table[level] = offset
+        self._keeper.changed(self._kept)

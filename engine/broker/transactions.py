@@ -1,0 +1,117 @@
+"""Half messages and END_TRANSACTION 37 (broker.md 2.9; store.md 12).
+
+Owns: how a half message is put aside, what a commit or a rollback makes of it.
+Leaves to others: asking producers about halves that nobody ended.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.stored import Depot, Draft, Stored, refusal
+from engine.store import PutRefused
+from mqproto import properties as names
+from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from mqproto.headers import EndTransactionRequest
+from mqproto.message import MessageExt
+from mqproto.names import HALF_TOPIC, OP_HALF_TOPIC, TOPIC_LENGTH_MAX
+from mqproto.record import RecordError, decode_record
+
+#: Tag of the message that says that a half message is done with.
+_DONE_TAG: Final = "d"
+
+
+class Transactions:
+    """Halves aside, ends applied."""
+
+    def __init__(self, core: Core, depot: Depot) -> None:
+        self.core = core
+        self.depot = depot
+
+    def prepare(self, draft: Draft) -> Stored:
+        """Store a half message where no consumer looks. Raises PutRefused.
+
+        It loses a delay level: it would wait in the schedule topic instead, and come out of it as a half of nothing (store.md 12.2).
+        """
+        properties = draft.properties | {names.REAL_TOPIC: draft.topic, names.REAL_QUEUE_ID: str(draft.queue_id)}
+        properties.pop(names.DELAY, None)
+        draft.properties = properties
+        draft.topic = HALF_TOPIC
+        draft.queue_id = 0
+        draft.sys_flag &= ~TRANSACTION_MASK
+        return self.depot.append(draft)
+
+    def on_end(self, link: ClientLink, request: Command) -> None:
+        header = EndTransactionRequest.decode(request.fields)
+        if header.commit_or_rollback == TRANSACTION_NONE:
+            return  # the producer does not know either: neither an effect nor an answer
+        if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            raise Refused(SYSTEM_ERROR, f"commitOrRollback field wrong: {header.commit_or_rollback}")
+        half = self._find(header)
+        try:
+            if header.commit_or_rollback == TRANSACTION_COMMIT:
+                self._commit(half)
+            self._mark_done(half)
+        except PutRefused as failure:
+            raise refusal(failure, self.core) from None
+        if not request.flag & ONEWAY_FLAG:
+            answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
+            self.core.acknowledge(link, answer, wait=True)
+
+    def _find(self, header: EndTransactionRequest) -> MessageExt:
+        """The half message that a request names. Raises Refused unless all that it says agrees."""
+        record = self.core.store.record(header.commit_log_offset) if header.commit_log_offset >= 0 else None
+        half = None
+        if record is not None:
+            try:
+                half = decode_record(record)
+            except RecordError:
+                half = None
+        if half is None or half.topic != HALF_TOPIC:
+            raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
+        if half.properties.get(names.PRODUCER_GROUP) != header.producer_group:
+            raise Refused(SYSTEM_ERROR, "The producer group wrong")
+        if half.queue_offset != header.tran_state_table_offset:
+            raise Refused(SYSTEM_ERROR, "The transaction state table offset wrong")
+        if half.physical_offset != header.commit_log_offset:
+            raise Refused(SYSTEM_ERROR, "The commit log offset wrong")
+        return half
+
+    def _commit(self, half: MessageExt) -> None:
+        """Store the message where it was meant to go; its properties stay as they are (store.md 2.6)."""
+        topic = half.properties.get(names.REAL_TOPIC, "")
+        queue_text = half.properties.get(names.REAL_QUEUE_ID, "")
+        if not 0 < len(topic) <= TOPIC_LENGTH_MAX or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
+            raise Refused(SYSTEM_ERROR, "the prepared message does not say where it belongs")
+        self.depot.put(
+            Draft(
+                topic,
+                int(queue_text),
+                half.body,
+                half.properties,
+                born_time=half.born_time,
+                born_host=half.born_host_bytes,
+                store_host=half.store_host_bytes,
+                flag=half.flag,
+                sys_flag=half.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
+                reconsume_times=half.reconsume_times,
+                prepared_offset=half.physical_offset,
+            )
+        )
+
+    def _mark_done(self, half: MessageExt) -> None:
+        """Store the op message: the half at this queue offset needs no more attention."""
+        core = self.core
+        self.depot.append(
+            Draft(
+                OP_HALF_TOPIC,
+                half.queue_id,
+                b"%d" % half.queue_offset,
+                {names.TAGS: _DONE_TAG, names.WAIT: "true"},
+                born_time=core.wall,
+                born_host=core.store_host,
+                store_host=core.store_host,
+            )
+        )
