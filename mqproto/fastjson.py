@@ -149,7 +149,7 @@ def loads(text: str | bytes, limit: int = MAX_TOLERANT) -> Any:
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n\f\b]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _COMMAS: Final = re.compile(r"(?:[ \t\r\n\f\b,]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_NUMBER: Final = re.compile(r"[-+]?(?:\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_NUMBER: Final = re.compile(r"([-+]?\d+)(\.\d*)?([eE][-+]?\d+)?[LSBFD]?", re.ASCII)
 _WORD: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
 _HEX: Final = {"u": re.compile(r"[0-9A-Fa-f]{4}"), "x": re.compile(r"[0-9A-Fa-f]{2}")}
@@ -167,7 +167,7 @@ _ESCAPES: Final = {
     "\\": "\\",
     **{str(digit): chr(digit) for digit in range(8)},
 }
-_WORDS: Final[dict[str, Any]] = {"null": None, "NaN": None, "true": True, "false": False}
+_WORDS: Final[dict[str, Any]] = {"null": None, "NaN": None, "undefined": None, "true": True, "false": False}
 
 
 class _Reader:
@@ -218,12 +218,13 @@ class _Reader:
         return result
 
     def _number(self, match: re.Match[str]) -> int | float:
-        text = match.group()
-        if match.group(1) is not None or match.group(2) is not None or "." in text:
-            return float(text)
-        if len(text) > MAX_DIGITS:
+        """Java marks the width of some numbers by a letter behind them."""
+        whole, fraction, exponent = match.groups()
+        if fraction is not None or exponent is not None:
+            return float(whole + (fraction or "") + (exponent or ""))
+        if len(whole) > MAX_DIGITS:
             raise self._error(match.start(), "too long a number")
-        return int(text)
+        return int(whole)
 
     def _string(self, at: int) -> tuple[str, int]:
         quote = self._text[at]
@@ -386,8 +387,16 @@ def _scalar(value: Any) -> str | None:
     if isinstance(value, int):
         return str(int(value))
     if isinstance(value, float):
-        return repr(value) if abs(value) < float("inf") else "null"
+        return _double(value)
     return None
+
+
+def _double(value: float) -> str:
+    """Always with a fraction, as Java has it: `0.0`, `1.0E20`; what is no number is null."""
+    if not abs(value) < float("inf"):
+        return "null"
+    mantissa, _, exponent = repr(value).partition("e")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}" if exponent else mantissa
 
 
 def dumps(value: Any) -> str:

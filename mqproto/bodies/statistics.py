@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 from mqproto.bodies.clients import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from mqproto.bodies.members import (
@@ -15,6 +15,7 @@ from mqproto.bodies.members import (
     QUEUE,
     TEXT,
     Body,
+    Kind,
     body,
     enum_of,
     list_of,
@@ -24,6 +25,8 @@ from mqproto.bodies.members import (
     optional,
     queue_map,
 )
+from mqproto.codes import Language
+from mqproto.fastjson import JsonError, truncate
 from mqproto.message import MessageQueue
 
 
@@ -116,13 +119,26 @@ class ConsumeTimeSpans(Body):
 # --- connections ------------------------------------------------------------------------------------------------------
 
 
+def _read_language(value: Any) -> Language | None:
+    """By name, None for one that nobody knows, or by number."""
+    if isinstance(value, str):
+        return Language.__members__.get(value)
+    number = truncate(value)
+    if number is None or not 0 <= number < len(Language):
+        raise JsonError(f"no language: {str(value)[:40]}")
+    return Language(number)
+
+
+LANGUAGE: Final[Kind[Language | None]] = Kind(_read_language, lambda language: None if language is None else language.name)
+
+
 @body
 class ClientConnection(Body):
-    """One client of a group; `address` is `ip:port`, `language` a name, None when it is unknown."""
+    """One client of a group; `address` is `ip:port`, `language` None when it is unknown."""
 
     client_id: str = member("clientId", TEXT, default="")
     address: str = member("clientAddr", TEXT, default="")
-    language: str | None = member("language", OPTIONAL_TEXT, default=None)
+    language: Language | None = member("language", LANGUAGE, default=None)
     version: int = member("version", I32, default=0)
 
 
@@ -150,7 +166,7 @@ class ProducerInfo(Body):
 
     client_id: str = member("clientId", TEXT, default="")
     address: str = member("remoteIP", TEXT, default="")
-    language: str | None = member("language", OPTIONAL_TEXT, default=None)
+    language: Language | None = member("language", LANGUAGE, default=None)
     version: int = member("version", I32, default=0)
     last_update_timestamp: int = member("lastUpdateTimestamp", I64, default=0)
 
