@@ -99,6 +99,8 @@ class NameServer(NodeBase):
 
     def received(self, link: Link, data: bytes, now: int) -> None:
         assert isinstance(link, _Peer)
+        if link.ended:
+            return
         link.active = now
         for command in link.receive(data):
             if not command.is_response:
@@ -108,8 +110,9 @@ class NameServer(NodeBase):
 
     def closed(self, link: Link, reason: str, now: int) -> None:
         assert isinstance(link, _Peer)
-        link.end()
-        self._forget(link)
+        if not link.ended:
+            link.end()
+            self._forget(link)
 
     def timer(self, now: int) -> None:
         for token in self.state.registry.expired(now):
