@@ -132,13 +132,16 @@ class FlowNode(NodeBase, ABC):
 
     # --- flows
 
-    def start(self, flow: Flow[R], now: int) -> Ticket[R]:
-        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which `Finished` announces."""
+    def start(self, flow: Flow[R], now: int, *, limited: bool = True) -> Ticket[R]:
+        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which `Finished` announces.
+
+        `limited` False is for what must be possible however many sends are in flight: shutting something down, say.
+        """
         task = Task(flow, Ticket(), True)
         self._open += 1
         if self.refusal is not None:
             return self._refuse(task, StateError(self.refusal), now)
-        if self._open > self.limit:
+        if limited and self._open > self.limit:
             return self._refuse(task, TooManyRequests(f"{self.limit} operations are in flight"), now)
         return self._begin(task, now)
 
@@ -152,12 +155,9 @@ class FlowNode(NodeBase, ABC):
     def cancel(self, ticket: Ticket[Any], now: int, reason: str = "the operation was cancelled") -> None:
         """Give an operation up: its ticket fails with StateError, a late answer is dropped. Nothing happens to a settled one."""
         task = self._tasks.get(ticket)
-        if task is None:
-            return
-        self._detach(task)
-        task.flow.close()
-        self._end(task, StateError(reason), now)
-        self._drain(now)
+        if task is not None:
+            self._give_up(task, reason, now)
+            self._drain(now)
 
     def wake(self, ticket: Ticket[Any], now: int) -> None:
         """Settle a ticket that no flow stands behind, with None, and resume the flows that `Wait` for it."""
@@ -173,8 +173,9 @@ class FlowNode(NodeBase, ABC):
     def finish(self, reason: str, now: int) -> None:
         """End everything now: what is under way fails with StateError, every link is hung up."""
         self.over = True
-        for ticket in list(self._tasks):
-            self.cancel(ticket, now, reason)
+        for task in list(self._tasks.values()):
+            self._give_up(task, reason, now)
+        self._ready.clear()  # those who waited for one that ended are over themselves
         for link in self.all_links():
             self.drop(link, reason, now)
 
@@ -247,8 +248,8 @@ class FlowNode(NodeBase, ABC):
         failure: Exception | None = ticket.result() if ticket.failure is None else MQError(str(ticket.failure))
         return failure
 
-    def _detach(self, task: Task[Any]) -> None:
-        """Make sure that nothing resumes the task any more."""
+    def _give_up(self, task: Task[Any], reason: str, now: int) -> None:
+        """End a task from outside; nothing resumes it any more."""
         link = task.link
         if link is not None:
             link.forget(task.opaque)
@@ -256,11 +257,16 @@ class FlowNode(NodeBase, ABC):
             task.link = None
         self.timers.cancel(task)
         self._stop_waiting(task)
+        task.flow.close()
+        self._end(task, StateError(reason), now)
 
     # --- effects
 
     def _sleep(self, task: Task[Any], effect: Sleep, now: int) -> None:
-        self.timers.set(task, effect.until)
+        if effect.until <= now:
+            self._ready.append((task, (None, now)))
+        else:
+            self.timers.set(task, effect.until)
 
     def _wait(self, task: Task[Any], effect: Wait, now: int) -> None:
         if effect.ticket.settled:
