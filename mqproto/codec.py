@@ -332,7 +332,7 @@ def _json_header(
         try:
             middle = ',"extFields":{' + ",".join([quote(name) + ":" + quote(value) for name, value in fields.items()]) + "}"
         except TypeError:
-            raise LocalProtocolError(f"fields are text only: {dict(fields)!r:.200}") from None
+            raise LocalProtocolError(f"fields are text only: {fields!r:.200}") from None
     name = f',"language":"{_LANGUAGE_NAMES[language]}"' if 0 <= language < len(_LANGUAGE_NAMES) else ""
     note = "" if remark is None else f',"remark":{quote(remark)}'
     text = f'{{"code":{code}{middle},"flag":{flag}{name},"opaque":{opaque}{note},"version":{version}}}'
@@ -392,15 +392,15 @@ def _binary_header(
     if not _I16_MIN <= code <= _I16_MAX:
         raise LocalProtocolError(f"code {code} does not fit a binary header: it would arrive as another one")
     parts: list[bytes] = []
-    for name, value in fields.items() if fields else ():
-        try:
+    try:
+        for name, value in fields.items() if fields else ():
             key = name.encode("utf-8", "replace")
             data = value.encode("utf-8", "replace")
-        except (AttributeError, TypeError):
-            raise LocalProtocolError(f"fields are text only: {name!r} is {value!r}") from None
-        if len(key) > _I16_MAX:
-            raise LocalProtocolError(f"field name of {len(key)} bytes does not fit a binary header")
-        parts += (_HALF.pack(len(key)), key, _WORD.pack(len(data)), data)
+            parts += (_HALF.pack(len(key)), key, _WORD.pack(len(data)), data)
+    except (AttributeError, TypeError):
+        raise LocalProtocolError(f"fields are text only: {fields!r:.200}") from None
+    except struct.error as error:
+        raise LocalProtocolError(f"field name is too long: {error}") from None
     block = b"".join(parts)
     note = b"" if remark is None else remark.encode("utf-8", "replace")
     try:
