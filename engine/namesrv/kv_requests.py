@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.namesrv import kv
 from engine.namesrv.answers import Answer, failed
-from engine.namesrv.kv import SIZE_MAX
 from engine.namesrv.state import Handler, Request, State
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.headers import (
@@ -20,7 +20,7 @@ from mqproto.headers import (
 def _put(state: State, request: Request) -> Answer:
     header = PutKVConfigRequest.decode(request.command.fields)
     if not state.kv.put(header.namespace, header.key, header.value):
-        return failed(f"the key/value configuration takes {SIZE_MAX} characters and not more")
+        return failed(f"the key/value configuration takes {kv.SIZE_MAX} characters and not more")
     return Answer(saver=state.kv_saver)
 
 

@@ -80,9 +80,8 @@ class Registry:
         return self.live.get(self.brokers[name].addresses.get(MASTER_ID, ""))
 
     def refresh(self, address: str, now: int) -> None:
-        """A sign of life from a broker that has nothing new."""
-        if address in self.live:
-            self.deadlines.set(address, now + LIVE_MS)
+        """A sign of life from a broker that is alive and has nothing new."""
+        self.deadlines.set(address, now + LIVE_MS)
 
     def _check_room(self, header: RegisterBrokerRequest, topics: Collection[str]) -> None:
         if header.broker_addr not in self.live and len(self.live) >= ADDRESSES_MAX:

@@ -60,6 +60,9 @@ def test_the_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not table.put("M", "12345678", "")
     assert table.put("M", "123456", "")
     assert table.get("M", "123456") == ""
+    rig = Rig()
+    answer = rig.ask(rig.connect(), PUT, {"namespace": "N", "key": "k", "value": "123456789"})
+    assert (answer.code, answer.remark) == (1, "the key/value configuration takes 10 characters and not more")
 
 
 # --- the file ---

@@ -74,6 +74,8 @@ def test_a_broken_stream_loses_the_broker_too() -> None:
     rig.send(link, b"GET / HTTP/1.1\r\n\r\n")
     assert rig.hung_up() == [link]
     assert rig.ask(other, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}).code == 17
+    rig.node.closed(link, "a driver that had not heard yet", rig.now)
+    assert rig.hung_up() == []
 
 
 def test_an_idle_link_is_closed_when_nothing_came_for_the_set_time() -> None:

@@ -152,7 +152,9 @@ def test_an_address_has_one_id_and_a_name_one_cluster() -> None:
     rig = Rig()
     link = rig.connect()
     rig.register(link, broker_id=1)
+    assert perms(rig, link, "T") is None
     rig.register(link, broker_id=0)
+    assert perms(rig, link, "T") == {"broker-a": 6}, "with the version that was known, but not as a master's"
     info = rig.node.state.registry.cluster_info()
     assert info.brokers["broker-a"].addresses == {0: "10.0.0.1:10911"}
     rig.register(link, cluster="d", version=DataVersion(2, 2))
@@ -184,6 +186,19 @@ def test_an_old_process_does_not_unregister_its_successor() -> None:
     rig.ask(link, RequestCode.UNREGISTER_BROKER, rig.broker(address="10.0.0.1:10911"))
     assert perms(rig, link, "T") == {"broker-a": 6}
     assert rig.node.state.registry.brokers["broker-a"].addresses == {0: "10.0.0.1:20911"}
+
+
+def test_a_name_can_go_while_an_address_that_had_it_is_still_connected() -> None:
+    rig = Rig()
+    old, new = rig.connect(), rig.connect()
+    rig.register(old, address="10.0.0.1:10911")
+    rig.register(new, address="10.0.0.1:20911")
+    rig.ask(new, RequestCode.UNREGISTER_BROKER, rig.broker(address="10.0.0.1:20911"))
+    assert perms(rig, new, "T") is None
+    rig.node.closed(old, "reset by peer", rig.now)
+    assert rig.node.state.registry.live == {}
+    rig.register(new)
+    assert perms(rig, new, "T") == {"broker-a": 6}
 
 
 def test_ipv6_addresses_are_texts_like_others() -> None:
