@@ -16,7 +16,7 @@ from mqproto import headers
 from mqproto.bodies import ConsumerStatus, ResetOffsets
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import HeaderError, RemoteProtocolError
+from mqproto.errors import MQError
 from mqproto.record import decode_record
 from mqproto.state.runner import DialledLink
 
@@ -35,7 +35,7 @@ def answer(node: ClientNode, link: DialledLink, request: Command, now: int) -> N
         return
     try:
         handler(node, link, request, now)
-    except (HeaderError, RemoteProtocolError) as error:
+    except MQError as error:
         link.reply(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
 
 

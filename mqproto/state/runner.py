@@ -29,6 +29,8 @@ R = TypeVar("R")
 
 #: Calls that the node makes on its own behalf beyond the limit of the application's operations.
 OWN_CALLS: Final = 4_096
+#: Operations of the application are refused on a link whose peer has left this many bytes unread: one-way sends are bounded by nothing else.
+UNSENT_MAX: Final = 64 << 20
 #: How many remarks on oddities are kept for the adapter to log.
 NOTICES_MAX: Final = 100
 
@@ -216,6 +218,9 @@ class FlowNode(NodeBase, ABC):
             self._end(task, None, now)
         except Exception as failure:  # a flow's failure belongs to whoever holds its ticket
             self._end(task, failure, now)
+        except BaseException as interrupt:  # the thread that is inside was told to stop: its affair, but the ticket must not stay open
+            self._end(task, interrupt, now)
+            raise
         else:
             task.effect = effect
             task.since = now
@@ -223,7 +228,7 @@ class FlowNode(NodeBase, ABC):
             task.sent_away = False
             self._perform[type(effect)](task, effect, now)
 
-    def _end(self, task: Task[Any], failure: Exception | None, now: int) -> None:
+    def _end(self, task: Task[Any], failure: BaseException | None, now: int) -> None:
         ticket = task.ticket
         if failure is not None:
             ticket.fail(failure)
@@ -327,6 +332,8 @@ class FlowNode(NodeBase, ABC):
     def _send(self, task: Task[Any], link: DialledLink, effect: Call | Oneway, now: int) -> None:
         link.used = now
         try:
+            if link.unsent > UNSENT_MAX and task.of_application:
+                raise TooManyRequests(f"{link.address} has left {link.unsent} bytes unread")
             if type(effect) is Call:
                 task.reads = link.reads
                 task.opaque = link.call(task, effect.code, effect.fields, effect.body, deadline=effect.deadline)

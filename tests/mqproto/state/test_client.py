@@ -34,6 +34,7 @@ from mqproto.errors import (
 from mqproto.fastjson import JsonError
 from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
 from mqproto.record import encode_record
+from mqproto.state import runner
 from mqproto.state.client import ClientNode, client_id
 from mqproto.state.flows import Flow, Refresh, Sleep, Wait, Work
 from mqproto.state.node import Dial, Ticket
@@ -697,6 +698,51 @@ def test_an_operation_that_no_frame_can_carry_fails_alone() -> None:
     assert ticket.failure is not None
     assert "16777216" in str(ticket.failure) or "frame" in str(ticket.failure)
     assert stage.run(core.send(Message(TOPIC, b"x"), 0)).status is SendStatus.SEND_OK
+
+
+def test_one_way_sends_to_a_peer_that_reads_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "UNSENT_MAX", 100_000)
+    stage, core = stage_with("a=a:1")
+    stage.run(core.send(Message(TOPIC, b"x"), 0))
+    outcomes: list[BaseException | None] = []
+    for _ in range(40):
+        ticket = stage.node.start(core.send_oneway(Message(TOPIC, b"x" * 4000), 0), 0)
+        outcomes.append(ticket.failure)
+    refusals = [failure for failure in outcomes if isinstance(failure, TooManyRequests)]
+    assert 10 <= len(refusals) <= 20
+    assert outcomes[:20] == [None] * 20
+    stage.node.heartbeat(0)
+    stage.settle()
+    assert len(stage.peers["a:1"].of(BEAT)) == 2, "the node's own requests still go"
+    stage.run(core.send_oneway(Message(TOPIC, b"x"), 0))
+
+
+def test_an_interrupt_inside_a_flow_leaves_no_ticket_open() -> None:
+    stage = Stage().begin()
+
+    def interrupted() -> Flow[None]:
+        yield Sleep(1)
+        raise KeyboardInterrupt
+
+    ticket = stage.start(interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        stage.advance(1)
+    assert isinstance(ticket.failure, KeyboardInterrupt)
+    assert stage.node.application_tickets() == []
+    assert stage.start(iter_once()).result() == 1
+
+
+def iter_once() -> Flow[int]:
+    yield Sleep(0)
+    return 1
+
+
+def test_life_cycle_operations_are_not_limited() -> None:
+    stage, core = stage_with("a=a:1", in_flight_limit=1)
+    stage.peers[NS].answers.clear()
+    stage.start(core.send(Message(TOPIC, b"x"), 0))
+    assert isinstance(stage.start(iter_once()).failure, TooManyRequests)
+    assert stage.node.start(iter_once(), 0, limited=False).result() == 1
 
 
 class Job:

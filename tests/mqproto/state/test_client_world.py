@@ -10,7 +10,7 @@ import pytest
 from adapters.simulated import Host, Weather, World
 from mqproto.codec import encode_response
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import MQError
+from mqproto.errors import BrokerError, MQError
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.client import ClientNode
 from mqproto.state.connection import Calls, Connection
@@ -180,6 +180,39 @@ def test_closing_leaves_nothing(seed: int) -> None:
     assert not node._refreshing
     assert not node._beats
     assert not node._next_beats
+
+
+def test_an_outage_of_everything_ends_with_the_outage() -> None:
+    """PRO-05: name servers and brokers are away for 15 s and come back at the same addresses."""
+    world = World(1)
+    addresses = ["ns1:9876", "ns2:9876", "a:10911", "b:10911"]
+    servers = [world.add(address, Server(world.random, 0), {"main": address}) for address in addresses]
+    node = ClientNode(ClientSettings(name_servers=NAME_SERVERS), ClientIdentity("10.0.0.7", 1, "1#1", 3))
+    host = world.add("client", node)
+    core = node.add_producer(ProducerSettings(group="pg", retry_codes=frozenset()), 0)
+    outcomes: list[tuple[int, BaseException | None]] = []
+
+    def send_to(topic: str, now: int) -> None:
+        ticket = node.start(core.send(Message(topic, b"x"), now), now)
+        ticket.wake = lambda: outcomes.append((world.now, ticket.failure))
+
+    def send(now: int) -> None:
+        send_to(TOPIC, now)
+        send_to(f"new{now % 4}", now)
+
+    for step in range(1200):
+        if step == 200:
+            for server in servers:
+                world.crash(server)
+        if step == 500:
+            for address in addresses:
+                world.add(f"{address} again", Server(world.random, 0), {"main": address})
+        host.enter(send)
+        world.run_for(50)
+    away = [failure for when, failure in outcomes if failure is not None and not isinstance(failure, BrokerError)]
+    late = [failure for when, failure in outcomes if when > 25_100 and failure is not None and not isinstance(failure, BrokerError)]
+    assert 290 <= len(away) <= 610
+    assert late == []
 
 
 def test_two_runs_of_one_seed_are_equal() -> None:
