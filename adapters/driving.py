@@ -22,6 +22,8 @@ HANG_UP_MS: Final = 1000
 ACCEPT_PAUSE_MS: Final = 1000
 #: How many jobs run at a time: an fsync must not wait behind the creation of a file.
 JOBS_AT_A_TIME: Final = 4
+#: How long closing a client or server may take unless the caller says otherwise.
+CLOSE_TIMEOUT_MS: Final = 10_000
 
 
 def attempt(work: Callable[[], None], then: Callable[[Exception | None], None]) -> None:

@@ -26,17 +26,18 @@ class ServerFace:
 
     def __init__(self, plan: Callable[[], Sequence[Opened]]) -> None:
         self._plan = plan
-        self._opened: Sequence[Opened] = ()
+        #: What is open; empty before the start.
+        self.opened: Sequence[Opened] = ()
         self._life = Life("server")
 
     def _find(self, role: str) -> Opened:
-        for opened in self._opened:
+        for opened in self.opened:
             if opened.role == role:
                 return opened
         raise StateError(f"the {role} is not started")
 
     def _clean_up(self) -> None:
-        for opened in self._opened:
+        for opened in self.opened:
             opened.clean_up()
 
 

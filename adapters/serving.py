@@ -219,3 +219,6 @@ def _load_kv_config(path: Path) -> KvConfig | None:
     if damage:
         raise InvalidSetting("kvConfigPath", path, f"the file cannot be read ({damage}); repair it or move it away")
     return None
+
+
+__all__ = ["BROKER", "LOOPBACK", "NAME_SERVER", "BrokerOptions", "NameServerOptions", "Opened", "StandaloneOptions"]

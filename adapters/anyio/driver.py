@@ -121,10 +121,11 @@ class Driver:
         self._task = spawn(partial(self._run, begun))
         await begun.wait()
 
-    async def stop(self, timeout: float = 10.0) -> bool:
+    async def stop(self, timeout: float = 10.0, *, from_inside: bool = False) -> bool:
         """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start, is harmless.
 
-        At the time-out everything is closed as it is. Cancelling the caller has the same effect.
+        At the time-out everything is closed as it is. Cancelling the caller has the same effect. `from_inside`: the caller is one of the
+        driver's own tasks; it is cancelled with the others and not waited for.
         """
         if not self._started:
             self._started = self._quit = True
@@ -143,8 +144,9 @@ class Driver:
             if not orderly:
                 log.warning("%s: not ended within %s s, closing what is left", self.name, timeout)
             self._group.cancel_scope.cancel()
-            with anyio.CancelScope(shield=True):
-                await self._over.wait()
+            if not from_inside:
+                with anyio.CancelScope(shield=True):
+                    await self._over.wait()
         return orderly
 
     def enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
@@ -180,6 +182,11 @@ class Driver:
         self._pending.discard(ticket)
         if ticket.wake is not None:
             ticket.wake()
+
+    @property
+    def ending(self) -> bool:
+        """Whether its tasks are being cancelled."""
+        return self._group.cancel_scope.cancel_called
 
     def soon(self, work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:
         """Run a coroutine function in a task of the driver's, cancelled when the driver ends. It must not raise."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.to_thread
 
 from adapters.anyio.driver import Driver
+from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.servers import BrokerFace, NameServerFace, ServerFace, StandaloneFace
 
 if TYPE_CHECKING:
     from adapters.serving import Opened
-
-CLOSE_TIMEOUT_MS: Final = 10_000
 
 
 class AsyncServer(ServerFace):
@@ -29,13 +28,13 @@ class AsyncServer(ServerFace):
         """Open and serve; ends when clients can use it. Only once: raises StateError after that."""
         self._life.start()
         try:
-            self._opened = await anyio.to_thread.run_sync(self._plan)
-            for one in self._opened:
+            self.opened = await anyio.to_thread.run_sync(self._plan)
+            for one in self.opened:
                 driver = Driver(one.node, one.listeners, remarks=one.remarks, name=f"mqproto-{one.role.replace(' ', '-')}")
                 self._drivers.append(driver)
             for driver in self._drivers:
                 await driver.start()
-            for driver, opened in zip(self._drivers, self._opened, strict=True):
+            for driver, opened in zip(self._drivers, self.opened, strict=True):
                 if opened.ready is not None:
                     await driver.wait(opened.ready)
         except BaseException:

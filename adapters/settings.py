@@ -1,0 +1,159 @@
+"""Settings of clients as users write them: keyword arguments with Apache's names in snake_case (client.md 1.9), times in milliseconds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypedDict, TypeVar
+
+from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.errors import InvalidSetting
+from mqproto.state.consumer_settings import ConsumerSettings
+from mqproto.state.settings import ClientSettings, ProducerSettings, parse_addresses
+
+T = TypeVar("T")
+
+
+class ClientOptions(TypedDict, total=False):
+    """What every client can be told."""
+
+    client_ip: str
+    instance_name: str
+    unit_name: str
+    unit_mode: bool
+    vip_channel_enabled: bool
+    poll_name_server_interval: int
+    heartbeat_broker_interval: int
+    mq_client_api_timeout: int
+    connect_timeout_millis: int
+    client_channel_max_idle_time_seconds: int
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """What a producer can be told besides."""
+
+    create_topic_key: str
+    default_topic_queue_nums: int
+    send_msg_timeout: int
+    compress_msg_body_over_howmuch: int
+    compress_level: int
+    retry_times_when_send_failed: int
+    retry_times_when_send_async_failed: int
+    retry_another_broker_when_not_store_ok: bool
+    max_message_size: int
+    send_latency_fault_enable: bool
+    latency_max: tuple[int, ...]
+    not_available_duration: tuple[int, ...]
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    """What a push consumer can be told besides."""
+
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp: str
+    consume_thread_min: int
+    consume_concurrently_max_span: int
+    pull_threshold_for_queue: int
+    pull_threshold_for_topic: int
+    pull_threshold_size_for_queue: int
+    pull_threshold_size_for_topic: int
+    pull_interval: int
+    consume_message_batch_max_size: int
+    pull_batch_size: int
+    post_subscription_when_pull: bool
+    max_reconsume_times: int
+    suspend_current_queue_time_millis: int
+    consume_timeout: int
+    await_termination_millis_when_shutdown: int
+    pull_time_delay_millis_when_exception: int
+    persist_consumer_offset_interval: int
+    local_offset_store_dir: str
+
+
+#: Where a setting lives, for those whose name is not that of the attribute.
+_CLIENT: Final[Mapping[str, str]] = {
+    "unit_name": "unit_name",
+    "unit_mode": "unit_mode",
+    "vip_channel_enabled": "vip_channel",
+    "poll_name_server_interval": "poll_name_server_interval_ms",
+    "heartbeat_broker_interval": "heartbeat_broker_interval_ms",
+    "mq_client_api_timeout": "api_timeout_ms",
+    "connect_timeout_millis": "connect_timeout_ms",
+}
+_PRODUCER: Final[Mapping[str, str]] = {
+    "create_topic_key": "create_topic_key",
+    "default_topic_queue_nums": "default_topic_queues",
+    "send_msg_timeout": "send_timeout_ms",
+    "compress_msg_body_over_howmuch": "compress_body_over",
+    "compress_level": "compress_level",
+    "retry_times_when_send_failed": "retry_times",
+    "retry_times_when_send_async_failed": "retry_times_async",
+    "retry_another_broker_when_not_store_ok": "retry_another_broker_when_not_store_ok",
+    "max_message_size": "max_message_size",
+    "send_latency_fault_enable": "latency_fault_tolerance",
+    "latency_max": "latency_max_ms",
+    "not_available_duration": "not_available_ms",
+}
+#: Everything of a consumer has the attribute's name, but for what says who the client is and where it keeps files.
+_CONSUMER: Final[Mapping[str, str]] = {
+    name: name for name in ConsumerOptions.__annotations__ if name not in ClientOptions.__annotations__ and name != "local_offset_store_dir"
+}
+_OTHERS: Final = frozenset({"client_ip", "instance_name", "client_channel_max_idle_time_seconds", "local_offset_store_dir"})
+
+
+def client_settings(namesrv: str | Sequence[str] | None, options: Mapping[str, Any]) -> ClientSettings:
+    """The settings of a client node. `namesrv` None means the environment's NAMESRV_ADDR, as with Apache's client (client.md 1.4)."""
+    settings = ClientSettings()
+    if namesrv is None:
+        namesrv = os.environ.get("NAMESRV_ADDR", "")
+    settings.name_servers = parse_addresses(namesrv) if isinstance(namesrv, str) else tuple(namesrv)
+    _fill(settings, _CLIENT, options)
+    if "client_channel_max_idle_time_seconds" in options:
+        seconds = _checked("client_channel_max_idle_time_seconds", options["client_channel_max_idle_time_seconds"], 120)
+        settings.max_idle_ms = seconds * 1000
+    settings.check()
+    return settings
+
+
+def producer_settings(group: str, options: Mapping[str, Any]) -> ProducerSettings:
+    """The settings of a producer; raises InvalidSetting, also for options that no producer has."""
+    _refuse_unknown(options, _PRODUCER)
+    settings = ProducerSettings(group=group)
+    _fill(settings, _PRODUCER, options)
+    return settings
+
+
+def consumer_settings(group: str, options: Mapping[str, Any]) -> ConsumerSettings:
+    """The settings of a push consumer; raises InvalidSetting, also for options that no consumer has."""
+    _refuse_unknown(options, _CONSUMER)
+    settings = ConsumerSettings(group=group, unit_mode=bool(options.get("unit_mode", False)))
+    _fill(settings, _CONSUMER, options)
+    return settings
+
+
+def text_option(options: Mapping[str, Any], name: str) -> str:
+    """An option that is a text; empty when it is not given."""
+    return _checked(name, options.get(name, ""), "")
+
+
+def _refuse_unknown(options: Mapping[str, Any], own: Mapping[str, str]) -> None:
+    for name, value in options.items():
+        if name not in own and name not in _CLIENT and name not in _OTHERS:
+            raise InvalidSetting(name, value, "there is no such setting")
+
+
+def _fill(settings: Any, names: Mapping[str, str], options: Mapping[str, Any]) -> None:
+    for name, attribute in names.items():
+        if name in options:
+            setattr(settings, attribute, _checked(name, options[name], getattr(settings, attribute)))
+
+
+def _checked(name: str, value: Any, default: T) -> T:
+    """The value, if it is of the default's type (True is no number here). Lists do for tuples."""
+    if isinstance(default, tuple) and isinstance(value, list):
+        value = tuple(value)
+    if type(value) is not type(default):
+        raise InvalidSetting(name, value, f"a value of type {type(default).__name__} expected")
+    checked: T = value
+    return checked
