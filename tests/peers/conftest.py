@@ -1,0 +1,134 @@
+"""Servers and clients of other people's making, for the tests of this folder.
+
+Every test here is marked `peer` and is skipped, with a reason, where the programs it needs are missing; with PEERS_REQUIRED=1 in the
+environment it fails instead. `--peer-server apache:4.9.7` puts Apache's server in the place of ours, which proves the tests themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.peers.kit import peers, probes
+from tests.peers.kit.checks import Sent, sent_by
+from tests.peers.kit.probes import Clients, Outcome, Running
+from tests.peers.kit.servers import Server, serve
+
+REQUIRED = bool(os.environ.get("PEERS_REQUIRED"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--peer-server", metavar="KIND", help="in the place of our server: apache:VERSION")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker("peer")
+
+
+class Servers:
+    """Running servers by kind, each started when first asked for and shared by all tests of this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+        self._running: dict[str, Server] = {}
+
+    def __getitem__(self, kind: str) -> Server:
+        server = self._running.get(kind)
+        if server is None:
+            home = self._folder / kind.replace(":", "-")
+            server = self._running[kind] = self._stack.enter_context(serve(kind, home))
+        for process in server.processes:
+            assert process.poll() is None, f"{kind} ended with {process.returncode} during an earlier test; see {server.home}"
+        return server
+
+    def close(self) -> None:
+        """End all of them, Apache's without its slow farewell."""
+        for server in self._running.values():
+            if not server.ours:
+                server.crash()
+        self._stack.close()
+
+
+@dataclass
+class Pair:
+    """A server and a client that talk to each other."""
+
+    server: Server
+    client: probes.Client
+    clients: Clients
+    number: Iterator[int]
+
+    def name(self, stem: str) -> str:
+        """A topic or group name that no other test uses."""
+        return f"{stem}-{os.getpid()}-{next(self.number)}"
+
+    def start(self, command: str, **options: object) -> Running:
+        """Start a command of the client's probe against the server."""
+        return self.client.start(command, names=self.server.names, **options)
+
+    def run(self, command: str, *, status: int | None = 0, limit: float = 60, **options: object) -> Outcome:
+        """Run one from start to end."""
+        return probes.finish(self.start(command, **options), limit, status)
+
+    def produce(self, **options: object) -> list[Sent]:
+        """Send messages; they must all be accepted."""
+        outcome = self.run("produce", **options)
+        assert outcome.lines[-1]["accepted"] == int(str(options.get("count", 1))), probes.describe(outcome)
+        return sent_by(outcome, options)
+
+    def other(self, kind: str) -> Pair:
+        """The same server with another client."""
+        return Pair(self.server, self.clients[kind], self.clients, self.number)
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    running = Servers(tmp_path_factory.mktemp("servers"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def clients() -> Iterator[Clients]:
+    with probes.all_clients() as made:
+        yield made
+
+
+_numbers = itertools.count(1)
+
+
+def need(kind: str) -> None:
+    """Skip, or fail where peers are required, unless what `kind` names (a client, or apache:VERSION) can be had."""
+    try:
+        if kind.startswith("apache:"):
+            peers.install_java(kind.partition(":")[2])
+        elif not kind.startswith("ours:"):
+            probes.install(kind)
+    except peers.PeerMissing as missing:
+        if REQUIRED:
+            pytest.fail(f"{kind}: {missing}")
+        pytest.skip(f"{kind}: {missing}")
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest, servers: Servers, clients: Clients) -> Pair:
+    """Parametrised with "CLIENT @ SERVER", see `pairs`."""
+    client, _, server = request.param.partition(" @ ")
+    instead = request.config.getoption("--peer-server", None)
+    if instead and server.startswith("ours:"):
+        if server != "ours:threaded":
+            pytest.skip("one server takes the place of all of ours")
+        server = instead
+    need(client)
+    need(server)
+    return Pair(servers[server], clients[client], clients, _numbers)

@@ -1,0 +1,221 @@
+"""Name servers and brokers as processes on loopback: Apache's, of any release of the kit, and ours, over any adapter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.peers.kit import peers, wire
+from tests.peers.kit.peers import PeerFailed
+
+ROOT = Path(__file__).resolve().parents[3]
+ADAPTERS = ("threaded", "gevent", "asyncio", "trio")
+
+#: Small files and few threads, so that Apache's broker costs megabytes and starts in about a second.
+SMALL = {
+    "mapedFileSizeCommitLog": str(16 << 20),  # release 4.4 reads this spelling, 4.6 and newer the other
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "mapedFileSizeConsumeQueue": str(20 * 30_000),
+    "mappedFileSizeConsumeQueue": str(20 * 30_000),
+    "maxIndexNum": "20000",
+    "maxHashSlotNum": "5000",
+    "fileReservedTime": "72",
+    "diskMaxUsedSpaceRatio": "99",
+}
+#: What tests want of either broker. Every level of delay is short: a refused message comes back at once and not after ten seconds.
+COMMON = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerName": "broker-a",
+    "brokerId": "0",
+    "brokerIP1": "127.0.0.1",
+    "autoCreateTopicEnable": "true",
+    "messageDelayLevel": " ".join(["1s"] * 18),
+}
+
+
+def free_port() -> int:
+    """A port that is free now on loopback, and so are its neighbours that a broker takes: port - 2 (fast remoting), port + 1 (replication).
+
+    It lies below the range from which the system takes ports of outgoing connections, so that none of them takes it meanwhile.
+    """
+    for _ in range(1000):
+        port = random.randrange(10_100, 32_000)
+        if all(_is_free(near) for near in (port - 2, port, port + 1)):
+            return port
+    raise PeerFailed("no three free ports in reach of each other")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-3000:] if log.exists() else ""
+
+
+def wait_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 60) -> None:
+    """Return when something listens on `port`; raise PeerFailed if `process` ends first or the time is over."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise PeerFailed(f"nothing listens on port {port} (exit status {process.poll()}):\n{_tail(log)}")
+
+
+def stop(process: subprocess.Popen[bytes], seconds: float = 30) -> int:
+    """End a process as an operator would, by SIGTERM; returns its exit status."""
+    process.terminate()
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise PeerFailed(f"process {process.args!r} did not end within {seconds} s of SIGTERM") from None
+
+
+@dataclass
+class Server:
+    """A running name server and broker."""
+
+    kind: str  #: "apache:4.9.7", "ours:threaded" ...
+    names: str  #: address of the name server
+    broker: str  #: address of the broker
+    home: Path  #: what belongs to it: logs, configuration, `store`
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is ours and not Apache's."""
+        return self.kind.startswith("ours:")
+
+    @property
+    def store(self) -> Path:
+        """The data directory."""
+        return self.home / "store"
+
+    def crash(self) -> None:
+        """End it without notice, broker first."""
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+# --- Apache's ---------------------------------------------------------------------------------------------------------
+
+
+def apache_names_command(version: str, home: Path, port: int) -> list[str]:
+    """Apache's name server: writes its configuration below `home`; run it with ROCKETMQ_HOME=home."""
+    home.mkdir(parents=True, exist_ok=True)
+    peers.write_logging(home, "namesrv")
+    (home / "namesrv.conf").write_text(f"listenPort={port}\nkvConfigPath={home}/kvConfig.json\n")
+    main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    flags = ["-Xmx256m", *peers.SHORT_LIVED, f"-Duser.home={home}"]
+    return peers.java_command(version, main, "-c", str(home / "namesrv.conf"), flags=flags)
+
+
+def apache_broker_command(version: str, home: Path, port: int, names: str, settings: Mapping[str, str], flags: list[str]) -> list[str]:
+    """Apache's broker with its store under home/store; run it with ROCKETMQ_HOME=home. `settings` are lines of its configuration."""
+    home.mkdir(parents=True, exist_ok=True)
+    peers.write_logging(home, "broker")
+    values = {
+        "listenPort": str(port), "haListenPort": str(port + 1), "namesrvAddr": names,
+        "storePathRootDir": f"{home}/store", "storePathCommitLog": f"{home}/store/commitlog", **settings,
+    }  # fmt: skip
+    (home / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    main = "org.apache.rocketmq.broker.BrokerStartup"
+    flags = ["-XX:MaxDirectMemorySize=2g", f"-Duser.home={home}", *flags]
+    return peers.java_command(version, main, "-c", str(home / "broker.conf"), flags=flags)
+
+
+def spawn(command: list[str], home: Path, name: str) -> subprocess.Popen[bytes]:
+    """Start a server; what it prints goes to home/NAME.out."""
+    with (home / f"{name}.out").open("wb") as out:
+        environment = {**os.environ, "ROCKETMQ_HOME": str(home)}
+        return subprocess.Popen(command, cwd=home, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment)
+
+
+@contextlib.contextmanager
+def apache(home: Path, version: str, **settings: str) -> Iterator[Server]:
+    """Apache's name server and a broker that it knows. `settings` override SMALL and COMMON."""
+    names_port, port = free_port(), free_port()
+    names = f"127.0.0.1:{names_port}"
+    server = Server(f"apache:{version}", names, f"127.0.0.1:{port}", home)
+    try:
+        server.processes.append(spawn(apache_names_command(version, home, names_port), home, "namesrv"))
+        wait_port(names_port, server.processes[-1], home / "namesrv.out")
+        values = {**SMALL, **COMMON, **settings}
+        command = apache_broker_command(version, home, port, names, values, ["-Xmx512m", *peers.SHORT_LIVED])
+        server.processes.append(spawn(command, home, "broker"))
+        wait_port(port, server.processes[-1], home / "broker.out")
+        wire.wait_route(names, "TBW102", 30)  # the broker has registered; release 5 says "boot success" earlier
+        yield server
+    finally:
+        for process in reversed(server.processes):
+            stop(process)
+
+
+# --- ours -------------------------------------------------------------------------------------------------------------
+
+
+def our_command(adapter: str, store: Path, settings: Mapping[str, str], *, names_port: int = 0, port: int = 0) -> list[str]:
+    """Our name server and broker in one process; it prints one line when both are ready."""
+    pairs = [f"--set={key}={value}" for key, value in settings.items()]
+    ports = [f"--namesrv-port={names_port}", f"--port={port}"]
+    return [sys.executable, "-m", "adapters", "standalone", f"--adapter={adapter}", *ports, f"--store={store}", *pairs]
+
+
+def ready_addresses(line: str) -> tuple[str, str]:
+    """The name server's and the broker's address in the line that ours prints when it is ready."""
+    found = re.findall(r"\b127\.0\.0\.1:\d+", line)
+    if len(found) < 2:
+        raise PeerFailed(f"not a line that says where name server and broker listen: {line!r}")
+    return found[0], found[1]
+
+
+@contextlib.contextmanager
+def ours(home: Path, adapter: str, **settings: str) -> Iterator[Server]:
+    """Our name server and broker over an adapter. `settings` override SMALL and COMMON; port= and names_port= choose ports."""
+    home.mkdir(parents=True, exist_ok=True)
+    ports = {key: int(settings.pop(key, "0")) for key in ("names_port", "port")}
+    command = our_command(adapter, home / "store", {**SMALL, **COMMON, **settings}, **ports)
+    log = home / "ours.err"
+    with log.open("ab") as errors:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline().decode()
+        if not line:
+            raise PeerFailed(f"our server ended with {process.wait(10)} before it was ready:\n{_tail(log)}")
+        yield Server(f"ours:{adapter}", *ready_addresses(line), home, [process])
+    finally:
+        crashed = process.poll() == -signal.SIGKILL
+        status = stop(process)
+        if process.stdout is not None:
+            process.stdout.close()
+        said = _tail(log)
+    if not crashed and (status != 0 or "Traceback" in said):
+        raise PeerFailed(f"our server ended with {status} and said:\n{said}")
+
+
+def serve(kind: str, home: Path, **settings: str) -> contextlib.AbstractContextManager[Server]:
+    """A server by its kind: "apache:VERSION" or "ours:ADAPTER"."""
+    maker, _, which = kind.partition(":")
+    return apache(home, which, **settings) if maker == "apache" else ours(home, which, **settings)
