@@ -216,7 +216,7 @@ class Assignment:
             offset = self._offsets.known(queue)
         self._offsets.forget(queue)
         if offset is not None:
-            self._host.spawn(self._offsets.persist({queue: offset}, now), now)
+            self._host.spawn(self._offsets.keep(queue, offset, now), now)
 
     def _stop(self, queue: ProcessQueue, now: int) -> None:
         queue.drop()
@@ -251,7 +251,7 @@ class Assignment:
         while self.queues.get(queue.queue) is queue:
             target = self._targets[queue.queue]
             self._offsets.update(queue.queue, target, may_decrease=True)
-            yield from self._offsets.persist({queue.queue: target}, now)
+            yield from self._offsets.persist([queue.queue], now)
             if self.queues.get(queue.queue) is queue and self._targets[queue.queue] == target:
                 del self.queues[queue.queue], self._targets[queue.queue]
                 self._offsets.forget(queue.queue)
@@ -261,8 +261,7 @@ class Assignment:
 
     def persist(self, now: int) -> Flow[None]:
         """Store the offsets of all queues."""
-        known = self._offsets.table()
-        return self._offsets.persist({queue: known[queue] for queue in self.queues if queue in known}, now)
+        return self._offsets.persist(list(self.queues), now)
 
     def close(self, now: int) -> None:
         """Drop everything; offsets were stored before."""

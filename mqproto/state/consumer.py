@@ -258,9 +258,10 @@ class ConsumerCore:
         self._consumption.deliveries.stopped = True
         for loop in self._loops:
             self.cancel(loop, now)
-        if self._consumption.deliveries.running:
+        patience_ms = self.settings.await_termination_millis_when_shutdown
+        if patience_ms and self._consumption.deliveries.running:
             self._idle = Ticket()
-            _, now = yield Wait(self._idle, now + self.settings.await_termination_millis_when_shutdown)
+            _, now = yield Wait(self._idle, now + patience_ms)
         if registered:
             stored = self.spawn(self._assignment.persist(now), now)
             _, now = yield Wait(stored, now + OFFSET_TIMEOUT_MS)

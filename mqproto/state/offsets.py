@@ -9,7 +9,7 @@ Leaves to others: which offset is right (process queue), when to persist (consum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from mqproto import fastjson
@@ -46,8 +46,11 @@ class OffsetStore(Protocol):
     def fetch(self, queue: MessageQueue, now: int) -> Flow[tuple[int | None, int]]:
         """Read the kept offset, None when none was kept, and the time. Raises MQError when that cannot be known now."""
 
-    def persist(self, offsets: Mapping[MessageQueue, int], now: int) -> Flow[None]:
-        """Keep these offsets. Failures are left to the next time (client.md 5.5)."""
+    def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
+        """Keep the offsets that these queues have in memory. Failures are left to the next time (client.md 5.5)."""
+
+    def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
+        """Keep the last offset of a queue that is forgotten already."""
 
     def table(self) -> dict[MessageQueue, int]:
         """A copy of what is in memory."""
@@ -101,15 +104,27 @@ class RemoteOffsets(_Table):
         offset = QueryConsumerOffsetResponse.decode(command.fields).offset
         return None if offset < 0 else offset, now
 
-    def persist(self, offsets: Mapping[MessageQueue, int], now: int) -> Flow[None]:
-        """UPDATE_CONSUMER_OFFSET one-way for each queue, changed or not: a broker that lost the last ones in a crash learns them again."""
-        for queue in sorted(offsets, key=queue_order):
-            fields = {**self._fields(queue), "commitOffset": str(offsets[queue])}
-            try:
-                address, now = yield from self._locate(queue, now)
-                _, now = yield Oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
-            except MQError:  # the next time brings it
-                now = yield from current(now)
+    def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
+        """UPDATE_CONSUMER_OFFSET one-way for each queue, changed or not: a broker that lost the last ones in a crash learns them again.
+
+        Each offset is looked up when its turn comes: one that was read before would undo a correction made meanwhile.
+        """
+        for queue in sorted(queues, key=queue_order):
+            offset = self.known(queue)
+            if offset is not None:
+                now = yield from self._send(queue, offset, now)
+
+    def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
+        yield from self._send(queue, offset, now)
+
+    def _send(self, queue: MessageQueue, offset: int, now: int) -> Flow[int]:
+        fields = {**self._fields(queue), "commitOffset": str(offset)}
+        try:
+            address, now = yield from self._locate(queue, now)
+            _, now = yield Oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
+        except MQError:  # the next time brings it
+            now = yield from current(now)
+        return now
 
 
 class OffsetFile(Protocol):
@@ -161,7 +176,13 @@ class LocalOffsets(_Table):
         yield from ()  # a flow without effects
         return self._kept.get(queue), now
 
-    def persist(self, offsets: Mapping[MessageQueue, int], now: int) -> Flow[None]:
+    def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
+        yield from self._save({queue: self._offsets[queue] for queue in queues if queue in self._offsets})
+
+    def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
+        yield from self._save({queue: offset})
+
+    def _save(self, offsets: dict[MessageQueue, int]) -> Flow[None]:
         """Merge the offsets into the file, if that changes it; one save at a time. A failure is told and tried again the next time:
         a file that cannot be written must not stop consumption."""
         self._wanted.update(offsets)

@@ -354,6 +354,8 @@ def _pull(queue: ProcessQueue, host: PullHost, now: int) -> Flow[tuple[Pulled | 
     fields = host.pull_fields(queue, subscribed)
     try:
         outcome, now = yield Call(address, RequestCode.PULL_MESSAGE, fields, deadline=now + PULL_TIMEOUT_MS)
+        # The subscription may have changed while the broker held the pull; it answers by the new one, once it knows it.
+        subscribed = host.subscribed(queue.queue.topic) or subscribed
         return None if queue.dropped else read_answer(answer(outcome), queue.queue, subscribed.tags, address), now
     except MQError as error:
         return error, now

@@ -120,22 +120,44 @@ def update(queue: MessageQueue, offset: int, now: int) -> Oneway:
     return Oneway("broker-a:1", RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + 5_000)
 
 
+def holding(offsets: dict[MessageQueue, int]) -> RemoteOffsets:
+    table = remote()
+    for queue, offset in offsets.items():
+        table.update(queue, offset)
+    return table
+
+
 def test_offsets_are_sent_one_way_in_queue_order() -> None:
-    flow = remote().persist({Q1: 8, Q0: 3}, 0)
+    flow = holding({Q1: 8, Q0: 3}).persist([Q1, MessageQueue("News", "broker-a", 9), Q0], 0)
     assert next(flow) == update(Q0, 3, 0)
     assert flow.send((None, 1)) == update(Q1, 8, 1)
     assert ended(flow, None) is None
 
 
 def test_one_that_cannot_be_sent_does_not_hold_up_the_others() -> None:
-    flow = remote().persist({MessageQueue("News", "a gone", 0): 1, Q0: 3, Q1: 8}, 0)
+    other = MessageQueue("News", "a gone", 0)
+    flow = holding({other: 1, Q0: 3, Q1: 8}).persist([other, Q0, Q1], 0)
     assert isinstance(next(flow), Oneway)
     assert flow.send((Lost("a gone:1", "refused"), 3)) == update(Q0, 3, 3)
     assert flow.throw(TooManyRequests("full")) == Sleep(3)
     assert flow.send((None, 4)) == update(Q1, 8, 4)
     assert ended(flow, None) is None
-    flow = remote().persist({MessageQueue("News", "gone", 0): 1}, 0)
+    flow = remote().keep(MessageQueue("News", "gone", 0), 1, 0)
     assert next(flow) == Sleep(0)
+    assert ended(flow, None) is None
+
+
+def test_an_offset_that_was_corrected_meanwhile_is_sent_as_it_is_now() -> None:
+    table = holding({Q0: 3, Q1: 8})
+    flow = table.persist([Q0, Q1], 0)
+    next(flow)
+    table.update(Q1, 2, may_decrease=True)
+    assert flow.send((None, 1)) == update(Q1, 2, 1)
+
+
+def test_the_last_offset_of_a_forgotten_queue_is_sent() -> None:
+    flow = remote().keep(Q1, 8, 0)
+    assert next(flow) == update(Q1, 8, 0)
     assert ended(flow, None) is None
 
 
@@ -240,10 +262,10 @@ def test_without_a_good_backup_the_group_begins_where_it_is_told_to_and_loudly(d
     (line,) = told
     assert "its backup too" in line
     assert line.endswith("consumption begins at the configured place")
-    flow = store.persist({Q0: 1}, 0)
+    flow = store.keep(Q0, 1, 0)
     assert saving(flow).set_aside
     ended(flow, None)
-    assert not saving(store.persist({Q0: 2}, 0)).set_aside, "only the damaged one"
+    assert not saving(store.keep(Q0, 2, 0)).set_aside, "only the damaged one"
 
 
 def test_a_file_between_two_names_is_found_in_the_backup() -> None:
@@ -252,13 +274,13 @@ def test_a_file_between_two_names_is_found_in_the_backup() -> None:
     store = LocalOffsets(File(None, text(7)), told.append)
     assert kept(store) == 7
     assert len(told) == 1
-    assert not saving(store.persist({Q0: 8}, 0)).set_aside
+    assert not saving(store.keep(Q0, 8, 0)).set_aside
 
 
 def test_saves_are_merged_into_what_the_file_holds() -> None:
     """4.9.7 lost the entries of queues that were not in memory."""
     store = LocalOffsets(File(format_offsets({Q0: 5, Q1: 6}).encode()), print)
-    flow = store.persist({Q1: 9}, 0)
+    flow = store.keep(Q1, 9, 0)
     assert parse_offsets(saving(flow).text.encode()) == {Q0: 5, Q1: 9}
     ended(flow, None)
     assert kept(store, Q1) == 9, "and a queue that comes back goes on from there"
@@ -266,18 +288,21 @@ def test_saves_are_merged_into_what_the_file_holds() -> None:
 
 def test_nothing_is_written_while_nothing_moves() -> None:
     store = LocalOffsets(File(text(5)), print)
+    store.update(Q0, 5)
     with pytest.raises(StopIteration):
-        next(store.persist({Q0: 5}, 0))
+        next(store.persist([Q0, Q1], 0))
+    store.update(Q0, 6)
+    assert parse_offsets(saving(store.persist([Q0, Q1], 0)).text.encode()) == {Q0: 6}
 
 
 def test_one_save_at_a_time_and_the_last_offsets_win() -> None:
     """BRO-05."""
     store = LocalOffsets(File(text(5)), print)
-    first = store.persist({Q0: 6}, 0)
+    first = store.keep(Q0, 6, 0)
     saving(first)
     for offset in (7, 8):
         with pytest.raises(StopIteration):
-            next(store.persist({Q0: offset}, 0))
+            next(store.keep(Q0, offset, 0))
     effect = first.send((None, 1))
     assert isinstance(effect, Work)
     assert isinstance(effect.job, Save)
@@ -290,8 +315,8 @@ def test_a_file_that_cannot_be_written_is_told_and_tried_again() -> None:
     """BRO-02: consumption goes on in memory."""
     told: list[str] = []
     store = LocalOffsets(File(text(5)), told.append)
-    flow = store.persist({Q0: 6}, 0)
+    flow = store.keep(Q0, 6, 0)
     saving(flow)
     ended(flow, PermissionError(13, "read-only"))
     assert told == ["local offset file cannot be written, going on in memory: [Errno 13] read-only"]
-    assert parse_offsets(saving(store.persist({Q1: 1}, 0)).text.encode()) == {Q0: 6, Q1: 1}
+    assert parse_offsets(saving(store.keep(Q1, 1, 0)).text.encode()) == {Q0: 6, Q1: 1}
