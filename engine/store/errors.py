@@ -1,12 +1,12 @@
 # ruff: noqa: N818 - a name that says what happened needs no suffix
 """What can go wrong in the store, with the facts as attributes.
 
-    StoreError
-      StoreLocked        another broker works on the directory
-      StoreDamaged       stored data is damaged or missing, and opening would have to drop it
-      StoreUnwritable    the directory cannot be used: rights, a full disk, a file in the way
-      ConfigDamaged      a configuration file and its backup are both unreadable
-      PutRefused         one message was not stored, and nothing else changed
+StoreError
+  StoreLocked        another broker works on the directory
+  StoreDamaged       stored data is damaged or missing, and opening would have to drop it
+  StoreUnwritable    the directory cannot be used: rights, a full disk, a file in the way
+  ConfigDamaged      a configuration file and its backup are both unreadable
+  PutRefused         one message was not stored, and nothing else changed
 """
 
 from __future__ import annotations

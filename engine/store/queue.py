@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from engine.store.layout import RECORD_FIXED
+from mqproto.ids import java_hash
+
+_MASK: Final = 0xFFFFFFFF
+#: 31**32: what the hash of a text is multiplied by when 32 characters follow it.
+_POWER_32: Final = pow(31, 32, 1 << 32)
+
+
+#: No record of this size fits anywhere.
+NO_SIZE: Final = 1 << 62
+
 
 class Queue:
     """What the store knows of one queue of a topic.
@@ -9,14 +22,49 @@ class Queue:
     `max_offset` is the next offset that a reader may ask for: everything below it is visible. `next_offset` is the one that the
     next message gets; it runs ahead of `max_offset` only under SYNC_FLUSH, while messages are not durable yet. `parked` is the
     broker's own.
+
+    Entries from `written` on are in `tail`, 20 bytes each; those below are in files, the first of which begins with entry `first`
+    (equal to `written` when there are no files).
     """
 
-    __slots__ = ("max_offset", "min_offset", "next_offset", "parked", "queue_id", "topic")
+    __slots__ = (
+        "first",
+        "fixed_size",
+        "folder",
+        "key_hash",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "parked",
+        "prefix_hash",
+        "queue_id",
+        "removed",
+        "tail",
+        "topic",
+        "topic_field",
+        "written",
+    )
 
-    def __init__(self, topic: str, queue_id: int) -> None:
+    def __init__(self, topic: str, queue_id: int, folder: str) -> None:
+        encoded = topic.encode()
         self.topic = topic
         self.queue_id = queue_id
+        self.folder = folder
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
         self.parked: object = None
+        self.first = 0
+        self.written = 0
+        self.tail = bytearray()
+        #: Its queue was deleted: whoever still holds it must not append.
+        self.removed = False
+        #: Length and text of the topic as every record of the queue holds them, and the record's size without body and properties.
+        self.topic_field = bytes((len(encoded),)) + encoded
+        self.fixed_size = RECORD_FIXED + len(encoded)
+        #: Hash of `topic#`, alone and as the part that it has in the hash of `topic#` and a key of 32 characters.
+        self.prefix_hash = java_hash(topic + "#") & _MASK
+        self.key_hash = self.prefix_hash * _POWER_32 & _MASK
+
+    def __repr__(self) -> str:
+        return f"Queue({self.topic!r}, {self.queue_id}, {self.min_offset}..{self.max_offset})"

@@ -1,82 +1,111 @@
-"""Settings of the store: Apache's keys in snake_case, with the defaults of 4.9 (broker.md 8.3).
-
-Both spellings of the file sizes (`maped...`, `mapped...`) mean the same attribute; `engine.settings` maps them.
-"""
+"""Settings of the store under Apache's keys, with the defaults of 4.9 (broker.md 8.3)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+from engine.settings import Settings, setting
+from engine.store.layout import ENTRY_SIZE, FILLER_SIZE, RECORD_EXTRA, delay_table
+from mqproto.errors import InvalidSetting
 
 ASYNC_FLUSH: Final = "ASYNC_FLUSH"
 SYNC_FLUSH: Final = "SYNC_FLUSH"
+_I32_MAX: Final = (1 << 31) - 1
 
-DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
+@dataclass(slots=True, kw_only=True)
+class StoreSettings(Settings):
+    """Where the data lies and how it is kept. Sizes in bytes, times in milliseconds unless said otherwise."""
 
-@dataclass(slots=True)
-class StoreSettings:
-    """Where the data lies and how it is kept. Sizes in bytes, intervals in milliseconds unless said otherwise."""
-
-    #: Root of the data directory; the adapters give a default (`~/store`).
-    store_path_root_dir: str = "store"
+    #: Root of the data directory; whoever starts a broker gives it (Apache: `~/store`).
+    store_path_root_dir: str = setting("store")
     #: Empty: `<root>/commitlog`.
-    store_path_commit_log: str = ""
-    mapped_file_size_commit_log: int = 1 << 30
+    store_path_commit_log: str = setting("")
+    mapped_file_size_commit_log: int = setting(1 << 30, also=("mapedFileSizeCommitLog",), low=1024, high=_I32_MAX)
     #: Rounded up to whole entries of 20 bytes.
-    mapped_file_size_consume_queue: int = 6_000_000
-    #: ASYNC_FLUSH or SYNC_FLUSH.
-    flush_disk_type: str = ASYNC_FLUSH
-    #: ASYNC_MASTER, SYNC_MASTER or SLAVE.
-    broker_role: str = "ASYNC_MASTER"
-    flush_interval_commit_log: int = 500
+    mapped_file_size_consume_queue: int = setting(6_000_000, also=("mapedFileSizeConsumeQueue",), low=1, high=_I32_MAX - ENTRY_SIZE)
+
+    broker_role: str = setting("ASYNC_MASTER", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
+    flush_disk_type: str = setting(ASYNC_FLUSH, choices=(ASYNC_FLUSH, SYNC_FLUSH))
+    flush_interval_commit_log: int = setting(500, low=1)
     #: Pages of 4096 bytes that are worth a flush before the thorough interval is over.
-    flush_commit_log_least_pages: int = 4
-    flush_commit_log_thorough_interval: int = 10_000
-    flush_interval_consume_queue: int = 1000
-    flush_consume_queue_least_pages: int = 2
-    flush_consume_queue_thorough_interval: int = 60_000
-    sync_flush_timeout: int = 5000
-    slave_timeout: int = 3000
-    clean_resource_interval: int = 10_000
-    delete_commit_log_files_interval: int = 100
-    delete_consume_queue_files_interval: int = 100
-    destroy_mapped_file_interval_forcibly: int = 120_000
-    redelete_hanged_file_interval: int = 120_000
-    #: Hours of the day, separated by `;`.
-    delete_when: str = "04"
-    #: Hours.
-    file_reserved_time: int = 72
-    #: Percent.
-    disk_max_used_space_ratio: int = 75
-    clean_file_forcibly_enable: bool = True
-    #: Of a body; the record may have 65,536 bytes more (4.9.5 and later, store.md 2.7).
-    max_message_size: int = 4 << 20
-    check_crc_on_recover: bool = True
-    max_transfer_bytes_on_message_in_memory: int = 262_144
-    max_transfer_count_on_message_in_memory: int = 32
-    max_transfer_bytes_on_message_in_disk: int = 65_536
-    max_transfer_count_on_message_in_disk: int = 8
+    flush_commit_log_least_pages: int = setting(4)
+    flush_commit_log_thorough_interval: int = setting(10_000, low=1)
+    flush_interval_consume_queue: int = setting(1000, low=1)
+    flush_consume_queue_least_pages: int = setting(2)
+    flush_consume_queue_thorough_interval: int = setting(60_000, low=1)
+    sync_flush_timeout: int = setting(5000, low=1)
+
+    #: Of a body; a record may have 65,536 bytes more (4.9.5 and later, store.md 2.7).
+    max_message_size: int = setting(4 << 20, low=1, high=_I32_MAX - RECORD_EXTRA)
+    check_crc_on_recover: bool = setting(True, key="checkCRCOnRecover")
+    message_delay_level: str = setting("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
+    flush_delay_offset_interval: int = setting(10_000, low=1)
+
+    max_transfer_bytes_on_message_in_memory: int = setting(262_144)
+    max_transfer_count_on_message_in_memory: int = setting(32)
+    max_transfer_bytes_on_message_in_disk: int = setting(65_536)
+    max_transfer_count_on_message_in_disk: int = setting(8)
     #: Percent of the machine's memory that counts as "in memory" behind the end of the log.
-    access_message_in_memory_max_ratio: int = 40
-    message_index_enable: bool = True
-    message_index_safe: bool = False
-    max_hash_slot_num: int = 5_000_000
-    max_index_num: int = 20_000_000
+    access_message_in_memory_max_ratio: int = setting(40, high=100)
+    disk_fall_recorded: bool = setting(True)
+    offset_check_in_slave: bool = setting(False)
+
+    message_index_enable: bool = setting(True)
+    max_hash_slot_num: int = setting(5_000_000, low=1, high=_I32_MAX)
+    max_index_num: int = setting(20_000_000, low=2, high=_I32_MAX)
     #: Cap of one query by key.
-    max_msgs_num_batch: int = 64
-    default_query_max_num: int = 32
-    message_delay_level: str = DELAY_LEVELS
-    flush_delay_offset_interval: int = 10_000
-    offset_check_in_slave: bool = False
-    disk_fall_recorded: bool = True
-    ha_send_heartbeat_interval: int = 5000
-    ha_housekeeping_interval: int = 20_000
-    ha_transfer_batch_size: int = 32_768
-    ha_slave_fallbehind_max: int = 268_435_456
-    ha_master_address: str = ""
-    #: Our own: blocks of the log are allocated ahead of the write position in steps of this many bytes.
-    allocation_window: int = 64 << 20
-    #: Our own: how many files may be mapped at a time.
-    mapped_files_max: int = 512
-    unknown: dict[str, str] = field(default_factory=dict)
+    max_msgs_num_batch: int = setting(64, low=1)
+    default_query_max_num: int = setting(32, low=1)
+
+    clean_resource_interval: int = setting(10_000, low=1)
+    delete_commit_log_files_interval: int = setting(100)
+    delete_consume_queue_files_interval: int = setting(100)
+    destroy_mapped_file_interval_forcibly: int = setting(120_000, also=("destroyMapedFileIntervalForcibly",))
+    redelete_hanged_file_interval: int = setting(120_000)
+    #: Hours of the day, separated by `;`.
+    delete_when: str = setting("04")
+    #: Hours.
+    file_reserved_time: int = setting(72)
+    #: Percent.
+    disk_max_used_space_ratio: int = setting(75, low=10, high=99)
+    clean_file_forcibly_enable: bool = setting(True)
+
+    slave_timeout: int = setting(3000, low=1)
+    ha_master_address: str = setting("")
+    ha_send_heartbeat_interval: int = setting(5000, low=1)
+    ha_housekeeping_interval: int = setting(20_000, low=1)
+    ha_transfer_batch_size: int = setting(32_768, low=1)
+    ha_slave_fallbehind_max: int = setting(268_435_456)
+
+    #: Our own: blocks of the log are allocated ahead of the write position in steps of so many bytes.
+    allocation_window: int = setting(64 << 20, low=4096)
+    #: Our own: how many consume queue files are mapped at a time.
+    mapped_queue_files: int = setting(256, low=1)
+
+    @property
+    def commit_log_folder(self) -> str:
+        return self.store_path_commit_log or f"{self.store_path_root_dir}/commitlog"
+
+    @property
+    def queue_file_size(self) -> int:
+        """Bytes of a consume queue file, a multiple of 20."""
+        return -(-self.mapped_file_size_consume_queue // ENTRY_SIZE) * ENTRY_SIZE
+
+    @property
+    def index_file_size(self) -> int:
+        return 40 + 4 * self.max_hash_slot_num + ENTRY_SIZE * self.max_index_num
+
+    @property
+    def largest_record(self) -> int:
+        """Bytes of a whole record that are still taken."""
+        return min(self.max_message_size + RECORD_EXTRA, self.mapped_file_size_commit_log - FILLER_SIZE)
+
+    def check_together(self) -> None:
+        try:
+            delay_table(self.message_delay_level)
+        except ValueError as failure:
+            raise InvalidSetting("messageDelayLevel", self.message_delay_level, str(failure)) from None
+        if "," in self.store_path_commit_log:
+            raise InvalidSetting("storePathCommitLog", self.store_path_commit_log, "one folder expected")

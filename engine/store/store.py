@@ -2,51 +2,147 @@
 
 A small machine: memory operations are done at once, everything that may block is a job. The owner hands `jobs` to its driver,
 brings their ends back by `done`, and asks `next_deadline`.
+Owns: the way of a message into log, queue and index in one step, so that none of them is ever behind the others in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is a class
+from typing import Final
+from zlib import crc32
 
+from engine.store.checkpoint import Checkpoint
+from engine.store.commitlog import NO_ROOM, AllocateLog, CommitLog, CreateLog
+from engine.store.consumequeue import ConsumeQueues
+from engine.store.disk import DiskFiles
+from engine.store.errors import PutRefused, PutStatus, StoreError, StoreLocked, StoreUnwritable
+from engine.store.files import Files, Lock
+from engine.store.flushing import Flusher, FlushLog, RemoveQueues, WriteQueues
+from engine.store.index import AllocateIndex, Index
+from engine.store.layout import ENTRY, FILLER_SIZE, HEAD_V4, HEADS, IPV6_EXTRA, LENGTH, MAGIC_V1
 from engine.store.queue import Queue
+from engine.store.reading import Reader
+from engine.store.recovery import Recovery, RecoveryReport
 from engine.store.results import BatchEntry, GetResult, QueryResult
-from engine.store.settings import SYNC_FLUSH, StoreSettings
+from engine.store.settings import StoreSettings
+from mqproto.flags import BORN_HOST_V6, STORE_HOST_V6
 from mqproto.state.node import Job
+
+_PROPERTIES_MAX: Final = 32_767
+_HOST_V4: Final = 8
+_V4: Final = ~(BORN_HOST_V6 | STORE_HOST_V6)
+#: How long a full disk is left alone before it is tried again.
+_RETRY_MS: Final = 1000
 
 
 class Store:
     """One data directory, open."""
 
-    def __init__(self, settings: StoreSettings) -> None:
+    __slots__ = (
+        "_abort",
+        "_files",
+        "_flusher",
+        "_index",
+        "_index_enabled",
+        "_lock",
+        "_log",
+        "_queues",
+        "_reader",
+        "_retry_at",
+        "_unseen",
+        "jobs",
+        "recovery",
+        "settings",
+        "sync",
+    )
+
+    def __init__(self, settings: StoreSettings, files: Files, lock: Lock, utc_offset_ms: int) -> None:
+        root = settings.store_path_root_dir
         self.settings = settings
-        #: SYNC_FLUSH: messages become visible by `done`, not by `append`.
-        self.sync = settings.flush_disk_type == SYNC_FLUSH
         #: Jobs to run; the owner empties the list and answers each by `done`.
         self.jobs: list[Job] = []
+        self._files = files
+        self._lock = lock
+        self._abort = f"{root}/abort"
+        self._log = CommitLog(files, settings, self.jobs)
+        self._queues = ConsumeQueues(files, settings)
+        self._index = Index(files, settings, self.jobs, utc_offset_ms)
+        self._index_enabled = settings.message_index_enable
+        checkpoint = Checkpoint(files, f"{root}/checkpoint")
+        self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
+        self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, files.memory())
+        #: SYNC_FLUSH: messages become visible by `done`, not by `append`.
+        self.sync = self._flusher.sync
+        self._unseen = self._flusher.unseen
+        self._retry_at = 0
+        #: What was found at opening.
+        self.recovery = RecoveryReport()
 
     @classmethod
-    def open(cls, settings: StoreSettings, files: object = None, *, wall: int, utc_offset_ms: int = 0, cut: bool = False) -> Store:
+    def open(cls, settings: StoreSettings, files: Files | None = None, *, wall: int, utc_offset_ms: int = 0, cut: bool = False) -> Store:
         """Open a data directory, or make one. Blocks.
 
-        Raises StoreLocked, StoreDamaged (unless `cut`), StoreUnwritable. What was found is in `recovery`.
+        `wall` and `utc_offset_ms` (local time minus UTC) name new index files. Raises StoreLocked; StoreDamaged when opening would
+        drop what is known to have been durable, unless `cut` says to drop it; StoreUnwritable. What was found is in `recovery`.
         """
-        raise NotImplementedError
+        port = files or DiskFiles()
+        root = settings.store_path_root_dir
+        store: Store | None = None
+        lock: Lock | None = None
+        try:
+            port.make_folder(root)
+            lock = port.lock(f"{root}/lock")
+            if lock is None:
+                raise StoreLocked(f"{root}/lock")
+            port.make_folder(settings.commit_log_folder)
+            store = cls(settings, port, lock, utc_offset_ms)
+            store._start(wall, cut)
+            return store
+        except (OSError, StoreError) as failure:
+            if store is not None:
+                store._release()
+            elif lock is not None:
+                lock.release()
+            if isinstance(failure, OSError):
+                raise StoreUnwritable(str(failure.filename or root), failure.strerror or str(failure)) from failure
+            raise
+
+    def _start(self, wall: int, cut: bool) -> None:
+        log, flusher = self._log, self._flusher
+        recovery = Recovery(self._files, self.settings, log, self._queues, self._index, flusher.checkpoint, self._abort)
+        self.recovery = recovery.run(wall, cut)
+        flusher.begin()
+        self._files.write(self._abort, b"")
+        self._files.sync_folder(self.settings.store_path_root_dir)
+
+    def _release(self) -> None:
+        """Give back files, maps and the lock."""
+        self._log.close()
+        self._index.close()
+        self._queues.forget_maps()
+        self._lock.release()
 
     # --- queues ---
 
     def queue(self, topic: str, queue_id: int) -> Queue:
-        """The queue, made in memory when there is none; files follow with its first message."""
-        raise NotImplementedError
+        """The queue, made in memory when there is none; files follow with its messages. ValueError for an impossible topic."""
+        return self._queues.queue(topic, queue_id)
 
     def find_queue(self, topic: str, queue_id: int) -> Queue | None:
-        raise NotImplementedError
+        """The queue, if there is one."""
+        return self._queues.by_key.get((topic, queue_id))
 
     def queues(self) -> Iterator[Queue]:
-        raise NotImplementedError
+        """All queues."""
+        return iter(self._queues.by_key.values())
 
     def delete_queues(self, unwanted: Callable[[Queue], bool]) -> list[Queue]:
-        """Forget queues and remove their files (in a job). Their next message has offset 0."""
-        raise NotImplementedError
+        """Forget the queues that `unwanted` names and have their files removed. A queue made later under the same name begins at 0."""
+        found = [queue for queue in self._queues.by_key.values() if unwanted(queue)]
+        self._flusher.remove(found)
+        return found
 
     # --- writing ---
 
@@ -72,7 +168,68 @@ class Store:
         Hosts are 8 or 20 bytes (address and port); the IPv6 bits of the sysFlag are set from their lengths. `tags_code` is the
         hash of the tag, for the schedule topic the deliver time. Raises PutRefused; then nothing was stored.
         """
-        raise NotImplementedError
+        log = self._log
+        body_size = len(body)
+        properties_size = len(properties)
+        size = queue.fixed_size + body_size + properties_size
+        head = HEAD_V4
+        flags = sys_flag & _V4
+        if len(born_host) != _HOST_V4 or len(store_host) != _HOST_V4:
+            head, flags, size = _with_hosts(flags, size, born_host, store_host)
+        start = log.end
+        if start + size + FILLER_SIZE > log.soft or properties_size > _PROPERTIES_MAX or body_size > self.settings.max_message_size:
+            self._check(queue, size, body_size, properties_size)
+            self._make_room(size, wall)
+            start = log.end
+        offset = queue.next_offset
+        try:
+            entry = ENTRY.pack(start, size, tags_code)
+            record = b"".join(
+                (
+                    head.pack(
+                        size,
+                        MAGIC_V1,
+                        crc32(body) & 0x7FFFFFFF,
+                        queue.queue_id,
+                        flag,
+                        offset,
+                        start,
+                        flags,
+                        born_time,
+                        born_host,
+                        wall,
+                        store_host,
+                        reconsume_times,
+                        prepared_offset,
+                        body_size,
+                    ),
+                    body,
+                    queue.topic_field,
+                    LENGTH.pack(properties_size),
+                    properties,
+                )
+            )
+        except StructError as failure:
+            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a field is out of its range: {failure}") from None
+        at = start - log.base
+        log.view[at : at + size] = record
+        end = start + size
+        log.end = end
+        if wall < log.last_time:
+            self._flusher.clock_went_back(wall)
+        log.last_time = wall
+        tail = queue.tail
+        if not tail:
+            self._queues.dirty.append(queue)
+        tail += entry
+        queue.next_offset = offset + 1
+        if self.sync:
+            self._unseen.append((end, queue))
+        else:
+            queue.max_offset = offset + 1
+        if (uniq_key or keys) and self._index_enabled:
+            self._index.add(queue, uniq_key, keys, start, wall)
+        return start
 
     def append_batch(
         self,
@@ -86,51 +243,152 @@ class Store:
         wall: int,
     ) -> list[int]:
         """Store messages with consecutive offsets in one file, all or none; gives their physical offsets. Raises PutRefused."""
-        raise NotImplementedError
+        _, _, extra = _with_hosts(0, 0, born_host, store_host)
+        total = 0
+        for entry in entries:
+            size = queue.fixed_size + extra + len(entry.body) + len(entry.properties)
+            self._check(queue, size, len(entry.body), len(entry.properties))
+            if not (-0x80000000 <= entry.flag <= 0x7FFFFFFF and -(1 << 63) <= entry.tags_code < 1 << 63):
+                raise PutRefused(PutStatus.MESSAGE_ILLEGAL, "a field is out of its range")
+            total += size
+        if total > self.settings.mapped_file_size_commit_log - FILLER_SIZE:
+            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a batch of {total} bytes does not fit a file of the log")
+        self._make_room(total, wall)
+        return [
+            self.append(
+                queue,
+                entry.body,
+                entry.properties,
+                entry.flag,
+                sys_flag,
+                born_time,
+                born_host,
+                store_host,
+                reconsume_times,
+                0,
+                entry.tags_code,
+                entry.uniq_key,
+                entry.keys,
+                wall,
+            )
+            for entry in entries
+        ]
+
+    def _check(self, queue: Queue, size: int, body_size: int, properties_size: int) -> None:
+        """Raises PutRefused for a message that no store takes."""
+        settings = self.settings
+        if queue.removed:
+            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, f"the queue {queue.queue_id} of {queue.topic} was deleted")
+        if body_size > settings.max_message_size:
+            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a body of {body_size} bytes is longer than {settings.max_message_size}")
+        if properties_size > _PROPERTIES_MAX:
+            raise PutRefused(PutStatus.PROPERTIES_SIZE_EXCEEDED, f"properties of {properties_size} bytes are longer than {_PROPERTIES_MAX}")
+        if size > settings.largest_record:
+            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a record of {size} bytes is longer than {settings.largest_record}")
+
+    def _make_room(self, size: int, wall: int) -> None:
+        """The slow way of an append: prepare the place of a record, or refuse the message."""
+        flusher = self._flusher
+        if flusher.failure is not None:
+            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, f"the disk failed: {flusher.failure}")
+        if flusher.blocked:
+            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, flusher.blocked)
+        if self._index.behind:
+            self._index.retry(wall)
+            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, "the disk has no room for the index")
+        if wall < self._retry_at:
+            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full")
+        try:
+            self._log.make_room(size)
+        except OSError as failure:
+            if failure.errno in NO_ROOM:
+                self._retry_at = wall + _RETRY_MS
+                raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full") from failure
+            flusher.fail(failure)
+            raise PutRefused(PutStatus.CREATE_MAPPED_FILE_FAILED, str(failure)) from failure
+        self._retry_at = 0
 
     @property
     def writable(self) -> bool:
-        """Whether `append` takes messages: no write has failed for good."""
-        raise NotImplementedError
+        """Whether the last message could be stored; false when the disk failed, or was full when last tried."""
+        flusher = self._flusher
+        return flusher.failure is None and not flusher.blocked and not self._retry_at and not self._index.behind
 
     @property
     def end(self) -> int:
         """Where the next record goes (physical offset)."""
-        raise NotImplementedError
+        return self._log.end
 
     @property
     def flushed(self) -> int:
         """Everything below is durable."""
-        raise NotImplementedError
+        return self._flusher.flushed
 
     @property
     def min_physical(self) -> int:
         """Where the log begins."""
-        raise NotImplementedError
+        return self._log.start
 
     # --- the machine ---
 
     def want_flush(self) -> None:
-        """Ask for everything appended so far to become durable; `flushed` tells when it is."""
-        raise NotImplementedError
+        """Make everything appended so far durable as soon as possible; `flushed` tells when it is.
+
+        Under SYNC_FLUSH one call after any number of appends is enough: while a flush is under way, its end starts the next one.
+        """
+        self._flusher.flush()
 
     def take_visible(self) -> list[Queue]:
         """Queues in which messages became visible since the last call (SYNC_FLUSH only)."""
-        raise NotImplementedError
+        visible = self._flusher.visible
+        if not visible:
+            return []
+        found = list(visible)
+        visible.clear()
+        return found
 
     def done(self, job: Job, failure: Exception | None, now: int, wall: int) -> bool:
         """A job ended. False: it is none of the store's."""
-        raise NotImplementedError
+        if isinstance(job, FlushLog):
+            self._flusher.flush_done(job, failure)
+        elif isinstance(job, WriteQueues):
+            self._flusher.written(job, failure)
+        elif isinstance(job, AllocateLog | CreateLog):
+            self._log.prepared(job, failure)
+        elif isinstance(job, AllocateIndex):
+            self._index.prepared(job, failure, wall)
+            if self._index.behind:
+                self._log.soft = 0
+        elif isinstance(job, RemoveQueues):
+            self._flusher.removed(failure)
+        else:
+            return False
+        return True
 
     def timer(self, now: int, wall: int) -> None:
-        raise NotImplementedError
+        """Time has passed (`now` monotonic, both in ms)."""
+        self._flusher.timer(now)
 
     def next_deadline(self) -> int | None:
-        raise NotImplementedError
+        """When `timer` wants to be called (monotonic; 0: at once); None when everything is durable."""
+        return self._flusher.next_deadline()
 
     def close(self, wall: int) -> None:
-        """Make everything durable and mark the end as orderly. Blocks. The store is of no use afterwards."""
-        raise NotImplementedError
+        """Make everything durable and mark the end as orderly. Blocks; no job may be under way. The store is of no use afterwards.
+
+        If the disk failed, earlier or now, the next opening recovers as after a crash. Raises StoreUnwritable when it fails now.
+        """
+        flusher = self._flusher
+        try:
+            if flusher.failure is None:
+                flusher.finish(wall)
+                self._files.remove(self._abort)
+                self._files.sync_folder(self.settings.store_path_root_dir)
+        except OSError as failure:
+            raise StoreUnwritable(str(failure.filename or self._abort), failure.strerror or str(failure)) from failure
+        finally:
+            flusher.fail(StoreError("the store is closed"))
+            self._release()
 
     # --- reading ---
 
@@ -143,41 +401,55 @@ class Store:
         matches: Callable[[memoryview], bool] | None = None,
     ) -> GetResult:
         """Read messages from a queue (store.md 14). `codes`: wanted tag hashes, None for all; `matches` judges whole records."""
-        raise NotImplementedError
+        return self._reader.get(queue, offset, max_count, codes, matches)
 
     def record(self, physical_offset: int) -> memoryview | None:
-        """The visible record that begins at a physical offset."""
-        raise NotImplementedError
+        """The visible record that begins at a physical offset; None if none begins there."""
+        return self._reader.record(physical_offset)
 
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
         """Physical offset, size and tags code of a visible message."""
-        raise NotImplementedError
+        return self._reader.entry(queue, offset)
 
     def offset_by_time(self, queue: Queue, timestamp: int) -> int:
         """The first offset whose message was stored at or after `timestamp`; the queue's maximum if there is none."""
-        raise NotImplementedError
+        return self._reader.offset_by_time(queue, timestamp)
 
     def store_time(self, queue: Queue, offset: int) -> int:
         """When a message was stored; -1 if it cannot be read."""
-        raise NotImplementedError
+        return self._reader.store_time(queue, offset)
 
     def earliest_store_time(self, queue: Queue | None = None) -> int:
         """Store time of the oldest message of a queue, or of the log; -1 if there is none."""
-        raise NotImplementedError
+        return self._reader.earliest_store_time(queue)
 
     def on_disk(self, physical_offset: int) -> bool:
         """Whether a record lies further behind the end of the log than memory is taken to reach (store.md 13.6)."""
-        raise NotImplementedError
+        return self._reader.on_disk(physical_offset)
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> QueryResult:
         """Messages with a key (or unique id), stored between two wall times, both included (store.md 5.4)."""
-        raise NotImplementedError
+        return self._reader.query(topic, key, max_count, begin, end)
 
     def disk_ratios(self) -> tuple[float, float]:
-        """Used part of the disks of the log and of the queues, 0 to 1; -1 where unknown."""
-        raise NotImplementedError
+        """Used part of the disks of the log and of the queues, 0 to 1; -1 where unknown. Asks the system."""
+        return self._ratio(self.settings.commit_log_folder), self._ratio(self.settings.store_path_root_dir)
+
+    def _ratio(self, path: str) -> float:
+        usage = self._files.usage(path)
+        return -1.0 if usage is None or not sum(usage) else usage[0] / sum(usage)
 
     @property
     def dispatch_behind(self) -> int:
-        """Bytes of the log that queues and index do not know yet: always 0, both are written with the message."""
+        """Bytes of the log that queues and index do not know yet: always 0, both are told with the message."""
         return 0
+
+
+def _with_hosts(flags: int, size: int, born_host: bytes, store_host: bytes) -> tuple[Struct, int, int]:
+    """Layout, sysFlag and size of a record whose hosts may be IPv6."""
+    born_v6, store_v6 = len(born_host) != _HOST_V4, len(store_host) != _HOST_V4
+    for host in (born_host, store_host):
+        if len(host) not in (_HOST_V4, _HOST_V4 + IPV6_EXTRA):
+            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a host has 8 or 20 bytes, not {len(host)}")
+    flags |= BORN_HOST_V6 * born_v6 | STORE_HOST_V6 * store_v6
+    return HEADS[born_v6 | store_v6 << 1], flags, size + IPV6_EXTRA * (born_v6 + store_v6)

@@ -1,0 +1,281 @@
+"""The consume queues: for every queue of a topic the places of its messages in the log (store.md 4).
+
+Owns: the queues in memory, their files, reading entries.
+An entry is appended to the queue's `tail` in memory; a job writes tails to files when enough has come together (`flushing`). After a
+crash what was not written is made again from the log, so nothing is lost by that, and ten thousand queues need neither a
+map nor a file descriptor each. Files are mapped for reading, the least recently read map goes when there are too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from engine.store.errors import StoreDamaged
+from engine.store.files import File, Files
+from engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, is_offset_name, offset_name
+from engine.store.queue import NO_SIZE, Queue
+from engine.store.settings import StoreSettings
+
+_NO_ENTRIES: Final = memoryview(b"")
+#: Names that would lead out of their folder. The broker checks topics; the store makes sure.
+_NOT_A_NAME: Final = frozenset({"", ".", ".."})
+
+
+class Piece(NamedTuple):
+    """Bytes that have to go to a place of a file."""
+
+    path: str
+    at: int
+    data: bytes
+
+
+class ConsumeQueues:
+    """All queues of a store."""
+
+    __slots__ = ("_maps", "_maps_max", "by_key", "dirty", "file_size", "files", "folder", "known_end", "per_file")
+
+    def __init__(self, files: Files, settings: StoreSettings) -> None:
+        self.files = files
+        self.folder = f"{settings.store_path_root_dir}/consumequeue"
+        self.file_size = settings.queue_file_size
+        #: Entries of a file.
+        self.per_file = self.file_size // ENTRY_SIZE
+        self.by_key: dict[tuple[str, int], Queue] = {}
+        #: Queues with a tail.
+        self.dirty: list[Queue] = []
+        #: Behind the last message of the log that any queue knew when it was loaded; -1: none did.
+        self.known_end = -1
+        self._maps: dict[str, tuple[File, memoryview]] = {}
+        self._maps_max = settings.mapped_queue_files
+
+    def queue(self, topic: str, queue_id: int) -> Queue:
+        """The queue; made, in memory, when there is none. ValueError for a topic that is no name of a folder."""
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None:
+            if topic in _NOT_A_NAME or "/" in topic or "\\" in topic or "\0" in topic or len(topic.encode()) > 127:
+                raise ValueError(f"no topic has the name {topic!r}")
+            queue = self.by_key[topic, queue_id] = Queue(topic, queue_id, f"{self.folder}/{topic}/{queue_id}")
+        return queue
+
+    def add(self, queue: Queue, entry: bytes) -> None:
+        """Append one entry; `Store.append` does the same in line."""
+        if not queue.tail:
+            self.dirty.append(queue)
+        queue.tail += entry
+        queue.next_offset += 1
+
+    def begin_at(self, queue: Queue, offset: int) -> None:
+        """Let an empty queue begin at an offset: entries before it in the same file are blank (store.md 4.3)."""
+        start = offset - offset % self.per_file
+        queue.first = queue.written = start
+        queue.min_offset = queue.max_offset = queue.next_offset = offset
+        queue.tail[:] = BLANK * (offset - start)
+        if queue.tail and queue not in self.dirty:
+            self.dirty.append(queue)
+
+    # --- reading ---
+
+    def chunk(self, queue: Queue, offset: int, count: int, stop: int) -> bytes | memoryview | bytearray:
+        """Up to `count` entries from `offset` on, none at or behind `stop`, all of one file; empty if it is not readable."""
+        stop = min(stop, offset + count, offset - offset % self.per_file + self.per_file)
+        written = queue.written
+        if offset >= written:
+            return queue.tail[(offset - written) * ENTRY_SIZE : (stop - written) * ENTRY_SIZE]
+        start = offset % self.per_file
+        view = self._view(f"{queue.folder}/{offset_name((offset - start) * ENTRY_SIZE)}")
+        found = view[start * ENTRY_SIZE : (min(stop, written) - offset + start) * ENTRY_SIZE]
+        if stop <= written:
+            return found
+        return bytes(found) + queue.tail[: (stop - written) * ENTRY_SIZE]
+
+    def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
+        """Physical offset, size and tags code of one message below `next_offset`."""
+        if not queue.min_offset <= offset < queue.next_offset:
+            return None
+        data = self.chunk(queue, offset, 1, queue.next_offset)
+        if not data:
+            return None
+        physical, size, code = ENTRY.unpack_from(data)
+        return None if size == BLANK_SIZE or size <= 0 else (physical, size, code)
+
+    def _view(self, path: str) -> memoryview:
+        """A file, mapped; nothing if it is not there."""
+        found = self._maps.pop(path, None)
+        if found is None:
+            try:
+                file = self.files.open(path)
+            except FileNotFoundError:
+                return _NO_ENTRIES
+            if file.size == 0:
+                file.close()
+                return _NO_ENTRIES
+            found = (file, file.view())
+            if len(self._maps) >= self._maps_max:
+                self._maps.pop(next(iter(self._maps)))[0].close()
+        self._maps[path] = found
+        return found[1]
+
+    def forget_maps(self) -> None:
+        """Give back all maps."""
+        for file, _ in self._maps.values():
+            file.close()
+        self._maps.clear()
+
+    # --- writing ---
+
+    def pieces(self, queue: Queue, stop: int) -> Iterator[Piece]:
+        """What has to be written so that entries below `stop` are in files."""
+        at = queue.written
+        while at < stop:
+            start = at - at % self.per_file
+            end = min(stop, start + self.per_file)
+            data = bytes(queue.tail[(at - queue.written) * ENTRY_SIZE : (end - queue.written) * ENTRY_SIZE])
+            yield Piece(f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}", (at - start) * ENTRY_SIZE, data)
+            at = end
+
+    def wrote(self, queue: Queue, stop: int) -> None:
+        """Entries below `stop` are in files now."""
+        if not queue.removed and stop > queue.written:
+            del queue.tail[: (stop - queue.written) * ENTRY_SIZE]
+            queue.written = stop
+
+    def remove(self, queue: Queue) -> None:
+        """Forget a queue. Its files are the caller's to remove."""
+        queue.removed = True
+        queue.fixed_size = NO_SIZE  # sends every append to the check that refuses it
+        self.by_key.pop((queue.topic, queue.queue_id), None)
+        if queue.tail:
+            self.dirty.remove(queue)
+            queue.tail.clear()
+        for path in [path for path in self._maps if path.startswith(queue.folder + "/")]:
+            self._maps.pop(path)[0].close()
+
+    # --- opening ---
+
+    def load(self, log_start: int, notes: list[str]) -> None:
+        """Find all queues on disk, how far each one goes, and its first message that a log from `log_start` on still has.
+
+        Raises StoreDamaged for files of a wrong size. Blocks.
+        """
+        for topic in self.files.names(self.folder):
+            topic_folder = f"{self.folder}/{topic}"
+            for name in self.files.names(topic_folder):
+                if name.isascii() and name.isdigit() and self.files.is_folder(f"{topic_folder}/{name}"):
+                    self._load(self.queue(topic, int(name)), log_start, notes)
+
+    def _load(self, queue: Queue, log_start: int, notes: list[str]) -> None:
+        names = [name for name in self.files.names(queue.folder) if is_offset_name(name)]
+        while names and self.files.size(f"{queue.folder}/{names[-1]}") == 0:
+            notes.append(f"{queue.folder}/{names[-1]} is empty and was left out")
+            names.pop()
+        if not names:
+            return
+        starts = [int(name) for name in names]
+        for index, start in enumerate(starts):
+            path = f"{queue.folder}/{names[index]}"
+            if (size := self.files.size(path)) != self.file_size:
+                raise StoreDamaged(path, None, (f"it has {size} bytes instead of the configured {self.file_size}",))
+            if start != starts[0] + self.file_size * index or start % self.file_size:
+                raise StoreDamaged(path, None, ("the file before it is missing",))
+        queue.first = starts[0] // ENTRY_SIZE
+        queue.written = (starts[-1] + self.file_size) // ENTRY_SIZE
+        first, last = self.shorten(queue, None)
+        if last is not None:
+            self.known_end = max(self.known_end, last[0] + last[1])
+        if first is not None and first[0] >= log_start and first[1] != BLANK_SIZE:
+            queue.min_offset = queue.first
+        else:
+            self.correct_min(queue, log_start)
+
+    def shorten(self, queue: Queue, below: int | None) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """Let a queue end behind its last good entry: one that is set and, if `below` is given, lies below that physical offset.
+
+        Entries follow each other, so the end is searched by halving, in the last file that begins with a good one. Gives physical
+        offset and size of the first and the last entry, as far as they are in that file and not blank.
+        """
+        first = last = None
+        end = queue.written
+        queue.written = queue.first
+        while end > queue.first:
+            start = end - 1 - (end - 1) % self.per_file
+            file = self.files.open(f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}")
+            try:
+                good = _good_entries(file, end - start, below)
+                if good:
+                    queue.written = start + good
+                    last = _place(file, good - 1)
+                    first = _place(file, 0) if start == queue.first else None
+                    break
+            finally:
+                file.close()
+            end = start
+        queue.max_offset = queue.next_offset = queue.written
+        return first, last
+
+    def last(self, queue: Queue) -> tuple[int, int] | None:
+        """Physical offset and size of the last entry that is not blank."""
+        found = self.entry(queue, queue.next_offset - 1)
+        return None if found is None else found[:2]
+
+    def correct_min(self, queue: Queue, log_start: int) -> None:
+        """Set the first offset whose record the log still has (store.md 4.4; blank entries never count)."""
+        low, high = queue.first, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            data = self.chunk(queue, middle, 1, queue.next_offset)
+            physical, size, _ = ENTRY.unpack_from(data) if data else (-1, 0, 0)
+            if size == BLANK_SIZE or physical < log_start:
+                low = middle + 1
+            else:
+                high = middle
+        queue.min_offset = low
+
+
+def _place(file: File, number: int) -> tuple[int, int] | None:
+    """Physical offset and size of an entry; None for a blank one."""
+    physical, size, _ = ENTRY.unpack(file.read(number * ENTRY_SIZE, ENTRY_SIZE))
+    return None if size == BLANK_SIZE else (physical, size)
+
+
+def _good_entries(file: File, count: int, below: int | None) -> int:
+    """How many of the first `count` entries of a file are good."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        physical, size, _ = ENTRY.unpack(file.read(middle * ENTRY_SIZE, ENTRY_SIZE))
+        if size > 0 and physical >= 0 and (below is None or size == BLANK_SIZE or physical < below):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def write_piece(files: Files, piece: Piece, file_size: int) -> None:
+    """Write a piece to its file; file and folder are made when they are not there. Blocks."""
+    try:
+        file = files.create(piece.path, file_size)
+    except FileNotFoundError:
+        files.make_folder(piece.path.rpartition("/")[0])
+        file = files.create(piece.path, file_size)
+    try:
+        file.write(piece.at, piece.data)
+    finally:
+        file.close()
+
+
+def sync_queue_files(files: Files, paths: set[str], made: set[str]) -> None:
+    """Make queue files durable, and the names of those that were made. A queue may have been deleted meanwhile. Blocks."""
+    for path in sorted(paths):
+        try:
+            file = files.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            file.sync()
+        finally:
+            file.close()
+    folders = {path.rsplit("/", depth)[0] for path in made for depth in (1, 2, 3)}
+    for folder in sorted(folders):
+        if files.exists(folder):
+            files.sync_folder(folder)

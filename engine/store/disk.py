@@ -1,0 +1,243 @@
+"""Files on a disk.
+
+Where a system lacks a call, the same promise is kept another way: without `posix_fallocate` zeros are written, without `fdatasync`
+the whole file is synced, where a folder cannot be synced (Windows) renames are durable when the system pleases, without record
+locks only stores of this process exclude each other.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+from pathlib import Path
+from typing import ClassVar, Final
+
+from engine.store.files import File, Lock
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    _HAS_RECORD_LOCKS = False
+else:
+    _HAS_RECORD_LOCKS = True
+
+#: What a file system answers that cannot allocate ahead.
+_CANNOT: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
+_CHUNK: Final = 1 << 20
+_ZEROS: Final = bytes(_CHUNK)
+
+
+class DiskFile:
+    """An open file. Its map is made at the first `view`."""
+
+    __slots__ = ("_fd", "_size", "_view", "path")
+
+    def __init__(self, path: str, fd: int, size: int) -> None:
+        self.path = path
+        self._fd = fd
+        self._size = size
+        self._view: memoryview | None = None
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def view(self) -> memoryview:
+        if self._view is None:
+            self._view = memoryview(mmap.mmap(self._fd, self._size))
+        return self._view
+
+    def read(self, start: int, size: int) -> bytes:
+        return os.pread(self._fd, size, start)
+
+    def write(self, start: int, data: bytes | memoryview) -> None:
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self._fd, rest, start)
+            start += written
+            rest = rest[written:]
+
+    def allocate(self, start: int, size: int) -> None:
+        allocate: object = getattr(os, "posix_fallocate", None)
+        if callable(allocate):
+            try:
+                allocate(self._fd, start, size)
+                return
+            except OSError as failure:
+                if failure.errno not in _CANNOT:
+                    raise
+        self._allocate_by_writing(start, start + size)
+
+    def _allocate_by_writing(self, start: int, end: int) -> None:
+        """Write every byte of the range again: blocks that are written cannot be missing later."""
+        for at in range(start, end, _CHUNK):
+            stop = min(at + _CHUNK, end)
+            self.write(at, self.read(at, stop - at))
+
+    def clear(self, start: int, end: int) -> bool:
+        changed = False
+        at = self.next_data(start)
+        while at < end:
+            stop = min(at + _CHUNK, end)
+            data = self.read(at, stop - at)
+            if data.count(0) != len(data):
+                self.write(at, _ZEROS[: stop - at])
+                changed = True
+            at = self.next_data(stop)
+        return changed
+
+    def next_data(self, start: int) -> int:
+        if start >= self._size:
+            return self._size
+        seek_data: int | None = getattr(os, "SEEK_DATA", None)
+        if seek_data is None:
+            return start
+        try:
+            return os.lseek(self._fd, start, seek_data)
+        except OSError as failure:
+            if failure.errno == errno.ENXIO:  # nothing but a hole up to the end
+                return self._size
+            return start
+
+    def sync(self) -> None:
+        sync_data = getattr(os, "fdatasync", os.fsync)
+        sync_data(self._fd)
+
+    def close(self) -> None:
+        self._view = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class DiskLock:
+    """The lock of a data directory. POSIX record locks do not exclude their own process, so it has a list of its own."""
+
+    held: ClassVar[set[str]] = set()
+
+    def __init__(self, name: str, fd: int) -> None:
+        self._name = name
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)  # any close of the file in this process ends the record lock
+            self._fd = -1
+            DiskLock.held.discard(self._name)
+
+
+class DiskFiles:
+    """The file system of the machine."""
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(path.name for path in Path(folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def exists(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def is_folder(self, path: str) -> bool:
+        return Path(path).is_dir()
+
+    def size(self, path: str) -> int:
+        return Path(path).stat().st_size
+
+    def make_folder(self, path: str) -> None:
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+    def open(self, path: str) -> File:
+        fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        return DiskFile(path, fd, os.fstat(fd).st_size)
+
+    def create(self, path: str, size: int) -> File:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        try:
+            if os.fstat(fd).st_size < size:
+                os.ftruncate(fd, size)
+        except BaseException:
+            os.close(fd)
+            raise
+        return DiskFile(path, fd, size)
+
+    def read(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def write(self, path: str, data: bytes) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o644)
+        try:
+            DiskFile(path, fd, len(data)).write(0, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, old: str, new: str) -> None:
+        Path(old).replace(new)
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+
+    def sync_folder(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except PermissionError:  # Windows opens no folders
+            return
+        try:
+            os.fsync(fd)
+        except OSError as failure:
+            if failure.errno not in _CANNOT:
+                raise
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> Lock | None:
+        name = str(Path(path).resolve())
+        if name in DiskLock.held:
+            return None
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        try:
+            if _HAS_RECORD_LOCKS:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            os.pwrite(fd, b"lock", 0)
+        except (BlockingIOError, PermissionError):
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        DiskLock.held.add(name)
+        return DiskLock(name, fd)
+
+    def usage(self, path: str) -> tuple[int, int] | None:
+        try:
+            found = os.statvfs(path)
+        except (OSError, AttributeError):
+            return None
+        return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize
+
+    def memory(self) -> int | None:
+        try:
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (ValueError, OSError, AttributeError):
+            return None
+
+    def restarted_since(self, path: str) -> bool | None:
+        """By the kernel's note of when it was started; both times come from the same clock."""
+        try:
+            written = Path(path).stat().st_mtime
+            lines = Path("/proc/stat").read_text("ascii").splitlines()
+        except OSError:
+            return None
+        for line in lines:
+            if line.startswith("btime "):
+                return written < int(line.split()[1])
+        return None

@@ -1,0 +1,104 @@
+"""The port between the store and a file system.
+
+Owns: what the store asks of files and folders. `engine.store.disk` keeps them on a disk, `engine.store.memory` in memory.
+Paths are texts with `/`. Everything here may block and raises OSError; the store calls it in jobs, at opening and at closing, and
+in `append` only when a job came too late.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class File(Protocol):
+    """One file of fixed length, open for reading and writing."""
+
+    @property
+    def size(self) -> int:
+        """Its length."""
+
+    def view(self) -> memoryview:
+        """The whole file, mapped and writable. A slice keeps the map alive after `close`."""
+
+    def read(self, start: int, size: int) -> bytes:
+        """Bytes at a position; fewer at the end of the file."""
+
+    def write(self, start: int, data: bytes | memoryview) -> None:
+        """Put all bytes at a position."""
+
+    def allocate(self, start: int, size: int) -> None:
+        """Make sure that writing to this range, through a map too, cannot fail for want of space. Its bytes do not change."""
+
+    def clear(self, start: int, end: int) -> bool:
+        """Make all bytes from `start` up to `end` zero; gives whether any was not."""
+
+    def next_data(self, start: int) -> int:
+        """The first position from `start` on that may hold anything but zeros; the length if there is none."""
+
+    def sync(self) -> None:
+        """Make what was written durable, through a map too."""
+
+    def close(self) -> None:
+        """Give the file back. Views stay valid."""
+
+
+class Lock(Protocol):
+    """A lock that was got."""
+
+    def release(self) -> None:
+        """Let others have it."""
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def names(self, folder: str) -> list[str]:
+        """What a folder holds, sorted; nothing if there is no such folder."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder."""
+
+    def is_folder(self, path: str) -> bool:
+        """Whether the path is a folder."""
+
+    def size(self, path: str) -> int:
+        """Length of a file; FileNotFoundError if there is none."""
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those above it; nothing if it is there."""
+
+    def open(self, path: str) -> File:
+        """An existing file."""
+
+    def create(self, path: str, size: int) -> File:
+        """A file of the given length, sparse and zero where it is new. A shorter one is lengthened."""
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace or make a file and make its content durable. Not atomic: write elsewhere and `rename`."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Move a file over another, atomically."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; nothing if there is none."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder and everything in it; nothing if there is none."""
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+
+    def lock(self, path: str) -> Lock | None:
+        """Lock the first byte of a file against other processes, Java's among them (store.md 1.1); None if it is taken."""
+
+    def usage(self, path: str) -> tuple[int, int] | None:
+        """Bytes of the disk under a path: in use, and free for us. None if unknown."""
+
+    def memory(self) -> int | None:
+        """Bytes of memory of the machine. None if unknown."""
+
+    def restarted_since(self, path: str) -> bool | None:
+        """Whether the machine was started after a file was last written, so that unsynced bytes may be gone. None if unknown."""

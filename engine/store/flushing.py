@@ -1,0 +1,370 @@
+"""What becomes durable when (store.md 7).
+
+Owns: the flush of the log, the writing of queue entries, index and checkpoint, as jobs and deadlines; under SYNC_FLUSH which messages
+are visible yet.
+Under ASYNC_FLUSH a flush is due when enough pages came together or the thorough interval is over; under SYNC_FLUSH whenever something
+is not durable, and one flush makes durable whatever came before it. When nothing is left to do there is no deadline.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from engine.store.checkpoint import Checkpoint, write_checkpoint
+from engine.store.commitlog import NO_ROOM, CommitLog
+from engine.store.consumequeue import ConsumeQueues, Piece, sync_queue_files, write_piece
+from engine.store.files import File, Files
+from engine.store.index import Index
+from engine.store.layout import PAGE_BITS
+from engine.store.queue import Queue
+from engine.store.settings import SYNC_FLUSH, StoreSettings
+from mqproto.state.node import Job
+
+#: Queue entries in memory, in bytes: from the first mark on they are written however few each queue has; beyond the second one
+#: (the disk does not keep up, or is full) messages are refused.
+_PRESSURE: Final = 16 << 20
+_ENTRIES_MAX: Final = 128 << 20
+
+
+class FlushLog:
+    """Job: make the log durable up to a mark."""
+
+    __slots__ = ("files", "folder", "log_files", "mark", "time")
+
+    def __init__(self, files: Files, log_files: list[File], folder: str, mark: int, time: int) -> None:
+        self.files = files
+        self.log_files = log_files
+        #: Where file names have to become durable too; empty: nowhere.
+        self.folder = folder
+        self.mark = mark
+        #: Store time of the last record below the mark.
+        self.time = time
+
+    def run(self) -> None:
+        for file in self.log_files:
+            file.sync()
+        if self.folder:
+            self.files.sync_folder(self.folder)
+
+
+class WriteQueues:
+    """Job: write queue entries to their files; if `sync` is given, make those files durable; then full index files, the checkpoint last."""
+
+    __slots__ = ("checkpoint_path", "file_size", "files", "index_files", "made", "pieces", "stops", "sync", "times")
+
+    def __init__(self, files: Files, queues: ConsumeQueues, checkpoint: Checkpoint) -> None:
+        self.files = files
+        self.file_size = queues.file_size
+        self.checkpoint_path = checkpoint.path
+        self.times = checkpoint.times
+        self.pieces: list[Piece] = []
+        #: Which entries of which queue are in files then: all below.
+        self.stops: list[tuple[Queue, int]] = []
+        #: Files to make durable, and which of them are new.
+        self.sync: set[str] = set()
+        self.made: set[str] = set()
+        self.index_files: list[File] = []
+
+    def run(self) -> None:
+        for piece in self.pieces:
+            write_piece(self.files, piece, self.file_size)
+        for file in self.index_files:
+            file.sync()
+        sync_queue_files(self.files, self.sync, self.made)
+        write_checkpoint(self.files, self.checkpoint_path, self.times)
+
+
+class RemoveQueues:
+    """Job: remove the folders of deleted queues."""
+
+    __slots__ = ("files", "folders")
+
+    def __init__(self, files: Files, folders: list[str]) -> None:
+        self.files = files
+        self.folders = folders
+
+    def run(self) -> None:
+        for folder in self.folders:
+            self.files.remove_tree(folder)
+        for parent in {folder.rpartition("/")[0] for folder in self.folders}:
+            if self.files.exists(parent):
+                if self.files.names(parent):
+                    self.files.sync_folder(parent)
+                else:
+                    self.files.remove_tree(parent)
+
+
+class Flusher:
+    """Keeps data durable. `flushed` is how far the log is; `visible_end` how far readers may see."""
+
+    __slots__ = (
+        "_files",
+        "_flush_due",
+        "_flush_thorough",
+        "_flushing",
+        "_made",
+        "_queue_due",
+        "_queue_thorough",
+        "_removals",
+        "_round_end",
+        "_settings",
+        "_thorough_end",
+        "_unsynced",
+        "_writing",
+        "blocked",
+        "checkpoint",
+        "failure",
+        "flushed",
+        "index",
+        "jobs",
+        "log",
+        "queues",
+        "sync",
+        "unseen",
+        "visible",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index,
+        checkpoint: Checkpoint,
+        jobs: list[Job],
+    ) -> None:
+        self._files = files
+        self._settings = settings
+        self.log = log
+        self.queues = queues
+        self.index = index
+        self.checkpoint = checkpoint
+        self.jobs = jobs
+        self.sync = settings.flush_disk_type == SYNC_FLUSH
+        self.flushed = log.end
+        #: SYNC_FLUSH: one item for each message that is not durable yet: its end, and the queue in which it will be visible.
+        self.unseen: deque[tuple[int, Queue]] = deque()
+        #: Queues in which messages became visible by a flush.
+        self.visible: dict[Queue, None] = {}
+        #: Set for good when the disk failed: nobody knows what it lost.
+        self.failure: Exception | None = None
+        #: Why messages are refused for now; empty: they are not.
+        self.blocked = ""
+        self._flushing = False
+        self._flush_due = 0
+        self._flush_thorough = 0
+        self._writing = False
+        self._queue_due = 0
+        self._queue_thorough = 0
+        #: End of the log at the last round that wrote queues, and at the last thorough one.
+        self._round_end = self._thorough_end = log.end
+        #: Queue files that were written and are not durable, and which of them are new.
+        self._unsynced: set[str] = set()
+        self._made: set[str] = set()
+        self._removals: list[str] = []
+
+    @property
+    def visible_end(self) -> int:
+        return self.flushed if self.sync else self.log.end
+
+    def begin(self) -> None:
+        """The log is open, and everything in it is durable."""
+        self.flushed = self._round_end = self._thorough_end = self.log.end
+        if self.queues.dirty:  # made again at opening
+            self._thorough_end = -1
+
+    # --- deadlines ---
+
+    def next_deadline(self) -> int | None:
+        """When `timer` wants to be called; 0 is now, None never."""
+        if self.failure is not None:
+            return None
+        due: int | None = None
+        end = self.log.end
+        if end != self.flushed and not self._flushing:
+            due = self._flush_time(end)
+        if not self._writing:
+            queue_due = self._queue_time(end)
+            if queue_due is not None and (due is None or queue_due < due):
+                due = queue_due
+        return due
+
+    def _flush_time(self, end: int) -> int:
+        if self.sync:
+            return 0
+        if (end >> PAGE_BITS) - (self.flushed >> PAGE_BITS) >= self._settings.flush_commit_log_least_pages:
+            return self._flush_due
+        return max(self._flush_due, self._flush_thorough)
+
+    def _queue_time(self, end: int) -> int | None:
+        if end != self._round_end:
+            return self._queue_due
+        if self.visible_end != self._thorough_end or self.checkpoint.changed:
+            return max(self._queue_due, self._queue_thorough)
+        return None
+
+    def timer(self, now: int) -> None:
+        if self.failure is not None:
+            return
+        end = self.log.end
+        if end != self.flushed and not self._flushing and now >= self._flush_time(end):
+            self._flush_due = now + self._settings.flush_interval_commit_log
+            self._flush_thorough = now + self._settings.flush_commit_log_thorough_interval
+            self.flush()
+        if not self._writing:
+            queue_due = self._queue_time(end)
+            if queue_due is not None and now >= queue_due:
+                self._queue_due = now + self._settings.flush_interval_consume_queue
+                thorough = now >= self._queue_thorough
+                if thorough:
+                    self._queue_thorough = now + self._settings.flush_consume_queue_thorough_interval
+                self._write_queues(thorough)
+
+    # --- the log ---
+
+    def flush(self) -> None:
+        """Make durable what there is, unless a flush is under way: its end starts the next one under SYNC_FLUSH."""
+        log = self.log
+        if self._flushing or self.failure is not None or log.end == self.flushed:
+            return
+        self._flushing = True
+        folder = log.folder if log.unsynced_names else ""
+        log.unsynced_names = False
+        self.jobs.append(FlushLog(self._files, log.files_between(self.flushed, log.end), folder, log.end, log.last_time))
+
+    def flush_done(self, job: FlushLog, failure: Exception | None) -> None:
+        self._flushing = False
+        if failure is not None:
+            self.fail(failure)
+            return
+        self._flushed_to(job.mark, job.time)
+        if self.sync:
+            self.flush()
+
+    def _flushed_to(self, mark: int, time: int) -> None:
+        self.flushed = mark
+        self.checkpoint.log_time = time
+        unseen = self.unseen
+        while unseen and unseen[0][0] <= mark:
+            queue = unseen.popleft()[1]
+            queue.max_offset += 1
+            self.visible[queue] = None
+
+    def clock_went_back(self, wall: int) -> None:
+        """A store time is before the last one. The checkpoint must not claim times that come again."""
+        checkpoint = self.checkpoint
+        checkpoint.log_time = min(checkpoint.log_time, wall)
+        checkpoint.queue_time = min(checkpoint.queue_time, wall)
+        self._queue_due = 0
+
+    def fail(self, failure: Exception) -> None:
+        """Stop taking messages for good: after a failed sync the kernel has forgotten which pages were not written."""
+        self.failure = failure
+        self.log.stop()
+
+    # --- queues, index and checkpoint ---
+
+    def _write_queues(self, thorough: bool) -> None:
+        """Start a round. Queues with few entries wait for a thorough one, or until all queues together have many."""
+        queues = self.queues
+        waiting = sum([len(queue.tail) for queue in queues.dirty])
+        everything = thorough or waiting >= _PRESSURE
+        enough = self._settings.flush_consume_queue_least_pages << PAGE_BITS
+        self._round_end = self.log.end
+        self.block("the disk does not take queue entries" if waiting >= _ENTRIES_MAX else "")
+        job = WriteQueues(self._files, queues, self.checkpoint)
+        for queue in queues.dirty:
+            if everything or len(queue.tail) >= enough:
+                self._add_pieces(job, queue)
+        if thorough:
+            self._make_thorough(job)
+        if job.pieces or self.checkpoint.changed or job.times != self.checkpoint.times:
+            self._writing = True
+            self.jobs.append(job)
+
+    def _add_pieces(self, job: WriteQueues, queue: Queue) -> None:
+        stop = queue.max_offset  # never what is not durable under SYNC_FLUSH
+        for piece in self.queues.pieces(queue, stop):
+            job.pieces.append(piece)
+            self._unsynced.add(piece.path)
+            if piece.at == 0:
+                self._made.add(piece.path)
+        job.stops.append((queue, stop))
+
+    def _make_thorough(self, job: WriteQueues) -> None:
+        """Let the job make everything durable, so that the checkpoint can say so."""
+        job.sync, self._unsynced = self._unsynced, set()
+        job.made, self._made = self._made, set()
+        index = self.index
+        index_time = self.checkpoint.index_time
+        for index_file in index.full:
+            job.index_files.append(index_file.map())
+            index_time = index_file.end_time
+        if index.current is not None and index.current.view:
+            index.current.write_head()
+            job.index_files.append(index.current.map())
+        self._thorough_end = self.visible_end
+        queue_time = self.checkpoint.log_time if self.sync else self.log.last_time
+        if index.late:  # what is indexed is behind: recovery has to begin before that
+            queue_time = min(queue_time, index.late[0][2] - 1)
+            self._thorough_end = -1
+        job.times = (self.checkpoint.log_time, queue_time, index_time)
+
+    def written(self, job: WriteQueues, failure: Exception | None) -> None:
+        self._writing = False
+        if failure is None:
+            for queue, stop in job.stops:
+                self.queues.wrote(queue, stop)
+            self.queues.dirty = [queue for queue in self.queues.dirty if queue.tail]
+            _, self.checkpoint.queue_time, self.checkpoint.index_time = job.times
+            self.checkpoint.saved(job.times)
+            self.index.full = [each for each in self.index.full if each.file not in job.index_files]
+        else:
+            self._unsynced |= job.sync
+            self._made |= job.made
+            self._thorough_end = -1
+            if not (isinstance(failure, OSError) and failure.errno in NO_ROOM):
+                self.fail(failure)
+        self._remove_queues()
+
+    def remove(self, unwanted: list[Queue]) -> None:
+        """Forget queues and have their files removed."""
+        for queue in unwanted:
+            self.queues.remove(queue)
+            self._removals.append(queue.folder)
+        self._remove_queues()
+
+    def _remove_queues(self) -> None:
+        """One job at a time works on queue files, so that a queue made anew under an old name is not removed with it."""
+        if self._removals and not self._writing:
+            self._writing = True
+            self.jobs.append(RemoveQueues(self._files, self._removals))
+            self._removals = []
+
+    def removed(self, failure: Exception | None) -> None:
+        self._writing = False
+        if failure is not None:
+            self.fail(failure)
+        self._remove_queues()
+
+    def block(self, why: str) -> None:
+        """Refuse messages for a reason, or (empty) no longer."""
+        self.blocked = why
+        if why:
+            self.log.soft = 0
+
+    # --- the end ---
+
+    def finish(self, wall: int) -> None:
+        """Make everything durable at once. Blocks. Raises OSError."""
+        log = self.log
+        self.index.settle(wall)
+        FlushLog(self._files, log.files_between(self.flushed, log.end), log.folder, log.end, log.last_time).run()
+        self._flushed_to(log.end, log.last_time)
+        job = WriteQueues(self._files, self.queues, self.checkpoint)
+        for queue in self.queues.dirty:
+            self._add_pieces(job, queue)
+        self._make_thorough(job)
+        job.run()

@@ -1,0 +1,85 @@
+"""Layout of what lies on disk (store.md 1 to 7): structures, magic numbers and names, shared by the modules of the store."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from struct import Struct
+from typing import Final
+
+# --- commit log (store.md 2) ---
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_FILLER: Final = 0xCBD43194
+#: Total size and magic of a record; of a filler the rest of the file and the magic.
+SIZE_MAGIC: Final = Struct(">iI")
+#: The fields before the body, by the lengths of the born host and the store host: v4 v4, v6 v4, v4 v6, v6 v6.
+HEADS: Final = tuple(Struct(f">iIiiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
+HEAD_V4: Final = HEADS[0]
+SYS_FLAG_AT: Final = 36
+LENGTH: Final = Struct(">H")
+#: Bytes of a record besides body, topic and properties, with IPv4 hosts.
+RECORD_FIXED: Final = 91
+#: Room that is kept behind every record for the head of a filler.
+FILLER_SIZE: Final = 8
+IPV6_EXTRA: Final = 12
+#: A record may be this much longer than the largest body (store.md 2.7, 4.9.5 and later).
+RECORD_EXTRA: Final = 65_536
+
+# --- consume queue (store.md 4) ---
+
+#: Physical offset, record size, tags code.
+ENTRY: Final = Struct(">qiq")
+ENTRY_SIZE: Final = 20
+#: The size in entries that stand for messages that were never there.
+BLANK_SIZE: Final = 0x7FFFFFFF
+BLANK: Final = ENTRY.pack(0, BLANK_SIZE, 0)
+
+# --- index (store.md 5) ---
+
+#: First and last store time, first and last physical offset, slots in use, entries + 1.
+INDEX_HEAD: Final = Struct(">qqqqii")
+#: Key hash, physical offset, seconds since the first store time, previous entry of the slot.
+INDEX_ENTRY: Final = Struct(">iqii")
+INDEX_SLOT: Final = Struct(">i")
+
+# --- checkpoint (store.md 7.5) ---
+
+#: Store times up to which log, queues and index are durable. What follows belongs to 5.x and is left alone.
+CHECKPOINT: Final = Struct(">qqq")
+CHECKPOINT_SIZE: Final = 4096
+
+PAGE_BITS: Final = 12
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+
+_EPOCH: Final = datetime(1970, 1, 1)
+
+
+def offset_name(offset: int) -> str:
+    """Name of the file that begins at an offset."""
+    return f"{offset:020d}"
+
+
+def is_offset_name(name: str) -> bool:
+    return len(name) == 20 and name.isascii() and name.isdigit()
+
+
+def index_name(wall: int, utc_offset_ms: int) -> str:
+    """Name of an index file made at a wall time: local time as yyyyMMddHHmmssSSS."""
+    local = _EPOCH + timedelta(milliseconds=wall + utc_offset_ms)
+    return f"{local:%Y%m%d%H%M%S}{local.microsecond // 1000:03d}"
+
+
+def is_index_name(name: str) -> bool:
+    return name.isascii() and name.isdigit()
+
+
+def delay_table(levels: str) -> list[int]:
+    """Milliseconds of each delay level, level 1 first. Raises ValueError for a text that is no list such as `1s 5m 2h`."""
+    units = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    table = []
+    for part in levels.split(" "):
+        if part[-1:] not in units or not part[:-1].isdecimal():
+            raise ValueError(f"{part!r} is no delay level")
+        table.append(int(part[:-1]) * units[part[-1]])
+    return table

@@ -1,0 +1,235 @@
+"""Files in memory, with a disk's ways of losing them.
+
+A disk keeps what was synced and any part of the rest. So every file here has two contents, the one that processes see and the
+one that is durable, and so has the list of names. `process_death` gives what another process would find, `power_loss` what
+another start of the machine would.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from typing import Final
+
+from engine.store.files import File, Lock
+
+#: Files from this size on lie in lazily filled anonymous maps.
+_LAZY: Final = 1 << 20
+SECTOR: Final = 512
+
+
+class _Content:
+    """The bytes of one file."""
+
+    __slots__ = ("data", "durable")
+
+    def __init__(self, size: int) -> None:
+        self.data: memoryview = memoryview(mmap.mmap(-1, size) if size >= _LAZY else bytearray(size))
+        self.durable: bytes = b""
+
+    def lengthen(self, size: int) -> None:
+        old = self.data
+        self.data = memoryview(mmap.mmap(-1, size) if size >= _LAZY else bytearray(size))
+        self.data[: len(old)] = old
+
+
+class MemoryFile:
+    """An open file in memory."""
+
+    __slots__ = ("_content", "_files")
+
+    def __init__(self, files: MemoryFiles, content: _Content) -> None:
+        self._files = files
+        self._content = content
+
+    @property
+    def size(self) -> int:
+        return len(self._content.data)
+
+    def view(self) -> memoryview:
+        return self._content.data
+
+    def read(self, start: int, size: int) -> bytes:
+        return bytes(self._content.data[start : start + size])
+
+    def write(self, start: int, data: bytes | memoryview) -> None:
+        self._content.data[start : start + len(data)] = data
+
+    def allocate(self, start: int, size: int) -> None:
+        self._files.take_space(size)
+
+    def clear(self, start: int, end: int) -> bool:
+        changed = False
+        for at in range(start, end, _LAZY):
+            stop = min(at + _LAZY, end)
+            if bytes(self._content.data[at:stop]).count(0) != stop - at:
+                self._content.data[at:stop] = bytes(stop - at)
+                changed = True
+        return changed
+
+    def next_data(self, start: int) -> int:
+        return min(start, self.size)
+
+    def sync(self) -> None:
+        if self._files.forgetful:
+            self._content.durable = bytes(self._content.data)
+
+    def close(self) -> None:
+        """Nothing is held but memory."""
+
+
+class MemoryLock:
+    def __init__(self, files: MemoryFiles, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    def release(self) -> None:
+        self._files.locks.discard(self._path)
+
+
+class MemoryFiles:
+    """A file system in memory.
+
+    `forgetful` keeps the durable side as well, which costs a copy of a file at each sync: for tests with small files. `space` limits
+    what `allocate` gives out.
+    """
+
+    def __init__(self, *, forgetful: bool = False, space: int | None = None) -> None:
+        self.forgetful = forgetful
+        self.space = space
+        self.locks: set[str] = set()
+        self._now: dict[str, _Content] = {}
+        self._durable: dict[str, _Content] = {}
+        self._folders: set[str] = {""}
+        self._restarted = False
+
+    def take_space(self, size: int) -> None:
+        if self.space is not None:
+            if size > self.space:
+                raise OSError(28, "No space left on device")
+            self.space -= size
+
+    # --- what a crash leaves ---
+
+    def process_death(self) -> MemoryFiles:
+        """The files as another process finds them after this one was killed."""
+        found = self._copy(self._now, lambda content: bytes(content.data))
+        found._restarted = False
+        return found
+
+    def power_loss(self, survived: Callable[[str, int], bool] = lambda path, sector: False) -> MemoryFiles:
+        """The files as they are after the machine lost power: what was synced, and of the rest those sectors (512 bytes, counted
+        from the start of the file) for which `survived` says so."""
+        paths = {id(content): path for path, content in self._durable.items()}
+
+        def content_of(content: _Content) -> bytes:
+            result = bytearray(len(content.data))
+            result[: len(content.durable)] = content.durable
+            for sector in range(-(-len(result) // SECTOR)):
+                at = sector * SECTOR
+                new = content.data[at : at + SECTOR]
+                if new != result[at : at + SECTOR] and survived(paths[id(content)], sector):
+                    result[at : at + SECTOR] = new
+            return bytes(result)
+
+        found = self._copy(self._durable, content_of)
+        found._restarted = True
+        return found
+
+    def _copy(self, names: dict[str, _Content], content_of: Callable[[_Content], bytes]) -> MemoryFiles:
+        found = MemoryFiles(forgetful=self.forgetful, space=self.space)
+        found._folders = set(self._folders)
+        for path, content in names.items():
+            data = content_of(content)
+            copy = _Content(len(data))
+            copy.data[:] = data
+            copy.durable = data
+            found._now[path] = found._durable[path] = copy
+        return found
+
+    # --- the port ---
+
+    def names(self, folder: str) -> list[str]:
+        start = folder.rstrip("/") + "/"
+        return sorted({path[len(start) :].partition("/")[0] for path in (*self._now, *self._folders) if path.startswith(start)})
+
+    def exists(self, path: str) -> bool:
+        return path in self._now or path in self._folders
+
+    def is_folder(self, path: str) -> bool:
+        return path in self._folders
+
+    def size(self, path: str) -> int:
+        return len(self._content(path).data)
+
+    def make_folder(self, path: str) -> None:
+        parts = path.split("/")
+        self._folders.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+    def open(self, path: str) -> File:
+        return MemoryFile(self, self._content(path))
+
+    def create(self, path: str, size: int) -> File:
+        content = self._now.get(path)
+        if content is None:
+            if path.rpartition("/")[0] not in self._folders:
+                raise FileNotFoundError(path)
+            content = self._now[path] = _Content(size)
+        elif len(content.data) < size:
+            content.lengthen(size)
+        return MemoryFile(self, content)
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._content(path).data)
+
+    def write(self, path: str, data: bytes) -> None:
+        content = _Content(len(data))
+        content.data[:] = data
+        content.durable = data
+        old = self._now.get(path)
+        self._now[path] = content
+        if self._durable.get(path) is old and old is not None:
+            self._durable[path] = content  # the same file with another content
+
+    def rename(self, old: str, new: str) -> None:
+        self._now[new] = self._now.pop(old)
+
+    def remove(self, path: str) -> None:
+        self._now.pop(path, None)
+
+    def remove_tree(self, path: str) -> None:
+        start = path + "/"
+        self._now = {name: content for name, content in self._now.items() if not name.startswith(start)}
+        self._folders = {name for name in self._folders if name != path and not name.startswith(start)}
+
+    def sync_folder(self, path: str) -> None:
+        start = path.rstrip("/") + "/"
+        for name in [name for name in self._durable if name.startswith(start) and "/" not in name[len(start) :]]:
+            if name not in self._now:
+                del self._durable[name]
+        for name, content in self._now.items():
+            if name.startswith(start) and "/" not in name[len(start) :]:
+                self._durable[name] = content
+
+    def lock(self, path: str) -> Lock | None:
+        if path in self.locks:
+            return None
+        self.locks.add(path)
+        if path not in self._now:
+            self.write(path, b"lock")
+        return MemoryLock(self, path)
+
+    def usage(self, path: str) -> tuple[int, int] | None:
+        return None
+
+    def memory(self) -> int | None:
+        return None
+
+    def restarted_since(self, path: str) -> bool | None:
+        return self._restarted
+
+    def _content(self, path: str) -> _Content:
+        content = self._now.get(path)
+        if content is None:
+            raise FileNotFoundError(path)
+        return content

@@ -1,0 +1,217 @@
+"""Reading messages: from a queue, by place, by time and by key (store.md 14).
+
+Nothing is copied: what is given are slices of the mapped log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from engine.store.commitlog import CommitLog
+from engine.store.consumequeue import ConsumeQueues
+from engine.store.flushing import Flusher
+from engine.store.index import Index
+from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, MAGIC_FILLER, RECORD_FIXED, SIZE_MAGIC
+from engine.store.queue import Queue
+from engine.store.records import facts_of, store_time_of
+from engine.store.results import GetResult, GetStatus, QueryResult
+from engine.store.settings import StoreSettings
+
+#: Bytes of queue entries that one read looks at, however few of them match (store.md 14.1).
+_SCAN_SIZE: Final = 16_000
+#: Memory of a machine that does not tell (store.md 13.6).
+_MEMORY_UNKNOWN: Final = 24 << 30
+_PHYSICAL_AT: Final = 28
+
+
+class Reader:
+    """The reading side of a store."""
+
+    __slots__ = ("_flusher", "_index", "_log", "_memory", "_queues", "_settings")
+
+    def __init__(
+        self, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues, index: Index, flusher: Flusher, memory: int | None
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._flusher = flusher
+        self._memory = (memory or _MEMORY_UNKNOWN) * settings.access_message_in_memory_max_ratio // 100
+
+    def on_disk(self, physical: int) -> bool:
+        return self._log.end - physical > self._memory
+
+    # --- from a queue ---
+
+    def get(
+        self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, matches: Callable[[memoryview], bool] | None
+    ) -> GetResult:
+        low, high = queue.min_offset, queue.max_offset
+        if high == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], 0, 0, False)
+        if offset < low:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high, [], 0, 0, False)
+        if offset == high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [], 0, 0, False)
+        if offset > high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0, False)
+        wanted = max_count if max_count > 1 else 1
+        count = max(_SCAN_SIZE // ENTRY_SIZE, wanted)
+        if codes is None and matches is None and wanted < count:
+            count = wanted
+        entries = self._queues.chunk(queue, offset, count, high)
+        if not entries:
+            following = offset - offset % self._queues.per_file + self._queues.per_file
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, min(following, high), low, high, [], 0, 0, False)
+        if codes is None and matches is None:
+            result = self._take_all(entries, offset, wanted)
+        else:
+            result = self._take_matching(entries, offset, wanted, codes, matches)
+        result.min_offset = low
+        result.max_offset = high
+        return result
+
+    def _take_all(self, entries: bytes | memoryview | bytearray, offset: int, wanted: int) -> GetResult:
+        """Records of consecutive entries, as far as the limits of one answer reach. What is unusual is left to `_take_matching`."""
+        log = self._log
+        first: int = ENTRY.unpack_from(entries)[0]
+        settings = self._settings
+        if log.end - first > self._memory or first < log.start:
+            return self._take_matching(entries, offset, wanted, None, None)
+        wanted = min(wanted, settings.max_transfer_count_on_message_in_memory)
+        size_max = settings.max_transfer_bytes_on_message_in_memory
+        views: list[memoryview] = []
+        run_start = run_end = first
+        total = count = 0
+        for physical, size, _ in ENTRY.iter_unpack(entries):
+            if count and (count >= wanted or total + size > size_max):
+                break
+            if physical != run_end or size <= 0:
+                view = log.slice(run_start, run_end)
+                if view is None or physical < run_end or size <= 0:
+                    return self._take_matching(entries, offset, wanted, None, None)
+                views.append(view)
+                run_start = physical
+            run_end = physical + size
+            total += size
+            count += 1
+        last = log.slice(run_start, run_end)
+        if last is None or run_end > self._flusher.visible_end:
+            return self._take_matching(entries, offset, wanted, None, None)
+        views.append(last)
+        return GetResult(GetStatus.FOUND, offset + count, 0, 0, views, total, count, False)
+
+    def _take_matching(
+        self,
+        entries: bytes | memoryview | bytearray,
+        offset: int,
+        wanted: int,
+        codes: frozenset[int] | None,
+        matches: Callable[[memoryview], bool] | None,
+    ) -> GetResult:
+        """The same one by one: with filters, over gaps, from far back."""
+        log = self._log
+        memory_from = log.end - self._memory
+        status = GetStatus.NO_MATCHED_MESSAGE
+        views: list[memoryview] = []
+        total = count = scanned = 0
+        last = skip_below = -1
+        for physical, size, code in ENTRY.iter_unpack(entries):
+            last = physical
+            if physical < skip_below:
+                scanned += 1
+                continue
+            if count and self._full(count, total + size, wanted, physical < memory_from):
+                break
+            scanned += 1
+            # what is no hash stands for something that we do not know: then the consumer filters
+            if codes is not None and code not in codes and -0x80000000 <= code <= 0x7FFFFFFF:
+                continue
+            view = self._visible(physical, size)
+            if view is None:
+                if not count:
+                    status = GetStatus.MESSAGE_WAS_REMOVING
+                skip_below = (physical // log.file_size + 1) * log.file_size if size != BLANK_SIZE else -1
+                continue
+            if matches is not None and not matches(view):
+                continue
+            views.append(view)
+            total += size
+            count += 1
+            status = GetStatus.FOUND
+            skip_below = -1
+        return GetResult(status, offset + scanned, 0, 0, views, total, count, log.end - last > self._memory)
+
+    def _full(self, count: int, total: int, wanted: int, on_disk: bool) -> bool:
+        """Whether an answer with `count` messages can take no more (store.md 14.2)."""
+        settings = self._settings
+        if on_disk:
+            limit, size_max = settings.max_transfer_count_on_message_in_disk, settings.max_transfer_bytes_on_message_in_disk
+        else:
+            limit, size_max = settings.max_transfer_count_on_message_in_memory, settings.max_transfer_bytes_on_message_in_memory
+        return count >= wanted or count >= limit or total > size_max
+
+    def _visible(self, physical: int, size: int) -> memoryview | None:
+        """Bytes of the log that readers may see."""
+        if size <= 0 or physical < self._log.start or physical + size > self._flusher.visible_end:
+            return None
+        return self._log.slice(physical, physical + size)
+
+    # --- by place ---
+
+    def record(self, physical: int) -> memoryview | None:
+        """The record that begins at an offset; None where none begins, whatever an offset points to."""
+        head = self._visible(physical, RECORD_FIXED)
+        if head is None:
+            return None
+        size, magic = SIZE_MAGIC.unpack_from(head)
+        if magic == MAGIC_FILLER or size < RECORD_FIXED or int.from_bytes(head[_PHYSICAL_AT : _PHYSICAL_AT + 8], "big") != physical:
+            return None
+        return self._visible(physical, size)
+
+    def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
+        return self._queues.entry(queue, offset) if offset < queue.max_offset else None
+
+    # --- by time ---
+
+    def store_time(self, queue: Queue, offset: int) -> int:
+        entry = self.entry(queue, offset)
+        view = None if entry is None else self._visible(entry[0], entry[1])
+        return -1 if view is None else store_time_of(view)
+
+    def earliest_store_time(self, queue: Queue | None) -> int:
+        if queue is not None:
+            return self.store_time(queue, queue.min_offset)
+        view = self.record(self._log.start)
+        return -1 if view is None else store_time_of(view)
+
+    def offset_by_time(self, queue: Queue, timestamp: int) -> int:
+        """By halving the whole queue; messages that cannot be read count as older. After the clock was set back the result still lies
+        within the queue."""
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.store_time(queue, middle) < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # --- by key ---
+
+    def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> QueryResult:
+        """Only messages that have the topic, the key and a store time in the range; hashes and index times are just a hint."""
+        limit = min(max_count, self._settings.max_msgs_num_batch)
+        found: dict[int, memoryview] = {}
+        for physical in self._index.candidates(topic, key, begin, end):
+            if len(found) >= limit:
+                break
+            record = None if physical in found else self.record(physical)
+            if record is not None:
+                facts = facts_of(record)
+                if facts.topic == topic and begin <= facts.store_time <= end and facts.has_key(key):
+                    found[physical] = record
+        last_time, last_offset = self._index.last
+        return QueryResult([found[physical] for physical in sorted(found)], last_time, last_offset)

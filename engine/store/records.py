@@ -1,0 +1,133 @@
+"""Reading records where they lie in the log: is there one, and what do queues and index need of it (store.md 2, 8.3).
+
+Versions 1 and 2 are read, with IPv4 and IPv6 hosts. Whole messages are read by `mqproto.record`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from engine.store.layout import HEADS, LENGTH, MAGIC_FILLER, MAGIC_V1, MAGIC_V2, SCHEDULE_TOPIC, SIZE_MAGIC, SYS_FLAG_AT
+from mqproto import properties
+from mqproto.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from mqproto.ids import java_hash
+
+#: What `measure` says instead of a size.
+FILLER: Final = -1
+#: Four zero bytes, as in space that was never written.
+NOTHING: Final = 0
+BROKEN: Final = -2
+
+_SMALLEST: Final = 91
+_MAGIC_V1_BYTES: Final = MAGIC_V1.to_bytes(4, "big")
+_MAGIC_V2_BYTES: Final = MAGIC_V2.to_bytes(4, "big")
+
+
+class Facts(NamedTuple):
+    """What queues and index need to know of a message."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_time: int
+    properties: dict[str, str]
+
+    @property
+    def has_entry(self) -> bool:
+        """Prepared and rolled back messages have no place in a queue (store.md 6)."""
+        return self.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT)
+
+    @property
+    def is_indexed(self) -> bool:
+        return self.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+
+    def tags_code(self, delays: list[int]) -> int:
+        """The code of the queue entry (store.md 4.1): hash of the tag, or the deliver time of a message that waits.
+
+        A damaged delay level is no level: the message counts as one without.
+        """
+        level_text = self.properties.get(properties.DELAY, "")
+        if self.topic == SCHEDULE_TOPIC and level_text.isascii() and level_text.isdigit() and int(level_text) > 0:
+            level = min(int(level_text), len(delays))
+            return self.store_time + delays[level - 1]
+        return java_hash(self.properties.get(properties.TAGS, ""))
+
+    def has_key(self, key: str) -> bool:
+        """Whether `key` is the message's unique id or one of its keys."""
+        return self.properties.get(properties.UNIQ_KEY) == key or key in self.properties.get(properties.KEYS, "").split(" ")
+
+
+def measure(view: memoryview, at: int, offset: int, check_crc: bool) -> int:
+    """Size of the whole record at position `at` of a log file; FILLER, NOTHING or BROKEN if there is none.
+
+    Everything must fit: magic, lengths, the record's own physical offset (`offset`) and, if `check_crc`, the CRC of its body.
+    """
+    rest = len(view) - at
+    if rest < 8:
+        return BROKEN if rest and any(view[at:]) else NOTHING
+    size: int
+    size, magic = SIZE_MAGIC.unpack_from(view, at)
+    if magic == MAGIC_FILLER:
+        return FILLER if size == rest else BROKEN
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return NOTHING if size == 0 and magic == 0 else BROKEN
+    if not _SMALLEST <= size <= rest:
+        return BROKEN
+    head = HEADS[view[at + SYS_FLAG_AT + 3] >> 4 & 3]
+    fixed = head.size
+    if fixed > size:
+        return BROKEN
+    fields = head.unpack_from(view, at)
+    body_size: int = fields[14]
+    long_topic = magic == MAGIC_V2
+    topic_at = fixed + body_size + 1 + long_topic
+    if fields[6] != offset or body_size < 0 or topic_at > size:
+        return BROKEN
+    topic_size: int = LENGTH.unpack_from(view, at + topic_at - 2)[0] if long_topic else view[at + topic_at - 1]
+    properties_at = topic_at + topic_size + 2
+    if properties_at > size or properties_at + LENGTH.unpack_from(view, at + properties_at - 2)[0] != size:
+        return BROKEN
+    if check_crc and body_size:
+        body_at = at + fixed
+        if crc32(view[body_at : body_at + body_size]) & 0x7FFFFFFF != fields[2]:
+            return BROKEN
+    return size
+
+
+def store_time_of(record: memoryview) -> int:
+    """Store time of a record; of broken bytes some number."""
+    head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
+    return int(head.unpack_from(record)[10]) if len(record) >= head.size else -1
+
+
+def facts_of(record: memoryview) -> Facts:
+    """The facts of a record that `measure` accepted."""
+    head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
+    fields = head.unpack_from(record)
+    at: int = head.size + fields[14]
+    if record[4:8] == _MAGIC_V2_BYTES:
+        topic_size: int = LENGTH.unpack_from(record, at)[0]
+        at += 2
+    else:
+        topic_size = record[at]
+        at += 1
+    topic = str(record[at : at + topic_size], "utf-8", "replace")
+    at += topic_size + 2
+    return Facts(topic, fields[3], fields[5], fields[7], fields[10], properties.decode_bytes(record[at:]))
+
+
+def next_record(data: bytes, start: int, offset: int) -> int:
+    """The first position from `start` on where a record seems to begin, by its magic and its own physical offset; -1 if there is none.
+
+    `offset` is the physical offset of the first byte of `data`.
+    """
+    while True:
+        found = [at for magic in (_MAGIC_V1_BYTES, _MAGIC_V2_BYTES) if (at := data.find(magic, start + 4)) >= 0]
+        if not found:
+            return -1
+        at = min(found) - 4
+        if data[at + 28 : at + 36] == (offset + at).to_bytes(8, "big"):
+            return at
+        start = at + 1

@@ -1,0 +1,300 @@
+"""What is true when a data directory is opened (store.md 8).
+
+The log is what counts: queues and index are made to agree with it. After an orderly end its last part is checked; after a crash
+everything since the file that the checkpoint's times point to, and queues and index are made again from there on.
+
+Where the log stops, it has come to its end, or the last record was torn, or something is missing. It is the latter when there is proof
+that more was durable once: then nothing is changed and StoreDamaged tells where and why, unless the caller asked to cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from engine.store.checkpoint import Checkpoint, write_checkpoint
+from engine.store.commitlog import CommitLog, LogFile
+from engine.store.consumequeue import ConsumeQueues, sync_queue_files
+from engine.store.errors import StoreDamaged
+from engine.store.files import Files
+from engine.store.index import Index
+from engine.store.layout import RECORD_FIXED, is_offset_name
+from engine.store.queue import Queue
+from engine.store.records import facts_of, measure, next_record
+from engine.store.redispatch import Redispatch
+from engine.store.scanning import Scan, bytes_behind, search, time_of
+from engine.store.settings import SYNC_FLUSH, StoreSettings
+
+#: After an orderly end so much of the log is checked, so that a start does not take longer the more was stored.
+_CHECKED_MAX: Final = 16 << 20
+
+
+class Ending(Enum):
+    """How the log ended."""
+
+    EMPTY = "empty"
+    #: Behind the last record there is nothing.
+    WHOLE = "whole"
+    #: The last record was not written to its end, and nothing shows that it was durable once.
+    TORN = "torn"
+    #: The caller let damaged data be dropped.
+    CUT = "cut"
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening found and did. Offsets are physical."""
+
+    #: The broker before was stopped in an orderly way.
+    clean: bool = True
+    ending: Ending = Ending.EMPTY
+    begin: int = 0
+    end: int = 0
+    #: From here on records were checked, and their number.
+    checked_from: int = 0
+    checked: int = 0
+    #: From here on queues and index were made again, from so many records.
+    dispatched_from: int = 0
+    dispatched: int = 0
+    #: Bytes behind the end that were not zero, and records among them that were good.
+    dropped: int = 0
+    dropped_records: int = 0
+    #: What an operator should know, one sentence each.
+    notes: list[str] = field(default_factory=list)
+
+
+class Recovery:
+    """One opening of a directory. `run` decides first and changes files afterwards."""
+
+    def __init__(
+        self,
+        files: Files,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index,
+        checkpoint: Checkpoint,
+        abort: str,
+    ) -> None:
+        self._files = files
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._abort = abort
+        self._report = RecoveryReport(clean=not files.exists(abort))
+        self._empty_files: list[LogFile] = []
+
+    def run(self, wall: int, cut: bool) -> RecoveryReport:
+        """Open the log for writing, with queues and index that agree with it. `cut`: drop what is damaged instead of raising
+        StoreDamaged. Blocks."""
+        report = self._report
+        self._checkpoint.load()
+        self._find_log_files()
+        self._queues.load(self._log.start, report.notes)
+        self._index.load(report.notes)
+        scan = Scan(self._log, self._settings.check_crc_on_recover)
+        start = report.checked_from = self._check_from() if report.clean else self._start_after_crash()
+        passed = self._walk(scan, start)
+        report.begin, report.end, report.checked = self._log.start, scan.end, scan.count
+        reasons = self._missing(scan)
+        if reasons and not cut:
+            raise StoreDamaged(self._log.path_of(self._file_start(scan.end)), scan.end, tuple(reasons))
+        report.notes += reasons
+        report.dropped = bytes_behind(self._log, scan.end)
+        report.ending = Ending.CUT if reasons else Ending.TORN if report.dropped else Ending.WHOLE if scan.count else Ending.EMPTY
+        self._apply(scan, passed, wall)
+        return report
+
+    # --- what is there ---
+
+    def _find_log_files(self) -> None:
+        log, files, notes = self._log, self._files, self._report.notes
+        names = []
+        for name in files.names(log.folder):
+            if is_offset_name(name):
+                names.append(name)
+            else:
+                notes.append(f"{log.folder}/{name} is no file of the log and was left out")
+        found = [LogFile(f"{log.folder}/{name}", int(name)) for name in names]
+        while found and files.size(found[-1].path) == 0:
+            self._empty_files.append(found.pop())
+        for before, log_file in zip([None, *found], found, strict=False):
+            if (size := files.size(log_file.path)) != log.file_size:
+                raise StoreDamaged(log_file.path, None, (f"it has {size} bytes instead of the configured {log.file_size}",))
+            if log_file.start % log.file_size or (before is not None and before.start + log.file_size != log_file.start):
+                raise StoreDamaged(log_file.path, None, ("the file before it is missing",))
+        log.log_files = found
+        if not found and self._empty_files:
+            log.base = log.end = self._empty_files[-1].start
+
+    def _file_start(self, offset: int) -> int:
+        return offset - offset % self._log.file_size
+
+    # --- where to begin ---
+
+    def _start_after_crash(self) -> int:
+        """The newest file whose first record is old enough for everything before it to be complete (store.md 8.3)."""
+        log = self._log
+        limit = self._checkpoint.recover_from
+        for log_file in reversed(log.log_files):
+            data = log.file_of(log_file).read(0, RECORD_FIXED)
+            if next_record(data, 0, log_file.start) == 0 and 0 < time_of(memoryview(data)) <= limit:
+                return log_file.start
+        return log.start
+
+    def _check_from(self) -> int:
+        """A record not too far before the place where the queues end, or the start of its file."""
+        log = self._log
+        queues_end = self._queues.known_end
+        log_file = log.log_file_at(queues_end - 1)
+        if log_file is None:
+            return log.start if queues_end <= log.start or not log.log_files else log.log_files[-1].start
+        target = queues_end - _CHECKED_MAX
+        if target <= log_file.start:
+            return log_file.start
+        found = next_record(bytes(log.view_of(log_file)[target - log_file.start : queues_end - log_file.start]), 0, target)
+        return target + found if found >= 0 else log_file.start
+
+    def _walk(self, scan: Scan, start: int) -> bool:
+        """Scan from a record on; gives whether a record ended where the queues end, or none could."""
+        queues_end = self._queues.known_end
+        passed = queues_end <= start
+        for offset, record in scan.records(start):
+            if offset + len(record) == queues_end:
+                passed = True
+        return passed or queues_end > scan.end
+
+    # --- what is missing ---
+
+    def _missing(self, scan: Scan) -> list[str]:
+        """Why there must have been more behind the end of the scan; empty if nothing says so."""
+        report = self._report
+        reasons = []
+        durable = self._checkpoint.log_time
+        if scan.latest_time < durable and durable > 0:
+            reasons.append(f"messages stored up to {durable} were durable, but the last one that can be read is of {scan.latest_time}")
+        # Queues are ahead of the log after a crash, unless they are only written what is durable.
+        if self._queues.known_end > scan.end and (report.clean or self._settings.flush_disk_type == SYNC_FLUSH):
+            reasons.append(f"queues know messages up to offset {self._queues.known_end}")
+        later = search(self._log, scan.end, self._log_end())
+        if later >= 0:
+            report.dropped_records = self._count_from(later)
+            if self._belongs(later, scan):
+                reasons.append(f"a good record follows at offset {later}")
+        return reasons
+
+    def _belongs(self, later: int, scan: Scan) -> bool:
+        """Whether a good record behind the end of the log shows that the log was longer.
+
+        After an orderly end, a record that is older than the last one was cut off by an earlier recovery. After a crash nothing that was
+        written is lost as long as the machine ran on; a machine that lost power may have written the later of two records only.
+        """
+        if self._report.clean:
+            record = self._log.view_of(self._log_file(later))[later - self._file_start(later) :]
+            return time_of(record) >= scan.last_time
+        return self._files.restarted_since(self._abort) is not True
+
+    def _count_from(self, start: int) -> int:
+        """How many good records there are from one on, with gaps."""
+        count = 0
+        while start >= 0:
+            scan = Scan(self._log, True)
+            scan.run(start)
+            count += scan.count
+            start = search(self._log, scan.end, self._log_end())
+        return count
+
+    def _log_file(self, offset: int) -> LogFile:
+        log_file = self._log.log_file_at(offset)
+        assert log_file is not None
+        return log_file
+
+    def _log_end(self) -> int:
+        log = self._log
+        return log.start + len(log.log_files) * log.file_size
+
+    # --- making it so ---
+
+    def _apply(self, scan: Scan, passed: bool, wall: int) -> None:
+        report, log, queues = self._report, self._log, self._queues
+        end = scan.end
+        self._remove_files_behind(end)
+        if not passed:
+            for queue in queues.by_key.values():
+                self._drop_strange_entries(queue)
+        orderly = report.clean and report.ending is not Ending.CUT
+        if not orderly:
+            for file in log.files_between(report.checked_from, end):
+                file.sync()
+        log.resume(end)
+        log.last_time = scan.last_time
+        begin = report.checked_from
+        if report.clean:
+            begin = min(max(queues.known_end, log.start), end) if passed else self._queues_end()
+        redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report.notes)
+        if begin < end or not orderly:
+            report.dispatched_from = redispatch.run(begin, end, wall)
+            report.dispatched = redispatch.count
+        if not orderly or not passed:
+            redispatch.clear_behind()
+            for queue in queues.by_key.values():
+                queues.correct_min(queue, log.start)
+        sync_queue_files(self._files, redispatch.touched, redispatch.made)
+        if report.ending is Ending.CUT:
+            self._lower_checkpoint(scan.latest_time)
+
+    def _remove_files_behind(self, end: int) -> None:
+        """Empty files, files that were made ahead, and what was cut off."""
+        log = self._log
+        for log_file in self._empty_files:
+            self._report.notes.append(f"{log_file.path} is empty and was removed")
+            self._files.remove(log_file.path)
+        while log.log_files and log.log_files[-1].start > end:
+            log_file = log.log_files.pop()
+            if log_file.file is not None:
+                log_file.file.close()
+            if log_file in log.mapped:
+                log.mapped.remove(log_file)
+            self._files.remove(log_file.path)
+
+    def _drop_strange_entries(self, queue: Queue) -> None:
+        """Let a queue end with an entry that leads to its own message."""
+        queues, log = self._queues, self._log
+        before = queue.next_offset
+        while queue.next_offset > queue.min_offset:
+            entry = queues.entry(queue, queue.next_offset - 1)
+            if entry is not None and entry[0] < log.start:
+                break
+            record = None if entry is None else self._record(entry[0], entry[1])
+            if record is not None:
+                facts = facts_of(record)
+                if (facts.topic, facts.queue_id, facts.queue_offset) == (queue.topic, queue.queue_id, queue.next_offset - 1):
+                    break
+            queue.next_offset -= 1
+            queue.written = queue.max_offset = queue.next_offset
+        if queue.next_offset != before:
+            self._report.notes.append(f"{queue} had {before - queue.next_offset} entries that lead to no message of it")
+
+    def _record(self, offset: int, size: int) -> memoryview | None:
+        """The record at an offset, if there is one of that size."""
+        log_file = self._log.log_file_at(offset)
+        if log_file is None:
+            return None
+        view, at = self._log.view_of(log_file), offset - log_file.start
+        return view[at : at + size] if measure(view, at, offset, False) == size else None
+
+    def _queues_end(self) -> int:
+        """Behind the last message that any queue knows."""
+        ends = [sum(last) for queue in self._queues.by_key.values() if (last := self._queues.last(queue)) is not None]
+        return max(ends, default=self._log.start)
+
+    def _lower_checkpoint(self, latest: int) -> None:
+        """The checkpoint must not speak of messages that were given up, or the next opening would miss them again."""
+        checkpoint = self._checkpoint
+        checkpoint.log_time = min(checkpoint.log_time, max(latest, 0))
+        checkpoint.queue_time = min(checkpoint.queue_time, max(latest, 0))
+        write_checkpoint(self._files, checkpoint.path, checkpoint.times)
+        checkpoint.saved(checkpoint.times)

@@ -1,0 +1,183 @@
+"""Making queues and index again from the log, from some record on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.store.commitlog import CommitLog
+from engine.store.consumequeue import ConsumeQueues, write_piece
+from engine.store.errors import StoreDamaged
+from engine.store.files import Files
+from engine.store.index import Index
+from engine.store.indexrepair import cut_index
+from engine.store.layout import BLANK, ENTRY, delay_table, is_offset_name
+from engine.store.queue import Queue
+from engine.store.records import Facts, facts_of
+from engine.store.scanning import Scan, time_of
+from engine.store.settings import StoreSettings
+from mqproto.properties import KEYS, UNIQ_KEY
+
+#: Entries, in bytes, that may wait in memory before they are written.
+_ENTRIES_MAX: Final = 16 << 20
+#: Keys that may wait until the index file has room for them.
+_LATE_MAX: Final = 1024
+#: Enough of a record to see when it was stored.
+_HEAD_SIZE: Final = 91
+
+
+class _BeginEarlier(Exception):  # noqa: N818 - nothing is wrong
+    """A queue lacks entries of messages that lie before the place where we began: begin again from `offset`."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+class Redispatch:
+    """Lets queues and index agree with the log."""
+
+    def __init__(
+        self, files: Files, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues, index: Index, notes: list[str]
+    ) -> None:
+        self._files = files
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._notes = notes
+        self._delays = delay_table(settings.message_delay_level)
+        self._waiting = 0
+        self._start = 0
+        #: Queue files that were changed, and which of them are new.
+        self.touched: set[str] = set()
+        self.made: set[str] = set()
+        self.count = 0
+
+    def run(self, start: int, end: int, wall: int) -> int:
+        """Drop what queues and index know of records from `start` on, and read those up to `end` again. Gives where it really began:
+        earlier, when queues turn out to lack more. Blocks."""
+        while True:
+            self._start = start
+            self.count = 0
+            self._cut_queues(start)
+            if self._index.index_files and self._index.last[1] >= start:
+                cut_index(self._index, start, self._time_at, self._notes)
+            try:
+                self._read(end, wall)
+            except _BeginEarlier as found:
+                start = found.offset
+                self._drop_tails()
+                continue
+            self._index.settle(wall)
+            return start
+
+    def _time_at(self, offset: int) -> int:
+        record = self._log.slice(offset, offset + _HEAD_SIZE)
+        return -1 if record is None else time_of(record)
+
+    def _cut_queues(self, start: int) -> None:
+        if start >= self._queues.known_end:
+            return
+        for queue in self._queues.by_key.values():
+            if queue.written > queue.first:
+                last = self._queues.last(queue)
+                if last is None or last[0] >= start:
+                    self._queues.shorten(queue, start)
+
+    def _drop_tails(self) -> None:
+        for queue in self._queues.dirty:
+            queue.tail.clear()
+            queue.max_offset = queue.next_offset = queue.written
+        self._queues.dirty = []
+        self._waiting = 0
+        self._index.late.clear()
+
+    def _read(self, end: int, wall: int) -> None:
+        scan = Scan(self._log, False)
+        for offset, record in scan.records(self._start):
+            if offset >= end:
+                return
+            self.count += 1
+            facts = facts_of(record)
+            try:
+                queue = self._queues.queue(facts.topic, facts.queue_id)
+            except ValueError as failure:
+                self._notes.append(f"the message at offset {offset} is in no queue: {failure}")
+                continue
+            if facts.has_entry:
+                self._add_entry(queue, facts, offset, len(record))
+            if facts.is_indexed and self._settings.message_index_enable:
+                self._index.add(queue, facts.properties.get(UNIQ_KEY), facts.properties.get(KEYS), offset, facts.store_time)
+                if len(self._index.late) >= _LATE_MAX:
+                    self._index.settle(wall)
+            if self._waiting >= _ENTRIES_MAX:
+                self._write()
+        if scan.end < end:
+            log_start = self._log.start
+            if self._start > log_start:
+                raise _BeginEarlier(log_start)
+            raise StoreDamaged(self._log.folder, scan.end, ("a record that queues need to be made again cannot be read",))
+
+    def _add_entry(self, queue: Queue, facts: Facts, offset: int, size: int) -> None:
+        place = facts.queue_offset
+        if place != queue.next_offset:
+            if place == 0:
+                queue = self._begin_anew(queue)
+            elif place < queue.next_offset:
+                self._notes.append(f"the message at offset {offset} claims place {place} in {queue}, which is taken")
+                return
+            else:
+                self._fill_gap(queue, place)
+        self._queues.add(queue, ENTRY.pack(offset, size, facts.tags_code(self._delays)))
+        queue.max_offset = queue.next_offset
+        self._waiting += ENTRY.size
+
+    def _begin_anew(self, old: Queue) -> Queue:
+        """The topic was deleted and made again: only its new messages count."""
+        self._notes.append(f"{old} begins anew")
+        self._queues.remove(old)
+        self._files.remove_tree(old.folder)
+        return self._queues.queue(old.topic, old.queue_id)
+
+    def _fill_gap(self, queue: Queue, place: int) -> None:
+        """Entries are missing before a message: their messages lie further back, or are gone."""
+        log_start = self._log.start
+        last = self._queues.last(queue) if queue.next_offset > queue.first else None
+        if self._start > log_start:
+            raise _BeginEarlier(log_start if last is None else max(log_start, min(last[0], self._start - 1)))
+        if queue.next_offset == queue.first:
+            self._queues.begin_at(queue, place)
+            return
+        self._notes.append(f"messages {queue.next_offset} to {place - 1} of {queue} are gone")
+        for _ in range(place - queue.next_offset):
+            self._queues.add(queue, BLANK)
+
+    def _write(self) -> None:
+        for queue in self._queues.dirty:
+            for piece in self._queues.pieces(queue, queue.next_offset):
+                write_piece(self._files, piece, self._queues.file_size)
+                self.touched.add(piece.path)
+                if piece.at == 0:
+                    self.made.add(piece.path)
+            self._queues.wrote(queue, queue.next_offset)
+        self._queues.dirty = []
+        self._waiting = 0
+
+    def clear_behind(self) -> None:
+        """Write what is known and make what lies behind it in the files zero, so that it is not taken for entries later. Blocks."""
+        self._write()
+        per_file = self._queues.per_file
+        for queue in self._queues.by_key.values():
+            keep = queue.written - 1 - (queue.written - 1) % per_file if queue.written > queue.first else -1
+            for name in self._files.names(queue.folder):
+                path = f"{queue.folder}/{name}"
+                if not is_offset_name(name):
+                    continue
+                start = int(name) // ENTRY.size
+                if start > keep:
+                    self._files.remove(path)
+                elif start == keep and queue.written % per_file:
+                    file = self._files.open(path)
+                    if file.clear((queue.written - start) * ENTRY.size, file.size):
+                        self.touched.add(path)
+                    file.close()

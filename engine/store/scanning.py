@@ -1,0 +1,104 @@
+"""Walking over the records of the log, and looking for records where the walk broke off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from engine.store.commitlog import CommitLog
+from engine.store.layout import SYS_FLAG_AT
+from engine.store.records import FILLER, measure, next_record
+
+_CHUNK: Final = 1 << 20
+#: What `next_record` needs to see of a record.
+_OVERLAP: Final = 36
+_TIME: Final = Struct(">q")
+_TIME_AT: Final = 56
+_TIME_AT_V6: Final = 68
+
+
+def time_of(record: memoryview) -> int:
+    """Store time of a good record."""
+    found: int = _TIME.unpack_from(record, _TIME_AT_V6 if record[SYS_FLAG_AT + 3] & 0x10 else _TIME_AT)[0]
+    return found
+
+
+class Scan:
+    """One walk. The numbers are those of the records that were passed."""
+
+    __slots__ = ("_check_crc", "_log", "count", "end", "last_time", "latest_time")
+
+    def __init__(self, log: CommitLog, check_crc: bool) -> None:
+        self._log = log
+        self._check_crc = check_crc
+        self.count = 0
+        #: Behind the last record, or the start of the next file if a filler follows it.
+        self.end = 0
+        #: Store time of the last record, and the latest of all; they differ when the clock went back.
+        self.last_time = 0
+        self.latest_time = -1
+
+    def records(self, start: int) -> Iterator[tuple[int, memoryview]]:
+        """Offset and bytes of each good record from `start` on, up to the first place where there is none."""
+        log = self._log
+        offset = start
+        while (log_file := log.log_file_at(offset)) is not None:
+            view = log.view_of(log_file)
+            at = offset - log_file.start
+            size = measure(view, at, offset, self._check_crc)
+            if size > 0:
+                record = view[at : at + size]
+                self.last_time = time_of(record)
+                self.latest_time = max(self.latest_time, self.last_time)
+                self.count += 1
+                yield offset, record
+                offset += size
+            elif size == FILLER:
+                offset = log_file.start + log.file_size
+            else:
+                break
+        self.end = offset
+
+    def run(self, start: int) -> None:
+        """Walk to the end."""
+        for _ in self.records(start):
+            pass
+
+
+def search(log: CommitLog, start: int, stop: int) -> int:
+    """The first good record that begins between two offsets; -1 if there is none. It may lie anywhere, not only where a walk comes by."""
+    offset = start
+    while offset < stop and (log_file := log.log_file_at(offset)) is not None:
+        file = log.file_of(log_file)
+        file_end = log_file.start + log.file_size
+        offset = log_file.start + file.next_data(offset - log_file.start)
+        if offset >= file_end:
+            continue
+        data = file.read(offset - log_file.start, _CHUNK + _OVERLAP)
+        found = next_record(data, 0, offset)
+        if found < 0 or found >= _CHUNK:
+            offset = min(offset + _CHUNK, file_end)
+        elif measure(log.view_of(log_file), offset + found - log_file.start, offset + found, True) > 0:
+            return offset + found if offset + found < stop else -1
+        else:
+            offset += found + 1
+    return -1
+
+
+def bytes_behind(log: CommitLog, end: int) -> int:
+    """How many bytes from `end` to the last one that is not zero."""
+    last = end
+    offset = end
+    while (log_file := log.log_file_at(offset)) is not None:
+        file = log.file_of(log_file)
+        at = file.next_data(offset - log_file.start)
+        if at >= log.file_size:
+            offset = log_file.start + log.file_size
+            continue
+        data = file.read(at, _CHUNK)
+        offset = log_file.start + at + len(data)
+        kept = len(data.rstrip(b"\0"))
+        if kept:
+            last = log_file.start + at + kept
+    return last - end
