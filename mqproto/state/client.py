@@ -86,7 +86,7 @@ class ClientNode(FlowNode):
     def __init__(self, settings: ClientSettings, identity: ClientIdentity) -> None:
         """Raises InvalidSetting."""
         settings.check()
-        super().__init__(limit=settings.in_flight_limit, connect_timeout_ms=settings.connect_timeout_ms, tls=settings.tls)
+        super().__init__(limit=settings.in_flight_limit, tls=settings.tls)
         self.settings = settings
         self.seed = identity.seed
         self.client_id = client_id(identity, settings.unit_name)
@@ -165,8 +165,8 @@ class ClientNode(FlowNode):
     def dial_timeout_ms(self, address: str) -> int:
         """With several name servers a dead one must not use up the time of the request that finds it dead."""
         if address in self.name_servers.addresses:
-            return max(1, self.connect_timeout_ms // len(self.name_servers.addresses))
-        return self.connect_timeout_ms
+            return max(1, self.settings.connect_timeout_ms // len(self.name_servers.addresses))
+        return self.settings.connect_timeout_ms
 
     def refresh(self, topic: str, now: int) -> Ticket[MQError | None]:
         """Ask a name server for the route of a topic, unless that is under way already."""

@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 #: Calls that the node makes on its own behalf beyond the limit of the application's operations.
 OWN_CALLS: Final = 4_096
-#: Operations of the application are refused on a link whose peer has left this many bytes unread: one-way sends are bounded by nothing else.
+#: On a link whose peer has left this many bytes unread the application's operations are refused: nothing else bounds one-way sends.
 UNSENT_MAX: Final = 64 << 20
 #: How many remarks on oddities are kept for the adapter to log.
 NOTICES_MAX: Final = 100
@@ -79,13 +79,12 @@ class DialledLink(Connection["Task[Any]"]):
 class FlowNode(NodeBase, ABC):
     """See the module. `limit` bounds the application's operations in flight."""
 
-    def __init__(self, *, limit: int, connect_timeout_ms: int, tls: bool, opaque: int = 0) -> None:
+    def __init__(self, *, limit: int, tls: bool) -> None:
         super().__init__()
         self.limit = limit
-        self.connect_timeout_ms = connect_timeout_ms
         self.tls = tls
         self.links: dict[str, DialledLink] = {}
-        self.calls: Calls[Task[Any]] = Calls(limit + OWN_CALLS, opaque)
+        self.calls: Calls[Task[Any]] = Calls(limit + OWN_CALLS)
         #: Tasks that sleep, wait with a limit or wait for a link, and whatever else a node wants to be told of by `tick`.
         self.timers: Deadlines[Hashable] = Deadlines()
         #: Oddities worth a line in a log, oldest first; the adapter may empty it.
@@ -115,6 +114,10 @@ class FlowNode(NodeBase, ABC):
     @abstractmethod
     def name_server(self, tries: int) -> str | None:
         """Where a call without an address goes that has lost `tries` links; None when it has tried every name server, or none is known."""
+
+    @abstractmethod
+    def dial_timeout_ms(self, address: str) -> int:
+        """How long connecting to `address` may take."""
 
     @abstractmethod
     def refresh(self, topic: str, now: int) -> Ticket[MQError | None]:
@@ -274,12 +277,12 @@ class FlowNode(NodeBase, ABC):
             self.timers.set(task, effect.until)
 
     def _wait(self, task: Task[Any], effect: Wait, now: int) -> None:
-        if effect.ticket.settled:
-            self._ready.append((task, (None, now)))
-            return
-        self._await(task, effect.ticket, effect.deadline)
+        self._await(task, effect.ticket, effect.deadline, now)
 
-    def _await(self, task: Task[Any], ticket: Ticket[Any], deadline: int | None) -> None:
+    def _await(self, task: Task[Any], ticket: Ticket[Any], deadline: int | None, now: int) -> None:
+        if ticket.settled:
+            self._ready.append((task, (self._seen(task, ticket), now)))
+            return
         task.awaited = ticket
         self._waiting.setdefault(ticket, []).append(task)
         if deadline is not None:
@@ -296,11 +299,7 @@ class FlowNode(NodeBase, ABC):
             del self._waiting[ticket]
 
     def _refresh(self, task: Task[Any], effect: Refresh, now: int) -> None:
-        ticket = self.refresh(effect.topic, now)
-        if ticket.settled:
-            self._ready.append((task, (self._seen(task, ticket), now)))
-            return
-        self._await(task, ticket, effect.deadline)
+        self._await(task, self.refresh(effect.topic, now), effect.deadline, now)
 
     def _work(self, task: Task[Any], effect: Work, now: int) -> None:
         self._jobs[id(effect.job)] = (effect.job, task)
@@ -367,18 +366,13 @@ class FlowNode(NodeBase, ABC):
         self.actions.append(Dial(link, self.dial_timeout_ms(address), self.tls))
         return link
 
-    def dial_timeout_ms(self, address: str) -> int:
-        """How long connecting to `address` may take."""
-        return self.connect_timeout_ms
-
     def drop(self, link: DialledLink, reason: str, now: int) -> None:
         """End a link from our side."""
         self.hang_up(link, reason)
         self._link_over(link, reason, now)
 
     def _link_over(self, link: DialledLink, reason: str, now: int) -> None:
-        if self.links.get(link.address) is link:
-            del self.links[link.address]
+        self._unlist(link)
         self._leaving.discard(link)
         tasks = link.end() + list(link.waiting)
         for task in link.waiting:
@@ -386,6 +380,11 @@ class FlowNode(NodeBase, ABC):
         link.waiting.clear()
         for task in tasks:
             self._lost(task, link, reason, now)
+
+    def _unlist(self, link: DialledLink) -> None:
+        """No call goes out on this link any more; the next one to its address dials."""
+        if self.links.get(link.address) is link:
+            del self.links[link.address]
 
     def all_links(self) -> list[DialledLink]:
         """Every link that is not over yet."""
@@ -421,7 +420,7 @@ class FlowNode(NodeBase, ABC):
                 task = link.answered(command)
                 if task is not None:
                     self._answered(task, link, command, now)
-            elif not link.ended:
+            else:
                 self.requested(link, command, now)
         if link.broken is not None and not link.ended:
             self.notices.append(f"link to {link.address} ended: {link.broken}")
@@ -437,7 +436,7 @@ class FlowNode(NodeBase, ABC):
             if not link.leaving:
                 link.leaving = True
                 self._leaving.add(link)
-                del self.links[link.address]
+                self._unlist(link)
             task.sent_away = True
             effect = task.effect
             assert isinstance(effect, Call)

@@ -220,9 +220,12 @@ def test_another_list_of_name_servers() -> None:
     stage.peers["c:1"] = name_server({TOPIC: route("a=a:1"), "other": route("a=a:1")})
     stage.node.set_name_servers(("c:1", "d:1"), 0)
     stage.settle()
+    stage.node.set_name_servers(("c:1", "d:1"), 0)
     assert stage.hung_up == [(NS, "no name server of ours any more")]
     assert ticket.result().status is SendStatus.SEND_OK
     assert stage.run(core.send(Message(TOPIC, b"x"), 0)).status is SendStatus.SEND_OK
+    stage.node.set_name_servers(("e:1",), 0)
+    assert stage.settle().hung_up[1:] == [("c:1", "no name server of ours any more")]
 
 
 def test_sends_go_on_while_name_servers_know_nothing() -> None:
@@ -538,6 +541,43 @@ def test_brokers_that_no_route_names_are_forgotten() -> None:
     assert len(stage.peers["b:1"].of(BEAT)) == count
     assert ("b:1", "idle") in stage.hung_up
     assert "b:1" not in stage.node.links
+
+
+def test_a_heartbeat_that_has_nothing_to_say_any_more_is_not_sent() -> None:
+    stage, core = stage_with("a=a:1")
+    stage.run(core.send(Message(TOPIC, b"x"), 0))
+    peer = stage.peers["a:1"]
+    peer.answers.pop(BEAT)
+    stage.node.heartbeat(0)
+    following = stage.node.heartbeat(0)
+    stage.settle()
+    stage.run(stage.node.remove_producer(core, 0))
+    stage.receive("a:1", success(peer.of(BEAT)[1]))
+    assert following.settled
+    assert len(peer.of(BEAT)) == 2
+
+
+def test_a_farewell_that_is_refused_is_noted() -> None:
+    stage, core = stage_with("a=a:1")
+    stage.run(core.send(Message(TOPIC, b"x"), 0))
+    stage.peers["a:1"].answers[GONE] = lambda request: refused(request, 1, "stay")
+    stage.run(stage.node.remove_producer(core, 0))
+    assert any("stay" in notice for notice in stage.node.notices)
+
+
+def test_a_slow_round_of_polling_is_not_overtaken_by_the_next() -> None:
+    stage, core = stage_with("a=a:1", poll_name_server_interval_ms=1000)
+    stage.run(core.send(Message(TOPIC, b"x"), 0))
+    stage.peers[NS].answers.clear()
+    stage.advance(2_500)
+    assert len(stage.peers[NS].of(ROUTE)) == 2
+
+
+def test_routes_may_be_asked_for_from_outside() -> None:
+    stage = Stage(name_servers=()).begin()
+    for _ in range(2):
+        ticket = stage.node.refresh(TOPIC, 0)
+        assert isinstance(ticket.result(), NoNameServer)
 
 
 # --- requests of brokers
