@@ -273,7 +273,7 @@ class Concurrent:
         if task not in self.deliveries.running:
             return
         verdict = judge(result, task)
-        if verdict.complaint is not None:
+        if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
             self._host.notice(verdict.complaint)
         self._host.ended(task, verdict.succeeded, now)
         if task.process_queue.dropped or task.overdue:
