@@ -52,12 +52,8 @@ class PublishInfo:
         if not count:
             return None
         queue = queues[self.next_turn() % count]
-        if queue.broker_name != last_broker or len(self.write_queues) == 1:
-            return queue
-        for _ in range(count - 1):
-            other = queues[self.next_turn() % count]
-            if other.broker_name != last_broker:
-                return other
+        while queue.broker_name == last_broker and len(self.write_queues) > 1:
+            queue = queues[self.next_turn() % count]
         return queue
 
 

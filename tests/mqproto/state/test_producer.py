@@ -189,6 +189,10 @@ def test_messages_of_the_client_itself_carry_reserved_properties() -> None:
     assert properties.decode(effect.fields["i"]) == {**own, "WAIT": "true"}
     with pytest.raises(InvalidMessage):
         next(core.send(Message("%RETRY%g", b"x", properties=own), 0))
+    plain = next(core.send(Message("%RETRY%g", b"x"), 0))
+    assert isinstance(plain, Call)
+    assert plain.fields["j"] == "0"
+    assert "l" not in plain.fields
 
 
 # --- attempts
@@ -436,6 +440,17 @@ def test_no_route_at_all() -> None:
     with pytest.raises(NoRoute) as caught:
         flow.send((BrokerError(17, "no route", "ns"), 20))
     assert (caught.value.topic, caught.value.code) == (TOPIC, 10005)
+
+
+def test_a_template_that_cannot_be_written_is_no_route() -> None:
+    core = producer()
+    flow = core.send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    flow.send((BrokerError(17, "no route", "ns"), 10))
+    core._host.routes.update("TBW102", route("a=a:1", perm=4))
+    with pytest.raises(NoRoute):
+        flow.send((None, 20))
+    assert core.topics() == set()
 
 
 def test_a_topic_that_cannot_be_written_has_no_route() -> None:
