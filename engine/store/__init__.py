@@ -1,7 +1,12 @@
 """The store: Apache's data directory (store.md), the only place that touches files."""
 
+from engine.store.config import ConfigFile
+from engine.store.disk import DiskFiles
 from engine.store.errors import ConfigDamaged, PutRefused, PutStatus, StoreDamaged, StoreError, StoreLocked, StoreUnwritable
+from engine.store.files import Files
+from engine.store.memory import MemoryFiles
 from engine.store.queue import Queue
+from engine.store.recovery import Ending, RecoveryReport
 from engine.store.results import BatchEntry, GetResult, GetStatus, QueryResult
 from engine.store.settings import StoreSettings
 from engine.store.store import Store
@@ -9,12 +14,18 @@ from engine.store.store import Store
 __all__ = [
     "BatchEntry",
     "ConfigDamaged",
+    "ConfigFile",
+    "DiskFiles",
+    "Ending",
+    "Files",
     "GetResult",
     "GetStatus",
+    "MemoryFiles",
     "PutRefused",
     "PutStatus",
     "QueryResult",
     "Queue",
+    "RecoveryReport",
     "Store",
     "StoreDamaged",
     "StoreError",

@@ -234,6 +234,8 @@ class Recovery:
         begin = report.checked_from
         if report.clean:
             begin = min(max(queues.known_end, log.start), end) if passed else self._queues_end()
+        elif queues.known_end < 0:
+            begin = log.start  # no queue is there: all have to be made again
         redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report.notes)
         if begin < end or not orderly:
             report.dispatched_from = redispatch.run(begin, end, wall)

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from engine.store.checkpoint import Checkpoint
 from engine.store.commitlog import NO_ROOM, AllocateLog, CommitLog, CreateLog
+from engine.store.config import ConfigFile
 from engine.store.consumequeue import ConsumeQueues
 from engine.store.disk import DiskFiles
 from engine.store.errors import PutRefused, PutStatus, StoreError, StoreLocked, StoreUnwritable
@@ -27,7 +28,7 @@ from engine.store.reading import Reader
 from engine.store.recovery import Recovery, RecoveryReport
 from engine.store.results import BatchEntry, GetResult, QueryResult
 from engine.store.settings import StoreSettings
-from mqproto.flags import BORN_HOST_V6, STORE_HOST_V6
+from mqproto.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqproto.state.node import Job
 
 _PROPERTIES_MAX: Final = 32_767
@@ -165,6 +166,8 @@ class Store:
     ) -> int:
         """Store a message; gives its physical offset. Its queue offset is `queue.next_offset - 1` afterwards.
 
+        Prepared and rolled back messages (by the sysFlag) are stored, but have no place in the queue.
+
         Hosts are 8 or 20 bytes (address and port); the IPv6 bits of the sysFlag are set from their lengths. `tags_code` is the
         hash of the tag, for the schedule topic the deliver time. Raises PutRefused; then nothing was stored.
         """
@@ -181,7 +184,8 @@ class Store:
             self._check(queue, size, body_size, properties_size)
             self._make_room(size, wall)
             start = log.end
-        offset = queue.next_offset
+        placeless = flags & TRANSACTION_PREPARED  # prepared and rolled back messages have no place in the queue (store.md 2.4)
+        offset = 0 if placeless else queue.next_offset
         try:
             entry = ENTRY.pack(start, size, tags_code)
             record = b"".join(
@@ -218,16 +222,17 @@ class Store:
         if wall < log.last_time:
             self._flusher.clock_went_back(wall)
         log.last_time = wall
-        tail = queue.tail
-        if not tail:
-            self._queues.dirty.append(queue)
-        tail += entry
-        queue.next_offset = offset + 1
-        if self.sync:
-            self._unseen.append((end, queue))
-        else:
-            queue.max_offset = offset + 1
-        if (uniq_key or keys) and self._index_enabled:
+        if not placeless:
+            tail = queue.tail
+            if not tail:
+                self._queues.dirty.append(queue)
+            tail += entry
+            queue.next_offset = offset + 1
+            if self.sync:
+                self._unseen.append((end, queue))
+            else:
+                queue.max_offset = offset + 1
+        if (uniq_key or keys) and self._index_enabled and flags & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             self._index.add(queue, uniq_key, keys, start, wall)
         return start
 
@@ -328,6 +333,10 @@ class Store:
     def min_physical(self) -> int:
         """Where the log begins."""
         return self._log.start
+
+    def config_file(self, name: str) -> ConfigFile:
+        """A file of configuration in the data directory (store.md 10)."""
+        return ConfigFile(f"{self.settings.store_path_root_dir}/config/{name}", self._files)
 
     # --- the machine ---
 
