@@ -126,7 +126,7 @@ class Bench:
             try:
                 took = wire.first_accepted(f"127.0.0.1:{port}", TOPIC, began + 60) - began
             except TimeoutError as failure:
-                raise peers.PeerFailed(f"{who}: {failure}\n{(home / 'out').read_text()[-2000:]}") from None
+                raise peers.PeerFailedError(f"{who}: {failure}\n{(home / 'out').read_text()[-2000:]}") from None
             yield Broker(port, process.pid), took
         finally:
             servers.stop(process)
@@ -139,7 +139,7 @@ class Bench:
         done = subprocess.run([str(self.mqload), *arguments], capture_output=True, text=True, check=False, timeout=300)
         found = re.search(r": (\d+) \w+/s.* p99 (\d+) ", done.stdout)
         if done.returncode or found is None:
-            raise peers.PeerFailed(f"mqload {' '.join(arguments)}: {done.stdout}{done.stderr}")
+            raise peers.PeerFailedError(f"mqload {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return float(found[1]), int(found[2]), done.stdout.strip()
 
     def send(self, broker: Broker, load: Load, total: int, topic: str = TOPIC) -> tuple[float, int, str]:
@@ -272,7 +272,8 @@ def as_json(results: dict[str, dict[str, Result]], bench: Bench, who: list[str])
     }
     return {
         "python": sys.version.split()[0], "cpus": os.cpu_count(), "adapter": bench.adapter, "apache": APACHE, "brokers": who,
-        "rounds": bench.rounds, "quick": bench.quick, "body_bytes": BODY, "targets": {load.name: load.target for load in LOADS}, "loads": loads,
+        "rounds": bench.rounds, "quick": bench.quick, "body_bytes": BODY, "loads": loads,
+        "targets": {load.name: load.target for load in LOADS},
     }  # fmt: skip
 
 
@@ -282,7 +283,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--adapter", choices=servers.ADAPTERS, default="threaded")
     parser.add_argument("--quick", action="store_true", help="short rounds and few of them: to see that it works, not for figures")
     parser.add_argument("--only", nargs="+", choices=[load.name for load in LOADS], help="these loads")
-    parser.add_argument("--brokers", nargs="+", choices=["ours", "apache"], help="these brokers (default: ours, and Apache's where it can be had)")
+    parser.add_argument("--brokers", nargs="+", choices=["ours", "apache"], help="default: ours, and Apache's where it can be had")
     parser.add_argument("--rounds", type=int, help="rounds of each load (default 5, with --quick 2)")
     parser.add_argument("--folder", type=Path, help="where the data directories go while it runs (default: a temporary folder)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
@@ -295,7 +296,7 @@ def choose_brokers(asked: list[str] | None) -> list[str]:
         return asked
     try:
         peers.install_java(APACHE)
-    except peers.PeerMissing as missing:
+    except peers.PeerMissingError as missing:
         if asked:
             raise
         say(f"without Apache's broker: {missing}")
@@ -321,7 +322,7 @@ def main(arguments: list[str]) -> int:
                 loads = [load for load in chosen if load.what in ("send", "pull") and load.sync_flush == sync]
                 if loads:
                     bench.race(who, loads, sync, results)
-    except (peers.PeerFailed, peers.PeerMissing) as failure:
+    except (peers.PeerFailedError, peers.PeerMissingError) as failure:
         print(failure, file=sys.stderr)
         return 1
     print("\n".join(table(results, bench.adapter)))

@@ -10,14 +10,13 @@ import itertools
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.peers.kit import peers, probes
-from tests.peers.kit.checks import Sent, sent_by
-from tests.peers.kit.probes import Clients, Outcome, Running
+from tests.peers.kit.pairs import Pair
+from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, serve
 
 REQUIRED = bool(os.environ.get("PEERS_REQUIRED"))
@@ -59,38 +58,6 @@ class Servers:
         self._stack.close()
 
 
-@dataclass
-class Pair:
-    """A server and a client that talk to each other."""
-
-    server: Server
-    client: probes.Client
-    clients: Clients
-    number: Iterator[int]
-
-    def name(self, stem: str) -> str:
-        """A topic or group name that no other test uses."""
-        return f"{stem}-{os.getpid()}-{next(self.number)}"
-
-    def start(self, command: str, **options: object) -> Running:
-        """Start a command of the client's probe against the server."""
-        return self.client.start(command, names=self.server.names, **options)
-
-    def run(self, command: str, *, status: int | None = 0, limit: float = 60, **options: object) -> Outcome:
-        """Run one from start to end."""
-        return probes.finish(self.start(command, **options), limit, status)
-
-    def produce(self, **options: object) -> list[Sent]:
-        """Send messages; they must all be accepted."""
-        outcome = self.run("produce", **options)
-        assert outcome.lines[-1]["accepted"] == int(str(options.get("count", 1))), probes.describe(outcome)
-        return sent_by(outcome, options)
-
-    def other(self, kind: str) -> Pair:
-        """The same server with another client."""
-        return Pair(self.server, self.clients[kind], self.clients, self.number)
-
-
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     running = Servers(tmp_path_factory.mktemp("servers"))
@@ -114,7 +81,7 @@ def need(kind: str) -> None:
             peers.install_java(kind.partition(":")[2])
         elif not kind.startswith("ours:"):
             probes.install(kind)
-    except peers.PeerMissing as missing:
+    except peers.PeerMissingError as missing:
         if REQUIRED:
             pytest.fail(f"{kind}: {missing}")
         pytest.skip(f"{kind}: {missing}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
-from tests.peers.conftest import Pair
 from tests.peers.kit.checks import Sent, assert_one, assert_same, offset_msg_id
-from tests.peers.kit.pairs import pairs
+from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Line, Outcome, Running, finish, wait_for
 
 pytestmark = pairs(
@@ -22,7 +22,7 @@ pytestmark = pairs(
 )
 
 
-def pull(pair: Pair, topic: str, expect: int, **options: object) -> list[Line]:
+def pull(pair: Pair, topic: str, expect: int, **options: Any) -> list[Line]:
     """What the queues of a topic hold, once they hold `expect` messages."""
     until = time.monotonic() + 15
     while True:
@@ -31,7 +31,7 @@ def pull(pair: Pair, topic: str, expect: int, **options: object) -> list[Line]:
             return messages
 
 
-def offsets(pair: Pair, topic: str, group: str, **options: object) -> list[Line]:
+def offsets(pair: Pair, topic: str, group: str, **options: Any) -> list[Line]:
     """Offsets of every queue, by queue id."""
     return sorted(pair.run("offsets", topic=topic, group=group, **options).queues, key=lambda line: int(line["queueId"]))
 
@@ -43,7 +43,7 @@ def committed(pair: Pair, topic: str, group: str, expect: list[int]) -> None:
         assert time.monotonic() < until, f"committed {found}, not {expect}"
 
 
-def consume(pair: Pair, topic: str, group: str, expect: int, **options: object) -> Outcome:
+def consume(pair: Pair, topic: str, group: str, expect: int, **options: Any) -> Outcome:
     """Consume until `expect` messages came; a little longer, to see that no more come."""
     return pair.run("consume", topic=topic, group=group, expect=expect, **{"settle": 100, "seconds": 40, **options})
 
@@ -56,7 +56,9 @@ def test_what_is_sent_is_stored_and_consumed(pair: Pair) -> None:
     sent = pair.produce(topic=topic, count=8, tag="TagA,TagB", keys="order", props="color:red,n:#")
     assert {(message.queue_id, message.queue_offset) for message in sent} == {(queue, offset) for queue in range(4) for offset in range(2)}
     assert len({message.msg_id for message in sent}) == 8
-    assert [(line["min"], line["max"], line["committed"]) for line in offsets(pair, topic, group)] == [(0, 2, 0)] * 4  # nothing committed: a young queue begins at 0
+    assert [(line["min"], line["max"], line["committed"]) for line in offsets(pair, topic, group)] == [
+        (0, 2, 0)
+    ] * 4  # nothing committed: a young queue begins at 0
     assert_same(pair.server, sent, pull(pair, topic, 8))
     assert_same(pair.server, sent, consume(pair, topic, group, 8).messages)
     committed(pair, topic, group, [2] * 4)
@@ -68,13 +70,17 @@ def test_asynchronous_sends(pair: Pair) -> None:
     messages = pull(pair, topic, 40)
     assert_same(pair.server, [Sent(topic, f"message-{index}".encode(), "TagA", f"async-{index}") for index in range(40)], messages)
     answered = {(line["msgId"], line["offsetMsgId"], line["queueId"], line["queueOffset"]) for line in outcome.sent}
-    stored = {(line["msgId"], offset_msg_id(pair.server, line["physicalOffset"]), line["queueId"], line["queueOffset"]) for line in messages}
+    stored = {
+        (line["msgId"], offset_msg_id(pair.server, line["physicalOffset"]), line["queueId"], line["queueOffset"]) for line in messages
+    }
     assert answered == stored
 
 
 def test_oneway_sends(pair: Pair) -> None:
     topic = pair.name("Oneway")
-    pair.produce(topic=topic, count=1, body="first")  # a first message finds no route and makes the topic; one-way sends would be lost meanwhile
+    pair.produce(
+        topic=topic, count=1, body="first"
+    )  # a first message finds no route and makes the topic; one-way sends would be lost meanwhile
     sent = pair.produce(topic=topic, count=20, mode="oneway", tag="TagB", props="n:#")
     first, *rest = sorted(pull(pair, topic, 21), key=lambda line: int(line["physicalOffset"]))
     assert first["body"] == "first-0"
@@ -85,8 +91,12 @@ def test_a_batch_is_stored_as_its_messages(pair: Pair) -> None:
     topic = pair.name("Batch")
     sent = pair.produce(topic=topic, count=10, mode="batch", tag="TagA,TagB", keys="batch", props="b:#")
     assert len({message.queue_id for message in sent}) == 1
-    assert_same(pair.server, sent, pull(pair, topic, 10), ids="5.3.3" not in pair.client.kind)  # its members carry the batch's id behind their own
-    assert_same(pair.server, sent[1::2], consume(pair, topic, pair.name("batch"), 5, tag="TagB").messages, ids="5.3.3" not in pair.client.kind)
+    assert_same(
+        pair.server, sent, pull(pair, topic, 10), ids="5.3.3" not in pair.client.kind
+    )  # its members carry the batch's id behind their own
+    assert_same(
+        pair.server, sent[1::2], consume(pair, topic, pair.name("batch"), 5, tag="TagB").messages, ids="5.3.3" not in pair.client.kind
+    )
 
 
 def test_a_chosen_queue(pair: Pair) -> None:
@@ -216,7 +226,9 @@ def test_a_message_refused_too_often_is_put_aside(pair: Pair) -> None:
     consumer = pair.start("consume", topic=topic, group=group, fail=2, max=1, threads=1, seconds=80)
     assert [wait_for(consumer, "refused", 60)["reconsumeTimes"] for _ in range(2)] == [0, 1]
     until = time.monotonic() + 20
-    while not (dead := pair.run("pull", topic=f"%DLQ%{group}", group=pair.name("puller"), status=None).messages) and time.monotonic() < until:
+    while (
+        not (dead := pair.run("pull", topic=f"%DLQ%{group}", group=pair.name("puller"), status=None).messages) and time.monotonic() < until
+    ):
         pass
     consumer.stop()
     assert not finish(consumer, status=1).messages

@@ -1,9 +1,9 @@
 """The kit by hand, from the top of the checkout:
 
-    python -m tests.peers.kit install [java-4.9.7 java-4.4.0 java-5.3.3 cpp node go]
-    python -m tests.peers.kit up [apache:4.9.7 | ours:threaded ...] [--home DIR] [--set key=value ...]     until Ctrl-C
-    python -m tests.peers.kit java|cpp|node|go COMMAND key=value ...          a probe (no command: its help); java:5.3.3 for a release
-    python -m tests.peers.kit admin COMMAND ...                               Apache's own mqadmin; admin:5.3.3 for a release
+python -m tests.peers.kit install [java-4.9.7 java-4.4.0 java-5.3.3 cpp node go]
+python -m tests.peers.kit up [apache:4.9.7 | ours:threaded ...] [--home DIR] [--set key=value ...]     until Ctrl-C
+python -m tests.peers.kit java|cpp|node|go COMMAND key=value ...          a probe (no command: its help); java:5.3.3 for a release
+python -m tests.peers.kit admin COMMAND ...                               Apache's own mqadmin; admin:5.3.3 for a release
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         else:
             home = options.home or Path(tempfile.mkdtemp(prefix="peers-"))
             _up(options.kind, home, dict(pair.split("=", 1) for pair in options.set))
-    except (peers.PeerFailed, peers.PeerMissing) as failure:
+    except (peers.PeerFailedError, peers.PeerMissingError) as failure:
         print(failure, file=sys.stderr)
         return 1
     return 0

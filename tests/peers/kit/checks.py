@@ -12,7 +12,18 @@ from tests.peers.kit.probes import Line, Outcome
 from tests.peers.kit.servers import Server
 
 #: Properties that clients and brokers of some release add on the way, whose values say nothing about the message.
-_ADDED = {"CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET", "CLUSTER", "INSTANCE_ID", "MSG_REGION", "TRACE_ON", "UNIQ_KEY", "WAIT", "__SHARDINGKEY"}
+_ADDED = {
+    "CONSUME_START_TIME",
+    "MIN_OFFSET",
+    "MAX_OFFSET",
+    "CLUSTER",
+    "INSTANCE_ID",
+    "MSG_REGION",
+    "TRACE_ON",
+    "UNIQ_KEY",
+    "WAIT",
+    "__SHARDINGKEY",
+}
 #: Properties that a message keeps from its way through a retry topic or a delay level.
 RETRY = {"DELAY", "ORIGIN_MESSAGE_ID", "REAL_QID", "REAL_TOPIC", "RETRY_TOPIC", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_GROUP"}
 
@@ -34,7 +45,8 @@ class Sent:
     batch: bool = False
 
     def __str__(self) -> str:
-        return f"{self.topic} {self.body[:60]!r} {self.tags} {self.keys} {self.properties} {self.msg_id} {self.offset_msg_id} {self.queue_id}:{self.queue_offset}"
+        place = f"{self.msg_id} {self.offset_msg_id} {self.queue_id}:{self.queue_offset}"
+        return f"{self.topic} {self.body[:60]!r} {self.tags} {self.keys} {self.properties} {place}"
 
     __repr__ = __str__
 

@@ -1,8 +1,50 @@
-"""Which client is tried with which server."""
+"""Which client is tried with which server, and what a test does with the two."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
+
+from tests.peers.kit import probes
+from tests.peers.kit.checks import Sent, sent_by
+from tests.peers.kit.probes import Clients, Outcome, Running
+from tests.peers.kit.servers import Server
+
+
+@dataclass
+class Pair:
+    """A server and a client that talk to each other."""
+
+    server: Server
+    client: probes.Client
+    clients: Clients
+    number: Iterator[int]
+
+    def name(self, stem: str) -> str:
+        """A topic or group name that no other test uses."""
+        return f"{stem}-{os.getpid()}-{next(self.number)}"
+
+    def start(self, command: str, **options: Any) -> Running:
+        """Start a command of the client's probe against the server."""
+        return self.client.start(command, names=self.server.names, **options)
+
+    def run(self, command: str, *, status: int | None = 0, limit: float = 60, **options: Any) -> Outcome:
+        """Run one from start to end."""
+        return probes.finish(self.start(command, **options), limit, status)
+
+    def produce(self, **options: Any) -> list[Sent]:
+        """Send messages; they must all be accepted."""
+        outcome = self.run("produce", **options)
+        assert outcome.lines[-1]["accepted"] == int(str(options.get("count", 1))), probes.describe(outcome)
+        return sent_by(outcome, options)
+
+    def other(self, kind: str) -> Pair:
+        """The same server with another client."""
+        return Pair(self.server, self.clients[kind], self.clients, self.number)
 
 
 def pairs(*names: str) -> pytest.MarkDecorator:

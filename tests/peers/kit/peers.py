@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -39,25 +40,27 @@ OPEN_JDK = [
 SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
 
 
-class PeerMissing(Exception):
+class PeerMissingError(Exception):
     """A program that the peer needs is not on this machine; the text names it."""
 
 
-class PeerFailed(Exception):
+class PeerFailedError(Exception):
     """A peer did not start or its probe ended with an error; the text has the end of its output."""
 
 
 def need(*programs: str) -> None:
-    """Raise PeerMissing unless every program is on the PATH."""
+    """Raise PeerMissingError unless every program is on the PATH."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
-        raise PeerMissing(f"not on the PATH: {', '.join(missing)}")
+        raise PeerMissingError(f"not on the PATH: {', '.join(missing)}")
 
 
 def _run(command: list[str], cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     if done.returncode:
-        raise PeerFailed(f"{' '.join(command[:4])} ... ended with {done.returncode}:\n{done.stdout[-3000:]}")
+        raise PeerFailedError(f"{' '.join(command[:4])} ... ended with {done.returncode}:\n{done.stdout[-3000:]}")
 
 
 # --- installing -------------------------------------------------------------------------------------------------------
@@ -111,7 +114,7 @@ def install_cpp() -> Path:
     """A virtual environment with the C++ client's Python wrapper; returns its interpreter."""
     python, stamp = HOME / "cpp" / "bin" / "python", HOME / "cpp" / "stamp"
     if os.uname().machine != "x86_64":
-        raise PeerMissing("the C++ client's wheel is for x86-64 only")
+        raise PeerMissingError("the C++ client's wheel is for x86-64 only")
     with _install_lock("cpp"):
         if not stamp.exists() or stamp.read_text() != CPP_PACKAGE:
             _run([sys.executable, "-m", "venv", "--clear", str(HOME / "cpp")])
@@ -157,7 +160,7 @@ def install_go() -> Path:
 
 #: What `install` knows, by the name that the command line and the tests use.
 INSTALLERS: dict[str, Callable[[], object]] = {
-    **{f"java-{version}": lambda version=version: install_java(version) for version in JAVA_VERSIONS},
+    **{f"java-{version}": partial(install_java, version) for version in JAVA_VERSIONS},
     "cpp": install_cpp,
     "node": install_node,
     "go": install_go,
@@ -181,7 +184,8 @@ def java_probe_command(version: str, *arguments: str, offsets: Path, binary: boo
         silent.write_text("<configuration/>\n")
     flags = [
         "-Xmx256m", *SHORT_LIVED, "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={HOME}/logs",
-        "-Drocketmq.client.logLevel=WARN", "-Drocketmq.client.rebalance.waitInterval=1000", f"-Drocketmq.client.localOffsetStoreDir={offsets}",
+        "-Drocketmq.client.logLevel=WARN", "-Drocketmq.client.rebalance.waitInterval=1000",
+        f"-Drocketmq.client.localOffsetStoreDir={offsets}",
         f"-Dlogback.configurationFile={silent}", f"-Drmq.logback.configurationFile={silent}",
     ]  # fmt: skip
     if binary:

@@ -1,7 +1,7 @@
 """Client probes from a test's point of view: start a command, read its lines, judge its end.
 
-A probe prints one JSON object a line (java/Probe.java names the fields) and ends with status 0 when it reached what it was asked for. The Java
-probe runs many commands in one process, because a JVM's start costs a second of CPU; the others are a process for each command.
+A probe prints one JSON object a line (java/Probe.java names the fields) and ends with status 0 when it reached what it was asked for.
+The Java probe runs many commands in one process, because a JVM's start costs a second of CPU; the others are a process for each command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.peers.kit import peers
-from tests.peers.kit.peers import PeerFailed
+from tests.peers.kit.peers import PeerFailedError
 from tests.peers.kit.servers import ADAPTERS, ROOT
 
 Line = dict[str, Any]
@@ -64,7 +64,7 @@ class Running(Protocol):
     outcome: Outcome
 
     def next_line(self, seconds: float) -> Line | None:
-        """The next line that it prints, also added to `outcome`; None when it ended. Raises PeerFailed when the time is over."""
+        """The next line that it prints, also added to `outcome`; None when it ended. Raises PeerFailedError when the time is over."""
 
     def waiting(self) -> bool:
         """Whether `next_line` would return at once."""
@@ -79,16 +79,16 @@ def wait_for(running: Running, key: str, seconds: float = 30) -> Line:
     while (line := running.next_line(until - time.monotonic())) is not None:
         if key in line:
             return line
-    raise PeerFailed(f"ended with {running.outcome.status} before {key!r}: {describe(running.outcome)}")
+    raise PeerFailedError(f"ended with {running.outcome.status} before {key!r}: {describe(running.outcome)}")
 
 
 def finish(running: Running, seconds: float = 60, status: int | None = 0) -> Outcome:
-    """Wait for the end; raises PeerFailed unless it ends in time and with `status` (None: any)."""
+    """Wait for the end; raises PeerFailedError unless it ends in time and with `status` (None: any)."""
     until = time.monotonic() + seconds
     while running.next_line(until - time.monotonic()) is not None:
         pass
     if status is not None and running.outcome.status != status:
-        raise PeerFailed(f"ended with {running.outcome.status}, not {status}: {describe(running.outcome)}")
+        raise PeerFailedError(f"ended with {running.outcome.status}, not {status}: {describe(running.outcome)}")
     return running.outcome
 
 
@@ -132,7 +132,7 @@ class JavaClient:
         self.kind = f"java-{version}{'-binary' if binary else ''}"
         self.offsets = Path(tempfile.mkdtemp(prefix="peers-offsets-"))
         command = peers.java_probe_command(version, "serve", offsets=self.offsets, binary=binary)
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 # closed when the process has ended
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
         self._steps: dict[int, queue.SimpleQueue[Line | None]] = {}
         self._numbers = itertools.count(1)
@@ -202,7 +202,7 @@ class JavaStep:
             line = self._lines.get(timeout=max(0.0, seconds))
         except queue.Empty:
             self.outcome.errors = self._client.errors()
-            raise PeerFailed(f"{self._client.kind}: nothing more in time; {describe(self.outcome)}") from None
+            raise PeerFailedError(f"{self._client.kind}: nothing more in time; {describe(self.outcome)}") from None
         if line is None:
             self.outcome.errors = self._client.errors()
             self._lines.put(None)
@@ -254,7 +254,7 @@ class ProcessStep:
     def __init__(self, kind: str, command: list[str]) -> None:
         self.kind = kind
         self.outcome = Outcome(status=-1)
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 # closed when the process has ended
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors)
         self._lines: queue.SimpleQueue[Line | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, name=kind, daemon=True)
@@ -266,7 +266,7 @@ class ProcessStep:
         except queue.Empty:
             self._process.kill()
             self._end()
-            raise PeerFailed(f"{self.kind}: nothing more in time; {describe(self.outcome)}") from None
+            raise PeerFailedError(f"{self.kind}: nothing more in time; {describe(self.outcome)}") from None
         if line is None:
             self._end()
             self._lines.put(None)
@@ -307,7 +307,7 @@ class ProcessStep:
 
 
 def install(kind: str) -> None:
-    """What a client needs, by its kind: java-VERSION, java-VERSION-binary, cpp, node, go; ours needs nothing. Raises PeerMissing."""
+    """What a client needs, by its kind: java-VERSION, java-VERSION-binary, cpp, node, go; ours needs nothing. Raises PeerMissingError."""
     if not kind.startswith("ours-"):
         peers.INSTALLERS[kind.removesuffix("-binary")]()
 

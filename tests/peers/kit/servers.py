@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.peers.kit import peers, wire
-from tests.peers.kit.peers import PeerFailed
+from tests.peers.kit.peers import PeerFailedError
 
 ROOT = Path(__file__).resolve().parents[3]
 ADAPTERS = ("threaded", "gevent", "asyncio", "trio")
@@ -52,7 +52,7 @@ def free_port() -> int:
         port = random.randrange(10_100, 32_000)
         if all(_is_free(near) for near in (port - 2, port, port + 1)):
             return port
-    raise PeerFailed("no three free ports in reach of each other")
+    raise PeerFailedError("no three free ports in reach of each other")
 
 
 def _is_free(port: int) -> bool:
@@ -69,7 +69,7 @@ def _tail(log: Path) -> str:
 
 
 def wait_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 60) -> None:
-    """Return when something listens on `port`; raise PeerFailed if `process` ends first or the time is over."""
+    """Return when something listens on `port`; raise PeerFailedError if `process` ends first or the time is over."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
@@ -77,7 +77,7 @@ def wait_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: f
         if process.poll() is not None:
             break
         time.sleep(0.02)
-    raise PeerFailed(f"nothing listens on port {port} (exit status {process.poll()}):\n{_tail(log)}")
+    raise PeerFailedError(f"nothing listens on port {port} (exit status {process.poll()}):\n{_tail(log)}")
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = 30) -> int:
@@ -88,7 +88,7 @@ def stop(process: subprocess.Popen[bytes], seconds: float = 30) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise PeerFailed(f"process {process.args!r} did not end within {seconds} s of SIGTERM") from None
+        raise PeerFailedError(f"process {process.args!r} did not end within {seconds} s of SIGTERM") from None
 
 
 @dataclass
@@ -186,7 +186,7 @@ def ready_addresses(line: str) -> tuple[str, str]:
     """The name server's and the broker's address in the line that ours prints when it is ready."""
     found = re.findall(r"\b127\.0\.0\.1:\d+", line)
     if len(found) < 2:
-        raise PeerFailed(f"not a line that says where name server and broker listen: {line!r}")
+        raise PeerFailedError(f"not a line that says where name server and broker listen: {line!r}")
     return found[0], found[1]
 
 
@@ -203,7 +203,7 @@ def ours(home: Path, adapter: str, **settings: str) -> Iterator[Server]:
         assert process.stdout is not None
         line = process.stdout.readline().decode()
         if not line:
-            raise PeerFailed(f"our server ended with {process.wait(10)} before it was ready:\n{_tail(log)}")
+            raise PeerFailedError(f"our server ended with {process.wait(10)} before it was ready:\n{_tail(log)}")
         yield Server(f"ours:{adapter}", *ready_addresses(line), home, [process])
     finally:
         crashed = process.poll() == -signal.SIGKILL
@@ -212,7 +212,7 @@ def ours(home: Path, adapter: str, **settings: str) -> Iterator[Server]:
             process.stdout.close()
         said = _tail(log)
     if not crashed and (status != 0 or "Traceback" in said):
-        raise PeerFailed(f"our server ended with {status} and said:\n{said}")
+        raise PeerFailedError(f"our server ended with {status} and said:\n{said}")
 
 
 def serve(kind: str, home: Path, **settings: str) -> contextlib.AbstractContextManager[Server]:

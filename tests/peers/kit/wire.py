@@ -1,5 +1,7 @@
-"""A few requests by hand, for what no client library does on demand. Written from the protocol's description alone, on purpose: it shares no
-code with what it helps to test."""
+"""A few requests by hand, for what no client library does on demand.
+
+Written from the protocol's description alone, on purpose: it shares no code with what it helps to test.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ def ask(address: str, code: int, fields: dict[str, str], body: bytes = b"", seco
 
 def ask_on(link: socket.socket, code: int, fields: dict[str, str], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
     """The same over an open connection on which nothing else is under way."""
-    command = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "serializeTypeCurrentRPC": "JSON", "version": 407}
+    command = {
+        "code": code,
+        "extFields": fields,
+        "flag": 0,
+        "language": "JAVA",
+        "opaque": 1,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": 407,
+    }
     header = json.dumps(command).encode()
     link.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
     with link.makefile("rb") as stream:
@@ -46,7 +56,7 @@ def send_fields(topic: str, queue_id: int, queues: int, properties: str = "") ->
 
 
 def make_topic(names: str, broker: str, topic: str, queues: int) -> None:
-    """Make a topic with `queues` queues (at most 8) and return when the name server has its route. It is not empty: queue 0 gets one message."""
+    """Make a topic with `queues` queues (at most 8) and return when the name server has its route. Queue 0 gets one message, "made"."""
     answer, _ = ask(broker, SEND_MESSAGE_V2, send_fields(topic, 0, queues, "TAGS\x01made\x02"), b"made")
     assert answer["code"] == 0, answer
     wait_route(names, topic)
@@ -62,7 +72,10 @@ def wait_route(names: str, topic: str, seconds: float = 10) -> None:
 
 
 def first_accepted(address: str, topic: str, deadline: float) -> float:
-    """Send one message again and again until the broker accepts it; returns the monotonic time of that. Raises TimeoutError at the deadline."""
+    """Send one message again and again until the broker accepts it; returns the monotonic time of that.
+
+    Raises TimeoutError at the deadline.
+    """
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             if ask(address, SEND_MESSAGE_V2, send_fields(topic, 0, 4), b"first", 1)[0]["code"] == 0:

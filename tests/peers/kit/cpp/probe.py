@@ -21,14 +21,16 @@ from typing import Any
 
 os.environ["HOME"] = str(Path(sys.prefix).parent)  # the library makes logs/ and its offset files there as it loads
 
-from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage, SendResult  # noqa: E402
-from rocketmq.consts import MessageProperty  # noqa: E402
-from rocketmq.exceptions import ffi_check  # noqa: E402
-from rocketmq.ffi import MessageModel, _CConsumeStatus, _CLogLevel, dll  # noqa: E402
+from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage, SendResult
+from rocketmq.consts import MessageProperty
+from rocketmq.exceptions import ffi_check
+from rocketmq.ffi import MessageModel, _CConsumeStatus, _CLogLevel, dll
 
 HELP = """\
-produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|orderly|batch group= ak= sk= compress= timeout= props=k:v,k:v]
-consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 threads=4 settle=0 instance= props=k,k]
+produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|orderly|batch group= ak= sk=
+         compress= timeout= props=k:v,k:v]
+consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 threads=4 settle=0
+         instance= props=k,k]
          a group without offsets starts at the end of each queue: the library has no other place to begin; one refusal (fail=)
          sends back all messages that the pull brought, whatever the batch size
 pull     names= topic= group= [tag=* max=1000 seconds=30 props=k,k]  every queue from offset 0; the library commits nothing
@@ -41,7 +43,7 @@ options: dict[str, str] = {}
 _printing = threading.Lock()
 
 
-class NotOffered(Exception):
+class NotOfferedError(Exception):
     """The library has no such command."""
 
 
@@ -79,11 +81,24 @@ def show_message(message: RecvMessage) -> None:
     body: bytes = message.body or b""
     names = [*(known.value for known in MessageProperty), *filter(None, options.get("props", "").split(","))]
     properties = {name: text(value) for name in names if (value := message.get_property(name))}
-    show(topic=message.topic, queueId=message.queue_id, queueOffset=message.queue_offset, physicalOffset=message.commit_log_offset,
-         msgId=message.id, tags=text(message.tags) or None, keys=text(message.keys) or None, reconsumeTimes=message.reconsume_times,
-         bornTimestamp=message.born_timestamp, storeTimestamp=message.store_timestamp, storeSize=message.store_size,
-         preparedTransactionOffset=message.prepared_transaction_offset, size=len(body), sha1=hashlib.sha1(body).hexdigest(),
-         body="" if len(body) > 256 else text(body), properties=properties)
+    show(
+        topic=message.topic,
+        queueId=message.queue_id,
+        queueOffset=message.queue_offset,
+        physicalOffset=message.commit_log_offset,
+        msgId=message.id,
+        tags=text(message.tags) or None,
+        keys=text(message.keys) or None,
+        reconsumeTimes=message.reconsume_times,
+        bornTimestamp=message.born_timestamp,
+        storeTimestamp=message.store_timestamp,
+        storeSize=message.store_size,
+        preparedTransactionOffset=message.prepared_transaction_offset,
+        size=len(body),
+        sha1=hashlib.sha1(body).hexdigest(),
+        body="" if len(body) > 256 else text(body),
+        properties=properties,
+    )
 
 
 # --- messages and clients ---
@@ -191,7 +206,9 @@ def consume() -> bool:
     expect, fail = number("expect", 1), number("fail", 0)
     seen = threading.Semaphore(0)
     lock = threading.Lock()
-    consumer = PushConsumer(need("group"), orderly=options.get("orderly") == "true", message_model=MessageModel[options.get("model", "CLUSTERING")])
+    consumer = PushConsumer(
+        need("group"), orderly=options.get("orderly") == "true", message_model=MessageModel[options.get("model", "CLUSTERING")]
+    )
     set_up(consumer, "PushConsumer")
     consumer.set_instance_name(options.get("instance", f"probe-{time.monotonic_ns()}"))
     consumer.set_thread_count(number("threads", 4))
@@ -290,11 +307,11 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         print(HELP)
         return 2
-    options.update(tuple(argument.split("=", 1)) for argument in arguments[1:])
+    options.update((name, value) for name, _, value in (argument.partition("=") for argument in arguments[1:]))
     commands = {"produce": produce, "consume": consume, "pull": pull, "rate": rate}
     try:
         if arguments[0] in NOT_OFFERED or "sql" in options:
-            raise NotOffered("not offered by this library")
+            raise NotOfferedError("not offered by this library")
         if arguments[0] not in commands:
             raise ValueError(f"no such command: {arguments[0]}")
         return 0 if commands[arguments[0]]() else 1

@@ -1,0 +1,303 @@
+"""Drives our own clients as java/Probe.java drives Apache's: python -m tests.peers.kit.ours ADAPTER OFFSETS COMMAND key=value ...
+
+ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting consumers' offsets.
+
+produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= compress= vip=
+         props=k:v,k:v]
+consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING tag=* fail=0 max= threads=4 settle=0 instance=]
+
+Prints one JSON object a line for each result or message and a last one with "done". Exit status 0 when the command reached what it was
+asked for, 1 when it did not, 2 on an error. SIGTERM makes a consumer leave.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.argv[1:2] == ["gevent"]:  # as programs for gevent do, before anything else is imported
+    from gevent import monkey
+
+    monkey.patch_all()
+
+import hashlib
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import adapters.anyio
+import adapters.threaded
+from adapters.settings import ConsumerOptions, ProducerOptions
+from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.errors import MQError
+from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult
+from tests.peers.kit.checks import letters
+
+_printing = threading.Lock()
+
+
+def show(**fields: object) -> None:
+    """Print one JSON object, whole, from any thread."""
+    text = json.dumps(fields)
+    with _printing:
+        print(text, flush=True)
+
+
+def show_result(result: SendResult) -> None:
+    """Print what a send was answered."""
+    show(
+        status=result.status.name,
+        msgId=result.msg_id,
+        offsetMsgId=result.offset_msg_id,
+        broker=result.queue.broker_name,
+        queueId=result.queue.queue_id,
+        queueOffset=result.queue_offset,
+    )
+
+
+def show_message(message: MessageExt) -> None:
+    """Print a received message."""
+    show(
+        topic=message.topic,
+        queueId=message.queue_id,
+        queueOffset=message.queue_offset,
+        physicalOffset=message.physical_offset,
+        msgId=message.msg_id,
+        tags=message.tags,
+        keys=message.properties.get("KEYS"),
+        reconsumeTimes=message.reconsume_times,
+        sysFlag=message.sys_flag,
+        flag=message.flag,
+        bornTimestamp=message.born_time,
+        storeTimestamp=message.store_time,
+        bornHost=message.born_host,
+        storeHost=message.store_host,
+        bodyCRC=message.body_crc,
+        storeSize=message.store_size,
+        preparedTransactionOffset=message.prepared_offset,
+        size=len(message.body),
+        sha1=hashlib.sha1(message.body).hexdigest(),
+        body=message.body.decode(errors="replace") if len(message.body) <= 256 else "",
+        properties=message.properties,
+    )
+
+
+class Job:
+    """One command: its options, and what is the same for every adapter."""
+
+    def __init__(self, adapter: str, offsets: str, options: dict[str, str]) -> None:
+        self.adapter, self.offsets, self.options = adapter, offsets, options
+        self.left = threading.Event()
+        self.received = 0
+        self._fail = self.number("fail", 0)
+        self._lock = threading.Lock()
+
+    def number(self, name: str, otherwise: int) -> int:
+        """An option that is a whole number."""
+        return int(self.options.get(name, otherwise))
+
+    def message(self, index: int) -> Message:
+        """The message with this index, made as Probe.java makes it."""
+        options, size = self.options, self.number("size", 0)
+        tags = options.get("tag", "").split(",")
+        pairs = [pair.split(":") for pair in options.get("props", "").split(",") if pair]
+        return Message(
+            options["topic"],
+            letters(index, size) if size else f"{options.get('body', 'message')}-{index}".encode(),
+            tags=tags[index % len(tags)] or None,
+            keys=f"{options['keys']}-{index}" if "keys" in options else (),
+            properties={name: value.replace("#", str(index)) for name, value in pairs},
+            delay_level=self.number("delay", 0),
+        )
+
+    def producer_options(self) -> ProducerOptions:
+        """Settings of the producer."""
+        found: ProducerOptions = {"send_msg_timeout": self.number("timeout", 10_000), "poll_name_server_interval": 1000}
+        if "compress" in self.options:
+            found["compress_msg_body_over_howmuch"] = self.number("compress", 0)
+        if "vip" in self.options:
+            found["vip_channel_enabled"] = True
+        return found
+
+    def consumer_options(self) -> ConsumerOptions:
+        """Settings of the consumer: what is done every so many seconds is done every second, as for the Java client."""
+        found: ConsumerOptions = {
+            "message_model": MessageModel(self.options.get("model", "CLUSTERING")),
+            "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            "consume_thread_min": self.number("threads", 4),
+            "poll_name_server_interval": 1000,
+            "heartbeat_broker_interval": 1000,
+            "persist_consumer_offset_interval": 1000,
+            "local_offset_store_dir": self.offsets,
+        }
+        if "max" in self.options:
+            found["max_reconsume_times"] = self.number("max", 16)
+        if "instance" in self.options:
+            found["instance_name"] = self.options["instance"]
+        return found
+
+    def selector(self) -> tuple[Callable[..., MessageQueue] | None, str]:
+        """How to choose queues, if they are to be chosen; the argument comes with each message."""
+        if "queue" in self.options:
+            wanted = self.number("queue", 0)
+            return lambda queues, message, argument: next(queue for queue in queues if queue.queue_id == wanted), "queue"
+        if "shard" in self.options:
+            return lambda queues, message, argument: queues[argument % len(queues)], "shard"
+        return None, ""
+
+    def argument(self, index: int) -> int:
+        """What the selector gets."""
+        return index % self.number("shard", 1)
+
+    def listen(self, messages: list[MessageExt]) -> ConsumeStatus:
+        """The listener."""
+        with self._lock:
+            self._fail -= 1
+            refused = self._fail >= 0
+        if refused:
+            show(refused=messages[0].msg_id, reconsumeTimes=messages[0].reconsume_times)
+            return ConsumeStatus.RECONSUME_LATER
+        for message in messages:
+            show_message(message)
+        with self._lock:
+            self.received += len(messages)
+        return ConsumeStatus.SUCCESS
+
+    def waiting(self, until: float) -> bool:
+        """Whether the consumer has to wait on."""
+        return self.received < self.number("expect", 1) and not self.left.is_set() and time.monotonic() < until
+
+    def end(self) -> bool:
+        """The last line of a consumer, printed when it has closed."""
+        reached = self.received >= self.number("expect", 1)
+        show(done=reached, received=self.received)
+        return reached
+
+
+# --- threads and greenlets --------------------------------------------------------------------------------------------
+
+
+def sync_module(adapter: str) -> Any:
+    """The adapter's module; both have the same names."""
+    if adapter == "gevent":
+        import adapters.gevent
+
+        return adapters.gevent
+    return adapters.threaded
+
+
+def produce(job: Job) -> bool:
+    """Send messages."""
+    count, mode = job.number("count", 1), job.options.get("mode", "sync")
+    selector, _ = job.selector()
+    producer: adapters.threaded.Producer
+    with sync_module(job.adapter).Producer(
+        job.options.get("group", "probe-producer"), job.options["names"], **job.producer_options()
+    ) as producer:
+        if mode == "batch":
+            show_result(producer.send([job.message(index) for index in range(count)], selector=selector, argument=0))
+        elif mode == "async":
+            for future in [producer.submit(job.message(index)) for index in range(count)]:
+                show_result(future.result())
+        elif mode == "oneway":
+            for index in range(count):
+                producer.send_oneway(job.message(index), selector=selector, argument=job.argument(index))
+        else:
+            for index in range(count):
+                show_result(producer.send(job.message(index), selector=selector, argument=job.argument(index)))
+    show(done=True, accepted=count)
+    return True
+
+
+def consume(job: Job) -> bool:
+    """Receive messages until `expect` of them have come, or the seconds are over, or SIGTERM came."""
+    consumer: adapters.threaded.PushConsumer
+    consumer = sync_module(job.adapter).PushConsumer(job.options["group"], job.listen, job.options["names"], **job.consumer_options())
+    for topic in job.options["topic"].split(","):
+        consumer.subscribe(topic, job.options.get("tag", "*"))
+    with consumer:
+        show(started=True)
+        until = time.monotonic() + job.number("seconds", 30)
+        while job.waiting(until):
+            time.sleep(0.005)
+        time.sleep(job.number("settle", 0) / 1000)
+    return job.end()
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+async def produce_async(job: Job) -> bool:
+    """Send messages."""
+    import anyio
+
+    count, mode = job.number("count", 1), job.options.get("mode", "sync")
+    selector, _ = job.selector()
+    group, names = job.options.get("group", "probe-producer"), job.options["names"]
+    async with adapters.anyio.Producer(group, names, **job.producer_options()) as producer:
+
+        async def send(index: int) -> None:
+            show_result(await producer.send(job.message(index), selector=selector, argument=job.argument(index)))
+
+        if mode == "batch":
+            show_result(await producer.send([job.message(index) for index in range(count)], selector=selector, argument=0))
+        elif mode == "async":
+            async with anyio.create_task_group() as tasks:
+                for index in range(count):
+                    tasks.start_soon(send, index)
+        elif mode == "oneway":
+            for index in range(count):
+                await producer.send_oneway(job.message(index), selector=selector, argument=job.argument(index))
+        else:
+            for index in range(count):
+                await send(index)
+    show(done=True, accepted=count)
+    return True
+
+
+async def consume_async(job: Job) -> bool:
+    """Receive messages, as `consume` does; the listener is a coroutine function."""
+    import anyio
+
+    async def listen(messages: list[MessageExt]) -> ConsumeStatus:
+        await anyio.sleep(0)
+        return job.listen(messages)
+
+    consumer = adapters.anyio.PushConsumer(job.options["group"], listen, job.options["names"], **job.consumer_options())
+    for topic in job.options["topic"].split(","):
+        consumer.subscribe(topic, job.options.get("tag", "*"))
+    async with consumer:
+        show(started=True)
+        until = time.monotonic() + job.number("seconds", 30)
+        while job.waiting(until):
+            await anyio.sleep(0.005)
+        await anyio.sleep(job.number("settle", 0) / 1000)
+    return job.end()
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; see the top of the file."""
+    adapter, offsets, command, *pairs = arguments
+    job = Job(adapter, offsets, {name: value for name, _, value in (pair.partition("=") for pair in pairs)})
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        job.left.set()
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        if adapter in ("threaded", "gevent"):
+            return 0 if {"produce": produce, "consume": consume}[command](job) else 1
+        import anyio
+
+        steps = {"produce": produce_async, "consume": consume_async}
+        return 0 if anyio.run(steps[command], job, backend=adapter) else 1
+    except MQError as failure:
+        show(error=type(failure).__name__, text=str(failure))
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
