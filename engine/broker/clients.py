@@ -27,7 +27,7 @@ from mqproto.state.node import Link
 
 NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
 CONSUMER_NOT_ONLINE: Final = 206
-_LANGUAGES: Final = {int(language): language.name for language in Language}
+_LANGUAGES: Final = {int(language): language for language in Language}
 
 
 class Clients:

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from engine.broker.tables import ConsumerOffsets, DelayProgress, GroupSettings, Keeper, KeptFile, Topics, parse_delay_levels
+from engine.broker.tables import ConsumerOffsets, DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
 from engine.settings import BrokerSettings
 from engine.store import Queue, Store
+from engine.store.files import Files
 from mqproto.codec import Command, decode, encode
 from mqproto.errors import MQError
 from mqproto.hosts import HostError, encode_host, encode_ip, join_address
@@ -95,7 +96,7 @@ class ClientLink(Connection[Waiter]):
 class Core(NodeBase):
     """The state that request handlers work on. `node.Broker` adds the handlers and the face that drivers see."""
 
-    def __init__(self, settings: BrokerSettings, store: Store, files: Callable[[str], KeptFile], host: str, port: int, seed: int) -> None:
+    def __init__(self, settings: BrokerSettings, store: Store, files: Files | None, host: str, port: int, seed: int) -> None:
         super().__init__()
         self.settings = settings
         self.store = store
@@ -117,7 +118,7 @@ class Core(NodeBase):
         self.holding = Holding(PARKED_MAX)
         #: Milliseconds of each delay level, the first one for level 1.
         self.delays = parse_delay_levels(store.settings.message_delay_level)
-        keeper = self.keeper = Keeper(files, self.after, self.note)
+        keeper = self.keeper = Keeper(f"{store.settings.store_path_root_dir}/config", files, self.after, self.note)
         self.topics = Topics(settings, keeper, len(self.delays))
         self.group_settings = GroupSettings(settings, keeper)
         self.offsets = ConsumerOffsets(settings, keeper)

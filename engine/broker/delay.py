@@ -13,10 +13,11 @@ from typing import Final
 
 from engine.broker.core import Core
 from engine.broker.stored import Depot, Draft
+from engine.broker.tables import legal_topic
 from engine.store import PutRefused, PutStatus, Queue
 from mqproto import properties as names
 from mqproto.flags import TRANSACTION_MASK
-from mqproto.names import HALF_TOPIC, SCHEDULE_TOPIC, TOPIC_LENGTH_MAX
+from mqproto.names import HALF_TOPIC, SCHEDULE_TOPIC
 from mqproto.record import RecordError, decode_record
 
 #: Messages that one level delivers before others get their turn.
@@ -67,10 +68,10 @@ class Level:
         entry = core.store.entry(queue, self.offset)
         if entry is not None:
             physical, _, due = entry
-            if self.delay_ms is not None:
-                due = min(due, core.wall + self.delay_ms)  # a clock that was set back must not hold it for longer
-            if due > core.wall:
-                return due - core.wall
+            wait_ms = due - core.wall
+            # Further away than the delay: the clock was set back since, so it has waited long enough (store.md 11).
+            if wait_ms > 0 and (self.delay_ms is None or wait_ms <= self.delay_ms):
+                return wait_ms
             wait_ms = self._deliver(physical)
             if wait_ms:
                 return wait_ms
@@ -89,7 +90,7 @@ class Level:
             return 0
         topic = message.properties.get(names.REAL_TOPIC, "")
         queue_text = message.properties.get(names.REAL_QUEUE_ID, "")
-        if not 0 < len(topic) <= TOPIC_LENGTH_MAX or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
+        if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
             self.core.note(f"delay level {self.number}: message at {physical} does not say where it belongs and is left out")
             return 0
         if topic == HALF_TOPIC:

@@ -28,11 +28,11 @@ from engine.broker.replies import Replies
 from engine.broker.retry import Retries
 from engine.broker.send import Sending
 from engine.broker.stored import Depot
-from engine.broker.tables import KeptFile
 from engine.broker.topics import TopicAdmin
 from engine.broker.transactions import Transactions
 from engine.settings import BrokerSettings
 from engine.store import Store
+from engine.store.files import Files
 from mqproto.codec import MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
 from mqproto.errors import HeaderError, RemoteProtocolError
 from mqproto.fastjson import JsonError
@@ -58,10 +58,10 @@ class Broker(Core):
     """One broker over one store.
 
     `host` and `port` are the numeric address that clients are told (brokerIP1 and the port that the "main" listener is really
-    bound to; part of every message id). `seed` feeds the choice of queues. `files` gives the configuration files by name, by
-    default those below `config/` in the store's directory. The store is open already; the broker closes it.
+    bound to; part of every message id). `seed` feeds the choice of queues. The store is open already; the broker closes it. `files`
+    are those that it was opened with (the disk's, unless a test has others): the tables lie in `config/` below its root.
 
-    Raises ConfigDamaged when the topic or group table cannot be read, InvalidSetting for delay levels that cannot be.
+    Raises ConfigDamaged when the topic or group table cannot be read, InvalidSetting for delay levels that cannot be, OSError.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Broker(Core):
         host: str,
         port: int,
         seed: int = 0,
-        files: Callable[[str], KeptFile] | None = None,
+        files: Files | None = None,
     ) -> None:
-        super().__init__(settings, store, files or store.config_file, host, port, seed)
+        super().__init__(settings, store, files, host, port, seed)
         self.links: set[ClientLink] = set()
         depot = Depot(self)
         self.quick = QuickSends(self, depot.scanner)

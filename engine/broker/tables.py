@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from engine.settings import BrokerSettings
-from engine.store import ConfigDamaged
+from engine.store import ConfigDamaged, ConfigFile
+from engine.store.files import Files
 from mqproto.bodies import DataVersion, DelayOffsets, GroupConfig, GroupTable, OffsetTable, TopicConfig, TopicTable
 from mqproto.errors import InvalidSetting
 from mqproto.fastjson import JsonError, loads, truncate
@@ -58,23 +59,12 @@ _legal: Final = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 T = TypeVar("T")
 
 
-class KeptFile(Protocol):
-    """A file of configuration: `engine.store.ConfigFile`, or its stand-in in memory."""
-
-    def load(self, parse: Callable[[str], T]) -> T | None:
-        """What the file or its backup says; None when there is neither."""
-
-    def save(self, text: str) -> None: ...
-
-    def save_job(self, text: str) -> Job: ...
-
-
 class Kept:
     """One table with a file."""
 
     __slots__ = ("changed", "delay_ms", "file", "job", "text")
 
-    def __init__(self, file: KeptFile, text: Callable[[], str], delay_ms: int) -> None:
+    def __init__(self, file: ConfigFile, text: Callable[[], str], delay_ms: int) -> None:
         self.file = file
         self.text = text
         #: How long a change may wait for its save.
@@ -84,11 +74,12 @@ class Kept:
 
 
 class Keeper:
-    """Saves tables. `files` gives a file by its name, `after` calls a function some time later, `note` tells the operator."""
+    """Saves tables below `folder`. `after` calls a function some time later, `note` tells the operator."""
 
     def __init__(
-        self, files: Callable[[str], KeptFile], after: Callable[[int, Callable[[], None]], None], note: Callable[[str], None]
+        self, folder: str, files: Files | None, after: Callable[[int, Callable[[], None]], None], note: Callable[[str], None]
     ) -> None:
+        self._folder = folder
         self._files = files
         self._after = after
         self._note = note
@@ -107,18 +98,21 @@ class Keeper:
         """Load a table from its file, to be saved by `changed` from now on.
 
         Raises ConfigDamaged when neither the file nor its backup can be read. A table that is not `needed` begins anew then: it holds
-        progress, and repeating some of it is better than no broker (DLY-04).
+        progress, and repeating some of it is better than no broker (DLY-04). Raises OSError.
         """
-        file = self._files(name)
+        file = ConfigFile(f"{self._folder}/{name}", self._files)
         kept = Kept(file, text, delay_ms)
         self._tables.append(kept)
+        value = None
         try:
-            return file.load(parse), kept
+            value = file.load(parse)
         except ConfigDamaged as damage:
             if needed:
                 raise
             self._note(f"{damage}: starting without it")
-            return None, kept
+        if file.warning:
+            self._note(file.warning)
+        return value, kept
 
     def changed(self, kept: Kept) -> None:
         """The table has changed: save it, in its rhythm."""

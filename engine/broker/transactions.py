@@ -10,13 +10,14 @@ from typing import Final
 
 from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
 from engine.broker.stored import Depot, Draft, Stored, refusal
+from engine.broker.tables import legal_topic
 from engine.store import PutRefused
 from mqproto import properties as names
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from mqproto.headers import EndTransactionRequest
 from mqproto.message import MessageExt
-from mqproto.names import HALF_TOPIC, OP_HALF_TOPIC, TOPIC_LENGTH_MAX
+from mqproto.names import HALF_TOPIC, OP_HALF_TOPIC
 from mqproto.record import RecordError, decode_record
 
 #: Tag of the message that says that a half message is done with.
@@ -83,7 +84,7 @@ class Transactions:
         """Store the message where it was meant to go; its properties stay as they are (store.md 2.6)."""
         topic = half.properties.get(names.REAL_TOPIC, "")
         queue_text = half.properties.get(names.REAL_QUEUE_ID, "")
-        if not 0 < len(topic) <= TOPIC_LENGTH_MAX or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
+        if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
             raise Refused(SYSTEM_ERROR, "the prepared message does not say where it belongs")
         self.depot.put(
             Draft(
