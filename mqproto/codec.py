@@ -25,7 +25,7 @@ MAX_FRAME: Final = 16_777_216
 MAX_TOTAL: Final = MAX_FRAME - 4
 #: The smallest: a header word, no header, no body.
 MIN_TOTAL: Final = 4
-MAX_HEADER: Final = 0xFFFFFF
+_HEADER_MASK: Final = 0xFFFFFF
 #: A header that is not strict JSON is read by the tolerant reader only up to here: no peer sends such headers, and that reader is slow.
 MAX_TOLERANT_HEADER: Final = 1 << 16
 
@@ -46,8 +46,6 @@ NO_OPAQUE: Final = -1
 
 _I32_MAX: Final = 0x7FFFFFFF
 _I32_MIN: Final = -0x80000000
-_I16_MAX: Final = 0x7FFF
-_I16_MIN: Final = -0x8000
 
 _LANGUAGE_NAMES: Final[list[str]] = [language.name for language in Language]
 _LANGUAGES: Final[dict[str, int]] = {language.name: int(language) for language in Language}
@@ -201,7 +199,7 @@ def decode(frame: bytes | memoryview) -> Command:
         raise RemoteProtocolError(f"frame of {len(frame)} bytes has no header word")
     word: int = _UNSIGNED.unpack_from(frame)[0]
     kind = word >> 24
-    end = 4 + (word & MAX_HEADER)
+    end = 4 + (word & _HEADER_MASK)
     if end > len(frame):
         raise RemoteProtocolError(f"header of {end - 4} bytes in a frame that has room for {len(frame) - 4}")
     if kind == JSON:
@@ -389,8 +387,6 @@ def _binary_fields(header: bytes | memoryview, at: int, end: int) -> dict[str, s
 def _binary_header(
     code: int, fields: Mapping[str, str] | None, flag: int, language: int, opaque: int, remark: str | None, version: int
 ) -> bytes:
-    if not _I16_MIN <= code <= _I16_MAX:
-        raise LocalProtocolError(f"code {code} does not fit a binary header: it would arrive as another one")
     parts: list[bytes] = []
     try:
         for name, value in fields.items() if fields else ():
@@ -406,7 +402,8 @@ def _binary_header(
     try:
         head = _BINARY_HEAD.pack(code, language & 0xFF, version, opaque, flag, len(note))
     except struct.error as error:
-        raise LocalProtocolError(f"binary header: {error}") from None
+        # above all a code of more than 16 bits: Java cuts it, and it arrives as another one
+        raise LocalProtocolError(f"code {code}, version {version} or opaque {opaque} does not fit a binary header: {error}") from None
     return b"".join((head, note, _WORD.pack(len(block)), block))
 
 
@@ -432,7 +429,7 @@ def _frame(
     else:
         raise LocalProtocolError(f"unknown serialize type {kind}")
     size = len(header)
-    if size > MAX_HEADER or 4 + size + body_length > MAX_TOTAL:
+    if 4 + size + body_length > MAX_TOTAL:
         raise LocalProtocolError(f"frame of {8 + size + body_length} bytes (header {size}) is above the limit of {MAX_FRAME}")
     return _TWO_WORDS.pack(4 + size + body_length, kind << 24 | size) + header
 

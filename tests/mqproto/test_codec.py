@@ -379,6 +379,30 @@ def test_half_of_a_surrogate_pair_is_a_question_mark() -> None:
     assert decode(encode_response(1, 0, {"k": "\ud800"}, serialize_type=BINARY)[4:]).fields == {"k": "?"}
 
 
+@pytest.mark.parametrize("name", ["code", "flag", "opaque", "version"])
+def test_numbers_of_a_whole_header(name: str) -> None:
+    """32 bits with sign, in any of the forms that Java takes; anything else ends the link."""
+    whole = {"code": 1, "flag": 2, "language": "JAVA", "opaque": 3, "version": 4}
+    for text, number in (("2147483647", 2147483647), ("-2147483648", -2147483648), ("true", 1), ('"5"', 5), ("5.9", 5), ("false", 0)):
+        command = header(json.dumps({**whole, name: "*"}).replace('"*"', text))
+        assert getattr(command, name) == number
+        assert type(getattr(command, name)) is int
+    for text in ("2147483648", "-2147483649", '"x"', '""', "1e400", "[1]", "{}", '"2147483648"', "9" * 5000):
+        with pytest.raises(RemoteProtocolError):
+            header(json.dumps({**whole, name: "*"}).replace('"*"', text))
+
+
+@pytest.mark.parametrize("kind", [JSON, BINARY])
+def test_header_length(kind: int) -> None:
+    """A header may fill its frame, and not one byte more."""
+    frame = encode(Command(34, serialize_type=kind))[4:]
+    assert decode(frame).code == 34
+    with pytest.raises(RemoteProtocolError):
+        decode(frame[:3] + bytes([frame[3] + 1]) + frame[4:])
+    with pytest.raises(RemoteProtocolError):
+        decode(frame[:-1])
+
+
 def test_unknown_languages_are_tolerated() -> None:
     """COD-10: names and binary bytes; but an ordinal must be one of the list."""
     assert header('{"code":1,"language":"PYTHON3","opaque":1}').language == NO_LANGUAGE
@@ -459,6 +483,15 @@ def test_refuses_to_send_what_no_frame_can_carry(code: int, opaque: int, fields:
         encode_response(opaque, code, fields, bytes(size), serialize_type=kind)
     with pytest.raises(LocalProtocolError):
         encode(Command(code, fields, bytes(size), opaque, serialize_type=kind))
+
+
+@pytest.mark.parametrize("kind", [JSON, BINARY])
+def test_largest_frame_that_is_sent(kind: int) -> None:
+    command = Command(310, {"a": "PG"}, serialize_type=kind)
+    room = MAX_FRAME - len(encode_head(command, 0))
+    assert len(encode_head(command, room)) + room == MAX_FRAME
+    with pytest.raises(LocalProtocolError, match="limit"):
+        encode_head(command, room + 1)
 
 
 def test_refuses_to_send_in_an_unknown_form() -> None:
