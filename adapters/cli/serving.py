@@ -1,0 +1,151 @@
+"""`standalone`, `namesrv` and `broker`: servers that run until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from adapters.cli.options import add_name_server, setting_pair
+from adapters.cli.output import complain, show
+from adapters.serving import BROKER, BrokerOptions, NameServerOptions, Opened, StandaloneOptions
+from engine.settings import PropertiesError, parse_properties
+from mqproto.errors import ClientError
+
+#: Where each adapter's `serve` lives, and the backend it is given.
+ADAPTERS: Final = {
+    "threaded": ("adapters.threaded.serve", ""),
+    "gevent": ("adapters.gevent.serve", ""),
+    "asyncio": ("adapters.anyio.serve", "asyncio"),
+    "trio": ("adapters.anyio.serve", "trio"),
+}
+NAMESRV_PORT: Final = 9876
+BROKER_PORT: Final = 10911
+
+Plan = Callable[[], Sequence[Opened]]
+
+
+class ServeError(ClientError):
+    """The command line asks for something that is not there."""
+
+
+def _add_common(parser: argparse.ArgumentParser, port: int) -> None:
+    parser.add_argument("--adapter", choices=ADAPTERS, default="threaded", help="what runs it (default: threaded, which needs no package)")
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, metavar="PORT", help=f"port, 0 for a free one (default: {port})")
+    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="settings in Apache's format, key=value")
+    parser.add_argument("--set", metavar="KEY=VALUE", type=setting_pair, action="append", default=[], help="one setting; may be repeated")
+    parser.add_argument("--json", action="store_true", help="the line that says it is ready, as JSON")
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--store", metavar="DIR", type=Path, help="data directory (default: storePathRootDir, else ~/store)")
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    standalone = commands.add_parser("standalone", help="run a name server and a broker", description="Run a name server and a broker.")
+    _add_common(standalone, BROKER_PORT)
+    standalone.add_argument(
+        "--namesrv-port",
+        type=int,
+        metavar="PORT",
+        default=NAMESRV_PORT,
+        help=f"the name server's port, 0 for a free one (default: {NAMESRV_PORT})",
+    )
+    _add_store(standalone)
+    standalone.set_defaults(run=run_standalone)
+
+    namesrv = commands.add_parser("namesrv", help="run a name server", description="Run a name server.")
+    _add_common(namesrv, NAMESRV_PORT)
+    namesrv.add_argument("--directory", metavar="DIR", type=Path, help="where the KV configuration is kept (default: ~/namesrv)")
+    namesrv.set_defaults(run=run_namesrv)
+
+    broker = commands.add_parser("broker", help="run a broker", description="Run a broker that registers at name servers.")
+    _add_common(broker, BROKER_PORT)
+    add_name_server(broker, default=None)
+    _add_store(broker)
+    broker.set_defaults(run=run_broker)
+
+
+def _file_settings(options: argparse.Namespace, defaults: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the `-c` file over `defaults`."""
+    if options.config is None:
+        return dict(defaults)
+    try:
+        text = options.config.read_text(encoding="latin-1")  # as Java reads properties (broker.md 8.1)
+    except OSError as error:
+        raise ServeError(f"cannot read {options.config}: {error.strerror}") from error
+    try:
+        return {**defaults, **parse_properties(text)}
+    except PropertiesError as error:
+        raise ServeError(f"{options.config}: {error}; write one key=value a line") from error
+
+
+def run_standalone(options: argparse.Namespace) -> int:
+    plan = StandaloneOptions(
+        host=options.host,
+        namesrv_port=options.namesrv_port,
+        port=options.port,
+        store=options.store,
+        settings=dict(options.set),
+        file_settings=_file_settings(options, {"listenPort": str(BROKER_PORT), "storePathRootDir": str(Path.home() / "store")}),
+    )
+    return _serve(options, plan.open)
+
+
+def run_namesrv(options: argparse.Namespace) -> int:
+    plan = NameServerOptions(
+        host=options.host,
+        port=options.port,
+        directory=options.directory or Path.home() / "namesrv",
+        settings=dict(options.set),
+        file_settings=_file_settings(options, {"listenPort": str(NAMESRV_PORT)}),
+    )
+    return _serve(options, lambda: (plan.open(),))
+
+
+def run_broker(options: argparse.Namespace) -> int:
+    plan = BrokerOptions(
+        host=options.host,
+        port=options.port,
+        namesrv=options.namesrv,
+        store=options.store,
+        settings=dict(options.set),
+        file_settings=_file_settings(options, {"listenPort": str(BROKER_PORT), "storePathRootDir": str(Path.home() / "store")}),
+    )
+    return _serve(options, lambda: (plan.open(),))
+
+
+def _serve(options: argparse.Namespace, plan: Plan) -> int:
+    module, backend = ADAPTERS[options.adapter]
+    try:
+        serve: Callable[[Plan, Callable[[Sequence[Opened]], None], str], None] = importlib.import_module(module).serve
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("adapters"):
+            raise
+        extra = "gevent" if options.adapter == "gevent" else "anyio"
+        return complain(f"the {options.adapter} adapter needs the package {error.name}: install mqproto[{extra}], or leave --adapter out")
+    try:
+        serve(plan, lambda opened: _announce(opened, options.json), backend)
+    except OSError as error:
+        return complain(f"{error.filename or options.command}: {error.strerror or error}")
+    return 0
+
+
+def _announce(opened: Sequence[Opened], as_json: bool) -> None:
+    """The one line that says that clients may come."""
+    for one in opened:
+        for key in one.unknown_keys:
+            print(f"mqproto: setting {key} is not known and has no effect", file=sys.stderr)
+    if as_json:
+        facts = {("broker" if one.role == BROKER else "namesrv"): one.address for one in opened}
+        stores = [str(one.directory) for one in opened if one.role == BROKER]
+        show(json.dumps({**facts, **({"store": stores[0]} if stores else {})}))
+        return
+    words = [f"{one.role} {one.address}" for one in opened]
+    words += [f"data in {one.directory}" for one in opened if one.role == BROKER]
+    show(f"ready: {', '.join(words)}")
