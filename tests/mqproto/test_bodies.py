@@ -16,6 +16,7 @@ from mqproto.bodies import (
     BrokerData,
     BrokerStats,
     CheckClient,
+    ClientConnection,
     ClusterInfo,
     ConsumeDirectlyResult,
     ConsumeFromWhere,
@@ -57,6 +58,7 @@ from mqproto.bodies import (
     topic_from_text,
     topic_to_text,
 )
+from mqproto.codes import Language
 from mqproto.errors import RemoteProtocolError
 from mqproto.fastjson import JavaMap, JsonError, dumps, loads
 from mqproto.message import MessageQueue
@@ -507,6 +509,22 @@ def test_other_samples() -> None:
     assert TopicConfig("T", filter_type="MULTI_TAG").to_json() == (
         b'{"order":false,"perm":6,"readQueueNums":16,"topicFilterType":"MULTI_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":16}'
     )
+
+
+def test_languages() -> None:
+    for text, language in (('"GO"', Language.GO), ("9", Language.GO), ('"KLINGON"', None), ("null", None)):
+        assert ClientConnection.from_json('{"language":' + text + "}").language is language
+    for text in ("14", "-1", "[]"):
+        with pytest.raises(JsonError):
+            ClientConnection.from_json('{"language":' + text + "}")
+
+
+@pytest.mark.parametrize(("text", "number"), [("1", 1.0), ('"1.5"', 1.5), ("true", 1.0), ("null", 0.0), ("NaN", 0.0)])
+def test_rates(text: str, number: float) -> None:
+    assert ConsumeStats.from_json('{"consumeTps":' + text + "}").tps == number
+    for wrong in ('"x"', "[]", '"\u0661"', "1" + "0" * 350):
+        with pytest.raises(JsonError):
+            ConsumeStats.from_json('{"consumeTps":' + wrong + "}")
 
 
 def test_members_in_any_case() -> None:

@@ -432,6 +432,17 @@ def test_binary_fields_named_twice() -> None:
         assert decode(frame_of(head + block, b"body", BINARY)).fields == fields
 
 
+def test_binary_fields_cut_off() -> None:
+    block = b"\0\1a\0\0\0\1x\0\1b"
+    for size in range(len(block) + 1):
+        frame = frame_of(struct.pack(">hBhiiii", 34, 0, 293, 1, 0, 0, size) + block[:size], kind=BINARY)
+        if size in (0, 8):
+            assert decode(frame).fields == ({"a": "x"} if size else {})
+        else:
+            with pytest.raises(RemoteProtocolError):
+                decode(frame)
+
+
 def test_deep_headers_are_refused() -> None:
     for text in ('{"code":1,"extFields":{"a":' + "[" * 5000, '{"code":1,"extFields":{"a":' + "[" * 100 + "]" * 100 + "}}", "{a:" * 90):
         with pytest.raises(RemoteProtocolError):
