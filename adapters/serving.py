@@ -137,17 +137,23 @@ class BrokerOptions:
             if temporary:
                 storing.store_path_root_dir = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX)
             store = Store.open(storing, wall=wall_ms(), utc_offset_ms=utc_offset_ms())
+            try:
+                node = Broker(settings, store, host=advertised, port=port, seed=new_seed())
+            except BaseException:
+                store.close(wall_ms())
+                raise
         except BaseException:
             close_listeners(listeners)
             if temporary:
                 rmtree(storing.store_path_root_dir, ignore_errors=True)
             raise
-        node = Broker(settings, store, host=advertised, port=port, seed=new_seed())
         return Opened(
             node,
             listeners,
             join_address(advertised, port),
             BROKER,
+            remarks=node.notes,
+            ready=node.registered,
             directory=Path(storing.store_path_root_dir),
             temporary=temporary,
             unknown_keys=unknown,

@@ -36,7 +36,7 @@ from engine.store.files import Files
 from mqproto.codec import MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
 from mqproto.errors import HeaderError, RemoteProtocolError
 from mqproto.fastjson import JsonError
-from mqproto.state.node import SERVER_UNSENT_LIMIT, Job, Link
+from mqproto.state.node import SERVER_UNSENT_LIMIT, Finished, Job, Link, Ticket
 
 #: Listeners.
 MAIN: Final = "main"
@@ -147,6 +147,18 @@ class Broker(Core):
         self.delivery.begin()
         self.registration.begin()
         self._settle()
+
+    def registered(self, now: int) -> Ticket[None]:
+        """Settled once every name server knows this broker, or has been found out of reach: from then on clients can find it."""
+        self._enter(now)
+        ticket: Ticket[None] = Ticket()
+
+        def settle() -> None:
+            ticket.settle(None)
+            self.actions.append(Finished(ticket))
+
+        self.registration.when_tried(settle)
+        return ticket
 
     def accept(self, listener: str, address: str, local_address: str, now: int) -> Link | None:
         self._enter(now)

@@ -43,7 +43,7 @@ Then = Callable[[], None]
 class NameServer:
     """One name server, and what it is known to know."""
 
-    __slots__ = ("address", "core", "current", "link", "pause_ms", "registration")
+    __slots__ = ("address", "core", "current", "link", "pause_ms", "registration", "tried")
 
     def __init__(self, registration: Registration, address: str) -> None:
         self.registration = registration
@@ -52,6 +52,8 @@ class NameServer:
         self.link: Connection[Waiter] | None = None
         #: It has confirmed a full registration on this link, and every increment since.
         self.current = False
+        #: It has answered a registration, or could not be reached.
+        self.tried = False
         self.pause_ms = 0
 
     @property
@@ -86,6 +88,7 @@ class NameServer:
             self.pause_ms = min(max(self.pause_ms * 2, _PAUSE_MS), _PAUSE_MAX_MS)
         for waiter in waiters:
             waiter(None)
+        self._tried()
 
     def drop(self, reason: str) -> None:
         """End the link from our side."""
@@ -142,11 +145,17 @@ class NameServer:
         ).encode()
         self.call(waiter, REGISTER_BROKER, fields, data, settings.register_broker_timeout_mills)
 
+    def _tried(self) -> None:
+        if not self.tried:
+            self.tried = True
+            self.registration.tried()
+
     def _all_told(self, answer: Command | None) -> None:
         if answer is None:
             if self.connected:
                 self.drop("no answer to a registration")
             return
+        self._tried()
         if answer.code != SUCCESS:
             self.core.note(f"name server {self.address} refused the registration: code {answer.code}, {answer.remark}")
             return
@@ -186,6 +195,18 @@ class Registration:
         self.ha_address = join_address(host, core.port + 1)
         self.servers = [NameServer(self, address) for address in dict.fromkeys(settings.namesrv_addresses())]
         self.closing = False
+        self._waiting: list[Then] = []
+
+    def when_tried(self, then: Then) -> None:
+        """Call `then` once every name server has answered a registration or could not be reached; at once if that is so."""
+        self._waiting.append(then)
+        self.tried()
+
+    def tried(self) -> None:
+        if all(server.tried for server in self.servers):
+            waiting, self._waiting = self._waiting, []
+            for then in waiting:
+                then()
 
     def begin(self) -> None:
         for server in self.servers:
