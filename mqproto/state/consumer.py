@@ -24,7 +24,7 @@ from mqproto.bodies import (
     SubscriptionData,
 )
 from mqproto.codes import RequestCode
-from mqproto.errors import BrokerError, InvalidSetting, MQError, NoRoute, StateError
+from mqproto.errors import BrokerError, ConnectionLost, InvalidSetting, MQError, NoRoute, StateError
 from mqproto.filters.tags import InvalidExpressionError, parse_tags
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.names import retry_topic
@@ -228,9 +228,12 @@ class ConsumerCore:
             raise StateError(f"consumer {self.group} was closed while it started")
 
     def _find_routes(self, now: int) -> Flow[int]:
-        """Fetch the routes of all topics. One that does not exist may come later; name servers that do not answer are a failure."""
+        """Fetch the routes of all topics. One that does not exist may come later; name servers that cannot be asked are a failure,
+        unless all that happened is that a link broke."""
         for topic in list(self._subscriptions):
             failure, now = yield Refresh(topic, now + REFRESH_TIMEOUT_MS)
+            if isinstance(failure, ConnectionLost):
+                failure, now = yield Refresh(topic, now + REFRESH_TIMEOUT_MS)
             self._check_starting()
             if failure is not None and not isinstance(failure, BrokerError):
                 raise failure

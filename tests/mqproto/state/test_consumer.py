@@ -201,6 +201,18 @@ def test_no_name_server_is_a_typed_failure_and_leaves_nothing_behind(cluster: Cl
         cluster.start(consumer)
 
 
+def test_a_link_that_breaks_once_does_not_spoil_the_start(cluster: Cluster) -> None:
+    known = cluster.stage.peers[NS].answers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+    cluster.stage.peers[NS].answers.clear()
+    consumer = make(cluster, "T")
+    start = cluster.stage.start(consumer.start(0))
+    cluster.stage.peers[NS].answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = known
+    cluster.stage.cut(NS)
+    assert start.settled
+    start.result()
+    assert consumer.phase is Phase.RUNNING
+
+
 def test_one_consumer_of_a_group_in_a_node(cluster: Cluster) -> None:
     cluster.start(make(cluster, "T"))
     with pytest.raises(StateError, match="has a consumer of group 'g' already"):
