@@ -176,16 +176,16 @@ class CommitLog:
 
     # --- opening ---
 
-    def resume(self, end: int) -> None:
+    def resume(self, end: int, leftovers: bool) -> None:
         """Go on writing at `end`: in the last file, or in a new one that begins there. Blocks.
 
-        Bytes behind `end` in that file are made zero, so that nothing old can be taken for a record that follows a new one.
+        If there are `leftovers` behind `end` they are made zero, so that nothing old can be taken for a record that follows a new one.
         """
         if not self.log_files or end >= self.log_files[-1].start + self.file_size:
             self._add(self._create(end))
         else:
             log_file = self.log_files[-1]
-            if self.file_of(log_file).clear(end - log_file.start, self.file_size):
+            if leftovers and self.file_of(log_file).clear(end - log_file.start, self.file_size):
                 self.file_of(log_file).sync()
             self._write_into(log_file)
         self.end = end

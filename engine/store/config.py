@@ -46,7 +46,8 @@ class ConfigFile:
     def load(self, parse: Callable[[str], T]) -> T | None:
         """The value of the file, or of its backup if the file is missing or damaged; None if there is neither.
 
-        `parse` makes a value of a text, or raises ValueError or MQError; then the text counts as damaged. Raises ConfigDamaged when what is there cannot be read, and OSError. Blocks.
+        `parse` makes a value of a text, or raises ValueError or MQError; then the text counts as damaged. Raises ConfigDamaged when
+        what is there cannot be read, and OSError. Blocks.
         """
         self.warning = ""
         backup = self.path + ".bak"

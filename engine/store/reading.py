@@ -23,6 +23,9 @@ _SCAN_SIZE: Final = 16_000
 #: Memory of a machine that does not tell (store.md 13.6).
 _MEMORY_UNKNOWN: Final = 24 << 30
 _PHYSICAL_AT: Final = 28
+#: A tags code outside of this range is no hash but stands for something that we do not know: then the consumer has to filter.
+_HASH_MIN: Final = -0x80000000
+_HASH_MAX: Final = 0x7FFFFFFF
 
 
 class Reader:
@@ -65,45 +68,54 @@ class Reader:
         if not entries:
             following = offset - offset % self._queues.per_file + self._queues.per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, min(following, high), low, high, [], 0, 0, False)
-        if codes is None and matches is None:
-            result = self._take_all(entries, offset, wanted)
-        else:
-            result = self._take_matching(entries, offset, wanted, codes, matches)
+        result = self._take_runs(entries, offset, wanted, codes) if matches is None else None
+        if result is None:
+            result = self._take_each(entries, offset, wanted, codes, matches)
         result.min_offset = low
         result.max_offset = high
         return result
 
-    def _take_all(self, entries: bytes | memoryview | bytearray, offset: int, wanted: int) -> GetResult:
-        """Records of consecutive entries, as far as the limits of one answer reach. What is unusual is left to `_take_matching`."""
+    def _take_runs(
+        self, entries: bytes | memoryview | bytearray, offset: int, wanted: int, codes: frozenset[int] | None
+    ) -> GetResult | None:
+        """The quick way: records that lie side by side are given as one view. None when anything is unusual: records that are gone,
+        or lie far back."""
         log = self._log
         first: int = ENTRY.unpack_from(entries)[0]
         settings = self._settings
         if log.end - first > self._memory or first < log.start:
-            return self._take_matching(entries, offset, wanted, None, None)
+            return None
         wanted = min(wanted, settings.max_transfer_count_on_message_in_memory)
         size_max = settings.max_transfer_bytes_on_message_in_memory
         views: list[memoryview] = []
-        run_start = run_end = first
-        total = count = 0
-        for physical, size, _ in ENTRY.iter_unpack(entries):
+        run_start = run_end = total = count = scanned = 0
+        for physical, size, code in ENTRY.iter_unpack(entries):
             if count and (count >= wanted or total + size > size_max):
                 break
+            scanned += 1
+            if codes is not None and code not in codes and _HASH_MIN <= code <= _HASH_MAX:
+                continue
             if physical != run_end or size <= 0:
-                view = log.slice(run_start, run_end)
-                if view is None or physical < run_end or size <= 0:
-                    return self._take_matching(entries, offset, wanted, None, None)
-                views.append(view)
+                if physical < run_end or size <= 0:
+                    return None
+                if run_end:
+                    view = log.slice(run_start, run_end)
+                    if view is None:
+                        return None
+                    views.append(view)
                 run_start = physical
             run_end = physical + size
             total += size
             count += 1
-        last = log.slice(run_start, run_end)
-        if last is None or run_end > self._flusher.visible_end:
-            return self._take_matching(entries, offset, wanted, None, None)
-        views.append(last)
-        return GetResult(GetStatus.FOUND, offset + count, 0, 0, views, total, count, False)
+        if not count:
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, 0, 0, [], 0, 0, False)
+        view = log.slice(run_start, run_end)
+        if view is None or run_end > self._flusher.visible_end:
+            return None
+        views.append(view)
+        return GetResult(GetStatus.FOUND, offset + scanned, 0, 0, views, total, count, False)
 
-    def _take_matching(
+    def _take_each(
         self,
         entries: bytes | memoryview | bytearray,
         offset: int,
@@ -126,8 +138,7 @@ class Reader:
             if count and self._full(count, total + size, wanted, physical < memory_from):
                 break
             scanned += 1
-            # what is no hash stands for something that we do not know: then the consumer filters
-            if codes is not None and code not in codes and -0x80000000 <= code <= 0x7FFFFFFF:
+            if codes is not None and code not in codes and _HASH_MIN <= code <= _HASH_MAX:
                 continue
             view = self._visible(physical, size)
             if view is None:

@@ -23,11 +23,11 @@ from engine.store.layout import RECORD_FIXED, is_offset_name
 from engine.store.queue import Queue
 from engine.store.records import facts_of, measure, next_record
 from engine.store.redispatch import Redispatch
-from engine.store.scanning import Scan, bytes_behind, search, time_of
+from engine.store.scanning import Scan, bytes_behind, next_nonzero, search, time_of
 from engine.store.settings import SYNC_FLUSH, StoreSettings
 
 #: After an orderly end so much of the log is checked, so that a start does not take longer the more was stored.
-_CHECKED_MAX: Final = 16 << 20
+_CHECKED_MAX: Final = 4 << 20
 
 
 class Ending(Enum):
@@ -86,6 +86,8 @@ class Recovery:
         self._abort = abort
         self._report = RecoveryReport(clean=not files.exists(abort))
         self._empty_files: list[LogFile] = []
+        #: There is something behind the end of the log.
+        self._leftovers = False
 
     def run(self, wall: int, cut: bool) -> RecoveryReport:
         """Open the log for writing, with queues and index that agree with it. `cut`: drop what is damaged instead of raising
@@ -99,11 +101,13 @@ class Recovery:
         start = report.checked_from = self._check_from() if report.clean else self._start_after_crash()
         passed = self._walk(scan, start)
         report.begin, report.end, report.checked = self._log.start, scan.end, scan.count
+        self._leftovers = next_nonzero(self._log, scan.end) >= 0
         reasons = self._missing(scan)
         if reasons and not cut:
             raise StoreDamaged(self._log.path_of(self._file_start(scan.end)), scan.end, tuple(reasons))
         report.notes += reasons
-        report.dropped = bytes_behind(self._log, scan.end)
+        if self._leftovers:
+            report.dropped = bytes_behind(self._log, scan.end)
         report.ending = Ending.CUT if reasons else Ending.TORN if report.dropped else Ending.WHOLE if scan.count else Ending.EMPTY
         self._apply(scan, passed, wall)
         return report
@@ -179,7 +183,7 @@ class Recovery:
         # Queues are ahead of the log after a crash, unless they are only written what is durable.
         if self._queues.known_end > scan.end and (report.clean or self._settings.flush_disk_type == SYNC_FLUSH):
             reasons.append(f"queues know messages up to offset {self._queues.known_end}")
-        later = search(self._log, scan.end, self._log_end())
+        later = search(self._log, scan.end) if self._leftovers else -1
         if later >= 0:
             report.dropped_records = self._count_from(later)
             if self._belongs(later, scan):
@@ -204,17 +208,13 @@ class Recovery:
             scan = Scan(self._log, True)
             scan.run(start)
             count += scan.count
-            start = search(self._log, scan.end, self._log_end())
+            start = search(self._log, scan.end)
         return count
 
     def _log_file(self, offset: int) -> LogFile:
         log_file = self._log.log_file_at(offset)
         assert log_file is not None
         return log_file
-
-    def _log_end(self) -> int:
-        log = self._log
-        return log.start + len(log.log_files) * log.file_size
 
     # --- making it so ---
 
@@ -229,7 +229,7 @@ class Recovery:
         if not orderly:
             for file in log.files_between(report.checked_from, end):
                 file.sync()
-        log.resume(end)
+        log.resume(end, self._leftovers)
         log.last_time = scan.last_time
         begin = report.checked_from
         if report.clean:

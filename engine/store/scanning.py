@@ -13,6 +13,7 @@ from engine.store.records import FILLER, measure, next_record
 _CHUNK: Final = 1 << 20
 #: What `next_record` needs to see of a record.
 _OVERLAP: Final = 36
+_ZEROS: Final = bytes(_CHUNK)
 _TIME: Final = Struct(">q")
 _TIME_AT: Final = 56
 _TIME_AT_V6: Final = 68
@@ -66,21 +67,31 @@ class Scan:
             pass
 
 
-def search(log: CommitLog, start: int, stop: int) -> int:
-    """The first good record that begins between two offsets; -1 if there is none. It may lie anywhere, not only where a walk comes by."""
+def next_nonzero(log: CommitLog, start: int) -> int:
+    """Where the first block of up to 1 MiB from `start` on begins that is not all zeros; -1 if there is none."""
     offset = start
-    while offset < stop and (log_file := log.log_file_at(offset)) is not None:
+    while (log_file := log.log_file_at(offset)) is not None:
         file = log.file_of(log_file)
-        file_end = log_file.start + log.file_size
-        offset = log_file.start + file.next_data(offset - log_file.start)
-        if offset >= file_end:
-            continue
-        data = file.read(offset - log_file.start, _CHUNK + _OVERLAP)
+        at = file.next_data(offset - log_file.start)
+        while at < log.file_size:
+            data = file.read(at, _CHUNK)
+            if data != _ZEROS[: len(data)]:
+                return log_file.start + at
+            at = file.next_data(at + len(data))
+        offset = log_file.start + log.file_size
+    return -1
+
+
+def search(log: CommitLog, start: int) -> int:
+    """The first good record from `start` on; -1 if there is none. It may begin anywhere, not only where a walk comes by."""
+    offset = next_nonzero(log, start)
+    while offset >= 0 and (log_file := log.log_file_at(offset)) is not None:
+        data = log.file_of(log_file).read(offset - log_file.start, _CHUNK + _OVERLAP)
         found = next_record(data, 0, offset)
         if found < 0 or found >= _CHUNK:
-            offset = min(offset + _CHUNK, file_end)
+            offset = next_nonzero(log, min(offset + _CHUNK, log_file.start + log.file_size))
         elif measure(log.view_of(log_file), offset + found - log_file.start, offset + found, True) > 0:
-            return offset + found if offset + found < stop else -1
+            return offset + found
         else:
             offset += found + 1
     return -1
@@ -89,16 +100,9 @@ def search(log: CommitLog, start: int, stop: int) -> int:
 def bytes_behind(log: CommitLog, end: int) -> int:
     """How many bytes from `end` to the last one that is not zero."""
     last = end
-    offset = end
-    while (log_file := log.log_file_at(offset)) is not None:
-        file = log.file_of(log_file)
-        at = file.next_data(offset - log_file.start)
-        if at >= log.file_size:
-            offset = log_file.start + log.file_size
-            continue
-        data = file.read(at, _CHUNK)
-        offset = log_file.start + at + len(data)
-        kept = len(data.rstrip(b"\0"))
-        if kept:
-            last = log_file.start + at + kept
+    offset = next_nonzero(log, end)
+    while offset >= 0 and (log_file := log.log_file_at(offset)) is not None:
+        data = log.file_of(log_file).read(offset - log_file.start, _CHUNK)
+        last = offset + len(data.rstrip(b"\0"))
+        offset = next_nonzero(log, offset + len(data))
     return last - end
