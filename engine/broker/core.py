@@ -24,7 +24,7 @@ from mqproto.state.holding import Holding
 from mqproto.state.node import SERVER_UNSENT_LIMIT, Buffer, Job, Link, NodeBase, Run
 
 if TYPE_CHECKING:
-    from engine.broker.quick import Shape
+    from engine.broker.shapes import Shape
 
 SUCCESS: Final = 0
 SYSTEM_ERROR: Final = 1
@@ -40,6 +40,8 @@ GROUP_NOT_EXIST: Final = 26
 FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 #: Answers up to this size are joined for one write; views of the log leave as they are from here on (style.md 13).
 JOIN_MAX: Final = 16_384
+#: Requests of a peer are refused while so much is unsent to it: one read may bring hundreds that each ask for a lot.
+UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
 #: Parked pulls in all, some 100 MB of them. One more is told that the broker is busy.
 PARKED_MAX: Final = 100_000
 #: Notes for the operator that are kept while nobody takes them.
@@ -64,7 +66,7 @@ class Refused(MQError):  # noqa: N818 - a name that says what happened needs no 
 class ClientLink(Connection[Waiter]):
     """A stream that came in by one of our listeners."""
 
-    __slots__ = ("born_host", "chunks", "core", "last_active", "missing", "shape", "shapes", "unshaped")
+    __slots__ = ("born_host", "chunks", "core", "last_active", "missing", "shape", "shapes", "strangers")
 
     def __init__(self, core: Core, address: str, listener: str) -> None:
         super().__init__(core, core.calls, address, listener, SERVER_UNSENT_LIMIT)
@@ -78,11 +80,11 @@ class ClientLink(Connection[Waiter]):
         self.chunks: list[bytes] = []
         self.missing = 0
         self.last_active = core.now
-        #: Headers that this peer repeats (see `quick`): the one seen last, and all.
+        #: Headers that this peer repeats (see `shapes`): the one seen last, and all.
         self.shape: Shape | None = None
         self.shapes: list[Shape] = []
-        #: Sends since the shapes were full that fitted none of them.
-        self.unshaped = 0
+        #: Requests that would have had a shape of their own, had there been a place.
+        self.strangers = 0
 
     def check_idle(self) -> None:
         """Alarm: close the link if nothing was read or written for the idle time, else look again when that may be so."""
@@ -129,6 +131,8 @@ class Core(NodeBase):
         self.flush_wanted = False
         #: Acknowledgements that wait for the disk: end of the record, when the wait is over, link, answer.
         self.held: deque[tuple[int, int, ClientLink, bytes]] = deque()
+        #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see `shapes`).
+        self.lesson: Callable[[ClientLink, bytes], None] | None = None
         self.messages_in = 0
         self.messages_out = 0
         self._turn = seed

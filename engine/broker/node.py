@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from engine.broker.clients import Clients
-from engine.broker.core import NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.core import NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR, UNSENT_MAX, ClientLink, Core, Refused
 from engine.broker.delay import Delays
 from engine.broker.locks import Locking
 from engine.broker.offsets import Offsets
@@ -27,27 +27,24 @@ from engine.broker.registration import Registration
 from engine.broker.replies import Replies
 from engine.broker.retry import Retries
 from engine.broker.send import Sending
+from engine.broker.shapes import take_other
 from engine.broker.stored import Depot
 from engine.broker.topics import TopicAdmin
 from engine.broker.transactions import Transactions
 from engine.settings import BrokerSettings
 from engine.store import Store
 from engine.store.files import Files
-from mqproto.codec import MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
+from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
 from mqproto.errors import HeaderError, RemoteProtocolError
 from mqproto.fastjson import JsonError
-from mqproto.state.node import SERVER_UNSENT_LIMIT, Finished, Job, Link, Ticket
+from mqproto.state.node import Finished, Job, Link, Ticket
 
 #: Listeners.
 MAIN: Final = "main"
 FAST: Final = "fast"
 
-#: Requests of a peer are refused while so much is unsent to it: one read may bring hundreds that each ask for a lot.
-UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
-
 _WORDS: Final = Struct(">ii")
 _WORD: Final = Struct(">i")
-_SEND_CODES: Final = (10, 310)
 #: Of these there is no service on the fast listener.
 _PULL_CODES: Final = (11, 361)
 
@@ -77,9 +74,8 @@ class Broker(Core):
         super().__init__(settings, store, files, host, port, seed)
         self.links: set[ClientLink] = set()
         depot = Depot(self)
-        self.quick = QuickSends(self, depot.scanner)
         self.transactions = Transactions(self, depot)
-        self.sending = Sending(self, depot, self.transactions, self.quick)
+        self.sending = Sending(self, depot, self.transactions, QuickSends(self, depot.scanner))
         self.pulling = Pulling(self)
         self.clients = Clients(self)
         self.delivery = Delays(self, depot)
@@ -298,7 +294,6 @@ class Broker(Core):
             link.missing = 0
         size = len(data)
         at = 0
-        quick = self.quick
         while size - at >= 8:
             total, word = _WORDS.unpack_from(data, at)
             if total < MIN_TOTAL or total > MAX_TOTAL:
@@ -310,12 +305,16 @@ class Broker(Core):
             start = at + 8
             stop = start + word
             shape = link.shape
-            if shape is not None and stop <= end:
-                if not data.startswith(shape.head, start):
-                    shape = quick.shape_for(link, data, start)
-                if shape is not None and quick.take(link, shape, data, start, stop, end):
-                    at = end
-                    continue
+            if (
+                shape is not None
+                and stop <= end
+                and (
+                    (data.startswith(shape.head, start) and shape.quick.take(link, shape, data, start, stop, end))
+                    or (len(link.shapes) > 1 and take_other(link, data, start, stop, end))
+                )
+            ):
+                at = end
+                continue
             try:
                 request = decode(data[at + 4 : end])
             except RemoteProtocolError as error:
@@ -323,8 +322,11 @@ class Broker(Core):
                 self.end_link(link, str(error))
                 return
             self._handle(link, request)
-            if request.code in _SEND_CODES and request.serialize_type == 0:
-                quick.learn(link, data[start:stop])
+            lesson = self.lesson
+            if lesson is not None:
+                self.lesson = None
+                if request.serialize_type == JSON:
+                    lesson(link, data[start:stop])
             if link.ended:
                 return
             at = end

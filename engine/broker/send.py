@@ -139,7 +139,8 @@ class Sending:
             scanned = self.depot.scanner.scan((header.properties or "").encode("utf-8", "replace"))
             if scanned is not None:
                 self._plain(link, request, header, queue_id, sys_flag, scanned)
-                self.quick.remember(link, request, header, sys_flag)
+                quick = self.quick
+                self.core.lesson = lambda link, text: quick.learn(link, text, request, header, sys_flag)
                 return
         properties = names.decode(header.properties or "")
         properties[names.CLUSTER] = self._cluster
