@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
 from tests.peers.kit.checks import Sent, assert_one, assert_same, offset_msg_id
 from tests.peers.kit.pairs import Pair, pairs
-from tests.peers.kit.probes import Line, Outcome, Running, finish, wait_for
+from tests.peers.kit.probes import Running, finish, wait_for
+from tests.peers.kit.steps import committed, consume, offsets, pull, share_out
 
 pytestmark = pairs(
     "java-4.4.0 @ ours:threaded",
@@ -22,32 +22,6 @@ pytestmark = pairs(
 )
 
 
-def pull(pair: Pair, topic: str, expect: int, **options: Any) -> list[Line]:
-    """What the queues of a topic hold, once they hold `expect` messages."""
-    until = time.monotonic() + 15
-    while True:
-        messages = pair.run("pull", topic=topic, group=pair.name("puller"), **options).messages
-        if len(messages) >= expect or time.monotonic() > until:
-            return messages
-
-
-def offsets(pair: Pair, topic: str, group: str, **options: Any) -> list[Line]:
-    """Offsets of every queue, by queue id."""
-    return sorted(pair.run("offsets", topic=topic, group=group, **options).queues, key=lambda line: int(line["queueId"]))
-
-
-def committed(pair: Pair, topic: str, group: str, expect: list[int]) -> None:
-    """The group's offset of every queue; a client that leaves does not wait for its last commits to be taken."""
-    until = time.monotonic() + 10
-    while (found := [line["committed"] for line in offsets(pair, topic, group)]) != expect:
-        assert time.monotonic() < until, f"committed {found}, not {expect}"
-
-
-def consume(pair: Pair, topic: str, group: str, expect: int, **options: Any) -> Outcome:
-    """Consume until `expect` messages came; a little longer, to see that no more come."""
-    return pair.run("consume", topic=topic, group=group, expect=expect, **{"settle": 100, "seconds": 40, **options})
-
-
 # --- sending ----------------------------------------------------------------------------------------------------------
 
 
@@ -56,9 +30,8 @@ def test_what_is_sent_is_stored_and_consumed(pair: Pair) -> None:
     sent = pair.produce(topic=topic, count=8, tag="TagA,TagB", keys="order", props="color:red,n:#")
     assert {(message.queue_id, message.queue_offset) for message in sent} == {(queue, offset) for queue in range(4) for offset in range(2)}
     assert len({message.msg_id for message in sent}) == 8
-    assert [(line["min"], line["max"], line["committed"]) for line in offsets(pair, topic, group)] == [
-        (0, 2, 0)
-    ] * 4  # nothing committed: a young queue begins at 0
+    # Nothing is committed yet, and a young queue begins at 0.
+    assert [(line["min"], line["max"], line["committed"]) for line in offsets(pair, topic, group)] == [(0, 2, 0)] * 4
     assert_same(pair.server, sent, pull(pair, topic, 8))
     assert_same(pair.server, sent, consume(pair, topic, group, 8).messages)
     committed(pair, topic, group, [2] * 4)
@@ -293,39 +266,6 @@ def test_members_share_the_queues_and_take_over(pair: Pair, orderly: bool) -> No
     assert share_out(pair, topic, [one]) == [{0, 1, 2, 3}]
     one.stop()
     finish(one, status=1)
-
-
-def share_out(pair: Pair, topic: str, members: list[Running]) -> list[set[int]]:
-    """Send to every queue until each member has taken from its share of them; returns the queues of each member in the last round.
-
-    A member that came or went is noticed by the others a moment later: until then messages may go to either, or to both.
-    """
-    until = time.monotonic() + 60
-    while True:
-        mark = pair.name("round")
-        sent = pair.produce(topic=topic, count=8, body=mark)
-        left = {message.body.decode() for message in sent}
-        taken: list[set[int]] = [set() for _ in members]
-        while left:
-            assert time.monotonic() < until, f"{left} were not consumed"
-            for queues, member in zip(taken, members, strict=True):
-                line = next_within(member, 0.01)
-                if line is not None and line.get("body", "").startswith(mark):
-                    queues.add(line["queueId"])
-                    left.discard(line["body"])
-        if all(len(queues) == 4 // len(members) for queues in taken) and sum(len(queues) for queues in taken) == 4:
-            return taken
-        assert time.monotonic() < until, f"queues stayed with {taken}"
-
-
-def next_within(running: Running, seconds: float) -> Line | None:
-    """The next line if there is one soon."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if running.waiting():
-            return running.next_line(1)
-        time.sleep(0.001)
-    return None
 
 
 def test_a_lite_pull_consumer(pair: Pair) -> None:

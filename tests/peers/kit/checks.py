@@ -89,7 +89,8 @@ def _note(message: Sent, line: Line) -> None:
 def _spread(messages: list[Sent], lines: list[Line]) -> None:
     """A batch has one result: its ids are lists, its offset is the first."""
     (line,) = lines
-    ids, offset_ids = line["msgId"].split(","), line["offsetMsgId"].split(",")
+    offset_ids = line["offsetMsgId"].split(",")
+    ids = line["msgId"].split(",") if line["msgId"] else offset_ids  # Go gives a batch's messages no ids of its own
     for index, (message, msg_id, offset_id) in enumerate(zip(messages, ids, offset_ids, strict=True)):
         single = {**line, "msgId": msg_id, "offsetMsgId": offset_id, "queueOffset": line["queueOffset"] + index}
         _note(message, single)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.peers.kit import probes
+from tests.peers.kit import probes, wire
 from tests.peers.kit.checks import Sent, sent_by
 from tests.peers.kit.probes import Clients, Outcome, Running
 from tests.peers.kit.servers import Server
@@ -27,6 +27,12 @@ class Pair:
     def name(self, stem: str) -> str:
         """A topic or group name that no other test uses."""
         return f"{stem}-{os.getpid()}-{next(self.number)}"
+
+    def topic(self, stem: str, queues: int = 4) -> str:
+        """An empty topic that no other test uses."""
+        name = self.name(stem)
+        wire.make_topic(self.server.names, self.server.broker, name, queues)
+        return name
 
     def start(self, command: str, **options: Any) -> Running:
         """Start a command of the client's probe against the server."""

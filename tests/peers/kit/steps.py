@@ -1,0 +1,79 @@
+"""Steps that tests of several clients take."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tests.peers.kit.pairs import Pair
+from tests.peers.kit.probes import Line, Outcome, Running
+
+
+def pull(pair: Pair, topic: str, expect: int, **options: Any) -> list[Line]:
+    """What the queues of a topic hold, once they hold `expect` messages."""
+    until = time.monotonic() + 15
+    while True:
+        messages = pair.run("pull", topic=topic, group=pair.name("puller"), **options).messages
+        if len(messages) >= expect or time.monotonic() > until:
+            return messages
+
+
+def offsets(pair: Pair, topic: str, group: str, **options: Any) -> list[Line]:
+    """Offsets of every queue, by queue id."""
+    return sorted(pair.run("offsets", topic=topic, group=group, **options).queues, key=lambda line: int(line["queueId"]))
+
+
+def committed(pair: Pair, topic: str, group: str, expect: list[int]) -> None:
+    """The group's offset of every queue; a client that leaves does not wait for its last commits to be taken."""
+    until = time.monotonic() + 10
+    while (found := [line["committed"] for line in offsets(pair, topic, group)]) != expect:
+        assert time.monotonic() < until, f"committed {found}, not {expect}"
+
+
+def consume(pair: Pair, topic: str, group: str, expect: int, **options: Any) -> Outcome:
+    """Consume until `expect` messages came; a little longer, to see that no more come."""
+    return pair.run("consume", topic=topic, group=group, expect=expect, **{"settle": 100, "seconds": 40, **options})
+
+
+def share_out(pair: Pair, topic: str, members: list[Running]) -> list[set[int]]:
+    """Send to each of 4 queues until every member has taken from its share of them; returns the queues of each in the last round.
+
+    A member that came or went is noticed by the others a moment later: until then messages may go to either, or to both.
+    """
+    until = time.monotonic() + 60
+    while True:
+        mark = pair.name("round")
+        sent = pair.produce(topic=topic, count=8, body=mark)
+        left = {message.body.decode() for message in sent}
+        taken: list[set[int]] = [set() for _ in members]
+        while left:
+            assert time.monotonic() < until, f"{left} were not consumed"
+            for queues, member in zip(taken, members, strict=True):
+                line = next_within(member, 0.01)
+                if line is not None and line.get("body", "").startswith(mark):
+                    queues.add(line["queueId"])
+                    left.discard(line["body"])
+        if all(len(queues) == 4 // len(members) for queues in taken) and sum(len(queues) for queues in taken) == 4:
+            return taken
+        assert time.monotonic() < until, f"queues stayed with {taken}"
+
+
+def gather(member: Running, bodies: set[str], seconds: float) -> list[Line]:
+    """The messages with these bodies, as soon as the member has got all of them, or what it got of them in time."""
+    until = time.monotonic() + seconds
+    found: list[Line] = []
+    while len({line["body"] for line in found}) < len(bodies) and (left := until - time.monotonic()) > 0:
+        line = next_within(member, left)
+        if line is not None and line.get("body") in bodies:
+            found.append(line)
+    return found
+
+
+def next_within(running: Running, seconds: float) -> Line | None:
+    """The next line if there is one soon."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if running.waiting():
+            return running.next_line(1)
+        time.sleep(0.001)
+    return None
