@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mqproto import properties
 from mqproto.batch import BatchEntry, BatchError, decode_batch, encode_batch
 from mqproto.errors import LocalProtocolError
-from tests.golden.golden import GOLDEN
+from tests.golden.golden import GOLDEN, VERSIONS
 
 
 def test_batches_agree_with_java() -> None:
@@ -79,3 +79,13 @@ def test_an_entry_that_contradicts_its_size_is_refused() -> None:
         decode_batch(bytes(16) + b"\xff\xff\xff\xff" + bytes(8))
     with pytest.raises(BatchError, match="properties of 65535 bytes"):
         decode_batch(bytes(20) + b"\xff\xff" + bytes(65535))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_batch_that_apaches_producer_sent(version: str) -> None:
+    """Three messages, each with an id of its own (MSG-08); written again they are the same bytes."""
+    (request,) = [entry for entry in GOLDEN.capture(version, "produce-batch") if entry.is_request and entry.code == 320]
+    entries = decode_batch(request.body)
+    assert [entry.body for entry in entries] == [b"message-0", b"message-1", b"message-2"]
+    assert len({properties.decode_bytes(entry.properties)["UNIQ_KEY"] for entry in entries}) == 3
+    assert encode_batch(entries) == request.body
