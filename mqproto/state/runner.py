@@ -180,7 +180,6 @@ class FlowNode(NodeBase, ABC):
         self.over = True
         for task in list(self._tasks.values()):
             self._give_up(task, reason, now)
-        self._ready.clear()  # those who waited for one that ended are over themselves
         for link in self.all_links():
             self.drop(link, reason, now)
 
@@ -377,7 +376,6 @@ class FlowNode(NodeBase, ABC):
         tasks = link.end() + list(link.waiting)
         for task in link.waiting:
             self.timers.cancel(task)
-        link.waiting.clear()
         for task in tasks:
             self._lost(task, link, reason, now)
 

@@ -18,7 +18,7 @@ from mqproto.bodies import (
     ResetOffsets,
     SubscriptionData,
 )
-from mqproto.codec import encode_response
+from mqproto.codec import Command, encode_response
 from mqproto.codes import VERSION, RequestCode, ResponseCode
 from mqproto.errors import (
     BrokerError,
@@ -36,7 +36,7 @@ from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
 from mqproto.record import encode_record
 from mqproto.state import runner
 from mqproto.state.client import ClientNode, client_id
-from mqproto.state.flows import Flow, Refresh, Sleep, Wait, Work
+from mqproto.state.flows import Call, Expired, Flow, Refresh, Sleep, Wait, Work
 from mqproto.state.node import Dial, Ticket
 from mqproto.state.producer import ProducerCore
 from mqproto.state.runner import DialledLink
@@ -512,8 +512,13 @@ def test_a_change_during_a_heartbeat_is_told_at_once() -> None:
     assert len(peer.of(BEAT)) == 3, "one for all who asked meanwhile"
     assert not any(ticket.settled for ticket in others)
     assert HeartbeatData.from_json(bytes(peer.of(BEAT)[2].body)).consumers
+    later = stage.node.heartbeat(0)
+    stage.settle()
+    assert len(peer.of(BEAT)) == 3, "one at a time"
     stage.receive("a:1", success(peer.of(BEAT)[2]))
     assert all(ticket.settled for ticket in others)
+    stage.receive("a:1", success(peer.of(BEAT)[3]))
+    assert later.settled
 
 
 def test_heartbeats_that_fail_are_noted_and_do_not_stop_the_others() -> None:
@@ -569,8 +574,11 @@ def test_a_slow_round_of_polling_is_not_overtaken_by_the_next() -> None:
     stage, core = stage_with("a=a:1", poll_name_server_interval_ms=1000)
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     stage.peers[NS].answers.clear()
-    stage.advance(2_500)
+    stage.advance(500)
+    tasks = len(stage.node._tasks)
+    stage.advance(2_000)
     assert len(stage.peers[NS].of(ROUTE)) == 2
+    assert len(stage.node._tasks) == tasks
 
 
 def test_routes_may_be_asked_for_from_outside() -> None:
@@ -671,13 +679,50 @@ def test_requests_that_we_cannot_serve() -> None:
 # --- flows
 
 
+def calling(address: str, deadline: int) -> Flow[object]:
+    outcome, _ = yield Call(address, SEND, {"e": "0"}, b"x", deadline)
+    return outcome
+
+
+def test_a_call_whose_time_is_up_is_not_made() -> None:
+    stage, _ = stage_with("a=a:1")
+    stage.now = 5
+    assert stage.run(calling("a:1", 5)) == Expired("a:1", 0)
+    assert stage.dials == []
+
+
+def test_a_link_with_a_call_in_flight_is_not_idle() -> None:
+    stage = Stage().begin()
+    stage.peers["x:1"] = Peer()
+    ticket = stage.start(calling("x:1", 400_000))
+    stage.advance(300_000)
+    assert stage.hung_up == []
+    stage.receive("x:1", success(stage.peers["x:1"].got[0]))
+    assert isinstance(ticket.result(), Command)
+    stage.advance(150_000)
+    assert stage.hung_up == [("x:1", "idle")]
+
+
+def test_flows_that_start_flows_do_not_nest() -> None:
+    stage = Stage().begin()
+    ended: list[int] = []
+
+    def chain(left: int) -> Flow[None]:
+        if left:
+            stage.node.spawn(chain(left - 1), 0)
+        ended.append(left)
+        yield Sleep(0)
+
+    stage.run(chain(3_000))
+    assert len(ended) == 3_001
+
+
 def test_cancelled_operations() -> None:
     stage, core = stage_with("a=a:1")
     stage.peers["a:1"].answers.clear()
     sending = stage.start(core.send(Message(TOPIC, b"x"), 0))
     stage.peers[NS].answers.clear()
     looking = stage.start(core.send(Message("other", b"x"), 0))
-    stage.dark.add("z:1")
 
     def sleeping() -> Flow[None]:
         yield Sleep(10)
@@ -688,6 +733,7 @@ def test_cancelled_operations() -> None:
         stage.node.cancel(ticket, 0)
         assert isinstance(ticket.failure, StateError)
     stage.settle()
+    assert len(stage.node.calls) == 2, "look-up and heartbeat are the node's own"
     request = stage.peers["a:1"].of(SEND)[0]
     stage.receive("a:1", success(request, {"msgId": "A", "queueId": "0", "queueOffset": "0"}))
     stage.advance(4000)
@@ -869,6 +915,15 @@ def test_close_with_a_silent_broker_is_bounded() -> None:
     stage.settle().advance(1000)
     assert stage.node.ended
     assert stage.peers["a:1"].codes().count(GONE) == 1
+
+
+def test_brokers_that_never_heard_of_us_are_not_told_that_we_leave() -> None:
+    stage, core = stage_with("a=a:1", "b=b:1")
+    stage.run(core.send(Message(TOPIC, b"x"), 0))
+    stage.node.close(5)
+    stage.settle().advance(0)
+    assert stage.node.ended
+    assert stage.dials == [NS, "a:1"]
 
 
 def test_close_before_anything_began() -> None:
