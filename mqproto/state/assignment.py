@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from mqproto.bodies import ConsumeFromWhere, ConsumerIds, MessageModel
 from mqproto.codec import Command
-from mqproto.codes import RequestCode, ResponseCode
+from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, MQError, NoRoute
 from mqproto.headers import (
     GetConsumerListByGroupRequest,
@@ -23,7 +23,7 @@ from mqproto.headers import (
 from mqproto.message import MessageQueue
 from mqproto.names import RETRY_PREFIX
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.flows import Call, Flow, Refresh, Sleep, answer, current
+from mqproto.state.flows import Call, Flow, Refresh, Sleep, current, success
 from mqproto.state.lookup import find_broker
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetStore
@@ -135,7 +135,7 @@ class Assignment:
             raise NoRoute(topic)
         fields = GetConsumerListByGroupRequest(self._settings.group).encode()
         outcome, now = yield Call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, deadline=now + self._host.api_timeout_ms)
-        command = success(answer(outcome), address)
+        command = success(outcome, address)
         client_ids = ConsumerIds.from_json(command.body).client_ids
         if not client_ids:
             raise BrokerError(command.code, "no members", address)
@@ -205,7 +205,7 @@ class Assignment:
         """Ask the master about a queue. Raises MQError for anything but success."""
         address, now = yield from find_broker(self._host.routes, queue, now, master_only=True)
         outcome, now = yield Call(address, code, {**fields, "bname": queue.broker_name}, deadline=now + QUERY_TIMEOUT_MS)
-        return success(answer(outcome), address), now
+        return success(outcome, address), now
 
     def give_up(self, queue: MessageQueue, now: int) -> None:
         """The queue is somebody else's now: store how far it got, and forget it. What still runs for it finds it dropped."""
@@ -268,10 +268,3 @@ class Assignment:
         for process_queue in self.queues.values():
             self._stop(process_queue, now)
         self.queues.clear()
-
-
-def success(command: Command, address: str) -> Command:
-    """The answer. Raises BrokerError unless it is one of success."""
-    if command.code != ResponseCode.SUCCESS:
-        raise BrokerError(command.code, command.remark, address)
-    return command

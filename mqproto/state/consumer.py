@@ -29,12 +29,12 @@ from mqproto.filters.tags import InvalidExpressionError, parse_tags
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.names import retry_topic
 from mqproto.record import RecordError, inflated
-from mqproto.state.assignment import Assignment, success
+from mqproto.state.assignment import Assignment
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer_report import TopicRates, queue_info, running_info, start_facts
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import Concurrent, ConsumeContext, ConsumeTask, judge, restore_topic
-from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, answer, current
+from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, current, success
 from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
 from mqproto.state.node import Action, Deliver, Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
@@ -248,7 +248,7 @@ class ConsumerCore:
             body = CheckClient(self.client_id, self.group, data).to_json()
             outcome, now = yield Call(address, RequestCode.CHECK_CLIENT_CONFIG, {}, body, now + self.api_timeout_ms)
             self._check_starting()
-            success(answer(outcome), address)
+            success(outcome, address)
         return now
 
     def shutdown(self, now: int) -> Flow[None]:

@@ -13,14 +13,14 @@ from typing import Any, Final, Protocol
 
 from mqproto import properties as names
 from mqproto.bodies import MessageModel
-from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import BrokerError, MQError
+from mqproto.codes import RequestCode
+from mqproto.errors import MQError
 from mqproto.flags import COMPRESSED
 from mqproto.headers import ConsumerSendMsgBackRequest
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.names import retry_topic
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.flows import Call, Flow, Sleep, answer, current
+from mqproto.state.flows import Call, Flow, Sleep, current, success
 from mqproto.state.node import Action, Deliver, Ticket
 from mqproto.state.offsets import OffsetStore
 from mqproto.state.pull import ProcessQueue
@@ -179,9 +179,7 @@ def send_back(message: MessageExt, group: str, delay_level: int, limit: int, add
     )
     fields = {**header.encode(), "bname": message.broker_name}
     outcome, now = yield Call(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields, deadline=now + SEND_BACK_TIMEOUT_MS)
-    command = answer(outcome)
-    if command.code != ResponseCode.SUCCESS:
-        raise BrokerError(command.code, command.remark, address)
+    success(outcome, address)
     return now
 
 

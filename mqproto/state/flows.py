@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from mqproto.codec import Command
-from mqproto.errors import CallExpired, ConnectFailed, ConnectionLost, MQError
+from mqproto.codes import ResponseCode
+from mqproto.errors import BrokerError, CallExpired, ConnectFailed, ConnectionLost, MQError
 from mqproto.state.node import Job, Ticket
 
 R = TypeVar("R")
@@ -116,6 +117,14 @@ def answer(outcome: Command | Lost | Expired) -> Command:
     if isinstance(outcome, Command):
         return outcome
     raise failure(outcome)
+
+
+def success(outcome: Command | Lost | Expired, address: str) -> Command:
+    """The answer of a call that succeeded. Raises BrokerError for any other code, else as `answer`."""
+    command = answer(outcome)
+    if command.code != ResponseCode.SUCCESS:
+        raise BrokerError(command.code, command.remark, address)
+    return command
 
 
 def current(now: int) -> Flow[int]:
