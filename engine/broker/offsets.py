@@ -33,7 +33,9 @@ class Offsets:
     def on_query(self, link: ClientLink, request: Command) -> None:
         header = QueryConsumerOffsetRequest.decode(request.fields)
         offset = self.core.offsets.find(header.consumer_group, header.topic, header.queue_id)
-        if offset is None and self._is_young(header.topic, header.queue_id):
+        # Clients of 5.x may say that they know better where to start.
+        zero_allowed = request.fields.get("setZeroIfNotFound", "").lower() != "false"
+        if offset is None and zero_allowed and self._is_young(header.topic, header.queue_id):
             offset = 0
         if offset is None:
             link.reply(request, QUERY_NOT_FOUND, remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")

@@ -44,6 +44,10 @@ class TestCommitted:
         peer.send()
         assert self.query(peer, group="New") == (0, "0")
 
+    def test_a_client_that_wants_no_zero_gets_none(self, peer: Peer) -> None:
+        assert peer.ask(14, where(consumerGroup="New", setZeroIfNotFound="false")).code == 22
+        assert peer.ask(14, where(consumerGroup="New", setZeroIfNotFound="true")).code == 0
+
     def test_a_queue_that_lost_its_beginning_is_not_young(self, world: World, peer: Peer) -> None:
         peer.send()
         queue = world.store.find_queue("T", 0)
