@@ -464,10 +464,10 @@ class FlowNode(NodeBase, ABC):
         for link, task in expired:
             self._ready.append((task, (Expired(link.address, now - task.since), now)))
         for key in self.timers.due(now):
-            if isinstance(key, Task):
-                self._timed(key, now)
-            else:
+            if not isinstance(key, Task):
                 self.tick(key, now)
+            elif not key.ticket.settled:  # a tick may have ended it
+                self._timed(key, now)
         self._drain(now)
 
     def _timed(self, task: Task[Any], now: int) -> None:

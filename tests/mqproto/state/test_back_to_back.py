@@ -117,10 +117,10 @@ class Cluster:
 
     def create_topic(self, client: Client, core: ProducerCore) -> None:
         """Have the topic created by a message at each broker (left to itself, the first message decides on one), and known to all."""
+        client.run(lambda now: core.publish_queues("orders", now))
         for name in sorted(self.brokers):
-            message = Message("orders", name.encode())
-            client.run(lambda now: core.publish_queues("orders", now))
-            client.run(lambda now, m=message, q=MessageQueue("orders", f"broker-{name}", 0): core.send(m, now, queue=q))  # type: ignore[misc]
+            message, queue = Message("orders", name.encode()), MessageQueue("orders", f"broker-{name}", 0)
+            client.run(lambda now, m=message, q=queue: core.send(m, now, queue=q))  # type: ignore[misc]
         self.world.run_for(31_000)
 
     def consumer(self, topic: str = "orders", expression: str = "*", **settings: Any) -> Client:

@@ -907,6 +907,18 @@ def test_close_waits_for_operations_in_flight_but_not_for_ever() -> None:
     assert stage.links == {}
 
 
+def test_an_operation_that_is_due_when_the_end_comes_ends_once() -> None:
+    stage, core = stage_with("a=a:1", close_timeout_ms=1000)
+    stage.dark.add("a:1")
+    late = stage.start(core.send(Message(TOPIC, b"x"), 0, timeout_ms=1001))
+    stage.node.close(0)
+    stage.settle()
+    stage.now = 2000
+    stage.node.timer(2000)
+    assert isinstance(late.failure, StateError)
+    assert stage.node.ended
+
+
 def test_close_with_a_silent_broker_is_bounded() -> None:
     stage, core = stage_with("a=a:1", close_timeout_ms=1000)
     stage.run(core.send(Message(TOPIC, b"x"), 0))
