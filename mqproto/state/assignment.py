@@ -35,6 +35,8 @@ from mqproto.state.routes import RouteTable
 CORRECTION_PAUSE_MS: Final = 10_000
 #: Limit of questions about offsets in a queue (client.md 5.3).
 QUERY_TIMEOUT_MS: Final = 5_000
+#: Before a queue is tried again that somebody else has.
+ACQUIRE_PAUSE_MS: Final = 1_000
 
 
 class AssignmentHost(Protocol):
@@ -69,7 +71,11 @@ class AssignmentHost(Protocol):
     def unknown(self, now: int) -> Ticket[None]:
         """A broker does not know us: a heartbeat is due."""
 
-    def rebalance_soon(self, now: int) -> None: ...
+    def acquire(self, queue: MessageQueue, now: int) -> Flow[tuple[bool, int]]:
+        """What a queue takes before it may be consumed: True once it is ours alone, where that is needed. Raises MQError."""
+
+    def released(self, queue: ProcessQueue, now: int) -> None:
+        """The queue was given up and its offset stored."""
 
 
 class Assignment:
@@ -145,36 +151,48 @@ class Assignment:
         for queue in found.lost:
             self.give_up(queue, now)
         for queue in found.gained:
-            self._offsets.forget(queue)
-            process_queue = ProcessQueue(queue, now)
-            self.queues[queue] = process_queue
-            process_queue.loop = self._host.spawn(self._run(process_queue, now), now)
+            self._take(queue, now)
         return bool(found)
 
     # --- one queue
 
+    def _take(self, queue: MessageQueue, now: int) -> None:
+        self._offsets.forget(queue)
+        process_queue = self.queues[queue] = ProcessQueue(queue, now)
+        process_queue.loop = self._host.spawn(self._run(process_queue, now), now)
+
+    def retake(self, queue: MessageQueue, now: int) -> None:
+        """Begin a queue of ours anew, from its kept offset: somebody else had it meanwhile."""
+        process_queue = self.queues.get(queue)
+        if process_queue is not None and not process_queue.dropped:
+            self._stop(process_queue, now)
+            self._take(queue, now)
+
     def _run(self, queue: ProcessQueue, now: int) -> Flow[None]:
-        """Find where to begin, however often that takes, then pull."""
+        """Acquire the queue and find where to begin, however often that takes, then pull."""
         offset: int | None = None
         while offset is None:
-            offset, now = yield from self._try_first_offset(queue, now)
-        if offset >= 0:
+            if queue.dropped:
+                return
+            offset, now = yield from self._try_first_offset(queue.queue, now)
+        if not queue.dropped:
             queue.start(offset)
             self._offsets.update(queue.queue, offset, may_decrease=True)
             yield from self._host.pull(queue, now)
 
-    def _try_first_offset(self, queue: ProcessQueue, now: int) -> Flow[tuple[int | None, int]]:
-        """None after a failure and a pause, -1 when the queue is not ours any more."""
+    def _try_first_offset(self, queue: MessageQueue, now: int) -> Flow[tuple[int | None, int]]:
+        """None when the queue is not to be had or a question failed, after a pause."""
+        pause_ms = ACQUIRE_PAUSE_MS
         try:
-            offset, now = yield from self._first_offset(queue.queue, now)
+            acquired, now = yield from self._host.acquire(queue, now)
+            if acquired:
+                return (yield from self._first_offset(queue, now))
         except MQError as error:
-            if queue.dropped:
-                return -1, now
-            self._host.notice(f"group {self._settings.group}: where to begin in {queue.queue} cannot be found out: {error}")
+            self._host.notice(f"group {self._settings.group}: where to begin in {queue} cannot be found out: {error}")
+            pause_ms = self._host.failure_pause_ms
             now = yield from current(now)
-            _, now = yield Sleep(now + self._host.failure_pause_ms)
-            return None, now
-        return -1 if queue.dropped else offset, now
+        _, now = yield Sleep(now + pause_ms)
+        return None, now
 
     def _first_offset(self, queue: MessageQueue, now: int) -> Flow[tuple[int, int]]:
         """The kept offset, or where the settings say that a new group begins (client.md 4.3). Raises MQError."""
@@ -217,6 +235,7 @@ class Assignment:
         self._offsets.forget(queue)
         if offset is not None:
             self._host.spawn(self._offsets.keep(queue, offset, now), now)
+        self._host.released(process_queue, now)
 
     def _stop(self, queue: ProcessQueue, now: int) -> None:
         queue.drop()
@@ -252,10 +271,10 @@ class Assignment:
             target = self._targets[queue.queue]
             self._offsets.update(queue.queue, target, may_decrease=True)
             yield from self._offsets.persist([queue.queue], now)
+            now = yield from current(now)
             if self.queues.get(queue.queue) is queue and self._targets[queue.queue] == target:
-                del self.queues[queue.queue], self._targets[queue.queue]
-                self._offsets.forget(queue.queue)
-                self._host.rebalance_soon(now)
+                del self._targets[queue.queue]
+                self._take(queue.queue, now)
 
     # --- the end
 

@@ -38,7 +38,9 @@ from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, current, succe
 from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
 from mqproto.state.node import Action, Deliver, Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
+from mqproto.state.ordered import Ordered
 from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_header, pull_loop
+from mqproto.state.queue_locks import RENEW_MS, RETRY_MS, OwnLocks
 from mqproto.state.rebalance import Averagely, Strategy
 from mqproto.state.routes import RouteTable
 from mqproto.state.settings import ProducerSettings
@@ -91,11 +93,15 @@ class ConsumerCore:
         self._version = 0
         self._suspended = False
         self._started_at = 0
-        self._window = Window(
-            settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, settings.consume_concurrently_max_span
-        )
+        span = None if settings.orderly else settings.consume_concurrently_max_span
+        self._window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, span)
         self._offsets: OffsetStore = self._make_offsets(offset_file)
-        self._consumption = Concurrent(settings, listener, self._offsets, self)
+        self._locks = OwnLocks(self) if settings.orderly and not self.broadcasts else None
+        self._consumption: Concurrent | Ordered
+        if settings.orderly:
+            self._consumption = Ordered(settings, listener, self._offsets, self)
+        else:
+            self._consumption = Concurrent(settings, listener, self._offsets, self)
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
         self._direct: dict[ConsumeTask, Callable[[bytes, int], None]] = {}
         self._rates: dict[str, TopicRates] = {}
@@ -221,7 +227,11 @@ class ConsumerCore:
         _, now = yield Wait(self.node.heartbeat(now))
         self._check_starting()
         self.phase = Phase.RUNNING
-        self._loops = [self.spawn(loop, now) for loop in (self._rebalance_loop(now), self._persist_loop(now), self._sweep_loop(now))]
+        self._loops = [self.spawn(self._rebalance_loop(now), now), self.spawn(self._persist_loop(now), now)]
+        if isinstance(self._consumption, Concurrent):
+            self._loops.append(self.spawn(self._sweep_loop(self._consumption, now), now))
+        if self._locks is not None:
+            self._loops.append(self.spawn(self._lock_loop(self._locks, now), now))
 
     def _check_starting(self) -> None:
         if self.phase is not Phase.STARTING:
@@ -268,6 +278,8 @@ class ConsumerCore:
         if registered:
             stored = self.spawn(self._assignment.persist(now), now)
             _, now = yield Wait(stored, now + OFFSET_TIMEOUT_MS)
+            if self._locks is not None:
+                self.spawn(self._locks.release(list(self._assignment.queues), now), now)
             yield from self.node.remove_consumer(self, now)
         self._assignment.close(now)
         self.phase = Phase.STOPPED
@@ -311,10 +323,23 @@ class ConsumerCore:
             yield from self._assignment.persist(now)
             _, now = yield Sleep(now + self.settings.persist_consumer_offset_interval)
 
-    def _sweep_loop(self, now: int) -> Flow[None]:
+    def _sweep_loop(self, consumption: Concurrent, now: int) -> Flow[None]:
         while True:
             _, now = yield Sleep(now + self.settings.consume_timeout * 60_000)
-            self._consumption.sweep(now)
+            consumption.sweep(now)
+
+    def _lock_loop(self, locks: OwnLocks, now: int) -> Flow[None]:
+        """Renew locks in time, sooner where one has run out; what was lost to another member is begun anew when it comes back."""
+        while True:
+            queues = list(self._assignment.queues)
+            patient = all(locks.is_valid(queue, now) for queue in queues if locks.locked_at(queue) is not None)
+            _, now = yield Sleep(now + (RENEW_MS if patient else RETRY_MS))
+            stale = [queue for queue in self._assignment.queues if not locks.is_valid(queue, now)]
+            lost, now = yield from locks.renew(list(self._assignment.queues), now)
+            for queue in lost:
+                self._assignment.retake(queue, now)
+            for queue in stale:
+                self._resume(queue, now)
 
     # --- pulling
 
@@ -381,6 +406,29 @@ class ConsumerCore:
     def is_busy(self, queue: ProcessQueue) -> bool:
         return self._consumption.is_busy(queue)
 
+    # --- order
+
+    def acquire(self, queue: MessageQueue, now: int) -> Flow[tuple[bool, int]]:
+        if self._locks is None:
+            return True, now
+        return (yield from self._locks.acquire(queue, now))
+
+    def may_consume(self, queue: MessageQueue, now: int) -> bool:
+        return self._locks is None or self._locks.is_valid(queue, now)
+
+    def _resume(self, queue: MessageQueue, now: int) -> None:
+        if isinstance(self._consumption, Ordered) and self.may_consume(queue, now):
+            self._consumption.resumed(queue, now)
+
+    def released(self, queue: ProcessQueue, now: int) -> None:
+        """The lock of a queue whose listener is still running is kept until that has ended."""
+        if self._locks is not None and not self._consumption.is_busy(queue):
+            self.spawn(self._locks.release([queue.queue], now), now)
+
+    def left(self, queue: MessageQueue, now: int) -> None:
+        if self._locks is not None and queue not in self._assignment.queues:
+            self.spawn(self._locks.release([queue], now), now)
+
     def _start_time(self) -> int:
         return self.settings.start_time(self._started_at, self._utc_offset_ms)
 
@@ -392,7 +440,7 @@ class ConsumerCore:
         if reply is None:
             self._consumption.consumed(task, result, now)
         else:
-            reply(_direct_result(task, result, now), now)
+            reply(self._direct_result(task, result, now), now)
 
     def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
         return find_broker(self.routes, queue, now, master_only=True)
@@ -453,7 +501,10 @@ class ConsumerCore:
 
     def running_info(self, now: int) -> bytes:
         ahead = self.node.wall_ahead
-        queues = {queue: queue_info(one, self._offsets.known(queue), ahead) for queue, one in self._assignment.queues.items()}
+        queues = {
+            queue: queue_info(one, self._offsets.known(queue), None if self._locks is None else self._locks.locked_at(queue), ahead)
+            for queue, one in self._assignment.queues.items()
+        }
         facts = start_facts(self._started_at, self.node.name_servers.addresses)
         statuses = {topic: self._rate(topic).status(now) for topic in self._subscriptions}
         return running_info(self.settings, facts, self._subscriptions.values(), queues, statuses)
@@ -467,20 +518,19 @@ class ConsumerCore:
             if self.phase is not Phase.RUNNING or len(self._direct) >= DIRECT_MAX:
                 raise StateError(f"consumer {self.group} is {self.phase.value}, {len(self._direct)} such messages are under way")
         except (RecordError, StateError) as error:
-            reply(_direct_result(task, error, now), now)
+            reply(self._direct_result(task, error, now), now)
             return
         restore_topic(message, self.group)
         self._direct[task] = reply
         self.act(Deliver(task))
 
-
-def _direct_result(task: ConsumeTask, result: object, now: int) -> bytes:
-    """The answer to CONSUME_MESSAGE_DIRECTLY 309."""
-    outcome = DirectConsumeResult.CR_THROW_EXCEPTION
-    if result is ConsumeStatus.SUCCESS:
-        outcome = DirectConsumeResult.CR_SUCCESS
-    elif result is ConsumeStatus.RECONSUME_LATER:
-        outcome = DirectConsumeResult.CR_LATER
-    elif result is None:
-        outcome = DirectConsumeResult.CR_RETURN_NULL
-    return ConsumeDirectlyResult(result=outcome, remark=judge(result, task).complaint, spent_ms=now - task.started_at).to_json()
+    def _direct_result(self, task: ConsumeTask, result: object, now: int) -> bytes:
+        outcome = DirectConsumeResult.CR_THROW_EXCEPTION
+        if result is ConsumeStatus.SUCCESS:
+            outcome = DirectConsumeResult.CR_SUCCESS
+        elif result is ConsumeStatus.RECONSUME_LATER:
+            outcome = DirectConsumeResult.CR_LATER
+        elif result is None:
+            outcome = DirectConsumeResult.CR_RETURN_NULL
+        remark, spent_ms = judge(result, task).complaint, now - task.started_at
+        return ConsumeDirectlyResult(order=self.settings.orderly, result=outcome, remark=remark, spent_ms=spent_ms).to_json()

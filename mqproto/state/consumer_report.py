@@ -109,14 +109,16 @@ def start_facts(started_at: int, name_servers: Collection[str]) -> dict[str, str
     return {"PROP_CONSUMER_START_TIMESTAMP": str(started_at), "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in name_servers)}
 
 
-def queue_info(queue: ProcessQueue, commit_offset: int | None, wall_ahead: int) -> ProcessQueueInfo:
-    """One queue, with the offset that is known in memory."""
+def queue_info(queue: ProcessQueue, commit_offset: int | None, locked_at: int | None, wall_ahead: int) -> ProcessQueueInfo:
+    """One queue, with the offset that is known in memory, and since when it is locked for us."""
     return ProcessQueueInfo(
         commit_offset=commit_offset or 0,
         cached_min_offset=queue.first or 0,
         cached_max_offset=queue.last or 0,
         cached_count=len(queue),
         cached_size_mib=queue.size >> _MIB_SHIFT,
+        locked=locked_at is not None,
+        last_lock_time=0 if locked_at is None else locked_at + wall_ahead,
         dropped=queue.dropped,
         last_pull_time=queue.last_pull_at + wall_ahead,
         last_consume_time=queue.last_consume_at + wall_ahead,

@@ -46,6 +46,8 @@ class ConsumeContext:
     ack_index: int = ALL
     #: Of failed messages: -1 straight to the dead letters, 0 the broker decides (longer each time), from 1 a level of its delay table.
     delay_level: int = 0
+    #: Of ordered consumption: the pause before failed messages come again, 10 to 30,000 ms.
+    suspend_ms: int = 1_000
 
 
 @dataclass(slots=True, eq=False)

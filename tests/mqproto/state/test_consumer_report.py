@@ -40,10 +40,11 @@ def test_a_rate_forgets_what_is_old_and_nothing_else(happenings: list[tuple[int,
 
 def test_a_queue_is_shown_with_what_it_holds() -> None:
     queue = ProcessQueue(MessageQueue("T", "b", 0), 5)
-    info = queue_info(queue, None, 100)
+    info = queue_info(queue, None, None, 100)
     assert (info.commit_offset, info.cached_count, info.cached_min_offset, info.last_pull_time, info.dropped) == (0, 0, 0, 105, False)
     queue.put([MessageExt("T", bytes(3 << 20), queue_offset=n) for n in (4, 9)], 10)
-    info = queue_info(queue, 4, 100)
+    info = queue_info(queue, 4, 7, 100)
+    assert (info.locked, info.last_lock_time) == (True, 107)
     assert (info.commit_offset, info.cached_count, info.cached_size_mib, info.cached_min_offset, info.cached_max_offset) == (4, 2, 6, 4, 9)
     queue.drop()
-    assert queue_info(queue, 4, 100).dropped
+    assert queue_info(queue, 4, None, 100).dropped

@@ -1,0 +1,190 @@
+"""Ordered consumption: of each queue one delivery at a time, in the order of the queue, and nothing passes a message that fails
+(client.md 4.13).
+
+Owns: what waits in each queue, which delivery of a queue is running, pauses after failures.
+Leaves to others: locks of queues (queue_locks), calling listeners (adapter), the cache of each queue (pull).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, Protocol
+
+from mqproto import properties as names
+from mqproto.errors import MQError
+from mqproto.flags import COMPRESSED
+from mqproto.message import MessageExt, MessageQueue
+from mqproto.state.consumer_settings import ConsumerSettings
+from mqproto.state.consumption import ConsumeContext, ConsumeTask, ConsumptionHost, Deliveries, judge, restore_topic, retry_message, split
+from mqproto.state.flows import Flow, Sleep, current
+from mqproto.state.node import Deliver
+from mqproto.state.offsets import OffsetStore
+from mqproto.state.pull import ProcessQueue
+
+#: Bounds of the pause after a failure, wherever it was set.
+PAUSE_MIN_MS: Final = 10
+PAUSE_MAX_MS: Final = 30_000
+
+
+class OrderedHost(ConsumptionHost, Protocol):
+    """What ordered consumption needs besides."""
+
+    def may_consume(self, queue: MessageQueue, now: int) -> bool:
+        """Whether the queue is locked for us; `resumed` is called when that becomes true."""
+
+    def left(self, queue: MessageQueue, now: int) -> None:
+        """The last delivery of a queue that is not ours any more has ended."""
+
+
+class _Line:
+    """What waits in one process queue, in order."""
+
+    __slots__ = ("held", "queue", "waiting")
+
+    def __init__(self, queue: ProcessQueue) -> None:
+        self.queue = queue
+        self.waiting: deque[MessageExt] = deque()
+        #: A delivery of it waits its turn, or it pauses after a failure.
+        self.held = False
+
+
+class Ordered:
+    """The deliveries of one consumer, in order."""
+
+    def __init__(self, settings: ConsumerSettings, listener: Any, offsets: OffsetStore, host: OrderedHost) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._offsets = offsets
+        self._host = host
+        self.deliveries = Deliveries(settings.consume_thread_min)
+        self._lines: dict[MessageQueue, _Line] = {}
+        #: By queue, not by process queue: a queue that went and came back must not be consumed twice at a time.
+        self._running: dict[MessageQueue, ConsumeTask] = {}
+
+    def submit(self, queue: ProcessQueue, messages: list[MessageExt], now: int) -> None:
+        """New messages of a queue."""
+        line = self._lines.get(queue.queue)
+        if line is None or line.queue is not queue:
+            line = self._lines[queue.queue] = _Line(queue)
+        for message in messages:
+            restore_topic(message, self._settings.group)
+        line.waiting += messages
+        self._next(line, now)
+        self._hand_out(now)
+
+    def resumed(self, queue: MessageQueue, now: int) -> None:
+        """The queue may be consumed (again)."""
+        line = self._lines.get(queue)
+        if line is not None:
+            self._next(line, now)
+            self._hand_out(now)
+
+    def _next(self, line: _Line, now: int) -> None:
+        """Let the next delivery of a queue wait for its turn, unless something of the queue is under way."""
+        queue = line.queue.queue
+        if line.queue.dropped:
+            if self._lines.get(queue) is line:
+                del self._lines[queue]
+            return
+        if line.held or not line.waiting or queue in self._running or not self._host.may_consume(queue, now):
+            return
+        size = self._settings.consume_message_batch_max_size
+        (chunk, *_) = split([line.waiting[index] for index in range(min(size, len(line.waiting)))], size)
+        for _ in chunk:
+            line.waiting.popleft()
+        line.held = True
+        context = ConsumeContext(queue, suspend_ms=self._settings.suspend_current_queue_time_millis)
+        self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, line.queue))
+
+    def _hand_out(self, now: int) -> None:
+        wall = str(self._host.wall(now))
+        while tasks := self.deliveries.take(now):
+            for task in tasks:
+                line = self._lines[task.context.queue]
+                assert line.queue is task.process_queue
+                line.held = False
+                if not self._host.may_consume(task.context.queue, now):  # it waited for its turn too long
+                    self._put_back(line, task.messages)
+                    self.deliveries.finished(task)
+                elif task.messages[0].sys_flag & COMPRESSED:
+                    self._unreadable(task, line, now)
+                else:
+                    self._running[task.context.queue] = task
+                    for message in task.messages:
+                        message.properties[names.CONSUME_START_TIME] = wall
+                    self._host.act(Deliver(task))
+
+    def _unreadable(self, task: ConsumeTask, line: _Line, now: int) -> None:
+        """A body that cannot be read stops its queue, as a message does whose listener never succeeds."""
+        (message,) = task.messages
+        if not message.reconsume_times:
+            self._host.notice(f"the body of the message at offset {message.queue_offset} of {task.context.queue} cannot be read: it waits")
+        self.deliveries.finished(task)
+        line.held = True
+        self._host.spawn(self._failed(task.messages, task.context.suspend_ms, line, now), now)
+
+    def consumed(self, task: ConsumeTask, result: object, now: int) -> None:
+        """The application's answer to a delivery. One that was answered already changes nothing."""
+        if task not in self.deliveries.running:
+            return
+        queue = task.context.queue
+        verdict = judge(result, task)
+        if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
+            self._host.notice(verdict.complaint)
+        self._host.ended(task, verdict.succeeded, now)
+        self.deliveries.finished(task)
+        del self._running[queue]
+        line = self._lines.get(queue)
+        if line is None or task.process_queue.dropped:
+            self._host.left(queue, now)
+        else:
+            self._settle(line, task.messages[: verdict.succeeded], now)
+            failed = task.messages[verdict.succeeded :]
+            if failed:
+                line.held = True
+                self._host.spawn(self._failed(failed, task.context.suspend_ms, line, now), now)
+        if line is not None:
+            self._next(line, now)
+        self._hand_out(now)
+        if not self.deliveries.running:
+            self._host.idle(now)
+
+    def _failed(self, messages: list[MessageExt], pause_ms: int, line: _Line, now: int) -> Flow[None]:
+        """What failed is put back and comes again after a pause; a message that failed too often becomes a dead letter."""
+        limit = self._settings.reconsume_limit
+        left: list[MessageExt] = []
+        for message in messages:
+            if message.reconsume_times >= limit and not message.sys_flag & COMPRESSED:
+                given, now = yield from self._give_up(message, limit, now)
+                if given:
+                    self._settle(line, [message], now)
+                    continue
+            message.reconsume_times += 1
+            left.append(message)
+        self._put_back(line, left)
+        if left:
+            _, now = yield Sleep(now + min(max(pause_ms, PAUSE_MIN_MS), PAUSE_MAX_MS))
+        line.held = False
+        self._next(line, now)
+        self._hand_out(now)
+
+    def _give_up(self, message: MessageExt, limit: int, now: int) -> Flow[tuple[bool, int]]:
+        """Send a copy to the retry topic with its attempts used up: the broker files it among the dead letters."""
+        try:
+            now = yield from self._host.resend(retry_message(message, self._settings.group, limit), now)
+            return True, now
+        except MQError as error:
+            self._host.notice(f"message {message.msg_id} failed too often and cannot be made a dead letter, it is tried again: {error}")
+            return False, (yield from current(now))
+
+    def _put_back(self, line: _Line, messages: list[MessageExt]) -> None:
+        line.waiting.extendleft(reversed(messages))
+
+    def _settle(self, line: _Line, messages: list[MessageExt], now: int) -> None:
+        if messages and not line.queue.dropped:
+            self._offsets.update(line.queue.queue, line.queue.settle(messages))
+            self._host.moved(line.queue, now)
+
+    def is_busy(self, queue: ProcessQueue) -> bool:
+        """Whether the application has messages of this queue, be they of an earlier assignment."""
+        return queue.queue in self._running
