@@ -131,6 +131,7 @@ class Stage:
                     self.node.closed(link, "connection refused", self.now)
             case HangUp(link=link, reason=reason):
                 self.hung_up.append((link.address, reason))
+                self._splitters.pop(link, None)
                 if self.links.get(link.address) is link:
                     del self.links[link.address]
             case Finished(ticket=ticket):
@@ -181,6 +182,7 @@ class Stage:
     def cut(self, address: str, reason: str = "reset by peer") -> Stage:
         """The peer's end of the link goes away."""
         link = self.links.pop(address)
+        self._splitters.pop(link, None)
         self.node.closed(link, reason, self.now)
         return self.settle()
 

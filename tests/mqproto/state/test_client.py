@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -416,6 +417,35 @@ def test_nothing_is_sent_for_a_call_that_expired_while_its_link_was_dialled() ->
     stage.settle()
     assert other.result() is None
     assert [bytes(request.body) for request in stage.peers["a:1"].of(SEND)] == [b"one"]
+
+
+def test_sends_leave_nothing_behind() -> None:
+    """PRO-07: sends of all kinds and ends, and the number of objects stays as it was."""
+    stage, core = stage_with("a=a:1")
+    peer = stage.peers["a:1"]
+
+    def play(count: int) -> None:
+        for number in range(count):
+            message = Message(TOPIC, b"x")
+            peer.answers[SEND] = answers if number % 3 else lambda request: refused(request, 13)
+            stage.start(core.send(message, stage.now))
+            stage.start(core.send_async(message, stage.now))
+            stage.run(core.send_oneway(message, stage.now))
+            peer.answers.pop(SEND)
+            stage.start(core.send(message, stage.now, timeout_ms=5))
+            stage.node.cancel(stage.start(core.send(message, stage.now)), stage.now)
+            stage.advance(5)
+            peer.got.clear()
+            for trace in (stage.dials, stage.hung_up, stage.node.notices):
+                trace.clear()
+
+    answers = peer.answers[SEND]
+    play(100)
+    gc.collect()
+    before = len(gc.get_objects())
+    play(500)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100
 
 
 def test_refused_connections_are_tried_within_the_attempts() -> None:
