@@ -329,11 +329,10 @@ class ConsumerCore:
             consumption.sweep(now)
 
     def _lock_loop(self, locks: OwnLocks, now: int) -> Flow[None]:
-        """Renew locks in time, sooner where one has run out; what was lost to another member is begun anew when it comes back."""
+        """Renew locks in time, at once again where that failed; what was lost to another member is begun anew when it comes back."""
         while True:
-            queues = list(self._assignment.queues)
-            patient = all(locks.is_valid(queue, now) for queue in queues if locks.locked_at(queue) is not None)
-            _, now = yield Sleep(now + (RENEW_MS if patient else RETRY_MS))
+            oldest = min((at for queue in self._assignment.queues if (at := locks.locked_at(queue)) is not None), default=now)
+            _, now = yield Sleep(now + (RENEW_MS if now - oldest < RENEW_MS else RETRY_MS))
             stale = [queue for queue in self._assignment.queues if not locks.is_valid(queue, now)]
             lost, now = yield from locks.renew(list(self._assignment.queues), now)
             for queue in lost:

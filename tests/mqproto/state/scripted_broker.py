@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mqproto.bodies import ConsumerIds, HeartbeatData, TopicRoute
+from mqproto.bodies import ConsumerIds, HeartbeatData, LockAnswer, LockRequest, TopicRoute
 from mqproto.codec import Command, encode_response
 from mqproto.codes import RequestCode
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
@@ -44,6 +44,8 @@ class Broker:
     others: list[str] = field(default_factory=list)
     heartbeats: list[HeartbeatData] = field(default_factory=list)
     sent_back: list[dict[str, str]] = field(default_factory=list)
+    #: Queues that another member has locked.
+    locked_elsewhere: set[MessageQueue] = field(default_factory=set)
     #: Codes that are refused, and with what.
     refuses: dict[int, int] = field(default_factory=dict)
     #: Codes that get no answer.
@@ -83,6 +85,7 @@ class Cluster:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.CHECK_CLIENT_CONFIG: lambda broker, request: success(request),
+            RequestCode.LOCK_BATCH_MQ: self._lock,
         }
 
         def answering(handler: Callable[[Broker, Command], bytes | None]) -> Callable[[Command], bytes | None]:
@@ -131,6 +134,10 @@ class Cluster:
     def _send_back(self, broker: Broker, request: Command) -> bytes:
         broker.sent_back.append(dict(request.fields))
         return success(request)
+
+    def _lock(self, broker: Broker, request: Command) -> bytes:
+        asked = LockRequest.from_json(bytes(request.body)).queues
+        return success(request, body=LockAnswer([queue for queue in asked if queue not in broker.locked_elsewhere]).to_json())
 
     def _queue(self, broker: Broker, request: Command) -> list[MessageExt]:
         return broker.queues.setdefault((request.fields["topic"], int(request.fields["queueId"])), [])

@@ -277,6 +277,48 @@ def test_a_broker_that_is_killed_and_starts_again_is_found_again(town: Town) -> 
     assert sorted(consumer.bodies, key=int) == numbers(8)
 
 
+def test_order_holds_while_members_come_and_go(town: Town) -> None:
+    """ORD-01: first message and takeover under 3 s; of each queue everything in order."""
+    producer = town.producer()
+    producer.send("T", *numbers(12))
+    first = town.consumer("T", orderly=True)
+    first.takes_ms = 50
+    began = town.world.now
+    first.start()
+    town.world.run_until(lambda: bool(first.seen))
+    assert town.world.now - began < 3_000
+    second = town.consumer("T", orderly=True)
+    second.takes_ms = 50
+    second.start()
+    town.world.run_until(lambda: (first.queues, second.queues) == (2, 2), 10_000)
+    producer.send("T", *numbers(20, 12))
+    town.world.run_for(5_000)
+    first.close()
+    closed = town.world.now
+    producer.send("T", *numbers(8, 32))
+    town.world.run_until(lambda: len({one.body for one in first.seen + second.seen}) == 40, 10_000)
+    assert town.world.now - closed < 3_000
+    for member in (first, second):
+        for queue_id in range(4):
+            offsets = [one.queue_offset for one in member.seen if one.queue_id == queue_id]
+            assert offsets == sorted(set(offsets))
+
+
+def test_a_dead_members_locks_run_out(town: Town) -> None:
+    """ORD-05: kill -9; the lock of the broker lasts 60 s, then one round of 20 s."""
+    producer = town.producer()
+    producer.send("T", *numbers(8))
+    dying = town.consumer("T", orderly=True)
+    dying.takes_ms = 3_600_000
+    dying.start()
+    town.world.run_for(3_000)
+    survivor = town.consumer("T", orderly=True).start()
+    town.world.crash(dying.host)
+    died = town.world.now
+    town.world.run_until(lambda: len(survivor.seen) == 8, 90_000)
+    assert town.world.now - died <= 80_000
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_many_members_on_a_bad_network_see_everything(seed: int) -> None:
     """Whatever the network does, every acknowledged message is consumed, and in the end each queue has one owner."""
