@@ -27,7 +27,7 @@ pytestmark = pairs(
 
 def test_what_is_sent_is_stored_and_consumed(pair: Pair) -> None:
     topic, group = pair.name("Sync"), pair.name("sync")
-    sent = pair.produce(topic=topic, count=8, tag="TagA,TagB", keys="order", props="color:red,n:#")
+    sent = pair.produce(topic=topic, count=8, shard=4, tag="TagA,TagB", keys="order", props="color:red,n:#")
     assert {(message.queue_id, message.queue_offset) for message in sent} == {(queue, offset) for queue in range(4) for offset in range(2)}
     assert len({message.msg_id for message in sent}) == 8
     # Nothing is committed yet, and a young queue begins at 0.
@@ -160,7 +160,7 @@ def test_only_the_wanted_tags(pair: Pair) -> None:
 
 def test_a_group_goes_on_where_it_stopped(pair: Pair) -> None:
     topic, group = pair.name("GoOn"), pair.name("go-on")
-    before = pair.produce(topic=topic, count=8, body="before")
+    before = pair.produce(topic=topic, count=8, shard=4, body="before")
     assert_same(pair.server, before, consume(pair, topic, group, 8).messages)
     committed(pair, topic, group, [2] * 4)
     after = pair.produce(topic=topic, count=6, body="after")

@@ -124,7 +124,7 @@ def shown(pair: Pair, *names: str) -> dict[str, Any]:
 @everyone
 def test_it_consumes_what_java_sends(pair: Pair) -> None:
     topic, group = pair.topic("Received"), pair.name("received")
-    sent = java(pair).produce(topic=topic, count=8, tag="TagA,TagB", keys="order", props="color:red,n:#")
+    sent = java(pair).produce(topic=topic, count=8, shard=4, tag="TagA,TagB", keys="order", props="color:red,n:#")
     got(pair, sent, consume(pair, topic, group, 8, **shown(pair, "color", "n")).messages)
     committed(java(pair), topic, group, [2] * 4)
     more = java(pair).produce(topic=topic, count=4, body="more", tag="TagM", keys="more")

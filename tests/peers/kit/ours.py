@@ -20,6 +20,7 @@ if sys.argv[1:2] == ["gevent"]:  # as programs for gevent do, before anything el
     monkey.patch_all()
 
 import hashlib
+import importlib
 import json
 import signal
 import threading
@@ -182,11 +183,7 @@ class Job:
 
 def sync_module(adapter: str) -> Any:
     """The adapter's module; both have the same names."""
-    if adapter == "gevent":
-        import adapters.gevent
-
-        return adapters.gevent
-    return adapters.threaded
+    return importlib.import_module(f"adapters.{adapter}")
 
 
 def produce(job: Job) -> bool:
