@@ -145,9 +145,11 @@ class Core(NodeBase):
             self.notes.append(text)
 
     def after(self, delay_ms: int, alarm: Alarm) -> None:
-        """Call a function some time from now, or earlier if it is to be called anyway."""
-        if alarm not in self.alarms:
-            self.alarms.set(alarm, self.now + delay_ms)
+        """Call a function once, at the latest so long from now."""
+        when = self.now + delay_ms
+        known = self.alarms.when(alarm)
+        if known is None or when < known:
+            self.alarms.set(alarm, when)
 
     # --- links ---
 

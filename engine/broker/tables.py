@@ -53,6 +53,8 @@ _SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
+#: Pause before a table that could not be saved is tried again.
+_RETRY_MS: Final = 10_000
 _UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _legal: Final = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 
@@ -116,12 +118,11 @@ class Keeper:
 
     def changed(self, kept: Kept) -> None:
         """The table has changed: save it, in its rhythm."""
-        if not kept.changed:
-            kept.changed = True
-            if kept.delay_ms:
-                self._after(kept.delay_ms, self.save_due)
-            else:
-                self._begin(kept)
+        kept.changed = True
+        if kept.delay_ms:
+            self._after(kept.delay_ms, self.save_due)
+        else:
+            self._begin(kept)
 
     def save_due(self) -> None:
         """Alarm: begin every save that is wanted."""
@@ -136,7 +137,7 @@ class Keeper:
             self.jobs.append(job)
 
     def done(self, job: Job, failure: Exception | None) -> bool:
-        """A job ended; False if it is none of ours. A table that could not be saved is saved with its next change, or at the end."""
+        """A job ended; False if it is none of ours. A table that could not be saved is tried again, with its next change at the latest."""
         kept = self._running.pop(job, None)
         if kept is None:
             return False
@@ -144,6 +145,7 @@ class Keeper:
         if failure is not None:
             self._note(f"a table was not saved: {failure}")
             kept.changed = True
+            self._after(_RETRY_MS, self.save_due)
         elif kept.changed and not kept.delay_ms:
             self._begin(kept)
         return True

@@ -1,0 +1,217 @@
+"""Topics and groups by request, and what of the tables outlives the process (broker.md 2.14, 2.15; store.md 10)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.store import ConfigDamaged
+from mqproto.bodies import GroupTable, TopicConfig, TopicList, TopicTable
+from mqproto.codec import Command
+from tests.engine.broker.harness import Peer, World
+
+
+def update(peer: Peer, topic: str = "Made", **changes: Any) -> Command:
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "3", "perm": "6", "order": "true"}
+    return peer.ask(17, fields | {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "1"} | changes)
+
+
+class TestTopics:
+    def test_a_topic_is_made_and_changed(self, world: World, peer: Peer) -> None:
+        assert update(peer).code == 0
+        table = TopicTable.from_json(peer.ask(21).body)
+        assert table.topics["Made"] == TopicConfig("Made", 2, 3, 6, "SINGLE_TAG", 1, order=False)
+        before = table.data_version.counter
+        update(peer, readQueueNums="8", writeQueueNums="8", perm="4")
+        table = TopicTable.from_json(peer.ask(21).body)
+        assert (table.topics["Made"].read_queues, table.topics["Made"].perm) == (8, 4)
+        assert table.data_version.counter == before + 1
+        assert table.data_version.timestamp == world.wall
+
+    @pytest.mark.parametrize(
+        ("changes", "remark"),
+        [
+            ({"topic": "TBW102"}, "The topic[TBW102] is conflict with system topic."),
+            ({"topic": "DefaultCluster"}, "The topic[DefaultCluster] is conflict with system topic."),
+            ({"topic": "rmq_sys_x"}, "The topic[rmq_sys_x] is conflict with system topic."),
+            ({"topic": "a b"}, "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+            ({"topic": ""}, "The specified topic is blank."),
+            ({"topicFilterType": "X"}, "topicFilterType = [X] value invalid"),
+            ({"readQueueNums": "-1"}, "readQueueNums = [-1] value invalid"),
+            ({"writeQueueNums": "1000000"}, "writeQueueNums = [1000000] value invalid"),
+        ],
+    )
+    def test_what_is_no_topic(self, peer: Peer, changes: dict[str, str], remark: str) -> None:
+        answer = update(peer, **changes)
+        assert (answer.code, answer.remark) == (1, remark)
+
+    def test_fewer_read_queues_hide_messages_and_more_show_them(self, peer: Peer) -> None:
+        """REB-05."""
+        update(peer, readQueueNums="4", writeQueueNums="4")
+        peer.send("Made", e="3")
+        update(peer, readQueueNums="2", writeQueueNums="4")
+        assert peer.pull("Made", queue=3).code == 1
+        assert peer.send("Made", e="3").code == 0
+        update(peer, readQueueNums="4", writeQueueNums="4")
+        assert len(peer.messages("Made", 3)) == 2
+
+    def test_multi_tag_topics_mark_their_messages(self, peer: Peer) -> None:
+        update(peer, topicFilterType="MULTI_TAG")
+        for _ in range(3):
+            peer.send("Made")
+        assert {message.sys_flag for message in peer.messages("Made")} == {2}
+
+    def test_a_deleted_topic_loses_its_queues(self, world: World, peer: Peer) -> None:
+        peer.send("T")
+        peer.send("U")
+        assert peer.ask(215, {"topic": "T"}).code == 0
+        assert peer.ask(215, {"topic": "T"}).code == 0
+        assert peer.pull("T").code == 17
+        assert world.store.find_queue("T", 0) is None
+        assert len(peer.messages("U")) == 1
+        assert peer.send("T").fields["queueOffset"] == "0"
+
+    def test_system_topics_stay(self, world: World, peer: Peer) -> None:
+        peer.send(properties="DELAY\x015\x02")
+        answer = peer.ask(215, {"topic": "SCHEDULE_TOPIC_XXXX"})
+        assert (answer.code, answer.remark) == (1, "The topic[SCHEDULE_TOPIC_XXXX] is conflict with system topic.")
+        peer.ask(215, {"topic": "T"})
+        assert world.store.find_queue("SCHEDULE_TOPIC_XXXX", 4) is not None
+
+    def test_the_list_of_system_topics(self, peer: Peer) -> None:
+        topics = TopicList.from_json(peer.ask(305).body).topics
+        assert {"TBW102", "broker-a", "DefaultCluster", "OFFSET_MOVED_EVENT", "BenchmarkTest"} <= set(topics)
+
+    def test_the_trace_topic_when_asked_for(self) -> None:
+        world = World(trace_topic_enable=True)
+        assert world.broker.topics.find("RMQ_SYS_TRACE_TOPIC") is not None
+
+    def test_topics_are_bounded(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("engine.broker.tables.TOPICS_MAX", 12)
+        codes = {peer.send(f"T{n}").code for n in range(10)}
+        assert codes == {0, 17}
+
+
+class TestGroups:
+    def test_a_group_is_made_changed_and_deleted(self, peer: Peer) -> None:
+        body = {"groupName": "G", "retryMaxTimes": 3, "retryQueueNums": 2, "consumeTimeoutMinute": 15}
+        assert peer.ask(200, None, json.dumps(body).encode()).code == 0
+        table = GroupTable.from_json(peer.ask(201).body)
+        group = table.groups["G"]
+        assert (group.retry_max_times, group.retry_queues, group.consume_enable) == (3, 2, True)
+        assert group.unknown == {"consumeTimeoutMinute": 15}, "what newer releases say is kept"
+        assert peer.ask(207, {"groupName": "G"}).code == 0
+        assert "G" not in GroupTable.from_json(peer.ask(201).body).groups
+
+    def test_a_group_without_a_name(self, peer: Peer) -> None:
+        assert peer.ask(200, None, b"{}").code == 1
+
+    def test_groups_that_are_there_from_the_start(self, peer: Peer) -> None:
+        assert {"TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONSAPI_OWNER"} <= set(GroupTable.from_json(peer.ask(201).body).groups)
+
+    def test_groups_are_bounded(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("engine.broker.tables.GROUPS_MAX", 9)
+        peer.send()
+        codes = [peer.pull(group=f"G{n}").code for n in range(3)]
+        assert codes == [0, 26, 26]
+
+
+class TestAfterwards:
+    def test_everything_is_there_again(self, world: World, peer: Peer) -> None:
+        update(peer)
+        peer.send("T", body=b"kept")
+        peer.pull("T", "G")
+        peer.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "1"})
+        version = world.broker.topics.version.counter
+        world.close()
+        later = World(files=world.files, now=world.now + 10)
+        reader = later.connect()
+        assert later.broker.topics.version.counter == version
+        assert reader.messages("T")[0].body == b"kept"
+        assert "G" in later.broker.group_settings.table
+        assert later.broker.topics.find("Made") is not None
+        assert reader.ask(14, {"consumerGroup": "G", "topic": "T", "queueId": "0"}).fields["offset"] == "1"
+
+    def test_topics_and_groups_are_saved_at_each_change(self, world: World, peer: Peer) -> None:
+        peer.send("T")
+        peer.pull("T", "G")
+        assert "T" in TopicTable.from_json(world.files.read("/store/config/topics.json")).topics
+        assert "G" in GroupTable.from_json(world.files.read("/store/config/subscriptionGroup.json")).groups
+
+    def test_changes_during_a_save_are_in_the_next_one(self, world: World, peer: Peer) -> None:
+        peer.send("First")
+        world.hold_jobs = True
+        for name in ("A", "B", "C"):
+            peer.send(name)
+        saves = 0
+        while world.jobs:
+            saves += len(world.jobs)
+            world.run_held()
+        assert "C" in TopicTable.from_json(world.files.read("/store/config/topics.json")).topics
+        assert saves <= 4
+
+    def test_a_save_that_failed_is_noted_and_made_up_for(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(path: str, data: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(world.files, "write", full)
+        peer.send("First")
+        assert any("No space left" in note for note in world.broker.notes)
+        monkeypatch.undo()
+        peer.send("Second")
+        assert {"First", "Second"} <= set(TopicTable.from_json(world.files.read("/store/config/topics.json")).topics)
+
+    def test_a_damaged_table_of_topics_stops_the_start(self) -> None:
+        world = World()
+        world.close()
+        world.files.write("/store/config/topics.json", b"{")
+        with pytest.raises(ConfigDamaged):
+            World(files=world.files)
+
+    def test_a_damaged_table_with_a_good_backup_does_not(self) -> None:
+        world = World()
+        peer = world.connect()
+        peer.send("First")
+        peer.send("Second")
+        world.close()
+        world.files.write("/store/config/topics.json", b"{")
+        later = World(files=world.files)
+        assert later.broker.topics.find("First") is not None
+        assert any("backup" in note for note in later.broker.notes)
+
+    def test_a_file_overrides_what_is_there_from_the_start(self) -> None:
+        world = World()
+        world.close()
+        table = (
+            '{"dataVersion":{"counter":7,"timestamp":5},"topicConfigTable":{"TBW102":{"topicName":"TBW102","writeQueueNums":2,"perm":7}}}'
+        )
+        world.files.write("/store/config/topics.json", table.encode())
+        later = World(files=world.files)
+        assert later.broker.topics.version.counter == 7
+        later.connect().send("New", d="8")
+        config = later.broker.topics.find("New")
+        assert config is not None
+        assert config.write_queues == 2
+
+    def test_the_end_waits_for_what_runs(self, world: World, peer: Peer) -> None:
+        world.hold_jobs = True
+        peer.send("T")
+        world.close()
+        assert not world.broker.ended
+        while world.jobs:
+            world.run_held()
+        assert world.broker.ended
+
+    def test_acknowledgements_that_wait_for_the_disk_are_given_at_the_end(self) -> None:
+        world = World(store={"flush_disk_type": "SYNC_FLUSH"})
+        peer = world.connect()
+        peer.send()
+        world.hold_jobs = True
+        peer.tell(310, {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}, b"x")
+        world.close()
+        while world.jobs:
+            world.run_held()
+        assert world.broker.ended
+        assert [answer.code for answer in peer.read()] == [0]
