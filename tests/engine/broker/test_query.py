@@ -42,8 +42,14 @@ def test_nothing(filled: Peer) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "count"),
-    [({"maxNum": "2147483647"}, 5), ({"maxNum": "2"}, 2), ({"maxNum": "0"}, 0), ({"maxNum": "-1"}, 0), ({"beginTimestamp": "9", "endTimestamp": "5"}, 0)],
-)  # fmt: skip
+    [
+        ({"maxNum": "2147483647"}, 5),
+        ({"maxNum": "2"}, 2),
+        ({"maxNum": "0"}, 0),
+        ({"maxNum": "-1"}, 0),
+        ({"beginTimestamp": "9", "endTimestamp": "5"}, 0),
+    ],
+)
 def test_counts_are_bounded(filled: Peer, changes: dict[str, str], count: int) -> None:
     """ADM-01."""
     answer = query(filled, "all", **changes)
