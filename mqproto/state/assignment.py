@@ -248,10 +248,10 @@ class Assignment:
         """An operator moves our queues to these offsets (client.md 6). Queues that are not ours are somebody else's affair."""
         for queue in sorted(self.queues.keys() & offsets.keys(), key=queue_order):
             process_queue = self.queues[queue]
+            self._targets[queue] = offsets[queue]
             if not process_queue.dropped:
                 self._stop(process_queue, now)
                 self._host.spawn(self._correct(process_queue, 0, now), now)
-            self._targets[queue] = offsets[queue]
 
     def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
         """The queue does not have the offset that we asked for: go on at the one that it has. Called by the queue's own pull loop.

@@ -722,6 +722,16 @@ def test_an_operator_moves_a_group_back(cluster: Cluster) -> None:
     assert cluster.broker.offsets[("T", 0)] == 4
 
 
+def test_an_idle_queue_is_moved_at_once(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "T")
+    cluster.put("T", b"0", b"1")
+    cluster.answer_all()
+    consumer.reset_offsets("T", {queue_of("T"): 1, queue_of("T", 1): 0}, cluster.stage.now)
+    cluster.advance(50, 50)
+    assert cluster.bodies == [b"0", b"1", b"1"]
+    assert not [line for line in cluster.stage.node.notices if "_correct" in line]
+
+
 def test_a_second_reset_wins_over_the_first(cluster: Cluster) -> None:
     consumer = consuming(cluster, "T")
     cluster.put("T", *[b"%d" % n for n in range(5)])
