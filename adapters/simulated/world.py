@@ -4,8 +4,9 @@ A `World` owns the virtual clock, the network between its hosts and one random s
 `mqproto.state.node`, exactly as the real drivers do, but nothing in it waits: time jumps from one event to the next, so an hour of a
 cluster takes moments, and two runs of one seed are equal to the byte.
 
-Owns: virtual time, streams between hosts, what is under way on them, when jobs end.
-Leaves to others: what the nodes do, what survives a crash on disk (the store's memory files), what a test believes to be right.
+Owns: virtual time, streams between hosts, what is under way on them, when jobs run and end, hosts that do not run for a while.
+Leaves to others: what the nodes do, what survives a crash on disk (the store's memory files), which nodes make a cluster (`cluster`),
+what must be true of it (`checks`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
+from zlib import crc32
 
 from mqproto.state.node import Deliver, Dial, Finished, HangUp, Job, Link, Node, Run
 
@@ -30,7 +32,7 @@ class Weather:
     delay_max: int = 3
     #: Chance that a run of bytes arrives in several pieces.
     split: float = 0.2
-    #: Chance, for each run of bytes sent, that the stream breaks and the bytes are lost.
+    #: Chance, for each run of bytes sent, that the stream breaks and only a part of the bytes arrives before that.
     cut: float = 0.0
     job_min: int = 0
     job_max: int = 5
@@ -41,7 +43,7 @@ class Weather:
 class Stream:
     """One direction of a connection: bytes under way from one end to the other."""
 
-    __slots__ = ("arrives", "pieces", "receiver", "sender", "sink", "source")
+    __slots__ = ("arrives", "broken", "pieces", "receiver", "sender", "sink", "source")
 
     def __init__(self, sender: Host, source: Link, receiver: Host, sink: Link) -> None:
         self.sender = sender
@@ -51,6 +53,8 @@ class Stream:
         self.pieces: deque[bytes] = deque()
         #: When the last piece sent so far arrives; later ones come no earlier, as in TCP.
         self.arrives = 0
+        #: Bytes were lost: nothing that is sent now arrives.
+        self.broken = False
 
 
 class Host:
@@ -63,24 +67,44 @@ class Host:
         #: Listener name to `host:port`.
         self.addresses = dict(addresses)
         self.alive = True
+        #: Its own weather, where that differs from the world's: for its disk and for what it sends.
+        self.weather: Weather | None = None
+        #: How far its wall clock is ahead of the world's.
+        self.wall_offset = 0
         #: What to do with work for the application; given by whoever plays the application.
         self.on_deliver: Callable[[Deliver], None] | None = None
         self._due: int | None = None
+        #: While the host does not run: what it would have done meanwhile.
+        self._backlog: list[Callable[[], None]] | None = None
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the host does not run for a while (`World.freeze`)."""
+        return self._backlog is not None
 
     def enter(self, call: Callable[[int], None]) -> None:
-        """Enter the node from outside (an application's call) and carry out what it wants."""
-        if self.alive:
-            self.node.wall_ahead = self.world.wall_ahead
-            call(self.world.now)
-            self.settle()
+        """Enter the node from outside (an application's call) and carry out what it wants. A host that is asleep does so when it wakes."""
+        self.when_awake(lambda: self._enter(call))
+
+    def when_awake(self, call: Callable[[], None]) -> None:
+        """Call a function now, or when the host runs again; never if it is dead by then."""
+        if self._backlog is not None:
+            self._backlog.append(call)
+        elif self.alive:
+            call()
+
+    def _enter(self, call: Callable[[int], None]) -> None:
+        self.node.wall_ahead = self.world.wall_ahead + self.wall_offset
+        call(self.world.now)
+        self.settle()
 
     def settle(self) -> None:
         """Empty what the node produced, as a driver does after each entry."""
         node = self.node
-        while node.touched or node.actions:
+        while (node.touched or node.actions) and self.alive:
             while node.touched:
-                # By address, not by the set's own order: that depends on where objects lie in memory.
-                link = min(node.touched, key=lambda touched: self.world.number(touched))
+                # By number, not by the set's own order: that depends on where objects lie in memory.
+                link = min(node.touched, key=self.world.number)
                 node.touched.discard(link)
                 data = b"".join(node.data_to_send(link))
                 if data:
@@ -121,12 +145,26 @@ class Host:
         self._due = None
         self.enter(self.node.timer)
 
+    def sleep(self) -> None:
+        """For `World.freeze`."""
+        if self._backlog is None:
+            self._backlog = []
+
+    def wake(self, *, timers_first: bool) -> None:
+        """For `World.thaw`: do what was left undone, in order."""
+        backlog, self._backlog = self._backlog or [], None
+        if timers_first:
+            self.enter(self.node.timer)
+        for call in backlog:
+            self.when_awake(call)
+
 
 class World:
     """Virtual time and the network between hosts.
 
     `seed` decides everything that is left to chance. `weather` may be changed at any time. `wall` is the wall time in milliseconds at
-    virtual time 0; `step_wall` moves it, as an administrator or a time server would.
+    virtual time 0; `step_wall` moves it, as an administrator or a time server would. `digest` sums up every byte sent and every job run
+    so far, with their times: it tells in one number whether two runs were the same.
     """
 
     def __init__(self, seed: int, *, weather: Weather | None = None, wall: int = 1_700_000_000_000) -> None:
@@ -135,12 +173,17 @@ class World:
         self.weather = weather or Weather()
         self.now = 0
         self.wall_ahead = wall
+        self.digest = 0
         self.hosts: list[Host] = []
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._streams: dict[Link, Stream] = {}
         self._numbers: dict[Link, int] = {}
         self._parted: set[frozenset[str]] = set()
+        #: What a cut network keeps from happening until it is mended.
+        self._held: list[Callable[[], None]] = []
+        #: Addresses of machines that are off: nobody there refuses a connection.
+        self._dark: set[str] = set()
 
     # --- what a test does
 
@@ -149,27 +192,53 @@ class World:
         host = Host(self, name, node, addresses or {})
         taken = {address for other in self.hosts if other.alive for address in other.addresses.values()}
         assert not taken & set(host.addresses.values()), "address taken"
+        self._dark.difference_update(host.addresses.values())
         self.hosts.append(host)
         host.enter(node.begin)
         return host
 
-    def crash(self, host: Host) -> None:
-        """The host's process dies: what it had under way is gone, its peers see their links end."""
+    def crash(self, host: Host, *, silently: bool = False) -> None:
+        """The host's process dies: what it had under way is gone, its peers see their links end.
+
+        `silently`: its machine loses power. Peers see nothing, bytes to it are lost, connecting times out; only when another host has
+        taken its address are old links reset.
+        """
         host.alive = False
+        host.wake(timers_first=False)
+        if silently:
+            self._dark.update(host.addresses.values())
         for link, stream in list(self._streams.items()):
-            if stream.sender is host:
+            if silently and host in (stream.sender, stream.receiver):
+                stream.broken = True
+                stream.pieces.clear()
+            elif stream.sender is host:
                 self.end(link, "the peer's process died")
 
-    def part(self, one: str, other: str) -> None:
-        """Cut the network between two hosts (by name): open links break, new ones time out."""
+    def part(self, one: str, other: str, *, silently: bool = False) -> None:
+        """Cut the network between two hosts (by name): open links break, new ones time out.
+
+        `silently`: nothing breaks, but what is sent arrives only after the cut was mended, as TCP repeats it.
+        """
         self._parted.add(frozenset((one, other)))
         for link, stream in list(self._streams.items()):
-            if {stream.sender.name, stream.receiver.name} == {one, other} and link in self._streams:
+            if not silently and {stream.sender.name, stream.receiver.name} == {one, other} and link in self._streams:
                 self._break(stream, "network cut")
 
     def heal(self) -> None:
         """Mend all cuts."""
         self._parted.clear()
+        held, self._held = self._held, []
+        for call in held:
+            self.at(self.now + self.random.randint(self.weather.delay_min, self.weather.delay_max), call)
+
+    def freeze(self, host: Host) -> None:
+        """The host does not run (a stopped process, a machine that is paused): what comes for it waits, its own deadlines pass."""
+        host.sleep()
+
+    def thaw(self, host: Host) -> None:
+        """The host runs again and finds what came meanwhile, its overdue timers before or after that."""
+        if host.asleep:
+            host.wake(timers_first=self.random.random() < 0.5)
 
     def step_wall(self, ms: int) -> None:
         """Move the wall clock of all hosts; deadlines do not notice."""
@@ -209,14 +278,22 @@ class World:
 
     def dial(self, host: Host, link: Link, timeout_ms: int) -> None:
         peer = next((other for other in self.hosts if other.alive and link.address in other.addresses.values()), None)
-        if peer is not None and frozenset((host.name, peer.name)) in self._parted:
-            self.at(self.now + timeout_ms, lambda: self._closed(host, link, "connecting timed out"))
+        deadline = self.now + timeout_ms
+        if link.address in self._dark or (peer is not None and self._is_cut(host, peer)):
+            self.at(deadline, lambda: self._closed(host, link, "connecting timed out"))
         elif peer is None:
-            self.at(self.now + self._delay(), lambda: self._closed(host, link, "connection refused"))
+            self.at(self.now + self._delay(host), lambda: self._closed(host, link, "connection refused"))
         else:
-            self.at(self.now + self._delay(), lambda: self._connect(host, link, peer))
+            self.at(self.now + self._delay(host), lambda: self._connect(host, link, peer, deadline))
 
-    def _connect(self, host: Host, link: Link, peer: Host) -> None:
+    def _connect(self, host: Host, link: Link, peer: Host, deadline: int) -> None:
+        if peer.asleep:  # nobody takes the connection: it comes up when the peer wakes, unless that is too late
+            self.at(deadline, lambda: self._closed(host, link, "connecting timed out") if link not in self._streams else None)
+            peer.when_awake(lambda: self._accept(host, link, peer) if self.now < deadline else None)
+        else:
+            self._accept(host, link, peer)
+
+    def _accept(self, host: Host, link: Link, peer: Host) -> None:
         if not host.alive or link.ended:
             return
         listener = next((name for name, address in peer.addresses.items() if address == link.address), None)
@@ -237,24 +314,43 @@ class World:
         self._streams[link] = Stream(host, link, peer, other)
         self._streams[other] = Stream(peer, other, host, link)
         peer.settle()
-        host.enter(lambda now: host.node.opened(link, now))
+        host.when_awake(lambda: self._opened(host, link))
+
+    def _opened(self, host: Host, link: Link) -> None:
+        if not link.ended:
+            host.enter(lambda now: host.node.opened(link, now))
 
     def send(self, link: Link, data: bytes) -> None:
         stream = self._streams.get(link)
         if stream is None:
             link.unsent -= len(data)
             return
-        if self.random.random() < self.weather.cut:
-            link.unsent -= len(data)
-            self._break(stream, "connection reset")
+        if stream.broken:  # the sender may not know it yet; a machine that was started again tells it
+            if not stream.receiver.alive and link.address not in self._dark:
+                self._break(stream, "connection reset")
             return
-        for piece in self._pieces(data):
+        self._note(self.number(link), data)
+        weather = stream.sender.weather or self.weather
+        if self.random.random() < weather.cut:
+            arriving = data[: self.random.randrange(len(data))]
+            link.unsent -= len(data) - len(arriving)
+            stream.broken = True
+            self._send_pieces(stream, [arriving] if arriving else [])
+            self.at(stream.arrives, lambda: self._break(stream, "connection reset"))
+            return
+        self._send_pieces(stream, self._pieces(data, weather))
+
+    def _note(self, number: int, data: bytes) -> None:
+        self.digest = crc32(data, crc32(b"%d %d" % (self.now, number), self.digest))
+
+    def _send_pieces(self, stream: Stream, pieces: list[bytes]) -> None:
+        for piece in pieces:
             stream.pieces.append(piece)
-            stream.arrives = max(stream.arrives, self.now + self._delay())
+            stream.arrives = max(stream.arrives, self.now + self._delay(stream.sender))
             self.at(stream.arrives, lambda: self._arrive(stream))
 
-    def _pieces(self, data: bytes) -> list[bytes]:
-        if len(data) < 2 or self.random.random() >= self.weather.split:
+    def _pieces(self, data: bytes, weather: Weather) -> list[bytes]:
+        if len(data) < 2 or self.random.random() >= weather.split:
             return [data]
         cuts = sorted(self.random.randrange(1, len(data)) for _ in range(self.random.randint(1, 3)))
         return [piece for piece in (data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)) if piece]
@@ -262,12 +358,18 @@ class World:
     def _arrive(self, stream: Stream) -> None:
         if self._streams.get(stream.source) is not stream or not stream.pieces:
             return
+        receiver = stream.receiver
+        if self._is_cut(stream.sender, receiver):
+            self._held.append(lambda: self._arrive(stream))
+            return
+        if receiver.asleep:
+            receiver.when_awake(lambda: self._arrive(stream))
+            return
         if not stream.sink.wants_read:  # the peer does not read now: the bytes stay under way, and count as unsent at their sender
-            self.at(self.now + 1 + self._delay(), lambda: self._arrive(stream))
+            self.at(self.now + 1 + self._delay(receiver), lambda: self._arrive(stream))
             return
         piece = stream.pieces.popleft()
         stream.source.unsent -= len(piece)
-        receiver = stream.receiver
         receiver.enter(lambda now: receiver.node.received(stream.sink, piece, now))
 
     def end(self, link: Link, reason: str) -> None:
@@ -288,34 +390,52 @@ class World:
                     receiver.enter(lambda now: receiver.node.received(stream.sink, rest, now))
                 self._closed(receiver, stream.sink, reason)
 
-        self.at(max(stream.arrives, self.now + self._delay()), over)
+        def arrive() -> None:
+            if self._is_cut(stream.sender, stream.receiver):
+                self._held.append(arrive)
+            else:
+                stream.receiver.when_awake(over)
+
+        self.at(max(stream.arrives, self.now + self._delay(stream.sender)), arrive)
 
     def _break(self, stream: Stream, reason: str) -> None:
         """Both ends lose the connection, with all that was under way."""
         for end in (self._streams.pop(stream.source, None), self._streams.pop(stream.sink, None)):
             if end is not None:
                 end.pieces.clear()
-                self.at(self.now + self._delay(), lambda end=end: self._closed(end.sender, end.source, reason))  # type: ignore[misc]
+                self.at(self.now + self._delay(end.sender), lambda end=end: self._closed(end.sender, end.source, reason))  # type: ignore[misc]
 
     def _closed(self, host: Host, link: Link, reason: str) -> None:
-        if host.alive and not link.ended:
-            host.enter(lambda now: host.node.closed(link, reason, now))
+        def closed() -> None:
+            if not link.ended:
+                host.enter(lambda now: host.node.closed(link, reason, now))
+
+        host.when_awake(closed)
 
     def run_job(self, host: Host, job: Job) -> None:
-        failing = self.random.random() < self.weather.job_failure
+        """Run a job and tell its node later how it ended. What it does happens at one moment between: a disk is busy before and after."""
+        weather = host.weather or self.weather
+        failing = self.random.random() < weather.job_failure
+        begin_ms = self.random.randint(weather.job_min, weather.job_max)
+        end_ms = self.random.randint(begin_ms, weather.job_max)
+        name = type(job).__name__.encode()
 
-        def finish() -> None:
-            if not host.alive:
-                return
+        def run() -> None:
+            self._note(-1, name)
             failure: Exception | None = OSError(5, "simulated disk error") if failing else None
             if failure is None:
                 try:
                     job.run()
                 except Exception as error:  # what a job raises belongs to the node that named it
                     failure = error
-            host.enter(lambda now: host.node.done(job, failure, now))
+            self.at(self.now + end_ms - begin_ms, lambda: host.enter(lambda now: host.node.done(job, failure, now)))
 
-        self.at(self.now + self.random.randint(self.weather.job_min, self.weather.job_max), finish)
+        self.at(self.now + begin_ms, lambda: host.when_awake(run))
 
-    def _delay(self) -> int:
-        return self.random.randint(self.weather.delay_min, self.weather.delay_max)
+    def _is_cut(self, one: Host, other: Host) -> bool:
+        return bool(self._parted) and frozenset((one.name, other.name)) in self._parted
+
+    def _delay(self, host: Host) -> int:
+        """How long something takes from a host to another."""
+        weather = host.weather or self.weather
+        return self.random.randint(weather.delay_min, weather.delay_max)

@@ -18,6 +18,10 @@ _LAZY: Final = 1 << 20
 SECTOR: Final = 512
 
 
+def _unhindered(change: str, path: str) -> None:
+    """Every change goes well."""
+
+
 class _Content:
     """The bytes of one file."""
 
@@ -36,11 +40,12 @@ class _Content:
 class MemoryFile:
     """An open file in memory."""
 
-    __slots__ = ("_content", "_files")
+    __slots__ = ("_content", "_files", "_path")
 
-    def __init__(self, files: MemoryFiles, content: _Content) -> None:
+    def __init__(self, files: MemoryFiles, content: _Content, path: str) -> None:
         self._files = files
         self._content = content
+        self._path = path
 
     @property
     def size(self) -> int:
@@ -53,12 +58,15 @@ class MemoryFile:
         return bytes(self._content.data[start : start + size])
 
     def write(self, start: int, data: bytes | memoryview) -> None:
+        self._files.before_change("write", self._path)
         self._content.data[start : start + len(data)] = data
 
     def allocate(self, start: int, size: int) -> None:
+        self._files.before_change("allocate", self._path)
         self._files.take_space(size)
 
     def clear(self, start: int, end: int) -> bool:
+        self._files.before_change("clear", self._path)
         changed = False
         for at in range(start, end, _LAZY):
             stop = min(at + _LAZY, end)
@@ -71,6 +79,7 @@ class MemoryFile:
         return min(start, self.size)
 
     def sync(self) -> None:
+        self._files.before_change("sync", self._path)
         if self._files.forgetful:
             self._content.durable = bytes(self._content.data)
 
@@ -97,6 +106,9 @@ class MemoryFiles:
     def __init__(self, *, forgetful: bool = False, space: int | None = None) -> None:
         self.forgetful = forgetful
         self.space = space
+        #: Called before each change, with what is about to happen and to which path. It may raise OSError, or look at what is there.
+        #: Bytes that are written through a view come without it.
+        self.before_change: Callable[[str, str], None] = _unhindered
         self.locks: set[str] = set()
         self._now: dict[str, _Content] = {}
         self._durable: dict[str, _Content] = {}
@@ -163,26 +175,32 @@ class MemoryFiles:
         return len(self._content(path).data)
 
     def make_folder(self, path: str) -> None:
+        if path in self._folders:
+            return
+        self.before_change("make folder", path)
         parts = path.split("/")
         self._folders.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
     def open(self, path: str) -> File:
-        return MemoryFile(self, self._content(path))
+        return MemoryFile(self, self._content(path), path)
 
     def create(self, path: str, size: int) -> File:
         content = self._now.get(path)
         if content is None:
             if path.rpartition("/")[0] not in self._folders:
                 raise FileNotFoundError(path)
+            self.before_change("create", path)
             content = self._now[path] = _Content(size)
         elif len(content.data) < size:
+            self.before_change("lengthen", path)
             content.lengthen(size)
-        return MemoryFile(self, content)
+        return MemoryFile(self, content, path)
 
     def read(self, path: str) -> bytes:
         return bytes(self._content(path).data)
 
     def write(self, path: str, data: bytes) -> None:
+        self.before_change("write", path)
         content = _Content(len(data))
         content.data[:] = data
         content.durable = data
@@ -192,17 +210,21 @@ class MemoryFiles:
             self._durable[path] = content  # the same file with another content
 
     def rename(self, old: str, new: str) -> None:
+        self.before_change("rename", old)
         self._now[new] = self._now.pop(old)
 
     def remove(self, path: str) -> None:
+        self.before_change("remove", path)
         self._now.pop(path, None)
 
     def remove_tree(self, path: str) -> None:
+        self.before_change("remove tree", path)
         start = path + "/"
         self._now = {name: content for name, content in self._now.items() if not name.startswith(start)}
         self._folders = {name for name in self._folders if name != path and not name.startswith(start)}
 
     def sync_folder(self, path: str) -> None:
+        self.before_change("sync folder", path)
         start = path.rstrip("/") + "/"
         for name in [name for name in self._durable if name.startswith(start) and "/" not in name[len(start) :]]:
             if name not in self._now:

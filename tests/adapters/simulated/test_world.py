@@ -143,6 +143,15 @@ class Work:
         self.ran = True
 
 
+class TimedWork:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ran_at = -1
+
+    def run(self) -> None:
+        self.ran_at = self.world.now
+
+
 @pytest.mark.parametrize(("failure", "outcome"), [(0.0, "done None"), (1.0, "done [Errno 5] simulated disk error")])
 def test_jobs_end_later_and_may_fail(failure: float, outcome: str) -> None:
     world = World(5, weather=Weather(job_min=10, job_max=10, job_failure=failure))
@@ -174,3 +183,150 @@ def test_the_wall_clock_steps_without_moving_deadlines() -> None:
     world.run_for(100)
     assert node.log == [(50, "timer")]
     assert node.wall_ahead == 300
+
+
+def test_a_host_has_its_own_clock_and_its_own_weather() -> None:
+    world = World(6, wall=1000)
+    slow, other = Toy(), Toy()
+    slow.due = other.due = 50
+    hosts = [world.add("slow", slow), world.add("other", other)]
+    hosts[0].wall_offset = -300
+    hosts[0].weather = Weather(job_min=70, job_max=70)
+    for host, node in zip(hosts, (slow, other), strict=True):
+        host.enter(lambda now, node=node: node.actions.append(Run(Work())))  # type: ignore[misc]
+    world.run_for(100)
+    assert (slow.wall_ahead, other.wall_ahead) == (700, 1000)
+    assert slow.log == [(50, "timer"), (70, "done None")]
+    assert other.log[0][0] <= 5
+
+
+def test_a_frozen_host_does_later_what_came_meanwhile() -> None:
+    orders = set()
+    for seed in range(8):
+        world, host, server, _, client = pair(seed, Weather(split=0.0))
+        world.run_until(lambda client=client: client.got == SENT)  # type: ignore[misc]
+        server.due = world.now + 500
+        host.settle()
+        world.freeze(host)
+        heard = len(server.log)
+        assert client.link is not None
+        client.write(client.link, b"more;")
+        world.hosts[1].settle()
+        late = Toy("server:1")
+        world.add("late", late)
+        world.run_for(900)
+        assert len(server.log) == heard
+        assert (client.got, client.link.unsent, late.log) == (SENT, 5, [])
+        world.thaw(host)
+        orders.add(server.log[heard][1])
+        assert (world.now, "timer") in server.log
+        world.run_until(lambda client=client, late=late: client.got.endswith(b"more;") and late.got == SENT)  # type: ignore[misc]
+        assert client.link.unsent == 0
+        world.thaw(host)
+    assert orders == {"timer", "received b'more;'"}, "timers may come before or after what was waiting"
+
+
+def test_connecting_to_a_frozen_host_times_out() -> None:
+    world = World(3)
+    host = world.add("server", Toy(), {"main": "server:1"})
+    world.freeze(host)
+    client = Toy("server:1")
+    world.add("client", client)
+    world.run_for(2_000)
+    world.thaw(host)
+    world.run_for(1_000)
+    assert client.log == [(1000, "closed connecting timed out")]
+
+
+def test_a_host_that_dies_in_its_sleep_stays_dead() -> None:
+    world, host, server, _, client = pair(4)
+    world.freeze(host)
+    world.run_for(10)
+    world.crash(host)
+    world.thaw(host)
+    world.run_for(2_000)
+    assert server.log == []
+    assert client.log[-1][1] in ("closed connection refused", "closed connecting timed out")
+
+
+def test_a_machine_without_power_says_nothing() -> None:
+    """Peers learn of it when they write to its successor, or never."""
+    world, host, _, _, client = pair(4)
+    world.run_until(lambda: client.got == SENT)
+    heard = len(client.log)
+    world.crash(host, silently=True)
+    assert client.link is not None
+    client.write(client.link, b"lost;")
+    world.hosts[1].settle()
+    late = Toy("server:1")
+    world.add("late", late)
+    world.run_for(60_000)
+    assert len(client.log) == heard
+    assert late.log == [(world.now - 59_000, "closed connecting timed out")]
+    world.add("server", Toy(), {"main": "server:1"})
+    world.run_for(60_000)
+    assert len(client.log) == heard
+    client.write(client.link, b"again;")
+    world.hosts[1].settle()
+    world.run_for(1_000)
+    assert client.log[heard:] == [(client.log[-1][0], "closed connection reset")]
+
+
+def test_a_silent_cut_keeps_everything_until_it_is_mended() -> None:
+    world, _, server, _, client = pair(9)
+    world.run_until(lambda: client.got == SENT)
+    heard = len(server.log), len(client.log)
+    world.part("server", "client", silently=True)
+    assert client.link is not None
+    for _ in range(3):
+        client.write(client.link, b"late;")
+        world.hosts[1].settle()
+    late = Toy("server:1")
+    world.add("client", late)
+    world.run_for(30_000)
+    assert (len(server.log), len(client.log)) == heard
+    assert late.log == [(world.now - 29_000, "closed connecting timed out")]
+    world.heal()
+    world.run_until(lambda: client.got == SENT + b"late;" * 3)
+
+
+def test_of_a_stream_that_breaks_a_part_arrives() -> None:
+    arrived = set()
+    for seed in range(60):
+        world, _, server, _, client = pair(seed, Weather(cut=0.0, split=0.0))
+        world.run_until(lambda client=client: client.got == SENT)  # type: ignore[misc]
+        before = len(server.got)
+        world.weather = Weather(cut=1.0)
+        assert client.link is not None
+        client.write(client.link, b"0123456789")
+        world.hosts[1].settle()
+        client.write(client.link, b"never")
+        world.hosts[1].settle()
+        world.run_for(1_000)
+        assert b"0123456789".startswith(server.got[before:])
+        assert len(server.got) - before < 10
+        assert client.log[-1][1] == server.log[-1][1] == "closed connection reset"
+        arrived.add(len(server.got) - before)
+    assert {0, 9} <= arrived
+
+
+def test_a_job_happens_at_some_moment_before_it_is_told() -> None:
+    gaps = set()
+    for seed in range(50):
+        world = World(seed, weather=Weather(job_max=10))
+        node, job = Toy(), TimedWork(world)
+        host = world.add("host", node)
+        host.enter(lambda now, node=node, job=job: node.actions.append(Run(job)))  # type: ignore[misc]
+        world.run_for(20)
+        gaps.add(node.log[0][0] - job.ran_at)
+    assert {0, 3} <= gaps
+    assert min(gaps) == 0
+
+
+def test_the_digest_tells_runs_apart() -> None:
+    digests = []
+    for seed in (7, 7, 8):
+        world, *_ = pair(seed, Weather(split=0.5, cut=0.01, delay_max=20))
+        world.run_for(10_000)
+        digests.append(world.digest)
+    assert digests[0] == digests[1] != digests[2]
