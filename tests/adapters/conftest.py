@@ -1,13 +1,23 @@
-"""Every test of this directory runs once for each runtime."""
+"""Every test that asks for `runtime` runs once for each runtime."""
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
-from tests.adapters.harness import NAMES, Runtime, open_runtime
+from mqproto import ConsumeStatus
+from mqproto.bodies import ConsumeFromWhere
+from tests.adapters.harness import NAMES, Collector, Proxy, Runtime, as_listener, open_runtime
+
+#: Failed messages come again soon, so that no test has to wait for long.
+QUICK_RETRIES = {"messageDelayLevel": "1s 1s 1s 1s 1s 1s"}
+
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(params=NAMES)
@@ -16,3 +26,60 @@ def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
         yield opened
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("mqproto")]
     assert not left, f"threads left behind: {left}"
+
+
+class World:
+    """A standalone server and clients of it, all in one runtime. Everything closes with the test."""
+
+    def __init__(self, runtime: Runtime, stack: ExitStack) -> None:
+        self.runtime = runtime
+        self._stack = stack
+        self.server = self._start(runtime.module.Standalone, settings=QUICK_RETRIES)
+        self.namesrv: str = self.server.namesrv_address
+        number = next(_numbers)
+        self.topic = f"topic-{number}"
+        self.group = f"group-{number}"
+
+    def _make(self, factory: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+        made = Proxy(self.runtime, self.runtime.call(factory, *arguments, **settings))
+        self._stack.callback(lambda: made.close())
+        return made
+
+    def _start(self, factory: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+        made = self._make(factory, *arguments, **settings)
+        made.start()
+        return made
+
+    def producer(self, group: str = "", **settings: Any) -> Any:
+        """A producer that runs."""
+        return self._start(self.runtime.module.Producer, group or f"p-{self.group}", self.namesrv, **settings)
+
+    def consumer(
+        self, listener: Callable[..., Any], expression: str = "*", *, start: bool = True, plain: bool = False, **settings: Any
+    ) -> Any:
+        """A consumer of the topic that begins at its first message. `plain`: the listener is a plain function in every runtime."""
+        function = listener if plain else as_listener(self.runtime, listener)
+        settings = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "group": self.group, **settings}
+        group = settings.pop("group")
+        consumer = self._make(self.runtime.module.PushConsumer, group, function, self.namesrv, **settings)
+        consumer.subscribe(self.topic, expression)
+        if start:
+            consumer.start()
+        return consumer
+
+    def collect(self, **settings: Any) -> Collector:
+        """A consumer whose messages all succeed."""
+        collector = Collector()
+
+        def listener(messages: Any, context: Any) -> ConsumeStatus:
+            collector.take(messages)
+            return ConsumeStatus.SUCCESS
+
+        self.consumer(listener, **settings)
+        return collector
+
+
+@pytest.fixture
+def world(runtime: Runtime) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(runtime, stack)

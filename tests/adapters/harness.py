@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
+
+from mqproto import MessageExt
+from mqproto.state.consumption import ConsumeContext
 
 NAMES = ("threaded", "gevent", "asyncio", "trio")
 PATIENCE = 60.0  # what a test waits for comes long before; this only ends a test that has failed
@@ -143,3 +146,55 @@ def wait_until(condition: Callable[[], bool], changed: threading.Condition) -> N
     """Wait for something that another thread announces by `changed`."""
     with changed:
         assert changed.wait_for(condition, PATIENCE)
+
+
+class Collector:
+    """What listeners received, in a form that tests can wait for."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.messages: list[MessageExt] = []
+
+    def take(self, messages: Sequence[MessageExt]) -> None:
+        with self.changed:
+            self.messages += messages
+            self.changed.notify_all()
+
+    def bodies(self) -> list[bytes]:
+        with self.changed:
+            return [message.body for message in self.messages]
+
+    def wait(self, count: int) -> list[MessageExt]:
+        """The messages, once there are so many."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.messages) >= count, PATIENCE), f"{len(self.messages)} of {count} messages came"
+            return list(self.messages)
+
+
+def as_listener(runtime: Runtime, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function in the form that the runtime prefers: a coroutine function for tasks."""
+    if not isinstance(runtime, Anyio):
+        return function
+
+    async def listener(messages: list[MessageExt], context: ConsumeContext) -> Any:
+        return function(messages, context)
+
+    return listener
+
+
+def holder(runtime: Runtime, event: threading.Event) -> Callable[[], None]:
+    """A function for a plain listener: waits for an event of the test in the way of the runtime."""
+    if runtime.name != "gevent":
+        return lambda: check(event.wait(PATIENCE))
+
+    def hold() -> None:
+        import gevent
+
+        while not event.is_set():
+            gevent.sleep(0.001)
+
+    return hold
+
+
+def check(truth: bool) -> None:
+    assert truth
