@@ -78,7 +78,7 @@ class NameServer:
         link = self.link
         if link is None:
             return
-        if self.pause_ms == 0:
+        if self.pause_ms == 0 and not self.registration.closing:
             self.core.note(f"name server {self.address}: {reason}")
         self.link = None
         self.current = False
