@@ -92,6 +92,7 @@ class Assignment:
         self._start_time = start_time
         self._broadcasts = settings.message_model is MessageModel.BROADCASTING
         self.queues: dict[MessageQueue, ProcessQueue] = {}
+        self.incomplete = False
         #: Where queues that are being corrected shall go on.
         self._targets: dict[MessageQueue, int] = {}
         self._turn = 0
@@ -99,11 +100,14 @@ class Assignment:
     # --- sharing out
 
     def rebalance(self, topics: Collection[str], now: int) -> Flow[tuple[bool, int]]:
-        """One round over the subscribed topics; True when the queues changed. A topic whose facts cannot be had keeps its queues."""
-        changed = False
+        """One round over the subscribed topics; True when the queues changed. A topic whose facts cannot be had keeps its queues, and
+        makes the round `incomplete`."""
+        changed = self.incomplete = False
         for topic in topics:
             share, now = yield from self._share(topic, now)
-            if share is not None:
+            if share is None:
+                self.incomplete = True
+            else:
                 changed |= self._apply(changes(topic, self.queues, share), now)
         left = [queue for queue in self.queues if queue.topic not in topics]
         self._apply(Changes(sorted(left, key=queue_order), []), now)
@@ -156,10 +160,11 @@ class Assignment:
 
     # --- one queue
 
-    def _take(self, queue: MessageQueue, now: int) -> None:
+    def _take(self, queue: MessageQueue, now: int, first_offset: int | None = None) -> None:
+        """Begin a queue at this offset, or where the kept one says."""
         self._offsets.forget(queue)
         process_queue = self.queues[queue] = ProcessQueue(queue, now)
-        process_queue.loop = self._host.spawn(self._run(process_queue, now), now)
+        process_queue.loop = self._host.spawn(self._run(process_queue, first_offset, now), now)
 
     def retake(self, queue: MessageQueue, now: int) -> None:
         """Begin a queue of ours anew, from its kept offset: somebody else had it meanwhile."""
@@ -168,23 +173,25 @@ class Assignment:
             self._stop(process_queue, now)
             self._take(queue, now)
 
-    def _run(self, queue: ProcessQueue, now: int) -> Flow[None]:
+    def _run(self, queue: ProcessQueue, first_offset: int | None, now: int) -> Flow[None]:
         """Acquire the queue and find where to begin, however often that takes, then pull."""
         offset: int | None = None
         while offset is None:
             if queue.dropped:
                 return
-            offset, now = yield from self._try_first_offset(queue.queue, now)
+            offset, now = yield from self._try_first_offset(queue.queue, first_offset, now)
         if not queue.dropped:
             queue.start(offset)
             self._offsets.update(queue.queue, offset, may_decrease=True)
             yield from self._host.pull(queue, now)
 
-    def _try_first_offset(self, queue: MessageQueue, now: int) -> Flow[tuple[int | None, int]]:
+    def _try_first_offset(self, queue: MessageQueue, first_offset: int | None, now: int) -> Flow[tuple[int | None, int]]:
         """None when the queue is not to be had or a question failed, after a pause."""
         pause_ms = ACQUIRE_PAUSE_MS
         try:
             acquired, now = yield from self._host.acquire(queue, now)
+            if acquired and first_offset is not None:
+                return first_offset, now
             if acquired:
                 return (yield from self._first_offset(queue, now))
         except MQError as error:
@@ -274,7 +281,8 @@ class Assignment:
             now = yield from current(now)
             if self.queues.get(queue.queue) is queue and self._targets[queue.queue] == target:
                 del self._targets[queue.queue]
-                self._take(queue.queue, now)
+                # Not by asking for the kept offset: a broker may answer that before it has taken what we just told it.
+                self._take(queue.queue, now, target)
 
     # --- the end
 

@@ -52,6 +52,8 @@ __all__ = ["ConsumeContext", "ConsumeTask", "ConsumerCore", "ConsumerSettings"]
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 #: Offsets are stored for the first time this long after the start (client.md 1.3).
 FIRST_PERSIST_MS: Final = 10_000
+#: How soon the first round that lacked something is followed by another.
+REBALANCE_RETRY_MS: Final = 1_000
 #: Messages that operators may have under way to the listener at once, beside the ordinary deliveries.
 DIRECT_MAX: Final = 16
 TAG: Final = "TAG"
@@ -299,7 +301,12 @@ class ConsumerCore:
     # --- loops
 
     def _rebalance_loop(self, now: int) -> Flow[None]:
-        """Share queues out every 20 s and whenever something calls for it; calls during a round make one more."""
+        """Share queues out every 20 s and whenever something calls for it; calls during a round make one more.
+
+        A round that lacks something (the retry topic, which the first heartbeat has only just made) is soon followed by another, then
+        less and less soon.
+        """
+        retry_ms = REBALANCE_RETRY_MS
         while True:
             wake = self._wake = Ticket()
             if not self._suspended:
@@ -307,7 +314,13 @@ class ConsumerCore:
                 if changed:
                     self._share_window()
                     self.node.heartbeat(now)
-            _, now = yield Wait(wake, now + self.settings.rebalance_interval)
+            pause_ms = self.settings.rebalance_interval
+            if self._assignment.incomplete:
+                pause_ms = min(pause_ms, retry_ms)
+                retry_ms = 2 * pause_ms
+            else:
+                retry_ms = REBALANCE_RETRY_MS
+            _, now = yield Wait(wake, now + pause_ms)
 
     def _share_window(self) -> None:
         """Limits for a topic are shared out over all our queues (client.md 4.8)."""

@@ -186,8 +186,22 @@ def test_a_topic_that_does_not_exist_yet_is_no_failure(cluster: Cluster) -> None
     assert consumer.phase is Phase.RUNNING
     cluster.topic("later")
     cluster.put("later", b"there")
-    cluster.advance(40_000)
+    cluster.advance(1_000)
     assert cluster.bodies == [b"there"]
+
+
+def test_a_topic_that_does_not_come_is_asked_for_less_and_less_often(cluster: Cluster) -> None:
+    consuming(cluster, "T", "never")
+
+    def asked() -> int:
+        return len([request for request in cluster.stage.peers[NS].got if request.fields["topic"] == "never"])
+
+    before = asked()
+    cluster.advance(60_000)
+    assert asked() - before <= 4 + 60 // 20 + 60 // 30 + 1
+    before = asked()
+    cluster.advance(600_000, 5_000)
+    assert asked() - before <= 600 // 20 + 600 // 30 + 1
 
 
 def test_no_name_server_is_a_typed_failure_and_leaves_nothing_behind(cluster: Cluster) -> None:
