@@ -85,7 +85,7 @@ class ConsumeQueues:
         start = offset % self.per_file
         view = self._view(f"{queue.folder}/{offset_name((offset - start) * ENTRY_SIZE)}")
         found = view[start * ENTRY_SIZE : (min(stop, written) - offset + start) * ENTRY_SIZE]
-        if stop <= written:
+        if stop <= written or not found:
             return found
         return bytes(found) + queue.tail[: (stop - written) * ENTRY_SIZE]
 

@@ -169,10 +169,10 @@ class Flusher:
     def visible_end(self) -> int:
         return self.flushed if self.sync else self.log.end
 
-    def begin(self) -> None:
-        """The log is open, and everything in it is durable."""
+    def begin(self, changed: bool) -> None:
+        """The log is open, and everything in it is durable; so are queues and index, unless opening `changed` them."""
         self.flushed = self._round_end = self._thorough_end = self.log.end
-        if self.queues.dirty:  # made again at opening
+        if changed:
             self._thorough_end = -1
 
     # --- deadlines ---

@@ -218,13 +218,15 @@ class Index:
         return AllocateIndex(self, current.path, current.map(), start, current.entries_at + ENTRY_SIZE * ready, ready)
 
     def _creation(self, wall: int) -> AllocateIndex:
-        """The job for the next file, named after the time."""
-        taken = {each.path for each in self.index_files}
-        while (path := f"{self.folder}/{index_name(wall, self.utc_offset)}") in taken:
-            wall += 1
+        """The job for the next file, named after the time, or, as files are found again in the order of their names, after the last one."""
+        name = index_name(wall, self.utc_offset)
+        if self.index_files:
+            last = self.index_files[-1].path.rpartition("/")[2]
+            if name <= last:
+                name = f"{int(last) + 1:017d}"
         ready = min(_FIRST_STEP, self.entries_max)
         end = self.file_size - ENTRY_SIZE * (self.entries_max - ready)
-        return AllocateIndex(self, path, None, 0, end, ready)
+        return AllocateIndex(self, f"{self.folder}/{name}", None, 0, end, ready)
 
     def prepared(self, job: AllocateIndex, failure: Exception | None, wall: int) -> None:
         """The job ended. A failure is tried again with the next key."""
@@ -253,15 +255,20 @@ class Index:
             self._next.ready = job.ready
 
     def settle(self, wall: int) -> None:
-        """Put all late keys now, and make what they need. Blocks. Raises OSError when the disk has no room."""
+        """Put all late keys now, and make what they need. Blocks; no job may be under way. Raises OSError when the disk has no room."""
+        self._drain()
         while self.late:
-            self._drain()
-            if self.late:
+            job = next((job for job in self.jobs if isinstance(job, AllocateIndex)), None)
+            if job is not None:  # asked for, and not yet begun
+                self.jobs.remove(job)
+                self._busy = False
+            else:
                 current = self.current
                 full = current is None or current.count >= self.entries_max
                 job = self._creation(wall) if current is None or full else self._allocation(current)
-                job.run()
-                self._take(job)
+            job.run()
+            self._take(job)
+            self._drain()
 
     # --- reading ---
 

@@ -16,7 +16,7 @@ from engine.store.indexfile import ENTRY_SIZE, HEAD_SIZE, SLOT_SIZE, IndexFile
 from engine.store.layout import PAGE_BITS
 
 _CHUNK: Final = 1 << 16
-#: A disk loses whole pages, so one entry in each page is looked at.
+#: A disk loses whole pages, so it is enough to look at one entry in each of them.
 _ENTRIES_OF_PAGE: Final = (1 << PAGE_BITS) // ENTRY_SIZE
 _NO_ENTRY: Final = (0, 0, 0, 0)
 
@@ -24,8 +24,8 @@ _NO_ENTRY: Final = (0, 0, 0, 0)
 def cut_index(index: Index, offset: int, store_time: Callable[[int], int], notes: list[str]) -> None:
     """Drop all entries of messages at or behind a physical offset. Blocks.
 
-    `store_time` gives the store time of the record at a physical offset. A file in which pages are missing is removed; `notes`
-    tells so.
+    `store_time` gives the store time of the record at a physical offset. A file is cut before the first page that is missing, and
+    `notes` tells so.
     """
     while index.index_files:
         last = index.index_files[-1]
@@ -40,11 +40,10 @@ def cut_index(index: Index, offset: int, store_time: Callable[[int], int], notes
 def _cut(index_file: IndexFile, offset: int, store_time: Callable[[int], int], notes: list[str]) -> bool:
     """Cut one file; False when nothing good is left of it."""
     file = index_file.map()
-    count = _first_behind(index_file, offset)
-    if not _whole(index_file, count):
-        notes.append(f"{index_file.path} has lost pages and was removed: older keys in it cannot be found")
-        return False
-    if count == 1:
+    count, lost = _first_behind(index_file, offset)
+    if lost:
+        notes.append(f"{index_file.path} has lost pages: some older keys cannot be found")
+    if count <= 1:
         return False
     last = index_file.entry(count - 1)
     index_file.count = count
@@ -57,9 +56,26 @@ def _cut(index_file: IndexFile, offset: int, store_time: Callable[[int], int], n
     return True
 
 
-def _first_behind(index_file: IndexFile, offset: int) -> int:
-    """Number of the first entry at or behind an offset. An entry of zeros is one that did not reach the disk."""
-    low, high = 1, index_file.count
+def _first_behind(index_file: IndexFile, offset: int) -> tuple[int, bool]:
+    """Number of the first entry at or behind an offset, or that is missing; and whether one was missing before.
+
+    An entry of zeros is one that did not reach the disk: none is expected before one that lies below the offset.
+    """
+    low = before = 0
+    missing = lost = False
+    for number in range(1, index_file.count, _ENTRIES_OF_PAGE):
+        entry = index_file.entry(number)
+        if entry == _NO_ENTRY and number > 1:
+            missing = True
+        elif entry[1] >= offset:
+            break
+        elif missing or entry[1] < before:
+            lost = True
+            break
+        else:
+            low, before = number, entry[1]
+    high = min(low + _ENTRIES_OF_PAGE, index_file.count)
+    low = max(low, 1)
     while low < high:
         middle = (low + high) // 2
         entry = index_file.entry(middle)
@@ -67,18 +83,7 @@ def _first_behind(index_file: IndexFile, offset: int) -> int:
             low = middle + 1
         else:
             high = middle
-    return low
-
-
-def _whole(index_file: IndexFile, count: int) -> bool:
-    """Whether the entries below `count` are all there: those of one place in each page are in order."""
-    before = 0
-    for number in range(1, count, _ENTRIES_OF_PAGE):
-        entry = index_file.entry(number)
-        if entry[1] < before or (entry == _NO_ENTRY and number > 1):
-            return False
-        before = entry[1]
-    return True
+    return low, lost
 
 
 def _unlink(index_file: IndexFile, count: int) -> None:

@@ -87,7 +87,9 @@ def measure(view: memoryview, at: int, offset: int, check_crc: bool) -> int:
         return BROKEN
     topic_size: int = LENGTH.unpack_from(view, at + topic_at - 2)[0] if long_topic else view[at + topic_at - 1]
     properties_at = topic_at + topic_size + 2
-    if properties_at > size or properties_at + LENGTH.unpack_from(view, at + properties_at - 2)[0] != size:
+    if not topic_size or properties_at > size or not view[at + properties_at - 3]:
+        return BROKEN  # a topic never ends with a zero, space that was not written does
+    if properties_at + LENGTH.unpack_from(view, at + properties_at - 2)[0] != size:
         return BROKEN
     if check_crc and body_size:
         body_at = at + fixed
@@ -104,18 +106,25 @@ def store_time_of(record: memoryview) -> int:
 
 def facts_of(record: memoryview) -> Facts:
     """The facts of a record that `measure` accepted."""
+    fields = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3].unpack_from(record)
+    topic_at, topic_end = _topic_of(record)
+    topic = str(record[topic_at:topic_end], "utf-8", "replace")
+    return Facts(topic, fields[3], fields[5], fields[7], fields[10], properties.decode_bytes(record[topic_end + 2 :]))
+
+
+def has_gap(record: memoryview) -> bool:
+    """Whether the properties of a record, which no checksum covers, hold a zero byte. Text hardly ever does, space that was not written
+    does."""
+    return bytes(record[_topic_of(record)[1] + 2 :]).find(0) >= 0
+
+
+def _topic_of(record: memoryview) -> tuple[int, int]:
+    """Where the topic begins and ends."""
     head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
-    fields = head.unpack_from(record)
-    at: int = head.size + fields[14]
+    at: int = head.size + head.unpack_from(record)[14]
     if record[4:8] == _MAGIC_V2_BYTES:
-        topic_size: int = LENGTH.unpack_from(record, at)[0]
-        at += 2
-    else:
-        topic_size = record[at]
-        at += 1
-    topic = str(record[at : at + topic_size], "utf-8", "replace")
-    at += topic_size + 2
-    return Facts(topic, fields[3], fields[5], fields[7], fields[10], properties.decode_bytes(record[at:]))
+        return at + 2, at + 2 + int(LENGTH.unpack_from(record, at)[0])
+    return at + 1, at + 1 + record[at]
 
 
 def next_record(data: bytes, start: int, offset: int) -> int:

@@ -97,9 +97,14 @@ class Recovery:
         self._find_log_files()
         self._queues.load(self._log.start, report.notes)
         self._index.load(report.notes)
-        scan = Scan(self._log, self._settings.check_crc_on_recover)
-        start = report.checked_from = self._check_from() if report.clean else self._start_after_crash()
-        passed = self._walk(scan, start)
+        check_crc = self._settings.check_crc_on_recover
+        if report.clean:
+            scan, start = Scan(self._log, check_crc), self._check_from()
+        else:
+            scan = Scan(self._log, check_crc, self._checkpoint.log_time, self._power_lost())
+            start = self._start_after_crash()
+        report.checked_from = start
+        scan.run(start)
         report.begin, report.end, report.checked = self._log.start, scan.end, scan.count
         self._leftovers = next_nonzero(self._log, scan.end) >= 0
         reasons = self._missing(scan)
@@ -109,7 +114,7 @@ class Recovery:
         if self._leftovers:
             report.dropped = bytes_behind(self._log, scan.end)
         report.ending = Ending.CUT if reasons else Ending.TORN if report.dropped else Ending.WHOLE if scan.count else Ending.EMPTY
-        self._apply(scan, passed, wall)
+        self._apply(scan, wall)
         return report
 
     # --- what is there ---
@@ -137,6 +142,10 @@ class Recovery:
     def _file_start(self, offset: int) -> int:
         return offset - offset % self._log.file_size
 
+    def _power_lost(self) -> bool:
+        """Whether more than the process ended, so that the disk may hold any mixture of what was not synced."""
+        return self._files.restarted_since(self._abort) is True
+
     # --- where to begin ---
 
     def _start_after_crash(self) -> int:
@@ -162,15 +171,6 @@ class Recovery:
         found = next_record(bytes(log.view_of(log_file)[target - log_file.start : queues_end - log_file.start]), 0, target)
         return target + found if found >= 0 else log_file.start
 
-    def _walk(self, scan: Scan, start: int) -> bool:
-        """Scan from a record on; gives whether a record ended where the queues end, or none could."""
-        queues_end = self._queues.known_end
-        passed = queues_end <= start
-        for offset, record in scan.records(start):
-            if offset + len(record) == queues_end:
-                passed = True
-        return passed or queues_end > scan.end
-
     # --- what is missing ---
 
     def _missing(self, scan: Scan) -> list[str]:
@@ -183,7 +183,7 @@ class Recovery:
         # Queues are ahead of the log after a crash, unless they are only written what is durable.
         if self._queues.known_end > scan.end and (report.clean or self._settings.flush_disk_type == SYNC_FLUSH):
             reasons.append(f"queues know messages up to offset {self._queues.known_end}")
-        later = search(self._log, scan.end) if self._leftovers else -1
+        later = search(self._log, scan.end + 1) if self._leftovers else -1
         if later >= 0:
             report.dropped_records = self._count_from(later)
             if self._belongs(later, scan):
@@ -199,7 +199,7 @@ class Recovery:
         if self._report.clean:
             record = self._log.view_of(self._log_file(later))[later - self._file_start(later) :]
             return time_of(record) >= scan.last_time
-        return self._files.restarted_since(self._abort) is not True
+        return not self._power_lost()
 
     def _count_from(self, start: int) -> int:
         """How many good records there are from one on, with gaps."""
@@ -208,7 +208,7 @@ class Recovery:
             scan = Scan(self._log, True)
             scan.run(start)
             count += scan.count
-            start = search(self._log, scan.end)
+            start = search(self._log, scan.end + 1)
         return count
 
     def _log_file(self, offset: int) -> LogFile:
@@ -218,35 +218,46 @@ class Recovery:
 
     # --- making it so ---
 
-    def _apply(self, scan: Scan, passed: bool, wall: int) -> None:
+    def _apply(self, scan: Scan, wall: int) -> None:
         report, log, queues = self._report, self._log, self._queues
         end = scan.end
         self._remove_files_behind(end)
-        if not passed:
-            for queue in queues.by_key.values():
-                self._drop_strange_entries(queue)
         orderly = report.clean and report.ending is not Ending.CUT
         if not orderly:
             for file in log.files_between(report.checked_from, end):
                 file.sync()
         log.resume(end, self._leftovers)
         log.last_time = scan.last_time
-        begin = report.checked_from
-        if report.clean:
-            begin = min(max(queues.known_end, log.start), end) if passed else self._queues_end()
-        elif queues.known_end < 0:
-            begin = log.start  # no queue is there: all have to be made again
+        begin, strange = self._dispatch_from(end)
         redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report.notes)
         if begin < end or not orderly:
             report.dispatched_from = redispatch.run(begin, end, wall)
             report.dispatched = redispatch.count
-        if not orderly or not passed:
+        if not orderly or strange:
             redispatch.clear_behind()
             for queue in queues.by_key.values():
                 queues.correct_min(queue, log.start)
         sync_queue_files(self._files, redispatch.touched, redispatch.made)
         if report.ending is Ending.CUT:
             self._lower_checkpoint(scan.latest_time)
+
+    def _dispatch_from(self, end: int) -> tuple[int, bool]:
+        """Where queues and index have to be made again from, and whether entries of queues were dropped for it.
+
+        After an orderly end that is where the queues end. An entry may lead to a message that is not there: left over by a recovery of
+        Apache's, which does not clear what it cuts.
+        """
+        log, queues = self._log, self._queues
+        if not queues.by_key:
+            return log.start, False
+        if not self._report.clean:
+            return self._report.checked_from, False
+        known_end, strange = log.start, False
+        for queue in queues.by_key.values():
+            queue_end, dropped = self._drop_strange_entries(queue)
+            known_end = max(known_end, queue_end)
+            strange |= dropped
+        return min(known_end, end), strange
 
     def _remove_files_behind(self, end: int) -> None:
         """Empty files, files that were made ahead, and what was cut off."""
@@ -262,23 +273,39 @@ class Recovery:
                 log.mapped.remove(log_file)
             self._files.remove(log_file.path)
 
-    def _drop_strange_entries(self, queue: Queue) -> None:
-        """Let a queue end with an entry that leads to its own message."""
+    def _drop_strange_entries(self, queue: Queue) -> tuple[int, bool]:
+        """Let a queue end with an entry that leads to its own message. Gives where that message ends, and whether entries were dropped."""
         queues, log = self._queues, self._log
         before = queue.next_offset
+        end = -1
         while queue.next_offset > queue.min_offset:
             entry = queues.entry(queue, queue.next_offset - 1)
-            if entry is not None and entry[0] < log.start:
-                break
-            record = None if entry is None else self._record(entry[0], entry[1])
-            if record is not None:
-                facts = facts_of(record)
-                if (facts.topic, facts.queue_id, facts.queue_offset) == (queue.topic, queue.queue_id, queue.next_offset - 1):
+            if entry is not None:
+                end = entry[0] + entry[1]
+                if entry[0] < log.start or not self._is_strange(entry, queue):
                     break
             queue.next_offset -= 1
             queue.written = queue.max_offset = queue.next_offset
-        if queue.next_offset != before:
-            self._report.notes.append(f"{queue} had {before - queue.next_offset} entries that lead to no message of it")
+        dropped = before - queue.next_offset
+        if dropped:
+            self._report.notes.append(f"{queue} had {dropped} entries that lead to no message of it")
+        return end, dropped > 0
+
+    def _is_strange(self, entry: tuple[int, int, int], queue: Queue) -> bool:
+        """Whether the last entry of a queue leads to no message, or to one of another queue, which knows it. A message that nobody else
+        knows stays where it is, even if it claims another place: no checksum covers that part of it."""
+        record = self._record(entry[0], entry[1])
+        if record is None:
+            return True
+        facts = facts_of(record)
+        claimed = self._queues.by_key.get((facts.topic, facts.queue_id))
+        if claimed is queue and facts.queue_offset == queue.next_offset - 1:
+            return False
+        known = None if claimed is None else self._queues.entry(claimed, facts.queue_offset)
+        if known is not None and known[0] == entry[0]:
+            return True
+        self._report.notes.append(f"the message at offset {entry[0]} claims another place than {queue}, where it is")
+        return False
 
     def _record(self, offset: int, size: int) -> memoryview | None:
         """The record at an offset, if there is one of that size."""
@@ -287,11 +314,6 @@ class Recovery:
             return None
         view, at = self._log.view_of(log_file), offset - log_file.start
         return view[at : at + size] if measure(view, at, offset, False) == size else None
-
-    def _queues_end(self) -> int:
-        """Behind the last message that any queue knows."""
-        ends = [sum(last) for queue in self._queues.by_key.values() if (last := self._queues.last(queue)) is not None]
-        return max(ends, default=self._log.start)
 
     def _lower_checkpoint(self, latest: int) -> None:
         """The checkpoint must not speak of messages that were given up, or the next opening would miss them again."""

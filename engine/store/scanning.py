@@ -8,7 +8,7 @@ from typing import Final
 
 from engine.store.commitlog import CommitLog
 from engine.store.layout import SYS_FLAG_AT
-from engine.store.records import FILLER, measure, next_record
+from engine.store.records import BROKEN, FILLER, NOTHING, has_gap, measure, next_record
 
 _CHUNK: Final = 1 << 20
 #: What `next_record` needs to see of a record.
@@ -26,13 +26,19 @@ def time_of(record: memoryview) -> int:
 
 
 class Scan:
-    """One walk. The numbers are those of the records that were passed."""
+    """One walk. The numbers are those of the records that were passed.
 
-    __slots__ = ("_check_crc", "_log", "count", "end", "last_time", "latest_time")
+    `durable`: of records that were stored later, properties with a gap were not written to their end. That holds for the last record
+    of the log, and if `power_lost` for all of them.
+    """
 
-    def __init__(self, log: CommitLog, check_crc: bool) -> None:
+    __slots__ = ("_check_crc", "_durable", "_log", "_power_lost", "count", "end", "last_time", "latest_time")
+
+    def __init__(self, log: CommitLog, check_crc: bool, durable: int | None = None, power_lost: bool = False) -> None:
         self._log = log
         self._check_crc = check_crc
+        self._durable = durable
+        self._power_lost = power_lost
         self.count = 0
         #: Behind the last record, or the start of the next file if a filler follows it.
         self.end = 0
@@ -50,8 +56,11 @@ class Scan:
             size = measure(view, at, offset, self._check_crc)
             if size > 0:
                 record = view[at : at + size]
-                self.last_time = time_of(record)
-                self.latest_time = max(self.latest_time, self.last_time)
+                time = time_of(record)
+                if self._durable is not None and time > self._durable and self._torn(record, view, offset, at + size):
+                    break
+                self.last_time = time
+                self.latest_time = max(self.latest_time, time)
                 self.count += 1
                 yield offset, record
                 offset += size
@@ -60,6 +69,11 @@ class Scan:
             else:
                 break
         self.end = offset
+
+    def _torn(self, record: memoryview, view: memoryview, offset: int, behind: int) -> bool:
+        if not has_gap(record):
+            return False
+        return self._power_lost or measure(view, behind, offset + len(record), False) in (NOTHING, BROKEN)
 
     def run(self, start: int) -> None:
         """Walk to the end."""

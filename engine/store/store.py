@@ -114,7 +114,7 @@ class Store:
         log, flusher = self._log, self._flusher
         recovery = Recovery(self._files, self.settings, log, self._queues, self._index, flusher.checkpoint, self._abort)
         self.recovery = recovery.run(wall, cut)
-        flusher.begin()
+        flusher.begin(self.recovery.dispatched > 0)
         self._files.write(self._abort, b"")
         self._files.sync_folder(self.settings.store_path_root_dir)
 

@@ -1,0 +1,174 @@
+"""Directories that Apache's brokers left behind are opened and served as Apache serves them.
+
+The recorded answers are those of the same release, started on a copy (tests/golden/README.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.settings import apply
+from engine.store import ConfigFile, Ending, Store, StoreSettings
+from mqproto.fastjson import loads
+from mqproto.hosts import encode_host
+from mqproto.ids import offset_msg_id
+from mqproto.record import decode_record, inflated
+from tests.engine.store.harness import ALWAYS, records
+from tests.golden.golden import GOLDEN, VERSIONS
+
+#: What is derived from the log and may be taken away before opening.
+CASES = [(version, kind, taken) for version in VERSIONS for kind in ("clean", "crashed") for taken in ((), ("consumequeue", "index"))]
+
+
+class Sample:
+    """One directory, unpacked and opened."""
+
+    def __init__(self, version: str, kind: str, taken: tuple[str, ...], target: Path) -> None:
+        sample = GOLDEN.store(version, kind)
+        self.expected: dict[str, Any] = sample.expected
+        self.root = sample.unpack(target)
+        for folder in taken:
+            shutil.rmtree(self.root / folder)
+        self.settings = StoreSettings()
+        apply(self.settings, self.expected["settings"])
+        self.settings.store_path_root_dir = str(self.root)
+        self.store = self.open()
+
+    def open(self) -> Store:
+        return Store.open(self.settings, wall=self.expected["servedAt"])
+
+    def reopen(self) -> None:
+        self.store.close(self.expected["servedAt"])
+        self.store = self.open()
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join((*case[:2], *case[2])))
+def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    version, kind, taken = request.param
+    opened = Sample(version, kind, taken, tmp_path_factory.mktemp("golden"))
+    assert opened.store.recovery.clean is (kind == "clean")
+    assert opened.store.recovery.ending is Ending.WHOLE
+    assert opened.store.recovery.notes == []
+    yield opened
+    opened.store.close(0)
+
+
+def test_log_ends_where_apaches_does(sample: Sample) -> None:
+    runtime = json.loads(sample.expected["answers"]["runtime"])["table"]
+    assert (sample.store.min_physical, sample.store.end) == (int(runtime["commitLogMinOffset"]), int(runtime["commitLogMaxOffset"]))
+
+
+def test_queues_have_apaches_ends(sample: Sample) -> None:
+    for expected in sample.expected["queues"]:
+        queue = sample.store.find_queue(expected["topic"], expected["queueId"])
+        if queue is None:
+            assert expected["max"] == 0, expected
+            continue
+        assert (queue.min_offset, queue.max_offset) == (expected["min"], expected["max"]), expected
+        assert sample.store.earliest_store_time(queue) == expected["earliest"], expected
+
+
+def test_messages_are_apaches(sample: Sample) -> None:
+    for expected in sample.expected["messages"]:
+        queue = sample.store.queue(expected["topic"], expected["queueId"])
+        view = sample.store.record(expected["physicalOffset"])
+        assert view is not None
+        assert sample.store.entry(queue, expected["queueOffset"]) is not None
+        message = decode_record(view)
+        assert (message.topic, message.queue_id, message.queue_offset) == (queue.topic, queue.queue_id, expected["queueOffset"])
+        assert (message.physical_offset, message.store_size) == (expected["physicalOffset"], expected["storeSize"])
+        assert offset_msg_id(message.store_host_bytes, message.physical_offset) == expected["offsetMsgId"]
+        assert (message.flag, message.reconsume_times, message.body_crc) == (
+            expected["flag"],
+            expected["reconsumeTimes"],
+            expected["bodyCRC"],
+        )
+        assert (message.born_time, message.store_time) == (expected["bornTimestamp"], expected["storeTimestamp"])
+        assert message.born_host_bytes == encode_host(expected["bornHost"].strip("/"))
+        assert message.prepared_offset == expected["preparedTransactionOffset"]
+        assert hashlib.sha1(inflated(message).body).hexdigest() == expected["bodySha1"]
+        shown = {name: value for name, value in expected["properties"].items() if name not in ("MIN_OFFSET", "MAX_OFFSET")}
+        assert message.properties == shown
+
+
+def test_queues_give_all_messages_in_order(sample: Sample) -> None:
+    by_queue: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for expected in sample.expected["messages"]:
+        by_queue[expected["topic"], expected["queueId"]].append(expected["physicalOffset"])
+    for (topic, queue_id), offsets in by_queue.items():
+        queue = sample.store.queue(topic, queue_id)
+        found: list[int] = []
+        offset = queue.min_offset
+        while offset < queue.max_offset:
+            result = sample.store.get(queue, offset, 32, None)
+            found += [message.physical_offset for message in records(result.views)]
+            offset = result.next_offset
+        assert found == offsets
+
+
+def test_queries_find_no_less_than_apaches(sample: Sample) -> None:
+    """After a crash Apache forgets keys, and topics that it does not route cannot be asked for: there is more here then."""
+    for expected in sample.expected["queries"]:
+        found = [decode_record(view) for view in sample.store.query(expected["topic"], expected["key"], 64, *ALWAYS).views]
+        wanted = [int(offset) for offset in (expected["physicalOffsets"] or "").split()]
+        offsets = [message.physical_offset for message in found]
+        assert offsets == wanted or set(offsets) > set(wanted), expected
+        assert all(expected["key"] in message.properties["KEYS"].split(" ") for message in found)
+
+
+def test_search_by_time_is_that_of_5x(sample: Sample) -> None:
+    """The first message that is not older (REB-08); 4.x gives the nearest, and never the end."""
+    times: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for message in sample.expected["messages"]:
+        times[message["topic"], message["queueId"]].append(message["storeTimestamp"])
+    for expected in sample.expected["queues"]:
+        queue = sample.store.find_queue(expected["topic"], expected["queueId"])
+        known = times[expected["topic"], expected["queueId"]]
+        if queue is None or not known:
+            continue
+        for pair in expected["searchByTime"].split():
+            time, _, offset = pair.partition("=")
+            found = sample.store.offset_by_time(queue, int(time))
+            assert found == expected["min"] + sum(stored < int(time) for stored in known)
+            if sample.expected["version"] == "5.3.3":
+                assert found == int(offset)
+
+
+def test_opening_again_changes_nothing(sample: Sample) -> None:
+    before = [(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in sample.store.queues()]
+    end = sample.store.end
+    sample.reopen()
+    assert (sample.store.recovery.clean, sample.store.end, sample.store.recovery.dispatched) == (True, end, 0)
+    after = [(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in sample.store.queues()]
+    assert sorted(after) == sorted(entry for entry in before if entry[3])
+
+
+def test_configuration_files_are_read(sample: Sample) -> None:
+    for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json"):
+        file = ConfigFile(str(sample.root / "config" / name))
+        if (sample.root / "config" / name).exists():
+            assert isinstance(file.load(loads), dict)
+            assert file.warning == ""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_apaches_delay_queues_are_made_again_with_their_times(version: str, tmp_path: Path) -> None:
+    """Entries that Apache wrote, and ours from the log alone, are the same, deliver times included."""
+    whole = Sample(version, "clean", (), tmp_path / "whole")
+    again = Sample(version, "clean", ("consumequeue", "index"), tmp_path / "again")
+    compared = 0
+    for queue in whole.store.queues():
+        other = again.store.queue(queue.topic, queue.queue_id)
+        for offset in range(queue.min_offset, queue.max_offset):
+            assert again.store.entry(other, offset) == whole.store.entry(queue, offset), (queue, offset)
+            compared += 1
+    assert compared > 1000
+    whole.store.close(0)
+    again.store.close(0)
