@@ -38,10 +38,14 @@ GROUP_NOT_EXIST: Final = 26
 
 #: Several remarks end with this (broker.md 0.2).
 FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+#: Remark of the code SYSTEM_BUSY.
+OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 #: Answers up to this size are joined for one write; views of the log leave as they are from here on (style.md 13).
 JOIN_MAX: Final = 16_384
 #: Requests of a peer are refused while so much is unsent to it: one read may bring hundreds that each ask for a lot.
 UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
+#: Acknowledgements that may wait for the disk. One more is told that the broker is busy.
+HELD_MAX: Final = 100_000
 #: Parked pulls in all, some 100 MB of them. One more is told that the broker is busy.
 PARKED_MAX: Final = 100_000
 #: Notes for the operator that are kept while nobody takes them.
@@ -66,7 +70,7 @@ class Refused(MQError):  # noqa: N818 - a name that says what happened needs no 
 class ClientLink(Connection[Waiter]):
     """A stream that came in by one of our listeners."""
 
-    __slots__ = ("born_host", "chunks", "core", "last_active", "missing", "shape", "shapes", "strangers")
+    __slots__ = ("born_host", "core", "last_active", "need", "rest", "shape", "shapes", "strangers")
 
     def __init__(self, core: Core, address: str, listener: str) -> None:
         super().__init__(core, core.calls, address, listener, SERVER_UNSENT_LIMIT)
@@ -76,9 +80,9 @@ class ClientLink(Connection[Waiter]):
             self.born_host = encode_host(address)
         except HostError:
             self.born_host = _UNKNOWN_HOST
-        #: An unfinished frame: what came of it, and how many bytes are missing until there is something to do.
-        self.chunks: list[bytes] = []
-        self.missing = 0
+        #: An unfinished frame: what came of it, and how many bytes there must be until there is something to do.
+        self.rest = bytearray()
+        self.need = 0
         self.last_active = core.now
         #: Headers that this peer repeats (see `shapes`): the one seen last, and all.
         self.shape: Shape | None = None
@@ -163,7 +167,7 @@ class Core(NodeBase):
 
     def link_over(self, link: ClientLink) -> None:
         """A client's link is over, whoever closed it."""
-        link.chunks.clear()
+        link.rest.clear()
         self.alarms.cancel(link.check_idle)
         for waiter in link.end():
             waiter(None)
@@ -195,6 +199,11 @@ class Core(NodeBase):
             self.hold(link, answer)
         else:
             self.write(link, answer)
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether so many acknowledgements wait for the disk that no more are taken."""
+        return len(self.held) >= HELD_MAX
 
     def hold(self, link: ClientLink, answer: bytes) -> None:
         until = self.now + self.store.settings.sync_flush_timeout

@@ -9,6 +9,7 @@ from mqproto.filters.tags import InvalidExpressionError, parse_tags
 NO_SQL: Final = "The broker does not support consumer to filter message by SQL92"
 #: Expressions that are remembered with their codes.
 _EXPRESSIONS_MAX: Final = 4096
+_EXPRESSION_LENGTH_MAX: Final = 1024
 
 
 def is_tag_type(kind: str | None) -> bool:
@@ -30,9 +31,10 @@ class TagFilters:
             return self._known[expression]
         except KeyError:
             codes = parse_tags(expression).codes or None
-        if len(self._known) >= _EXPRESSIONS_MAX:
-            self._known.clear()
-        self._known[expression] = codes
+        if len(expression) <= _EXPRESSION_LENGTH_MAX:
+            if len(self._known) >= _EXPRESSIONS_MAX:
+                self._known.clear()
+            self._known[expression] = codes
         return codes
 
 

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from engine.broker.clients import Clients
-from engine.broker.core import NOT_SUPPORTED, SYSTEM_BUSY, SYSTEM_ERROR, UNSENT_MAX, ClientLink, Core, Refused
+from engine.broker.core import NOT_SUPPORTED, OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, UNSENT_MAX, ClientLink, Core, Refused
 from engine.broker.delay import Delays
 from engine.broker.locks import Locking
 from engine.broker.offsets import Offsets
@@ -72,7 +72,7 @@ class Broker(Core):
         files: Files | None = None,
     ) -> None:
         super().__init__(settings, store, files, host, port, seed)
-        self.links: set[ClientLink] = set()
+        self.links: dict[ClientLink, None] = {}
         depot = Depot(self)
         self.transactions = Transactions(self, depot)
         self.sending = Sending(self, depot, self.transactions, QuickSends(self, depot.scanner))
@@ -161,7 +161,7 @@ class Broker(Core):
         if self._closing:
             return None
         link = ClientLink(self, address, listener)
-        self.links.add(link)
+        self.links[link] = None
         self.alarms.set(link.check_idle, now + self.idle_ms)
         return link
 
@@ -194,6 +194,8 @@ class Broker(Core):
         self._settle()
 
     def timer(self, now: int) -> None:
+        if self._ended:
+            return
         self._enter(now)
         for alarm in self.alarms.due(now):
             alarm()
@@ -208,6 +210,8 @@ class Broker(Core):
         self._settle()
 
     def done(self, job: Job, failure: Exception | None, now: int) -> None:
+        if self._ended:
+            return
         self._enter(now)
         if not self.keeper.done(job, failure):
             self._running.discard(job)
@@ -217,6 +221,8 @@ class Broker(Core):
         self._settle()
 
     def next_deadline(self) -> int | None:
+        if self._ended:
+            return None
         due = self.alarms.earliest()
         for other in (self.holding.next_deadline(), self.calls.earliest(), self.store.next_deadline()):
             if other is not None and (due is None or other < due):
@@ -274,7 +280,7 @@ class Broker(Core):
             self.end_link(link, "the broker ends")
 
     def link_over(self, link: ClientLink) -> None:
-        self.links.discard(link)
+        self.links.pop(link, None)
         super().link_over(link)
         self.holding.gone(link)
         self.clients.link_over(link)
@@ -284,14 +290,13 @@ class Broker(Core):
     def _from_client(self, link: ClientLink, data: bytes) -> None:
         """Handle every frame that is complete now; what is left of the data waits for more."""
         link.last_active = self.now
-        if link.missing:
-            link.chunks.append(data)
-            link.missing -= len(data)
-            if link.missing > 0:
+        if link.need:
+            link.rest += data
+            if len(link.rest) < link.need:
                 return
-            data = b"".join(link.chunks)
-            link.chunks.clear()
-            link.missing = 0
+            data = bytes(link.rest)
+            link.rest.clear()
+            link.need = 0
         size = len(data)
         at = 0
         while size - at >= 8:
@@ -337,16 +342,15 @@ class Broker(Core):
 
     def _keep_rest(self, link: ClientLink, data: bytes, at: int) -> None:
         """An unfinished frame. A length that no frame can have is refused now, without waiting for what it claims (COD-03)."""
-        rest = data[at:] if at else data
         need = 4
-        if len(rest) >= 4:
-            total: int = _WORD.unpack_from(rest)[0]
+        if len(data) - at >= 4:
+            total: int = _WORD.unpack_from(data, at)[0]
             if total < MIN_TOTAL or total > MAX_TOTAL:
                 self._broken(link, data, at)
                 return
             need = 4 + total
-        link.chunks.append(rest)
-        link.missing = need - len(rest)
+        link.rest += data[at:]
+        link.need = need
 
     def _broken(self, link: ClientLink, data: bytes, at: int) -> None:
         reason = f"not a remoting frame: {data[at : at + 16]!r}"
@@ -362,7 +366,7 @@ class Broker(Core):
             return
         code = request.code
         if link.unsent > UNSENT_MAX:
-            link.reply(request, SYSTEM_BUSY, remark="[OVERLOAD]system busy, start flow control for a while")
+            link.reply(request, SYSTEM_BUSY, remark=OVERLOAD)
             return
         handler = self.handlers.get(code)
         if handler is None or (code in _PULL_CODES and link.listener == FAST):

@@ -14,6 +14,7 @@ from engine.broker.core import (
     FAQ,
     GROUP_NOT_EXIST,
     NO_PERMISSION,
+    OVERLOAD,
     SUCCESS,
     SYSTEM_BUSY,
     SYSTEM_ERROR,
@@ -66,8 +67,11 @@ class PullCall:
         self.kind = kind
 
     def kept(self) -> PullCall:
-        """A copy that nobody else fills anew."""
-        return PullCall(copy(self.header), self.opaque, self.flag, self.kind)
+        """A copy that nobody else fills anew, without the expression, which may be long and was read already."""
+        header = copy(self.header)
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            header.subscription = None
+        return PullCall(header, self.opaque, self.flag, self.kind)
 
 
 class HeldPull(ParkedPull):
@@ -125,7 +129,7 @@ class Pulling:
 
     def _park(self, pull: HeldPull) -> None:
         if not self.core.holding.park(pull):
-            raise Refused(SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+            raise Refused(SYSTEM_BUSY, OVERLOAD)
 
     # --- parked pulls ---
 

@@ -113,8 +113,8 @@ class QuickSends:
         target = shape.targets.get(queue_id)
         if target is None:
             target = self._target(shape, queue_id)
-            if target is None:
-                return False
+        if target is None or (self.sync and core.overloaded):
+            return False
         properties = raw.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         if b"\\" in properties or not (properties.isascii() or _is_text(properties)):
             return False

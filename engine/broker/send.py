@@ -14,7 +14,9 @@ from engine.broker.core import (
     GROUP_NOT_EXIST,
     MESSAGE_ILLEGAL,
     NO_PERMISSION,
+    OVERLOAD,
     SUCCESS,
+    SYSTEM_BUSY,
     SYSTEM_ERROR,
     TOPIC_NOT_EXIST,
     ClientLink,
@@ -94,6 +96,8 @@ class Sending:
         """The topic that a message may go to, made if there is none. Raises Refused."""
         core = self.core
         settings = core.settings
+        if core.overloaded:
+            raise Refused(SYSTEM_BUSY, OVERLOAD)
         begin = settings.start_accept_send_request_time_stamp
         if core.wall < begin:
             text = datetime.fromtimestamp(begin / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S,") + f"{begin % 1000:03d}"

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 SHAPES_MAX: Final = 16
 #: Requests that fit none of a full set of shapes, after which the set is dropped.
 STRANGERS_MAX: Final = 1024
-#: Longer headers are not worth a shape.
-HEADER_MAX: Final = 4096
+#: Headers with more bytes outside of the open places are not worth a shape.
+CONSTANT_MAX: Final = 1024
+#: Headers that are looked at at all.
+HEADER_MAX: Final = 8192
 
 _QUOTED: Final = rb'"%b"\s*:\s*"([0-9]+)"'
 _BARE: Final = rb'"%b"\s*:\s*(0|[1-9][0-9]*)\b(?![.eE"])'
@@ -78,6 +80,8 @@ def cut_header(text: bytes, numbers: tuple[tuple[bytes, int, int], ...], texts: 
             return None
         places.append((*found.span(1), name, rb'([^"]*)'))
     places.sort()
+    if len(text) - sum(end - start for start, end, _, _ in places) > CONSTANT_MAX:
+        return None
     rest = b""
     for (_, end, _, pattern), after in zip(places, [*(place[0] for place in places[1:]), len(text)], strict=True):
         rest += pattern + re.escape(text[end:after])

@@ -28,6 +28,7 @@ _entries: Final = re.compile(rb"(?:\A|\x02)(TAGS|KEYS|UNIQ_KEY|WAIT|CLUSTER|DELA
 _WAIT: Final = b"WAIT\x01"
 #: Tag codes that are remembered. An application has a few tags; one that has many pays for the hash.
 _TAGS_MAX: Final = 4096
+_TAG_LENGTH_MAX: Final = 128
 
 
 class PropertyScanner:
@@ -75,9 +76,10 @@ class PropertyScanner:
         code = self._codes.get(tags)
         if code is None:
             code = java_hash(tags.decode("utf-8", "replace"))
-            if len(self._codes) >= _TAGS_MAX:
-                self._codes.clear()
-            self._codes[tags] = code
+            if len(tags) <= _TAG_LENGTH_MAX:
+                if len(self._codes) >= _TAGS_MAX:
+                    self._codes.clear()
+                self._codes[tags] = code
         return code
 
 

@@ -23,8 +23,9 @@ MEMBER_SILENCE_MS: Final = 120_000
 LOCK_LIFE_MS: Final = 60_000
 #: Groups that one link may be a member of. Clients have a handful; the rest of a heartbeat is ignored.
 LINK_GROUPS_MAX: Final = 4096
-#: Topics that a consumer group may subscribe.
+#: Topics that a consumer group may subscribe, and all groups together.
 SUBSCRIPTIONS_MAX: Final = 4096
+ALL_SUBSCRIPTIONS_MAX: Final = 200_000
 #: Queue locks in all. When they are used up, expired ones are swept first.
 LOCKS_MAX: Final = 100_000
 #: Disagreements that a group remembers, so that each is told once.
@@ -121,6 +122,7 @@ class Groups:
         self._producer_of: dict[str, Link] = {}
         self._by_link: dict[Link, dict[tuple[int, str], Member]] = {}
         self._by_age: OrderedDict[Member, None] = OrderedDict()
+        self._subscriptions = 0
 
     # --- coming ---
 
@@ -177,6 +179,9 @@ class Groups:
         for topic, subscription in named.items():
             before = held.get(topic)
             if before is None:
+                if self._subscriptions >= ALL_SUBSCRIPTIONS_MAX:
+                    continue
+                self._subscriptions += 1
                 topics_changed = True
                 disputed.append(topic)
             elif subscription.version <= before.version:
@@ -188,6 +193,7 @@ class Groups:
         dropped = tuple(topic for topic in held if topic not in named)
         for topic in dropped:
             del held[topic]
+        self._subscriptions -= len(dropped)
         dispute = self._dispute(group, client_id, (*disputed, *dropped))
         if renewed or dropped:
             group.subscribed_by = client_id
@@ -233,6 +239,7 @@ class Groups:
             consumers = self.consumers[group]
             del consumers.members[link]
             if not consumers.members:
+                self._subscriptions -= len(consumers.subscriptions)
                 del self.consumers[group]
         return member
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.broker import shapes
 from engine.broker.core import ClientLink
 from engine.broker.node import Handler
 from engine.broker.quick import SendShape
+from engine.broker.shapes import SHAPES_MAX, STRANGERS_MAX, Shape
 from mqproto.codec import Command, encode
 from tests.engine.broker.harness import World, pull_fields, send_fields
 from tests.golden.golden import GOLDEN
@@ -73,7 +73,7 @@ class Twins:
         assert self.quick.store.end == self.general.store.end
 
     @property
-    def shapes(self) -> list[shapes.Shape]:
+    def shapes(self) -> list[Shape]:
         link = self.peers[0].link
         assert isinstance(link, ClientLink)
         return link.shapes
@@ -195,17 +195,18 @@ class TestShapes:
         assert len(twins.shapes) == 3
         twins.check_stores()
 
-    def test_there_are_so_many_and_no_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(shapes, "SHAPES_MAX", 2)
-        monkeypatch.setattr(shapes, "STRANGERS_MAX", 6)
+    def test_there_are_so_many_and_no_more(self) -> None:
         twins = Twins()
-        for _ in range(2):
-            for topic in "ABCD":
-                twins.feed(frame(java(send_fields(topic), 1), b"x"))
-        assert len(twins.shapes) == 2
-        for _ in range(8):
-            twins.feed(frame(java(send_fields("D"), 1), b"x"))
-        assert {shape.topic for shape in twins.shapes if isinstance(shape, SendShape)} >= {"D"}
+        for world in (twins.quick, twins.general):
+            for n in range(SHAPES_MAX + 1):
+                world.connect().send(f"T{n}")
+        for n in range(SHAPES_MAX + 1):
+            twins.feed(frame(java(send_fields(f"T{n}"), 1), b"x"))
+        assert len(twins.shapes) == SHAPES_MAX
+        late = frame(java(send_fields(f"T{SHAPES_MAX}"), 1), b"x")
+        for _ in range(STRANGERS_MAX):
+            twins.feed(late)
+        assert {shape.topic for shape in twins.shapes if isinstance(shape, SendShape)} == {f"T{SHAPES_MAX}"}
         twins.check_stores()
 
     def test_a_changed_topic_is_looked_at_anew(self) -> None:

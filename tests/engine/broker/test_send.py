@@ -339,6 +339,19 @@ class TestSyncFlush:
             world.run_held()
         assert len(reader.messages()) == 2
 
+    def test_so_many_may_wait_and_no_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("engine.broker.core.HELD_MAX", 2)
+        world = self.world()
+        peer = world.connect()
+        peer.tell(310, send_fields(), b"1")
+        peer.tell(310, send_fields(), b"2")
+        answer = peer.ask(310, send_fields(), b"3")
+        assert (answer.code, answer.remark) == (2, "[OVERLOAD]system busy, start flow control for a while")
+        while world.jobs:
+            world.run_held()
+        assert [one.code for one in peer.read()] == [0, 0]
+        assert len(peer.messages()) == 3
+
     def test_a_link_that_closed_is_not_answered(self) -> None:
         world = self.world()
         peer = world.connect()

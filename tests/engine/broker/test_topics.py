@@ -206,6 +206,15 @@ class TestAfterwards:
             world.run_held()
         assert world.broker.ended
 
+    def test_after_the_end_nothing_happens(self, world: World, peer: Peer) -> None:
+        peer.send(properties="DELAY\x011\x02")
+        world.close()
+        assert world.broker.next_deadline() is None
+        world.now += 100_000
+        world.broker.timer(world.now)
+        peer.feed(peer.frame(30, {"topic": "T", "queueId": "0"}))
+        assert world.broker.actions == []
+
     def test_acknowledgements_that_wait_for_the_disk_are_given_at_the_end(self) -> None:
         world = World(store={"flush_disk_type": "SYNC_FLUSH"})
         peer = world.connect()

@@ -99,6 +99,19 @@ class TestConsumers:
         seen(groups, Link("a:1"), "one", consumer("g", *(wants(f"T{n}") for n in range(5))))
         assert set(groups.consumers["g"].subscriptions) == {"T0", "T1"}
 
+    def test_subscriptions_of_all_groups_are_bounded(self, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "ALL_SUBSCRIPTIONS_MAX", 4)
+        one, two = Link("a:1"), Link("b:1")
+        seen(groups, one, "one", consumer("g", *(wants(f"T{n}") for n in range(3))))
+        seen(groups, two, "two", consumer("h", *(wants(f"T{n}") for n in range(3))))
+        assert set(groups.consumers["h"].subscriptions) == {"T0"}
+        seen(groups, one, "one", consumer("g", wants("T0")))
+        seen(groups, two, "two", consumer("h", *(wants(f"T{n}") for n in range(3))))
+        assert len(groups.consumers["h"].subscriptions) == 3
+        groups.gone(two)
+        seen(groups, one, "one", consumer("g", *(wants(f"T{n}") for n in range(9))))
+        assert len(groups.consumers["g"].subscriptions) == 4
+
 
 class TestLeaving:
     def test_unregistering_leaves_no_empty_group(self, groups: Groups) -> None:
