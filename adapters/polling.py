@@ -236,8 +236,7 @@ class PollingDriver:
             while timers and timers[0][0] <= now:
                 heappop(timers)[2](now)
             with self._lock:
-                deadline = node.next_deadline()
-                if deadline is not None and deadline <= now:
+                if now >= self._until:
                     node.timer(now)
                 batch, actions = self._take()
                 for stream in writable:
