@@ -32,7 +32,7 @@ from engine.broker.stored import Depot
 from engine.broker.topics import TopicAdmin
 from engine.broker.transactions import Transactions
 from engine.settings import BrokerSettings
-from engine.store import Store
+from engine.store import Store, StoreUnwritable
 from engine.store.files import Files
 from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
 from mqproto.errors import HeaderError, RemoteProtocolError
@@ -91,7 +91,7 @@ class Broker(Core):
         """Who takes which request code (broker.md 2.0). All others are answered with code 3."""
         offsets, queries, locking = Offsets(self), Queries(self), Locking(self)
         replies, retries = Replies(self, depot, self.sending), Retries(self, depot)
-        topics = TopicAdmin(self, self.registration)
+        topics = TopicAdmin(self, self.registration, self.pulling)
         clients, sending, pulling = self.clients, self.sending, self.pulling
         return {
             10: sending.on_send,
@@ -215,6 +215,8 @@ class Broker(Core):
         self._enter(now)
         if not self.keeper.done(job, failure):
             self._running.discard(job)
+            if failure is not None:
+                self.note(f"{type(job).__name__} of the store failed: {failure}")
             self.store.done(job, failure, now, self.wall)
             if self.store.sync:
                 self.release()
@@ -270,10 +272,14 @@ class Broker(Core):
         if self._running or self.keeper.busy:
             return
         self._ended = True
-        self.keeper.save_all()
-        self.store.close(self.wall)
-        for _, _, link, answer in self.held:
-            if not link.ended:
+        try:
+            self.keeper.save_all()
+            self.store.close(self.wall)
+        except (OSError, StoreUnwritable) as failure:
+            self.note(f"not everything could be saved at the end: {failure}")
+        flushed = self.store.flushed
+        for end, _, link, answer in self.held:
+            if end <= flushed and not link.ended:
                 self.write(link, answer)
         self.held.clear()
         for link in list(self.links):

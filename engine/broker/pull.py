@@ -157,6 +157,13 @@ class Pulling:
             self.core.holding.remove(pull)
             self._settle(pull, result)
 
+    def abandon(self, queue: Queue) -> None:
+        """A queue was deleted: nothing will arrive there any more."""
+        for pull in self.core.holding.waiting(queue):
+            assert isinstance(pull, HeldPull)
+            self.core.holding.remove(pull)
+            self.expire(pull)
+
     def expire(self, pull: HeldPull) -> None:
         """The time of a parked pull is up."""
         self._settle(pull, self.core.store.get(pull.store_queue, pull.offset, max(1, pull.call.header.max_msg_nums), pull.codes))

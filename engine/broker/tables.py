@@ -151,7 +151,7 @@ class Keeper:
         return True
 
     def save_all(self) -> None:
-        """Save whatever has changed, at once. Blocks."""
+        """Save whatever has changed, at once. Blocks. Raises OSError."""
         for kept in self._tables:
             if kept.changed:
                 kept.file.save(kept.text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.pull import Pulling
 from engine.broker.registration import Registration
 from engine.broker.send import check_topic_name
 from engine.store import Queue
@@ -18,9 +19,10 @@ QUEUES_MAX = 65_536
 class TopicAdmin:
     """Changes the tables of topics and groups, and shows them."""
 
-    def __init__(self, core: Core, registration: Registration) -> None:
+    def __init__(self, core: Core, registration: Registration, pulling: Pulling) -> None:
         self.core = core
         self.registration = registration
+        self.pulling = pulling
 
     def on_update_topic(self, link: ClientLink, request: Command) -> None:
         """Make or change a topic; answered once the name servers know (or cannot be asked)."""
@@ -59,7 +61,8 @@ class TopicAdmin:
         check_topic_name(topic)
         self._refuse_system(topic)
         core.topics.delete(topic, core.wall)
-        core.store.delete_queues(self._unwanted)
+        for queue in core.store.delete_queues(self._unwanted):
+            self.pulling.abandon(queue)
         link.reply(request, SUCCESS)
 
     def _unwanted(self, queue: Queue) -> bool:

@@ -1,0 +1,200 @@
+"""Disks that are full or fail, records that are damaged: what is said, and that the rest goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.broker.stored import Draft
+from engine.store.memory import MemoryFiles
+from mqproto import properties as names
+from mqproto.codec import Command
+from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
+
+
+def no_space(what: str, path: str) -> None:
+    raise OSError(28, "No space left on device", path)
+
+
+def put(world: World, topic: str, queue: int, properties: dict[str, str], due: int) -> None:
+    """Store a record as it should not be, past all checks."""
+    host = bytes(8)
+    place = world.store.queue(topic, queue)
+    world.store.append(place, b"x", names.encode_bytes(properties), 0, 0, 1, host, host, 0, 0, due, None, None, world.wall)
+
+
+class TestFullDisk:
+    def full(self) -> tuple[World, Peer]:
+        world = World(store={"mapped_file_size_commit_log": 1 << 16, "allocation_window": 1 << 16})
+        peer = world.connect()
+        peer.send()
+        world.files.space = 0
+        return world, peer
+
+    def fill(self, peer: Peer) -> Command:
+        for _ in range(100):
+            answer = peer.send(body=bytes(1000))
+            if answer.code:
+                return answer
+        raise AssertionError("the disk is not full")
+
+    def test_sends_are_refused_and_reads_go_on(self) -> None:
+        _, peer = self.full()
+        answer = self.fill(peer)
+        assert answer.code == 14
+        assert answer.remark is not None
+        assert "disk is full" in answer.remark
+        assert answer.fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+        assert len(peer.messages()) > 10
+        large = str(peer.messages()[1].physical_offset)
+        assert peer.ask(36, {"offset": large, "group": "G", "delayLevel": "0"}).remark == "SERVICE_NOT_AVAILABLE"
+        assert peer.ask(320, send_fields(m="true"), b"\0\0\0\x17" + bytes(12) + b"\0\0\0\x01x\0\0").code == 14
+
+    def test_it_goes_on_when_there_is_room_again(self) -> None:
+        world, peer = self.full()
+        self.fill(peer)
+        world.files.space = None
+        world.advance(2000)
+        assert peer.send(body=bytes(1000)).code == 0
+
+    def test_delayed_messages_wait_for_room(self) -> None:
+        world, peer = self.full()
+        peer.send(body=bytes(1000), properties="DELAY\x011\x02", e="3")
+        self.fill(peer)
+        world.advance(5000)
+        world.files.space = None
+        world.advance(5000)
+        assert [message.body for message in world.connect().messages(queue=3)] == [bytes(1000)]
+
+
+class TestScheduleTopic:
+    """MSG-11: a bad record in the schedule topic is left out and noted; those behind it come."""
+
+    @pytest.mark.parametrize(
+        "properties",
+        [
+            {},
+            {"REAL_TOPIC": "T"},
+            {"REAL_TOPIC": "a b", "REAL_QID": "0"},
+            {"REAL_TOPIC": "T", "REAL_QID": "x"},
+            {"REAL_TOPIC": "T", "REAL_QID": "-1"},
+            {"REAL_TOPIC": "t" * 200, "REAL_QID": "0"},
+            {"REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"},
+        ],
+    )
+    def test_bad_records(self, world: World, peer: Peer, properties: dict[str, str]) -> None:
+        put(world, "SCHEDULE_TOPIC_XXXX", 0, properties, world.wall + 500)
+        peer.send(body=b"good", properties="DELAY\x011\x02")
+        world.advance(2000)
+        assert [message.body for message in peer.messages()] == [b"good"]
+        assert bool(world.broker.notes) == ("RMQ_SYS" not in properties.get("REAL_TOPIC", ""))
+
+    def test_a_message_that_no_store_takes(self, world: World, peer: Peer) -> None:
+        """Delivery must not wait for ever for one that will never be taken."""
+        world.broker.delivery.arrived(1)
+        fields = {"REAL_TOPIC": "T", "REAL_QID": "0", "K": "v" * 30_000}
+        put(world, "SCHEDULE_TOPIC_XXXX", 0, fields, world.wall + 500)
+        depot = world.broker.sending.depot
+        depot.append(Draft("SCHEDULE_TOPIC_XXXX", 1, b"", {}, born_time=0, born_host=bytes(8), store_host=bytes(8)))
+        world.store.settings.max_message_size = 0
+        world.advance(2000)
+        assert any("left out" in note for note in world.broker.notes)
+
+    def test_a_queue_that_lost_its_beginning(self, world: World, peer: Peer) -> None:
+        for n in range(3):
+            peer.send(body=b"%d" % n, properties="DELAY\x011\x02")
+        queue = world.store.find_queue("SCHEDULE_TOPIC_XXXX", 0)
+        assert queue is not None
+        queue.min_offset = 2
+        world.advance(2000)
+        assert [message.body for message in peer.messages()] == [b"2"]
+
+
+class TestDamagedRecords:
+    """Requests that name a record which cannot be read."""
+
+    @pytest.mark.parametrize(
+        ("code", "fields"),
+        [
+            (36, {"group": "G", "delayLevel": "0", "offset": "0"}),
+            (37, {"producerGroup": "PG", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8", "msgId": "x"}),
+        ],
+    )
+    def test_damaged(self, peer: Peer, monkeypatch: pytest.MonkeyPatch, code: int, fields: dict[str, str]) -> None:
+        peer.send()
+        record = bytearray(peer.world.store.record(0) or b"")
+        record[84:88] = b"\xff\xff\xff\xff"
+        monkeypatch.setattr(type(peer.world.store), "record", lambda store, offset: memoryview(bytes(record)))
+        answer = peer.ask(code, fields)
+        assert answer.code == 1
+        assert answer.remark is not None
+        assert "failed" in answer.remark
+
+    def test_a_half_that_does_not_say_where_it_belongs(self, world: World, peer: Peer) -> None:
+        put(world, "RMQ_SYS_TRANS_HALF_TOPIC", 0, {"PGROUP": "PG"}, 0)
+        fields = {"producerGroup": "PG", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8", "msgId": "x"}
+        answer = peer.ask(37, fields)
+        assert (answer.code, answer.remark) == (1, "the prepared message does not say where it belongs")
+
+
+class TestTheEnd:
+    def test_a_disk_that_fails_at_the_end_is_noted_and_nothing_unsafe_is_acknowledged(self) -> None:
+        world = World(store={"flush_disk_type": "SYNC_FLUSH"})
+        peer = world.connect()
+        peer.send()
+        world.hold_jobs = True
+        peer.tell(310, send_fields(), b"x")
+
+        def broken(what: str, path: str) -> None:
+            if what in ("sync", "write", "rename"):
+                raise OSError(5, "Input/output error", path)
+
+        world.files.before_change = broken
+        world.close()
+        while world.jobs:
+            world.run_held()
+        assert world.broker.ended
+        assert peer.ended()
+        assert world.broker.notes
+        assert peer.read() == []
+
+    def test_a_table_that_cannot_be_saved_at_the_end_is_noted(self, world: World, peer: Peer) -> None:
+        peer.send()
+        peer.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "1"})
+        world.files.before_change = lambda what, path: no_space(what, path) if "config" in path else None
+        world.close()
+        assert world.broker.ended
+        assert any("No space left" in note for note in world.broker.notes)
+
+
+def test_a_deleted_queue_lets_its_waiting_pulls_go(world: World, peer: Peer) -> None:
+    peer.send()
+    reader = world.connect()
+    reader.tell(11, pull_fields(offset=1, sysFlag="6"))
+    peer.ask(215, {"topic": "T"})
+    (answer,) = reader.read()
+    assert answer.code == 17
+    assert len(world.broker.holding) == 0
+
+
+def test_notes_go_to_who_listens(world: World, peer: Peer) -> None:
+    heard: list[str] = []
+    world.broker.on_note = heard.append
+    peer.feed(b"GET / HTTP/1.1\r\n\r\n")
+    assert len(heard) == 1
+    assert not world.broker.notes
+
+
+def test_notes_are_bounded(world: World) -> None:
+    for n in range(2000):
+        world.broker.note(str(n))
+    assert len(world.broker.notes) == 1000
+    assert world.broker.notes[-1] == "1999"
+
+
+def test_files_of_the_harness_are_apart() -> None:
+    """Two worlds share nothing."""
+    files: Any = MemoryFiles()
+    World(files=files).close()
+    assert World().connect().pull().code == 17
