@@ -458,6 +458,30 @@ def test_a_lost_link_is_made_again(cluster: Cluster) -> None:
     assert cluster.bodies == [b"x"]
 
 
+def test_a_broker_without_an_address_is_looked_up_and_waited_for(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "T")
+    cluster.advance(1_000)
+    cluster.stage.node.routes.addresses.clear()
+    cluster.routes["T"].brokers[0].addresses = {}
+    asked = len(cluster.stage.peers[NS].got)
+    cluster.put("T", b"0")
+    cluster.answer_all()
+    assert len(cluster.stage.peers[NS].got) > asked
+    assert any("no route to topic" in line for line in cluster.stage.node.notices)
+    cluster.topic("T")
+    cluster.put("T", b"1")
+    cluster.advance(2_000)
+    assert cluster.bodies == [b"0", b"1"]
+    assert consumer._assignment.queues[queue_of("T")].trouble == ""
+
+
+def test_a_subscription_before_the_start_sends_nothing(cluster: Cluster) -> None:
+    consumer = make(cluster, "T", "U")
+    consumer.unsubscribe("U", now=0)
+    assert cluster.stage.links == {}
+    assert consumer.topics() == ["T"]
+
+
 def test_pulls_follow_the_broker_that_the_last_answer_suggested(cluster: Cluster) -> None:
     cluster.topic("%RETRY%g", 1)
     for topic in ("T", "%RETRY%g"):
