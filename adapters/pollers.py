@@ -18,6 +18,7 @@ class Poller(Protocol):
     def modify(self, fd: int, eventmask: int, /) -> None: ...
     def unregister(self, fd: int, /) -> None: ...
     def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]: ...
+    def fileno(self) -> int: ...
     def close(self) -> None: ...
 
 
@@ -48,6 +49,11 @@ class SelectorPoller:
             (key.fd, READ * bool(events & selectors.EVENT_READ) | WRITE * bool(events & selectors.EVENT_WRITE))
             for key, events in self._selector.select(timeout)
         ]
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `poll` would find something, where the system has that; -1 elsewhere."""
+        fileno = getattr(self._selector, "fileno", None)
+        return -1 if fileno is None else int(fileno())
 
     def close(self) -> None:
         self._selector.close()

@@ -206,57 +206,57 @@ class PollingDriver:
             with suppress(OSError):  # full: it will wake; closed: the loop has just ended
                 self._wakes.send(b"\0")
 
-    # The loop.
+    # The loop: `_open`, then `_turn` with what the poller found until it answers a negative time, then `_shut`. Where it waits is the
+    # runtime's.
 
     def run(self) -> None:
-        """All that the driver does, from begin to end; for the thread or greenlet that the runtime gives it."""
+        """All that the driver does, from begin to end, where waiting is a plain call; for a thread or greenlet of its own."""
         try:
-            self._loop()
-        except BaseException as failure:  # a fault of the node or of this driver: nobody may wait for ever because of it
-            self.failure = failure
-            log.critical("%s: the driver has failed", self.name, exc_info=True)
+            self._open()
+            timeout: float | None = 0.0
+            while timeout is None or timeout >= 0:
+                timeout = self._turn(self._poller.poll(timeout))
+        except BaseException as failure:  # nobody may wait for ever because of it
+            self._fail(failure)
         finally:
             self._shut()
-            while self._pending:
-                self._finish(self._pending.pop())
 
-    def _loop(self) -> None:
-        """Turn until the node has ended or the driver is told to quit."""
-        node, inputs, timers = self.node, self._inputs, self._timers
+    def _open(self) -> None:
         self._watch(self._waker, READ, self._on_wake)
         self._listen(0)
-        timeout: float | None = 0.0
-        while timeout is None or timeout >= 0:
-            events = self._poller.poll(timeout)
-            self.turns += 1
-            now = self._now()
-            writable = self._receive(events, now)
-            while inputs:
-                inputs.popleft()(now)
-            while timers and timers[0][0] <= now:
-                heappop(timers)[2](now)
-            with self._lock:
-                if now >= self._until:
-                    node.timer(now)
-                batch, actions = self._take()
-                for stream in writable:
-                    if stream.backlog and not stream.sending:
-                        stream.sending = True
-                        batch.append((stream, stream.backlog))
-                        stream.backlog = []
-                if self._todo:
-                    actions, self._todo = self._todo + actions, []
-            if batch:
-                send_batch(batch)
-                self._settle(batch)
-            for action in actions:
-                self._perform(action, now)
-            while self._unmasked:
-                self._remask(self._unmasked.pop(), now)
-            if self._remarks:
-                tell(self.name, self._remarks)
-            with self._lock:
-                timeout = self._timeout(now)
+
+    def _turn(self, events: list[tuple[int, int]]) -> float | None:
+        """Bring everything to the node that is there, carry out what it wants; how long to wait then, in seconds. Negative: it is over."""
+        node, inputs, timers = self.node, self._inputs, self._timers
+        self.turns += 1
+        now = self._now()
+        writable = self._receive(events, now)
+        while inputs:
+            inputs.popleft()(now)
+        while timers and timers[0][0] <= now:
+            heappop(timers)[2](now)
+        with self._lock:
+            if now >= self._until:
+                node.timer(now)
+            batch, actions = self._take()
+            for stream in writable:
+                if stream.backlog and not stream.sending:
+                    stream.sending = True
+                    batch.append((stream, stream.backlog))
+                    stream.backlog = []
+            if self._todo:
+                actions, self._todo = self._todo + actions, []
+        if batch:
+            send_batch(batch)
+            self._settle(batch)
+        for action in actions:
+            self._perform(action, now)
+        while self._unmasked:
+            self._remask(self._unmasked.pop(), now)
+        if self._remarks:
+            tell(self.name, self._remarks)
+        with self._lock:
+            return self._timeout(now)
 
     def _receive(self, events: list[tuple[int, int]], now: int) -> list[Stream]:
         """Bring what has come to the node; the streams that take more to send."""
@@ -568,16 +568,25 @@ class PollingDriver:
         close_listeners(self._listeners)
         self._listeners = {}
 
+    def _fail(self, failure: BaseException) -> None:
+        """A fault of the node or of this driver has ended the loop."""
+        self.failure = failure
+        log.critical("%s: the driver has failed", self.name, exc_info=failure)
+
     def _shut(self) -> None:
-        """After the loop: close everything that is left."""
+        """After the loop: close everything that is left, and let nobody wait any more."""
         with self._lock:
             self._quit = True
+        with suppress(OSError):
+            self._wakes.send(b"\0")  # for a thread that polls on behalf of the loop
         self._stop_listening(0)
         for stream in list(self._streams.values()):
             self._drop(stream)
         for sock in (self._waker, self._wakes):
             sock.close()
         self._poller.close()
+        while self._pending:
+            self._finish(self._pending.pop())
 
 
 def send_batch(batch: Batch) -> None:

@@ -40,6 +40,7 @@ class HubPoller:
         self.register = self._epoll.register
         self.modify = self._epoll.modify
         self.unregister = self._epoll.unregister
+        self.fileno = self._epoll.fileno
 
     def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
         if timeout == 0:
