@@ -32,6 +32,8 @@ SMALL = {
     "fileReservedTime": "72",
     "diskMaxUsedSpaceRatio": "99",
 }
+#: Apache's broker drops what it could not begin within 200 ms, and a one-way message for good; a busy test machine is slower than that.
+PATIENT = {"waitTimeMillsInSendQueue": "30000", "osPageCacheBusyTimeOutMills": "30000"}
 #: What tests want of either broker. Every level of delay is short: a refused message comes back at once and not after ten seconds.
 COMMON = {
     "brokerClusterName": "DefaultCluster",
@@ -161,7 +163,7 @@ def apache(home: Path, version: str, **settings: str) -> Iterator[Server]:
     try:
         server.processes.append(spawn(apache_names_command(version, home, names_port), home, "namesrv"))
         wait_port(names_port, server.processes[-1], home / "namesrv.out")
-        values = {**SMALL, **COMMON, **settings}
+        values = {**SMALL, **PATIENT, **COMMON, **settings}
         command = apache_broker_command(version, home, port, names, values, ["-Xmx512m", *peers.SHORT_LIVED])
         server.processes.append(spawn(command, home, "broker"))
         wait_port(port, server.processes[-1], home / "broker.out")
