@@ -133,8 +133,9 @@ class Core(NodeBase):
         self.arrived: dict[Queue, None] = {}
         #: Something was stored that must become durable before it is acknowledged or visible.
         self.flush_wanted = False
-        #: Acknowledgements that wait for the disk: end of the record, when the wait is over, link, answer.
-        self.held: deque[tuple[int, int, ClientLink, bytes]] = deque()
+        #: Acknowledgements that wait for the disk: end of the record, number of the last change of a table, when the wait is over, link,
+        #: answer.
+        self.held: deque[tuple[int, int, int, ClientLink, bytes]] = deque()
         #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see `shapes`).
         self.lesson: Callable[[ClientLink, bytes], None] | None = None
         self.messages_in = 0
@@ -194,9 +195,13 @@ class Core(NodeBase):
             self.arrived[queue] = None
 
     def acknowledge(self, link: ClientLink, answer: bytes, wait: bool) -> None:
-        """Send the answer of a message that was just appended: now, or under SYNC_FLUSH once it is durable, if it wants that."""
-        if wait and self.store.sync:
-            self.hold(link, answer)
+        """Send the answer of a message that was just appended: now, or under SYNC_FLUSH once it is durable, if it wants that.
+
+        Never before the tables are saved: after a crash nobody would find a message whose topic is forgotten.
+        """
+        durable = wait and self.store.sync
+        if durable or self.keeper.saved < self.keeper.changes:
+            self.hold(link, answer, durable)
         else:
             self.write(link, answer)
 
@@ -205,23 +210,25 @@ class Core(NodeBase):
         """Whether so many acknowledgements wait for the disk that no more are taken."""
         return len(self.held) >= HELD_MAX
 
-    def hold(self, link: ClientLink, answer: bytes) -> None:
+    def hold(self, link: ClientLink, answer: bytes, durable: bool = True) -> None:
+        """Keep an answer until the tables are saved and, if it is to be `durable`, what was appended so far is flushed."""
         until = self.now + self.store.settings.sync_flush_timeout
         if not self.held:
             self.alarms.set(self.give_up_flush, until)
-        self.held.append((self.store.end, until, link, answer))
-        self.flush_wanted = True
+        self.held.append((self.store.end if durable else 0, self.keeper.changes, until, link, answer))
+        if durable:
+            self.flush_wanted = True
 
     def release(self) -> None:
-        """After a flush: send what is durable now, and wake the readers of what became visible."""
+        """After a flush or a save: send what is on the disk now, and wake the readers of what became visible."""
         held = self.held
-        flushed = self.store.flushed
-        while held and held[0][0] <= flushed:
-            _, _, link, answer = held.popleft()
+        flushed, saved = self.store.flushed, self.keeper.saved
+        while held and held[0][0] <= flushed and held[0][1] <= saved:
+            _, _, _, link, answer = held.popleft()
             if not link.ended:
                 self.write(link, answer)
         if held:
-            self.alarms.set(self.give_up_flush, held[0][1])
+            self.alarms.set(self.give_up_flush, held[0][2])
         else:
             self.alarms.cancel(self.give_up_flush)
         self.arrive(self.store.take_visible())
@@ -234,15 +241,15 @@ class Core(NodeBase):
     def give_up_flush(self) -> None:
         """Alarm: the disk took too long. The message is stored and will be flushed, so the answer is complete but for its code."""
         held = self.held
-        while held and held[0][1] <= self.now:
-            _, _, link, answer = held.popleft()
+        while held and held[0][2] <= self.now:
+            _, _, _, link, answer = held.popleft()
             if link.ended:
                 continue
             response = decode(answer[4:])
             response.code = FLUSH_DISK_TIMEOUT
             self.write(link, encode(response))
         if held:
-            self.alarms.set(self.give_up_flush, held[0][1])
+            self.alarms.set(self.give_up_flush, held[0][2])
 
     # --- jobs ---
 

@@ -218,8 +218,8 @@ class Broker(Core):
             if failure is not None:
                 self.note(f"{type(job).__name__} of the store failed: {failure}")
             self.store.done(job, failure, now, self.wall)
-            if self.store.sync:
-                self.release()
+        if self.held or self.store.sync:
+            self.release()
         self._settle()
 
     def next_deadline(self) -> int | None:
@@ -277,9 +277,9 @@ class Broker(Core):
             self.store.close(self.wall)
         except (OSError, StoreUnwritable) as failure:
             self.note(f"not everything could be saved at the end: {failure}")
-        flushed = self.store.flushed
-        for end, _, link, answer in self.held:
-            if end <= flushed and not link.ended:
+        flushed, saved = self.store.flushed, self.keeper.saved
+        for end, change, _, link, answer in self.held:
+            if end <= flushed and change <= saved and not link.ended:
                 self.write(link, answer)
         self.held.clear()
         for link in list(self.links):

@@ -82,6 +82,7 @@ class QuickSends:
 
     def __init__(self, core: Core, scanner: PropertyScanner) -> None:
         self.core = core
+        self.keeper = core.keeper
         self.store = core.store
         self.scanner = scanner
         self.sync = core.store.sync
@@ -113,8 +114,9 @@ class QuickSends:
         target = shape.targets.get(queue_id)
         if target is None:
             target = self._target(shape, queue_id)
-        if target is None or (self.sync and core.overloaded):
-            return False
+        keeper = self.keeper
+        if target is None or (self.sync and core.overloaded) or keeper.saved != keeper.changes:
+            return False  # what waits for the tables, too, is for the general way
         properties = raw.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         if b"\\" in properties or not (properties.isascii() or _is_text(properties)):
             return False

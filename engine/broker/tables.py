@@ -64,7 +64,7 @@ T = TypeVar("T")
 class Kept:
     """One table with a file."""
 
-    __slots__ = ("changed", "delay_ms", "file", "job", "text")
+    __slots__ = ("changed", "delay_ms", "file", "job", "since", "text")
 
     def __init__(self, file: ConfigFile, text: Callable[[], str], delay_ms: int) -> None:
         self.file = file
@@ -73,6 +73,8 @@ class Kept:
         self.delay_ms = delay_ms
         self.changed = False
         self.job: Job | None = None
+        #: Number of the first change that no finished save holds; None when all are saved.
+        self.since: int | None = None
 
 
 class Keeper:
@@ -86,9 +88,14 @@ class Keeper:
         self._after = after
         self._note = note
         self._tables: list[Kept] = []
-        self._running: dict[Job, Kept] = {}
+        #: Jobs under way, each with its table and the number of changes when it was made.
+        self._running: dict[Job, tuple[Kept, int]] = {}
         #: Jobs to run now; the owner empties the list.
         self.jobs: list[Job] = []
+        #: Changes of the tables that are saved at each change: what was answered because of one must not be forgotten.
+        self.changes = 0
+        #: How many of these, counted from the first, are on the disk.
+        self.saved = 0
 
     @property
     def busy(self) -> bool:
@@ -121,8 +128,12 @@ class Keeper:
         kept.changed = True
         if kept.delay_ms:
             self._after(kept.delay_ms, self.save_due)
-        else:
-            self._begin(kept)
+            return
+        self.changes += 1
+        if kept.since is None:
+            kept.since = self.changes
+        self._count_saved()
+        self._begin(kept)
 
     def save_due(self) -> None:
         """Alarm: begin every save that is wanted."""
@@ -133,20 +144,25 @@ class Keeper:
         if kept.changed and kept.job is None:
             kept.changed = False
             job = kept.job = kept.file.save_job(kept.text())
-            self._running[job] = kept
+            self._running[job] = kept, self.changes
             self.jobs.append(job)
 
     def done(self, job: Job, failure: Exception | None) -> bool:
         """A job ended; False if it is none of ours. A table that could not be saved is tried again, with its next change at the latest."""
-        kept = self._running.pop(job, None)
-        if kept is None:
+        entry = self._running.pop(job, None)
+        if entry is None:
             return False
+        kept, changes = entry
         kept.job = None
         if failure is not None:
             self._note(f"a table was not saved: {failure}")
             kept.changed = True
             self._after(_RETRY_MS, self.save_due)
-        elif kept.changed and not kept.delay_ms:
+            return True
+        if kept.since is not None:
+            kept.since = changes + 1 if kept.changed else None
+        self._count_saved()
+        if kept.changed and not kept.delay_ms:
             self._begin(kept)
         return True
 
@@ -156,6 +172,11 @@ class Keeper:
             if kept.changed:
                 kept.file.save(kept.text())
                 kept.changed = False
+                kept.since = None
+        self._count_saved()
+
+    def _count_saved(self) -> None:
+        self.saved = min((kept.since - 1 for kept in self._tables if kept.since is not None), default=self.changes)
 
 
 def legal_topic(name: str) -> bool:

@@ -8,7 +8,7 @@ from engine.broker.registration import Registration
 from engine.broker.send import check_topic_name
 from engine.store import Queue
 from mqproto.bodies import GroupConfig, TopicConfig, TopicFilterType, TopicList
-from mqproto.codec import Command
+from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.headers import CreateTopicRequest, DeleteSubscriptionGroupRequest, DeleteTopicRequest
 from mqproto.names import SCHEDULE_TOPIC
 
@@ -25,7 +25,7 @@ class TopicAdmin:
         self.pulling = pulling
 
     def on_update_topic(self, link: ClientLink, request: Command) -> None:
-        """Make or change a topic; answered once the name servers know (or cannot be asked)."""
+        """Make or change a topic; answered once it is saved and the name servers know (or cannot be asked)."""
         header = CreateTopicRequest.decode(request.fields)
         core = self.core
         check_topic_name(header.topic)
@@ -46,7 +46,13 @@ class TopicAdmin:
             order=known is not None and known.order,  # said by the name servers alone
         )
         core.topics.put(config, core.wall)
-        self.registration.announce(lambda: link.reply(request, SUCCESS))
+        self.registration.announce(lambda: self._confirm(link, request))
+
+    def _confirm(self, link: ClientLink, request: Command) -> None:
+        """Say that a change of a table was made, once it is saved."""
+        if not request.flag & ONEWAY_FLAG:
+            answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
+            self.core.acknowledge(link, answer, wait=False)
 
     def on_topics(self, link: ClientLink, request: Command) -> None:
         link.reply(request, SUCCESS, body=self.core.topics.as_body().to_json())
@@ -63,7 +69,7 @@ class TopicAdmin:
         core.topics.delete(topic, core.wall)
         for queue in core.store.delete_queues(self._unwanted):
             self.pulling.abandon(queue)
-        link.reply(request, SUCCESS)
+        self._confirm(link, request)
 
     def _unwanted(self, queue: Queue) -> bool:
         """Queues of topics that nobody knows. Those of the system have no other owner and stay."""
@@ -79,7 +85,7 @@ class TopicAdmin:
         if not config.name:
             raise Refused(SYSTEM_ERROR, "groupName is missing")
         self.core.group_settings.put(config, self.core.wall)
-        link.reply(request, SUCCESS)
+        self._confirm(link, request)
 
     def on_groups(self, link: ClientLink, request: Command) -> None:
         link.reply(request, SUCCESS, body=self.core.group_settings.as_body().to_json())
@@ -90,4 +96,4 @@ class TopicAdmin:
         core.group_settings.delete(header.group_name, core.wall)
         if header.remove_offset:
             core.offsets.forget_group(header.group_name)
-        link.reply(request, SUCCESS)
+        self._confirm(link, request)

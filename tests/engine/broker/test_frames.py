@@ -46,6 +46,7 @@ def test_what_is_no_frame_ends_that_link_and_nothing_else(world: World, peer: Pe
 
 
 def test_what_came_before_it_is_answered(world: World, peer: Peer) -> None:
+    world.connect("192.0.2.8:1").send()
     peer.feed(peer.frame(310, send_fields(), b"x") + b"GET / HTTP/1.1\r\n\r\n")
     assert peer.ended()
     assert [answer.code for answer in peer.read()] == [0]
@@ -70,8 +71,17 @@ def test_a_large_frame_in_small_pieces() -> None:
     assert peer.messages()[0].body == bytes(range(256)) * 4000
 
 
+def open_peers() -> tuple[Peer, Peer]:
+    """Peers of two brokers that are alike."""
+    worlds = World(), World()
+    for world in worlds:
+        world.connect("192.0.2.8:1").send()
+    return worlds[0].connect(), worlds[1].connect()
+
+
 def talk(peer: Peer) -> bytes:
-    """Requests of several kinds, the quick ones among them."""
+    """Requests of several kinds, the quick ones among them, about a topic that is there already: the first acknowledgement of a new one
+    waits, and others pass it."""
     frames = [peer.frame(310, send_fields(properties="TAGS\x01a\x02"), b"%d" % n) for n in range(4)]
     frames += [peer.frame(11, pull_fields(offset=n)) for n in range(3)]
     frames += [peer.frame(34, None, b'{"clientID":"c"}'), peer.frame(9999), peer.frame(30, {"topic": "T", "queueId": "0"}, kind=BINARY)]
@@ -81,7 +91,7 @@ def talk(peer: Peer) -> bytes:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_split_gives_the_same_answers(data: st.DataObject) -> None:
-    whole, pieces = World().connect(), World().connect()
+    whole, pieces = open_peers()
     stream = talk(whole)
     whole.feed(stream)
     cuts = sorted(data.draw(st.lists(st.integers(1, len(stream) - 1), max_size=12)))
@@ -95,7 +105,7 @@ def test_any_split_gives_the_same_answers(data: st.DataObject) -> None:
 
 
 def test_byte_by_byte() -> None:
-    whole, pieces = World().connect(), World().connect()
+    whole, pieces = open_peers()
     stream = talk(whole)
     whole.feed(stream)
     for at in range(len(stream)):

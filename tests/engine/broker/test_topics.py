@@ -10,7 +10,7 @@ import pytest
 from engine.store import ConfigDamaged
 from mqproto.bodies import GroupTable, TopicConfig, TopicList, TopicTable
 from mqproto.codec import Command
-from tests.engine.broker.harness import Peer, World
+from tests.engine.broker.harness import Peer, World, send_fields
 
 
 def update(peer: Peer, topic: str = "Made", **changes: Any) -> Command:
@@ -144,7 +144,7 @@ class TestAfterwards:
         peer.send("First")
         world.hold_jobs = True
         for name in ("A", "B", "C"):
-            peer.send(name)
+            peer.tell(310, send_fields(name), b"x")
         saves = 0
         while world.jobs:
             saves += len(world.jobs)
@@ -157,14 +157,39 @@ class TestAfterwards:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(world.files, "write", full)
-        peer.send("First")
+        peer.tell(310, send_fields("First"), b"x")
         assert any("No space left" in note for note in world.broker.notes)
         assert not world.files.exists("/store/config/topics.json")
+        assert peer.read() == []
         monkeypatch.undo()
         world.advance(10_000)
+        assert [answer.code for answer in peer.read()] == [10], "it is stored, but took too long to be safe"
         assert "First" in TopicTable.from_json(world.files.read("/store/config/topics.json")).topics
         peer.send("Second")
         assert "Second" in TopicTable.from_json(world.files.read("/store/config/topics.json")).topics
+
+    def test_nothing_is_acknowledged_before_its_topic_is_saved(self, world: World, peer: Peer) -> None:
+        """After a crash nobody would find the message (the simulation's seed 3 of broker crashes): all ways of sending wait, the quick
+        one too, and so does whoever makes a topic."""
+        peer.heartbeat(b'{"clientID":"c","consumerDataSet":[{"groupName":"G","consumeType":"CONSUME_PASSIVELY"}]}')
+        world.hold_jobs = True
+        for number in range(3):
+            peer.tell(310, send_fields("New"), b"%d" % number)
+        topic = {"topic": "Other", "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+        peer.tell(17, topic | {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"})
+        peer.tell(200, None, b'{"groupName":"G2"}')
+        assert peer.read() == []
+        found = world.files.process_death()
+        assert not found.exists("/store/config/topics.json") or b'"New"' not in found.read("/store/config/topics.json")
+        answers = 0
+        while world.jobs:
+            world.run_held()
+            answers += len(peer.read())
+        assert answers == 5
+        saved = world.files.process_death()
+        assert {"New", "Other"} <= TopicTable.from_json(saved.read("/store/config/topics.json")).topics.keys()
+        assert "G2" in GroupTable.from_json(saved.read("/store/config/subscriptionGroup.json")).groups
+        peer.send("New")
 
     def test_a_damaged_table_of_topics_stops_the_start(self) -> None:
         world = World()
@@ -199,7 +224,7 @@ class TestAfterwards:
 
     def test_the_end_waits_for_what_runs(self, world: World, peer: Peer) -> None:
         world.hold_jobs = True
-        peer.send("T")
+        peer.tell(310, send_fields("T"), b"x")
         world.close()
         assert not world.broker.ended
         while world.jobs:
