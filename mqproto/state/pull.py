@@ -58,7 +58,6 @@ class ProcessQueue:
         "queue",
         "room",
         "size",
-        "started",
         "trouble",
     )
 
@@ -70,8 +69,6 @@ class ProcessQueue:
         self.size = 0
         #: Set once, never cleared.
         self.dropped = False
-        #: Whether the first offset is known; until then nothing is pulled or committed.
-        self.started = False
         #: Broker to pull from (0: the master), as the last answer suggested.
         self.broker_id = 0
         self.last_pull_at = now
@@ -96,7 +93,6 @@ class ProcessQueue:
         """Set where to begin. Only while nothing is cached."""
         assert not self._messages
         self.next_offset = offset
-        self.started = True
 
     def put(self, messages: Iterable[MessageExt], next_offset: int) -> list[MessageExt]:
         """Take in what a pull brought and answer the new messages.

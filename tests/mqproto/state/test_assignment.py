@@ -14,7 +14,7 @@ from mqproto.codes import RequestCode
 from mqproto.message import MessageQueue
 from mqproto.state.assignment import Assignment
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.flows import Call, Effect, Flow, Oneway, Sleep
+from mqproto.state.flows import Call, Effect, Flow, Oneway, Refresh, Sleep
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import RemoteOffsets
 from mqproto.state.pull import ProcessQueue
@@ -139,6 +139,27 @@ def test_a_round_takes_and_gives_up(assignment: Assignment, host: Host, offsets:
     effect = host.effects()[-1]
     assert isinstance(effect, Oneway)
     assert (effect.fields["queueId"], effect.fields["commitOffset"]) == ("1", "5")
+
+
+def test_a_topic_without_a_route_is_looked_up_within_the_round(assignment: Assignment, host: Host) -> None:
+    flow = assignment.rebalance(["U"], 0)
+    assert next(flow) == Refresh("U", 3_000)
+    host.routes.update("U", route("b=b:1"))
+    assert isinstance(flow.send((None, 5)), Call)
+    with pytest.raises(StopIteration):
+        flow.send((members("me"), 6))
+    assert [queue.topic for queue in assignment.queues] == ["U", "U"]
+    assert not assignment.incomplete
+
+
+def test_a_topic_that_is_not_there_makes_the_round_incomplete(assignment: Assignment, host: Host) -> None:
+    flow = assignment.rebalance(["T", "V"], 0)
+    next(flow)
+    assert flow.send((members("me"), 6)) == Refresh("V", 3_006)
+    with pytest.raises(StopIteration):
+        flow.send((None, 7))
+    assert assignment.incomplete
+    assert host.notices == []
 
 
 def test_a_list_without_anybody_changes_nothing(assignment: Assignment, host: Host) -> None:

@@ -15,6 +15,7 @@ from mqproto.filters.tags import InvalidExpressionError
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
 from mqproto.record import encode_record
 from mqproto.state.consumer import ConsumerCore, ConsumerSettings, Phase
+from mqproto.state.pull import Window
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 from tests.mqproto.state.stage import NS, WALL, Peer, success
 
@@ -92,6 +93,61 @@ def test_settings_out_of_range_are_refused_by_name(cluster: Cluster, key: str, v
     with pytest.raises(InvalidSetting) as refusal:
         ConsumerCore(cluster.stage.node, settings, None)
     assert refusal.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high"),
+    [
+        ("consume_thread_min", 1, 1_000),
+        ("consume_concurrently_max_span", 1, 65_535),
+        ("pull_threshold_for_queue", 1, 65_535),
+        ("pull_threshold_for_topic", 1, 6_553_500),
+        ("pull_threshold_size_for_queue", 1, 1_024),
+        ("pull_threshold_size_for_topic", 1, 102_400),
+        ("pull_interval", 0, 65_535),
+        ("consume_message_batch_max_size", 1, 1_024),
+        ("pull_batch_size", 1, 1_024),
+        ("max_reconsume_times", -1, 2**31 - 1),
+        ("suspend_current_queue_time_millis", 10, 30_000),
+        ("consume_timeout", 1, 1_440),
+        ("await_termination_millis_when_shutdown", 0, 86_400_000),
+        ("pull_time_delay_millis_when_exception", 1, 86_400_000),
+        ("persist_consumer_offset_interval", 1, 86_400_000),
+        ("rebalance_interval", 1, 86_400_000),
+    ],
+)
+def test_settings_have_the_ranges_of_apache(key: str, low: int, high: int) -> None:
+    """client.md 1.9.3."""
+    settings = ConsumerSettings(group="g")
+    for value in (low, high):
+        setattr(settings, key, value)
+        settings.check()
+    for value in (low - 1, high + 1):
+        setattr(settings, key, value)
+        if value != -1:
+            with pytest.raises(InvalidSetting):
+                settings.check()
+
+
+def test_settings_have_the_defaults_of_apache() -> None:
+    """client.md 1.9.3, as of 4.9."""
+    settings = ConsumerSettings(group="g")
+    settings.check()
+    assert (settings.message_model, settings.consume_from_where, settings.orderly) == ("CLUSTERING", "CONSUME_FROM_LAST_OFFSET", False)
+    assert (settings.consume_thread_min, settings.consume_concurrently_max_span, settings.pull_threshold_for_queue) == (20, 2_000, 1_000)
+    assert (settings.pull_threshold_size_for_queue, settings.pull_threshold_for_topic, settings.pull_threshold_size_for_topic) == (
+        100,
+        -1,
+        -1,
+    )
+    assert (settings.pull_interval, settings.pull_batch_size, settings.consume_message_batch_max_size) == (0, 32, 1)
+    assert (settings.post_subscription_when_pull, settings.unit_mode, settings.max_reconsume_times) == (False, False, -1)
+    assert (settings.suspend_current_queue_time_millis, settings.consume_timeout) == (1_000, 15)
+    assert (settings.await_termination_millis_when_shutdown, settings.pull_time_delay_millis_when_exception) == (0, 1_000)
+    assert (settings.persist_consumer_offset_interval, settings.rebalance_interval) == (5_000, 20_000)
+    assert (settings.reconsume_limit, ConsumerSettings(group="g", orderly=True).reconsume_limit) == (16, 2**31 - 1)
+    window = Window()
+    assert (window.count, window.size_mib, window.span) == (1_000, 100, 2_000)
 
 
 @pytest.mark.parametrize("group", ["", "a b", "g" * 121])
@@ -815,13 +871,15 @@ def test_a_suspended_consumer_consumes_what_it_has_and_pulls_nothing(cluster: Cl
 def test_operators_see_offsets_and_queues(cluster: Cluster) -> None:
     """Requests 221 and 307 (client.md 6, wire.md 15)."""
     consumer = consuming(cluster, "T")
+    cluster.stage.advance(300)
     cluster.put("T", b"0", b"1")
+    cluster.stage.advance(40)
     cluster.answer(cluster.tasks[0])
     assert consumer.offsets()[queue_of("T")] == 1
     info = ConsumerRunningInfo.from_json(consumer.running_info(5_000))
     queue = info.queues[queue_of("T")]
     assert (queue.commit_offset, queue.cached_min_offset, queue.cached_max_offset, queue.cached_count, queue.dropped) == (1, 1, 1, 1, False)
-    assert queue.last_pull_time == WALL
+    assert (queue.last_pull_time, queue.last_consume_time) == (WALL + 300, WALL + 300)
     assert info.properties["consumerGroup"] == "g"
     assert info.properties["pullThresholdForQueue"] == "1000"
     assert info.properties["PROP_NAMESERVER_ADDR"] == f"{NS};"
@@ -831,7 +889,7 @@ def test_operators_see_offsets_and_queues(cluster: Cluster) -> None:
     assert info.properties["PROP_CONSUMER_START_TIMESTAMP"] == str(WALL)
     assert {one.topic for one in info.subscriptions} == {"T", "%RETRY%g"}
     assert info.statuses["T"].consume_ok_tps == 1 / 60
-    assert info.statuses["T"].pull_tps == 2 / 60
+    assert (info.statuses["T"].pull_tps, info.statuses["T"].pull_rt, info.statuses["T"].consume_rt) == (2 / 60, 300, 40)
 
 
 def test_running_info_without_queues_is_valid(cluster: Cluster) -> None:

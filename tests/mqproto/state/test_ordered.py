@@ -151,6 +151,19 @@ def test_places_are_shared_by_all_queues() -> None:
     assert [task.context.queue for task in bench.delivered] == [Q0, Q1], "who waits longer comes first"
 
 
+def test_a_queue_waits_for_its_turn_once() -> None:
+    bench = Bench(consume_thread_min=1)
+    bench.pulled(Q1, message(0))
+    bench.pulled(Q0, message(0))
+    bench.pulled(Q0, message(1))
+    bench.ordered.resumed(Q0, 0)
+    assert len(bench.ordered.deliveries) == 1
+    bench.answer()
+    assert bench.offsets_seen() == [0]
+    bench.answer()
+    assert bench.offsets_seen() == [0, 1]
+
+
 @pytest.mark.parametrize(("suspend_ms", "pause"), [(None, 1_000), (5, 10), (700, 700), (99_999, 30_000)])
 def test_what_fails_comes_again_before_anything_else(suspend_ms: int | None, pause: int) -> None:
     bench = Bench()

@@ -84,4 +84,6 @@ def test_changes_concern_one_topic() -> None:
     assert found.lost == queues(["b:0"])
     assert found.gained == queues(["b:2", "b:3"])
     assert found
+    assert changes("T", mine, queues(["b:0"]))
+    assert changes("T", mine, queues(["b:0", "b:1", "b:2"]))
     assert not changes("T", mine, queues(["b:1", "b:0"]))
