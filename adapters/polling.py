@@ -1,7 +1,8 @@
 """The loop that drives one node over non-blocking sockets and a poller. It knows no protocol.
 
 Owns: sockets, which of them are waited for, what a socket did not take yet, when the node's timer is due.
-Leaves to others: what to wait in (threads: `adapters.threaded`, greenlets: `adapters.gevent`) and everything the bytes mean.
+Leaves to others: where the loop waits (`adapters.threaded`, `adapters.gevent`, `adapters.anyio`), how a connection is made (`dialling`)
+and everything the bytes mean.
 
 Who is where: the loop and any number of callers enter the node under one lock. A caller writes out at once what its entry
 produced, so a blocking send needs no hand-over but that of its answer. Nothing is sent, received or waited for under the lock:
@@ -11,31 +12,25 @@ adds to its backlog and the order of bytes is the order of the entries.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, assert_never
 
+from adapters.dialling import Dialling
 from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, tell
 from adapters.pollers import READ, WRITE, Poller
 from adapters.sockets import (
-    CONNECTING,
     OUT_OF_FILES,
     RECEIVE_SIZE,
-    AddressInfo,
-    begin_connect,
     close_listeners,
-    connect_failure,
     describe,
     peer_address,
-    resolve,
-    resolve_number,
     send_buffers,
     tune,
 )
@@ -69,17 +64,6 @@ class Stream:
         #: No longer driven; whoever is sending closes the socket (a descriptor must not be reused under a sender).
         self.gone = False
         self.failure = ""
-
-
-class Connecting:
-    """A dial in progress: the addresses still to try and the socket that tries one."""
-
-    __slots__ = ("candidates", "link", "sock")
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.candidates: Iterator[AddressInfo] = iter(())
-        self.sock: socket.socket | None = None
 
 
 Batch: TypeAlias = list[tuple[Stream, list[Buffer]]]
@@ -118,6 +102,7 @@ class PollingDriver:
         self._cancel = cancel
         self._remarks = remarks
         self._streams: dict[int, Stream] = {}
+        self._dials: dict[Link, Dialling] = {}
         self._others: dict[int, Callable[[int], None]] = {}  # listeners, dials and the waker, by descriptor
         self._unmasked: list[Stream] = []  # streams whose mask or state the loop has to look at; under the lock
         self._todo: list[Action] = []  # what callers left to the loop; under the lock
@@ -222,7 +207,7 @@ class PollingDriver:
             self._shut()
 
     def _open(self) -> None:
-        self._watch(self._waker, READ, self._on_wake)
+        self.watch(self._waker, READ, self._on_wake)
         self._listen(0)
 
     def _turn(self, events: list[tuple[int, int]]) -> float | None:
@@ -371,8 +356,9 @@ class PollingDriver:
                 self.run_beside(partial(attempt, job.run, lambda failure: self._enter_later(self.node.done, job, failure)))
             case HangUp(link, reason):
                 self._hang_up(link, reason, now)
-            case Dial():
-                self._dial(action, now)
+            case Dial(link):
+                if not link.ended:
+                    link.driver_slot = self._dials[link] = Dialling(self, action, now)
             case _:
                 assert_never(action)
 
@@ -385,14 +371,17 @@ class PollingDriver:
 
         self.feed(entry)
 
-    def _after(self, when: int, entry: Callable[[int], None]) -> None:
+    def after(self, when: int, entry: Callable[[int], None]) -> None:
+        """Call `entry(now)` in the loop when it is time."""
         heappush(self._timers, (when, next(self._timer_numbers), entry))
 
-    def _watch(self, sock: socket.socket, mask: int, on_event: Callable[[int], None]) -> None:
+    def watch(self, sock: socket.socket, mask: int, on_event: Callable[[int], None]) -> None:
+        """Call `on_event(now)` in the loop whenever the socket is ready."""
         self._others[sock.fileno()] = on_event
         self._poller.register(sock.fileno(), mask)
 
-    def _unwatch(self, sock: socket.socket) -> None:
+    def unwatch(self, sock: socket.socket) -> None:
+        """Watch it no longer; nothing happens where it was not."""
         if self._others.pop(sock.fileno(), None) is not None:
             self._poller.unregister(sock.fileno())
 
@@ -404,7 +393,7 @@ class PollingDriver:
     def _listen(self, now: int) -> None:
         for name, sock in self._listeners.items():
             if sock.fileno() not in self._others:
-                self._watch(sock, READ, partial(self._on_accept, name, sock))
+                self.watch(sock, READ, partial(self._on_accept, name, sock))
 
     def _on_accept(self, name: str, listener: socket.socket, now: int) -> None:
         for _ in range(_ACCEPTS_IN_A_TURN):
@@ -416,8 +405,8 @@ class PollingDriver:
                 if error.errno in OUT_OF_FILES:
                     log.warning("%s: cannot accept a connection, trying again in a second: %s", self.name, describe(error))
                     for other in self._listeners.values():
-                        self._unwatch(other)
-                    self._after(now + ACCEPT_PAUSE_MS, self._listen)
+                        self.unwatch(other)
+                    self.after(now + ACCEPT_PAUSE_MS, self._listen)
                     return
                 continue  # that one was gone before it was accepted
             try:
@@ -482,89 +471,33 @@ class PollingDriver:
             slot.closing = True
             self._remask(slot, now)
             if not slot.gone:
-                self._after(now + HANG_UP_MS, lambda now: self._drop(slot))
+                self.after(now + HANG_UP_MS, lambda now: self._drop(slot))
         else:
-            if isinstance(slot, Connecting) and slot.sock is not None:
-                self._unwatch(slot.sock)
-                slot.sock.close()
+            dial = self._dials.pop(link, None)
+            if dial is not None:
+                dial.give_up()
             link.driver_slot = GONE
 
-    def _dial(self, action: Dial, now: int) -> None:
-        link = action.link
-        if link.ended:
-            return
-        connecting = link.driver_slot = Connecting(link)
-        if action.tls:
-            self._refuse(connecting, "this driver has no TLS")
-            return
-        self._after(now + action.timeout_ms, lambda now: self._refuse(connecting, f"not connected within {action.timeout_ms} ms"))
-        try:
-            found = resolve_number(link.address)
-        except ValueError as error:
-            self._refuse(connecting, str(error))
-            return
-        if found is not None:
-            connecting.candidates = found
-            self._try_next(connecting, "no address", now)
-            return
-
-        def look_up() -> None:
-            connecting.candidates = resolve(link.address)
-
-        def looked_up(failure: Exception | None) -> None:
-            self.feed(partial(self._try_next, connecting, describe(failure) if failure else "no address"))
-
-        self.run_beside(partial(attempt, look_up, looked_up))
-
-    def _try_next(self, connecting: Connecting, reason: str, now: int) -> None:
-        """Begin to connect to the next address that the name stands for; refuse the link when there is none."""
-        if connecting.link.driver_slot is not connecting:
-            return  # hung up, or too late
-        for candidate in connecting.candidates:
-            try:
-                sock, code = begin_connect(candidate)
-            except OSError as error:
-                reason = describe(error)
-                continue
-            if code in CONNECTING:
-                connecting.sock = sock
-                self._watch(sock, WRITE, partial(self._on_connect, connecting, sock))
-                return
-            reason = os.strerror(code)
-            sock.close()
-        self._refuse(connecting, reason)
-
-    def _on_connect(self, connecting: Connecting, sock: socket.socket, now: int) -> None:
-        self._unwatch(sock)
-        reason = connect_failure(sock)
-        if reason:
-            sock.close()
-            connecting.sock = None
-            self._try_next(connecting, reason, now)
-            return
-        link = connecting.link
+    def connected(self, link: Link, sock: socket.socket, now: int) -> None:
+        """A dial has ended well."""
+        del self._dials[link]
         with self._lock:
             self._adopt(link, sock)
             self.node.opened(link, now)
             if link.out:
                 self.node.touched.add(link)
 
-    def _refuse(self, connecting: Connecting, reason: str) -> None:
-        """Give a dial up, unless it has ended otherwise."""
-        link = connecting.link
-        if link.driver_slot is not connecting:
-            return
+    def refused(self, link: Link, reason: str) -> None:
+        """A dial has failed."""
+        del self._dials[link]
         link.driver_slot = GONE
-        if connecting.sock is not None:
-            self._unwatch(connecting.sock)
-            connecting.sock.close()
         self._enter_later(self.node.closed, link, reason)
 
     # The end.
 
     def _stop_listening(self, now: int) -> None:
         for sock in self._listeners.values():
-            self._unwatch(sock)
+            self.unwatch(sock)
         close_listeners(self._listeners)
         self._listeners = {}
 
@@ -582,6 +515,8 @@ class PollingDriver:
         self._stop_listening(0)
         for stream in list(self._streams.values()):
             self._drop(stream)
+        for dial in self._dials.values():
+            dial.give_up()
         for sock in (self._waker, self._wakes):
             sock.close()
         self._poller.close()

@@ -81,9 +81,10 @@ class Driver(PollingDriver):
         remarks: deque[str] | None = None,
         *,
         name: str = "mqproto",
+        poller: Poller | None = None,
     ) -> None:
         lock = gevent.lock.BoundedSemaphore(1)
-        super().__init__(node, listeners or {}, deliver, cancel, remarks, name=name, lock=lock, poller=make_poller())
+        super().__init__(node, listeners or {}, deliver, cancel, remarks, name=name, lock=lock, poller=poller or make_poller())
         self._greenlet = gevent.Greenlet(self.run)
         self._started = False
 

@@ -9,7 +9,7 @@ from socket import socket
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from adapters.driving import JOBS_AT_A_TIME, log
-from adapters.pollers import make_poller
+from adapters.pollers import Poller, make_poller
 from adapters.polling import PollingDriver
 from adapters.threaded.workers import Workers
 from mqproto.errors import StateError
@@ -36,8 +36,10 @@ class Driver(PollingDriver):
         remarks: deque[str] | None = None,
         *,
         name: str = "mqproto",
+        poller: Poller | None = None,
     ) -> None:
-        super().__init__(node, listeners or {}, deliver, cancel, remarks, name=name, lock=threading.Lock(), poller=make_poller())
+        lock = threading.Lock()
+        super().__init__(node, listeners or {}, deliver, cancel, remarks, name=name, lock=lock, poller=poller or make_poller())
         self._jobs = Workers(f"{name}-jobs", JOBS_AT_A_TIME)
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._local = threading.local()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -22,7 +22,14 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(params=NAMES)
 def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
-    with open_runtime(request.param) as opened:
+    with runtime_without_threads_left(request.param) as opened:
+        yield opened
+
+
+@contextmanager
+def runtime_without_threads_left(name: str) -> Iterator[Runtime]:
+    """A runtime that fails the test when threads of ours outlive it."""
+    with open_runtime(name) as opened:
         yield opened
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("mqproto")]
     assert not left, f"threads left behind: {left}"

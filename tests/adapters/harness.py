@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import selectors
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any, Protocol
 
+from adapters.pollers import SelectorPoller
 from mqproto import MessageExt
 from mqproto.state.consumption import ConsumeContext
 
 NAMES = ("threaded", "gevent", "asyncio", "trio")
+#: The same as systems without epoll have it: the driver waits in select().
+PORTABLE = ("threaded/select", "gevent/selectors", "asyncio/select", "trio/select")
 PATIENCE = 60.0  # what a test waits for comes long before; this only ends a test that has failed
 
 
@@ -24,7 +28,7 @@ class Runtime(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def module(self) -> ModuleType: ...
+    def module(self) -> Any: ...
 
     def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any: ...
 
@@ -124,9 +128,35 @@ class Anyio:
         return self._portal.call(run)
 
 
+class Portable:
+    """A runtime whose drivers do not wait in epoll."""
+
+    def __init__(self, runtime: Runtime, make_selector: Callable[[], selectors.BaseSelector]) -> None:
+        self.name = runtime.name
+        self.call = runtime.call
+        real = runtime.module.Driver
+        self.module = SimpleNamespace(
+            Driver=lambda *arguments, **settings: real(*arguments, poller=SelectorPoller(make_selector()), **settings)
+        )
+
+
 @contextmanager
 def open_runtime(name: str) -> Iterator[Runtime]:
     """A runtime by its name; everything that it started must be closed before its end."""
+    name, _, poller = name.partition("/")
+    with open_plain(name) as runtime:
+        if poller == "selectors":
+            import gevent.selectors
+
+            yield Portable(runtime, gevent.selectors.DefaultSelector)
+        elif poller:
+            yield Portable(runtime, selectors.SelectSelector)
+        else:
+            yield runtime
+
+
+@contextmanager
+def open_plain(name: str) -> Iterator[Runtime]:
     if name == "threaded":
         yield Threaded()
     elif name == "gevent":

@@ -12,8 +12,17 @@ import pytest
 
 from adapters.sockets import listen, port_of
 from mqproto.errors import StateError
-from tests.adapters.harness import PATIENCE, Proxy, Runtime, wait_until
+from tests.adapters.conftest import runtime_without_threads_left
+from tests.adapters.harness import NAMES, PATIENCE, PORTABLE, Proxy, Runtime, wait_until
 from tests.adapters.toys import Caller, Echo
+
+
+@pytest.fixture(params=[*NAMES, *PORTABLE])
+def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
+    """Drivers are tested with every poller that they can have."""
+    with runtime_without_threads_left(request.param) as opened:
+        yield opened
+
 
 Start = Callable[..., tuple[Any, int]]
 

@@ -1,0 +1,138 @@
+"""Settings of clients by their public names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adapters.identity import broker_name, client_identity
+from adapters.settings import ClientOptions, ConsumerOptions, ProducerOptions, client_settings, consumer_settings, producer_settings
+from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.errors import InvalidSetting
+from mqproto.state.consumer_settings import ConsumerSettings
+from mqproto.state.settings import ClientSettings, ProducerSettings
+
+#: A value of each option that differs from its default.
+CLIENT: ClientOptions = {
+    "client_ip": "192.0.2.7",
+    "instance_name": "one",
+    "unit_name": "u",
+    "unit_mode": True,
+    "vip_channel_enabled": True,
+    "poll_name_server_interval": 1001,
+    "heartbeat_broker_interval": 1002,
+    "mq_client_api_timeout": 1003,
+    "connect_timeout_millis": 1004,
+    "client_channel_max_idle_time_seconds": 7,
+}
+PRODUCER: ProducerOptions = {
+    **CLIENT,
+    "create_topic_key": "T",
+    "default_topic_queue_nums": 5,
+    "send_msg_timeout": 1005,
+    "compress_msg_body_over_howmuch": 10,
+    "compress_level": 1,
+    "retry_times_when_send_failed": 6,
+    "retry_times_when_send_async_failed": 7,
+    "retry_another_broker_when_not_store_ok": True,
+    "max_message_size": 1000,
+    "send_latency_fault_enable": True,
+    "latency_max": (1, 2),
+    "not_available_duration": (3, 4),
+}
+CONSUMER: ConsumerOptions = {
+    **CLIENT,
+    "message_model": MessageModel.BROADCASTING,
+    "consume_from_where": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+    "consume_timestamp": "20200101000000",
+    "consume_thread_min": 3,
+    "consume_concurrently_max_span": 4,
+    "pull_threshold_for_queue": 5,
+    "pull_threshold_for_topic": 6,
+    "pull_threshold_size_for_queue": 7,
+    "pull_threshold_size_for_topic": 8,
+    "pull_interval": 9,
+    "consume_message_batch_max_size": 10,
+    "pull_batch_size": 11,
+    "post_subscription_when_pull": True,
+    "max_reconsume_times": 12,
+    "suspend_current_queue_time_millis": 13,
+    "consume_timeout": 14,
+    "await_termination_millis_when_shutdown": 15,
+    "pull_time_delay_millis_when_exception": 16,
+    "persist_consumer_offset_interval": 17,
+    "local_offset_store_dir": "x",
+}
+
+
+def test_every_option_arrives() -> None:
+    client = client_settings("a:1;b:2", CLIENT)
+    assert client == ClientSettings(("a:1", "b:2"), "u", True, True, False, 1001, 1002, 1003, 1004, 7000)
+    assert producer_settings("g", PRODUCER) == ProducerSettings(
+        "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), ProducerSettings().retry_codes
+    )
+    settings = consumer_settings("g", CONSUMER)
+    for name, value in CONSUMER.items():
+        if name not in ClientOptions.__annotations__ and name != "local_offset_store_dir":
+            assert getattr(settings, name) == value, name
+    assert settings.unit_mode
+    assert settings != ConsumerSettings("g")
+
+
+def test_every_option_is_tested() -> None:
+    assert set(PRODUCER) == set(ProducerOptions.__annotations__)
+    assert set(CONSUMER) == set(ConsumerOptions.__annotations__)
+
+
+def test_name_servers_as_a_list_or_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert client_settings(["a:1", "b:2"], {}).name_servers == ("a:1", "b:2")
+    monkeypatch.setenv("NAMESRV_ADDR", "c:3; d:4 ;")
+    assert client_settings(None, {}).name_servers == ("c:3", "d:4")
+    assert client_settings("", {}).name_servers == ()
+    monkeypatch.delenv("NAMESRV_ADDR")
+    assert client_settings(None, {}).name_servers == ()
+
+
+@pytest.mark.parametrize("options", [{"latency_max": [1, 2], "not_available_duration": [3, 4]}])
+def test_lists_do_for_tuples(options: Any) -> None:
+    assert producer_settings("g", options).latency_max_ms == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"send_msg_timeout": "1000"},
+        {"send_msg_timeout": 1.5},
+        {"send_msg_timeout": True},
+        {"latency_max": 3},
+        {"pull_batch_size": 3},
+        {"anything": 3},
+    ],
+)
+def test_what_a_producer_cannot_be_told(options: Any) -> None:
+    with pytest.raises(InvalidSetting, match=next(iter(options))):
+        producer_settings("g", options)
+
+
+def test_what_a_client_cannot_be_told() -> None:
+    for options in ({"unit_mode": "yes"}, {"client_channel_max_idle_time_seconds": 0}, {"connect_timeout_millis": -1}):
+        with pytest.raises(InvalidSetting):
+            client_settings("a:1", options)
+    with pytest.raises(InvalidSetting):
+        consumer_settings("g", {"message_model": "BROADCASTING"})
+
+
+def test_clients_of_one_process_differ_unless_they_are_named() -> None:
+    first, second = client_identity("", ""), client_identity("", "DEFAULT")
+    assert first.instance_name != second.instance_name
+    assert client_identity("192.0.2.1", "mine").instance_name == "mine"
+    assert client_identity("192.0.2.1", "mine").ip == "192.0.2.1"
+    assert client_identity("", "", keep_default=True).instance_name == "DEFAULT"
+
+
+def test_a_broker_is_called_as_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "host.example")
+    assert broker_name() == "host.example"
+    monkeypatch.setattr("socket.gethostname", lambda: "no name!")
+    assert broker_name() == "DEFAULT_BROKER"

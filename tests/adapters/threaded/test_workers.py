@@ -1,0 +1,79 @@
+"""The pool of threads."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+
+import pytest
+
+from adapters.threaded.workers import Workers
+
+PATIENCE = 60.0
+
+
+def test_threads_start_as_they_are_needed_and_not_beyond_the_limit() -> None:
+    pool = Workers("pool", 3)
+    go_on = threading.Event()
+    began: SimpleQueue[str] = SimpleQueue()
+
+    def work() -> None:
+        began.put(threading.current_thread().name)
+        go_on.wait(PATIENCE)
+
+    for _ in range(10):
+        assert pool.submit(work)
+    names = {began.get(timeout=PATIENCE) for _ in range(3)}
+    assert names == {"pool-1", "pool-2", "pool-3"}
+    assert began.empty()
+    go_on.set()
+    assert pool.close(PATIENCE)
+    assert sum(1 for _ in iter(began.empty, True) if began.get()) == 7
+    assert not pool.submit(work)
+    assert pool.close(PATIENCE)
+
+
+def test_an_idle_thread_is_used_again() -> None:
+    pool = Workers("pool", 3)
+    names: SimpleQueue[str] = SimpleQueue()
+    idle = threading.Event()
+    seen = set()
+    for _ in range(3):
+        assert pool.submit(lambda: names.put(threading.current_thread().name))
+        seen.add(names.get(timeout=PATIENCE))
+        while not pool._idle:
+            idle.wait(0.001)
+    assert seen == {"pool-1"}
+    assert pool.close(PATIENCE)
+
+
+@pytest.mark.parametrize("failure", [ValueError, SystemExit, KeyboardInterrupt])
+def test_work_that_fails_costs_no_thread(failure: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    pool = Workers("pool", 1)
+    done = threading.Event()
+
+    def fail() -> None:
+        raise failure("wrong")
+
+    pool.submit(fail)
+    pool.submit(done.set)
+    assert done.wait(PATIENCE)
+    assert pool.close(PATIENCE)
+    assert "wrong" in caplog.text
+
+
+def test_closing_waits_no_longer_than_it_may() -> None:
+    pool = Workers("pool", 1)
+    go_on = threading.Event()
+    pool.submit(lambda: go_on.wait(PATIENCE))
+    assert not pool.close(0.01)
+    go_on.set()
+    assert pool.close(PATIENCE)
+
+
+def test_closing_from_inside_does_not_wait_for_itself() -> None:
+    pool = Workers("pool", 1)
+    results: SimpleQueue[bool] = SimpleQueue()
+    pool.submit(lambda: results.put(pool.close(PATIENCE)))
+    assert results.get(timeout=PATIENCE)
+    assert pool.close(PATIENCE)
