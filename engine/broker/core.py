@@ -133,9 +133,10 @@ class Core(NodeBase):
         self.arrived: dict[Queue, None] = {}
         #: Something was stored that must become durable before it is acknowledged or visible.
         self.flush_wanted = False
-        #: Acknowledgements that wait for the disk: end of the record, number of the last change of a table, when the wait is over, link,
-        #: answer.
-        self.held: deque[tuple[int, int, int, ClientLink, bytes]] = deque()
+        #: Acknowledgements that wait for a flush: end of the record, when the wait is over, link, answer.
+        self.held: deque[tuple[int, int, ClientLink, bytes]] = deque()
+        #: Acknowledgements that wait for a table to be saved first: number of its change, and the same.
+        self.unsaved: deque[tuple[int, int, int, ClientLink, bytes]] = deque()
         #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see `shapes`).
         self.lesson: Callable[[ClientLink, bytes], None] | None = None
         self.messages_in = 0
@@ -194,62 +195,86 @@ class Core(NodeBase):
         elif queue.parked is not None:
             self.arrived[queue] = None
 
-    def acknowledge(self, link: ClientLink, answer: bytes, wait: bool) -> None:
-        """Send the answer of a message that was just appended: now, or under SYNC_FLUSH once it is durable, if it wants that.
+    def acknowledge(self, link: ClientLink, answer: bytes, wait: bool, topic: str) -> None:
+        """Answer for a message of a topic that was just appended: now, or under SYNC_FLUSH once it is durable, if it wants that.
 
-        Never before the tables are saved: after a crash nobody would find a message whose topic is forgotten.
+        Never before the topic is saved: after a crash nobody would find the message. Messages of other topics do not wait for it.
         """
-        durable = wait and self.store.sync
-        if durable or self.keeper.saved < self.keeper.changes:
-            self.hold(link, answer, durable)
+        change = self.topics.changes.get(topic, 0)
+        if change > self.keeper.saved:
+            self._hold_unsaved(change, self.store.end if wait and self.store.sync else 0, link, answer)
+        elif wait and self.store.sync:
+            self.hold(link, answer)
+        else:
+            self.write(link, answer)
+
+    def confirm(self, link: ClientLink, answer: bytes) -> None:
+        """Answer for a change of a table, once it is saved."""
+        if self.keeper.changes > self.keeper.saved:
+            self._hold_unsaved(self.keeper.changes, 0, link, answer)
         else:
             self.write(link, answer)
 
     @property
     def overloaded(self) -> bool:
         """Whether so many acknowledgements wait for the disk that no more are taken."""
-        return len(self.held) >= HELD_MAX
+        return len(self.held) + len(self.unsaved) >= HELD_MAX
 
-    def hold(self, link: ClientLink, answer: bytes, durable: bool = True) -> None:
-        """Keep an answer until the tables are saved and, if it is to be `durable`, what was appended so far is flushed."""
+    def hold(self, link: ClientLink, answer: bytes) -> None:
+        """Keep an answer until what was appended so far is flushed."""
         until = self.now + self.store.settings.sync_flush_timeout
         if not self.held:
-            self.alarms.set(self.give_up_flush, until)
-        self.held.append((self.store.end if durable else 0, self.keeper.changes, until, link, answer))
-        if durable:
-            self.flush_wanted = True
+            self.after(self.store.settings.sync_flush_timeout, self.give_up)
+        self.held.append((self.store.end, until, link, answer))
+        self.flush_wanted = True
+
+    def _hold_unsaved(self, change: int, end: int, link: ClientLink, answer: bytes) -> None:
+        """Keep an answer until a change of a table is saved and, if `end` is not 0, what lies below that is flushed."""
+        timeout = self.store.settings.sync_flush_timeout
+        self.after(timeout, self.give_up)
+        self.unsaved.append((change, end, self.now + timeout, link, answer))
+        self.flush_wanted = self.flush_wanted or end > 0
 
     def release(self) -> None:
         """After a flush or a save: send what is on the disk now, and wake the readers of what became visible."""
-        held = self.held
-        flushed, saved = self.store.flushed, self.keeper.saved
-        while held and held[0][0] <= flushed and held[0][1] <= saved:
-            _, _, _, link, answer = held.popleft()
+        held, unsaved = self.held, self.unsaved
+        saved, flushed = self.keeper.saved, self.store.flushed
+        while unsaved and unsaved[0][0] <= saved:
+            _, end, until, link, answer = unsaved.popleft()
+            held.append((end, until, link, answer))
+        while held and held[0][0] <= flushed:
+            _, _, link, answer = held.popleft()
             if not link.ended:
                 self.write(link, answer)
-        if held:
-            self.alarms.set(self.give_up_flush, held[0][2])
-        else:
-            self.alarms.cancel(self.give_up_flush)
+        self._arm_give_up()
         self.arrive(self.store.take_visible())
+
+    def _arm_give_up(self) -> None:
+        """Let the alarm ring when the first of what still waits has waited long enough."""
+        self.alarms.cancel(self.give_up)
+        if self.held:
+            self.after(self.held[0][1] - self.now, self.give_up)
+        if self.unsaved:
+            self.after(self.unsaved[0][2] - self.now, self.give_up)
 
     def arrive(self, queues: Iterable[Queue]) -> None:
         for queue in queues:
             if queue.parked is not None:
                 self.arrived[queue] = None
 
-    def give_up_flush(self) -> None:
+    def give_up(self) -> None:
         """Alarm: the disk took too long. The message is stored and will be flushed, so the answer is complete but for its code."""
-        held = self.held
-        while held and held[0][2] <= self.now:
-            _, _, _, link, answer = held.popleft()
-            if link.ended:
-                continue
-            response = decode(answer[4:])
-            response.code = FLUSH_DISK_TIMEOUT
-            self.write(link, encode(response))
-        if held:
-            self.alarms.set(self.give_up_flush, held[0][2])
+        late: list[tuple[ClientLink, bytes]] = []
+        while self.held and self.held[0][1] <= self.now:
+            late.append(self.held.popleft()[2:])
+        while self.unsaved and self.unsaved[0][2] <= self.now:
+            late.append(self.unsaved.popleft()[3:])
+        for link, answer in late:
+            if not link.ended:
+                response = decode(answer[4:])
+                response.code = FLUSH_DISK_TIMEOUT
+                self.write(link, encode(response))
+        self._arm_give_up()
 
     # --- jobs ---
 

@@ -218,7 +218,7 @@ class Broker(Core):
             if failure is not None:
                 self.note(f"{type(job).__name__} of the store failed: {failure}")
             self.store.done(job, failure, now, self.wall)
-        if self.held or self.store.sync:
+        if self.store.sync or self.unsaved:
             self.release()
         self._settle()
 
@@ -277,11 +277,7 @@ class Broker(Core):
             self.store.close(self.wall)
         except (OSError, StoreUnwritable) as failure:
             self.note(f"not everything could be saved at the end: {failure}")
-        flushed, saved = self.store.flushed, self.keeper.saved
-        for end, change, _, link, answer in self.held:
-            if end <= flushed and change <= saved and not link.ended:
-                self.write(link, answer)
-        self.held.clear()
+        self.release()
         for link in list(self.links):
             self.end_link(link, "the broker ends")
 

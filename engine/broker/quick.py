@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final
 
 from engine.broker.core import ClientLink, Core
-from engine.broker.shapes import Cut, Shape, cut_header, remember
+from engine.broker.shapes import Cut, Shape, cut_header, forget, remember
 from engine.broker.stored import PropertyScanner
 from engine.store import PutRefused, Queue
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
@@ -46,8 +46,8 @@ class SendShape(Shape):
 
     __slots__ = (
         "birth",
+        "change",
         "flag",
-        "generation",
         "oneway",
         "opaque",
         "properties",
@@ -58,7 +58,7 @@ class SendShape(Shape):
         "topic",
     )
 
-    def __init__(self, quick: QuickSends, cut: Cut, request: Command, header: SendMessageRequest, sys_flag: int, generation: int) -> None:
+    def __init__(self, quick: QuickSends, cut: Cut, request: Command, header: SendMessageRequest, sys_flag: int, change: int) -> None:
         super().__init__(quick, cut)
         queue, birth, properties = _NAMES[request.code]
         # Numbers of the groups.
@@ -73,8 +73,8 @@ class SendShape(Shape):
         self.reconsume_times = header.reconsume_times or 0
         #: Queue id as it is written -> target.
         self.targets: dict[bytes, Target] = {}
-        #: Of the topic table, when this was made: what is known of the topic holds while the table has it.
-        self.generation = generation
+        #: Number of the topic's last change when this was made: what is known of the topic holds while that is its last.
+        self.change = change
 
 
 class QuickSends:
@@ -96,7 +96,7 @@ class QuickSends:
         numbers = ((names[0], header.queue_id, 6), (names[1], header.born_timestamp, 18), (_OPAQUE, request.opaque, 9))
         cut = cut_header(text, numbers, (names[2],))
         if cut is not None:
-            remember(link, SendShape(self, cut, request, header, sys_flag, self.core.topics.generation))
+            remember(link, SendShape(self, cut, request, header, sys_flag, self.core.topics.changes.get(header.topic, 0)))
 
     def take(self, link: ClientLink, shape: Shape, data: bytes, start: int, stop: int, end: int) -> bool:
         """Store the message of one frame and answer it."""
@@ -105,18 +105,15 @@ class QuickSends:
         if match is None:
             return False
         core = self.core
-        if shape.generation != core.topics.generation:
-            link.shapes.remove(shape)  # what it says of its topic may be wrong by now
-            if link.shape is shape:
-                link.shape = None
+        if shape.change != core.topics.changes.get(shape.topic, 0):
+            forget(link, shape)  # what it says of its topic may be wrong by now
             return False
         queue_id, birth, raw, opaque = match.group(shape.queue, shape.birth, shape.properties, shape.opaque)
         target = shape.targets.get(queue_id)
         if target is None:
             target = self._target(shape, queue_id)
-        keeper = self.keeper
-        if target is None or (self.sync and core.overloaded) or keeper.saved != keeper.changes:
-            return False  # what waits for the tables, too, is for the general way
+        if target is None or shape.change > self.keeper.saved or (self.sync and core.overloaded):
+            return False  # what waits for its topic to be saved is for the general way, too
         properties = raw.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         if b"\\" in properties or not (properties.isascii() or _is_text(properties)):
             return False
@@ -143,7 +140,9 @@ class QuickSends:
                 core.wall,
             )
         except PutRefused:
-            return False  # the general way gets the same refusal, and knows what to say
+            if queue.removed:
+                forget(link, shape)
+            return False  # the general way gets the same refusal, or finds the new queue, and knows what to say
         core.messages_in += 1
         if self.sync:
             core.flush_wanted = True

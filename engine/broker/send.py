@@ -59,6 +59,19 @@ def own_limit(version: int, wanted: int | None, default: int) -> int:
     return wanted if wanted is not None and wanted >= 0 and version >= VERSION_OWN_LIMIT else default
 
 
+class Receipt:
+    """Where the message or messages of one request lie: topic as the sender knows it, ids, queue, offset of the first."""
+
+    __slots__ = ("count", "msg_id", "queue_id", "queue_offset", "topic")
+
+    def __init__(self, topic: str, msg_id: str, queue_id: int, queue_offset: int, count: int = 1) -> None:
+        self.topic = topic
+        self.msg_id = msg_id
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self.count = count
+
+
 class Sending:
     """Handles sends that `quick` does not take."""
 
@@ -143,8 +156,9 @@ class Sending:
             scanned = self.depot.scanner.scan((header.properties or "").encode("utf-8", "replace"))
             if scanned is not None:
                 self._plain(link, request, header, queue_id, sys_flag, scanned)
-                quick = self.quick
-                self.core.lesson = lambda link, text: quick.learn(link, text, request, header, sys_flag)
+                if self.core.settings.broker_permission & PERM_WRITE:  # else it depends on whether the topic is ordered
+                    quick = self.quick
+                    self.core.lesson = lambda link, text: quick.learn(link, text, request, header, sys_flag)
                 return
         properties = names.decode(header.properties or "")
         properties[names.CLUSTER] = self._cluster
@@ -163,6 +177,7 @@ class Sending:
         )
         if header.topic.startswith(RETRY_PREFIX):
             self._place_retried(draft, request.version, header)
+        topic = draft.topic
         level = delay_level(properties)
         # A consumer before 4.6.1 that sends a failed message itself sends TRAN_MSG along (broker.md 2.9).
         if is_true(properties.get(names.TRANSACTION_PREPARED, "")) and not (draft.reconsume_times > 0 and level > 0):
@@ -173,7 +188,7 @@ class Sending:
             if level <= 0:
                 properties.pop(names.WAIT, None)
             stored = self.depot.put(draft)
-        self._answer(link, request, stored.msg_id, queue_id, stored.queue_offset, waits)
+        self._answer(link, request, Receipt(topic, stored.msg_id, queue_id, stored.queue_offset), waits)
 
     def _plain(
         self, link: ClientLink, request: Command, header: SendMessageRequest, queue_id: int, sys_flag: int, scanned: Scanned
@@ -199,15 +214,18 @@ class Sending:
             core.wall,
         )
         core.stored(queue)
-        self._answer(link, request, offset_msg_id(core.store_host, physical), queue_id, queue_offset(queue, sys_flag), waits)
+        msg_id = offset_msg_id(core.store_host, physical)
+        self._answer(link, request, Receipt(header.topic, msg_id, queue_id, queue_offset(queue, sys_flag)), waits)
 
-    def _answer(self, link: ClientLink, request: Command, msg_id: str, queue_id: int, offset: int, waits: bool, count: int = 1) -> None:
+    def _answer(self, link: ClientLink, request: Command, receipt: Receipt, waits: bool) -> None:
+        """Tell the sender where its message lies; `waits`: not before that is durable, where the store is that strict."""
         core = self.core
-        core.messages_in += count
+        core.messages_in += receipt.count
         if request.flag & ONEWAY_FLAG:
             return
-        fields = send_answer_fields(core, msg_id, queue_id, offset)
-        core.acknowledge(link, encode_response(request.opaque, SUCCESS, fields, serialize_type=request.serialize_type), waits)
+        fields = send_answer_fields(core, receipt.msg_id, receipt.queue_id, receipt.queue_offset)
+        answer = encode_response(request.opaque, SUCCESS, fields, serialize_type=request.serialize_type)
+        core.acknowledge(link, answer, waits, receipt.topic)
 
     def _place_retried(self, draft: Draft, version: int, header: SendMessageRequest) -> None:
         """A message to a retry topic belongs to a group; one that was tried too often goes to the dead letters. Raises Refused."""
@@ -257,7 +275,7 @@ class Sending:
         )
         core.stored(queue)
         ids = ",".join([offset_msg_id(core.store_host, physical) for physical in physicals])
-        self._answer(link, request, ids, queue_id, queue.next_offset - len(entries), waits, len(entries))
+        self._answer(link, request, Receipt(header.topic, ids, queue_id, queue.next_offset - len(entries), len(entries)), waits)
 
     def _entries(self, body: bytes | memoryview, shared: bytes) -> list[BatchEntry]:
         """The messages of a batch body, each with the shared properties behind its own. Raises Refused."""

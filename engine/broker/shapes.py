@@ -112,6 +112,13 @@ def remember(link: ClientLink, shape: Shape) -> None:
     link.shape = shape
 
 
+def forget(link: ClientLink, shape: Shape) -> None:
+    """Drop a shape that holds no longer."""
+    link.shapes.remove(shape)
+    if link.shape is shape:
+        link.shape = None
+
+
 def take_other(link: ClientLink, data: bytes, start: int, stop: int, end: int) -> bool:
     """Try the shapes of a link that were not tried first; the one that fits is the first from now on."""
     for shape in link.shapes[:]:

@@ -191,8 +191,9 @@ class Topics:
         self._keeper = keeper
         self.table: dict[str, TopicConfig] = {}
         self.version = DataVersion()
-        #: Counts changes, so that what was derived from the table can tell whether it still holds.
-        self.generation = 0
+        #: Number of the last change of each topic that was made or changed since the start, as the keeper counts them. What was derived
+        #: from a topic can tell by it whether it still holds, and an acknowledgement whether its topic is saved.
+        self.changes: dict[str, int] = {}
         #: Topics that the name servers have not been told of yet, in order.
         self.fresh: dict[str, None] = {}
         self.built_in: set[str] = set()
@@ -244,17 +245,18 @@ class Topics:
         self.table[config.name] = config
         self.fresh[config.name] = None
         self._count_change(wall)
+        self.changes[config.name] = self._keeper.changes
 
     def delete(self, name: str, wall: int) -> bool:
         if self.table.pop(name, None) is None:
             return False
         self.fresh.pop(name, None)
+        self.changes.pop(name, None)
         self._count_change(wall)
         return True
 
     def _count_change(self, wall: int) -> None:
         self.version.next(wall)
-        self.generation += 1
         self._keeper.changed(self._kept)
 
     def create(self, name: str, queues: int, perm: int, sys_flag: int, wall: int) -> TopicConfig | None:

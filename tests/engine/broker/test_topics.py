@@ -168,6 +168,50 @@ class TestAfterwards:
         peer.send("Second")
         assert "Second" in TopicTable.from_json(world.files.read("/store/config/topics.json")).topics
 
+    def test_a_topic_that_is_being_saved_holds_up_no_other(self, world: World, peer: Peer) -> None:
+        peer.send("Known")
+        peer.send("Known")
+        world.hold_jobs = True
+        peer.tell(310, send_fields("New"), b"x")
+        peer.tell(310, send_fields("Later", "DELAY\x011\x02"), b"x")
+        assert peer.read() == []
+        other = world.connect()
+        assert [other.send("Known").code for _ in range(3)] == [0, 0, 0]
+        assert peer.send("Known").code == 0
+        while world.jobs:
+            world.run_held()
+        assert [answer.code for answer in peer.read()] == [0, 0]
+
+    def test_under_sync_flush_topic_and_message_are_waited_for(self) -> None:
+        world = World(store={"flush_disk_type": "SYNC_FLUSH"})
+        peer = world.connect()
+        peer.send("Known")
+        world.hold_jobs = True
+        peer.tell(310, send_fields("New"), b"x")
+        saves = [job for job in world.jobs if type(job).__name__ == "SaveConfig"]
+        flushes = [job for job in world.jobs if type(job).__name__ != "SaveConfig"]
+        assert flushes
+        assert saves
+        world.jobs.clear()
+        for job in saves:
+            world.run(job)
+        world.act()
+        assert peer.read() == []
+        for job in flushes:
+            world.run(job)
+        world.act()
+        while world.jobs:
+            world.run_held()
+        assert [answer.code for answer in peer.read()] == [0]
+
+    def test_a_topic_that_cannot_be_saved_in_time(self, world: World, peer: Peer) -> None:
+        """The message is stored; that its topic may be forgotten is told as a disk that did not answer in time."""
+        world.hold_jobs = True
+        peer.tell(310, send_fields("New"), b"x")
+        world.advance(5000)
+        assert [answer.code for answer in peer.read()] == [10]
+        assert not world.broker.unsaved
+
     def test_nothing_is_acknowledged_before_its_topic_is_saved(self, world: World, peer: Peer) -> None:
         """After a crash nobody would find the message (the simulation's seed 3 of broker crashes): all ways of sending wait, the quick
         one too, and so does whoever makes a topic."""
