@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from engine.broker.quick import SendShape
 from engine.broker.shapes import SHAPES_MAX, STRANGERS_MAX, Shape
 from mqproto.codec import Command, decode, encode
 from tests.engine.broker.harness import World, pull_fields, send_fields
+from tests.engine.broker.test_clients import heartbeat
 from tests.golden.golden import GOLDEN
 
 
@@ -337,3 +339,42 @@ def test_a_refused_message_is_refused_alike() -> None:
     assert b'"code":13,' in answers[0]
     assert b'"queueOffset":"1"' in answers[1]
     twins.check_stores()
+
+
+def steps(world: World, data: bytes) -> int:
+    """How many calls it takes to handle a read: a measure of work that no other load of the machine changes."""
+    peer = world.connect()
+    peer.feed(data)
+    peer.read()
+    world.broker.next_deadline()
+    count = 0
+
+    def counting(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(counting)
+    try:
+        world.broker.received(peer.link, data, world.now)
+        world.broker.next_deadline()
+    finally:
+        sys.setprofile(None)
+    assert len(peer.read()) == 8
+    return count
+
+
+def test_a_message_costs_the_same_however_much_there_is_besides() -> None:
+    """DESIGN 8: the cost of one message grows neither with topics and queues nor with links and parked pulls."""
+    small, large = World(), World()
+    for world in (small, large):
+        world.connect().send("T")
+    for n in range(200):
+        other = large.connect(f"192.0.2.9:{1000 + n}")
+        for queue in range(4):
+            other.send(f"Topic{n}", e=str(queue))
+        other.heartbeat(heartbeat(f"client{n}", (f"G{n}",), (f"P{n}",)))
+        other.read()
+        other.tell(11, pull_fields(f"Topic{n}", f"G{n}", 0, 1, sysFlag="6"))
+    assert len(large.broker.holding) == 200
+    data = b"".join(frame(java(send_fields("T", "TAGS\x01a\x02WAIT\x01true\x02", e=str(n % 4)), n + 1), b"x" * 100) for n in range(8))
+    assert steps(large, data) == steps(small, data)

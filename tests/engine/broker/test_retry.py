@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.broker.core import FAQ
+from engine.store.config import SaveConfig
 from engine.store.memory import MemoryFiles
 from mqproto.codec import Command
 from mqproto.message import MessageExt
@@ -208,9 +209,27 @@ class TestDelayed:
         world.advance(1000)
         assert len(peer.messages(queue=2)) == 1
 
+    @pytest.mark.parametrize("flushed", [False, True])
+    def test_progress_never_runs_ahead_of_what_is_durable(self, flushed: bool) -> None:
+        """A power loss takes a delivered copy that is not flushed, so nothing may say that it was delivered."""
+        sync = {"flush_disk_type": "SYNC_FLUSH"}
+        world = World(files=MemoryFiles(forgetful=True), store=sync)
+        assert self.delayed(world.connect(), "1").code == 0
+        world.hold_jobs = True
+        for _ in range(30):
+            world.advance(1000)
+            jobs, world.jobs = world.jobs, []
+            for job in jobs:
+                if flushed or isinstance(job, SaveConfig):
+                    world.run(job)
+            world.act()
+        later = World(files=world.files.power_loss(), store=sync, now=world.now)
+        later.advance(5_000)
+        assert len(later.connect().messages(queue=2)) == 1, "neither lost nor, once it is known to be durable, delivered again"
+
     def test_progress_is_saved_and_survives(self, world: World, peer: Peer) -> None:
         self.delayed(peer, "1")
-        world.advance(11_000)
+        world.advance(22_000)  # the log is flushed after 10 s at the latest, progress saved 10 s later
         assert b"{1:1" in world.files.read("/store/config/delayOffset.json")
         self.delayed(peer, "1")
         self.delayed(peer, "5", b"much later")
