@@ -5,10 +5,13 @@ Leaves to others: putting messages into the schedule topic (`stored`), keeping t
 
 The consume queue of a level holds the delivery time of each message in place of its tag code. A level is in order of these times, so
 only its head is looked at: an idle level costs nothing, and nothing polls.
+
+Progress counts what is durable: were it saved before the delivered copies are flushed, a power loss would take them for good.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from engine.broker.core import Core
@@ -30,7 +33,7 @@ _NOT_YET_MS: Final = 100
 class Level:
     """One delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times alone."""
 
-    __slots__ = ("core", "delay_ms", "depot", "number", "offset", "queue")
+    __slots__ = ("_delivered", "core", "delay_ms", "depot", "number", "offset", "queue")
 
     def __init__(self, core: Core, depot: Depot, number: int, queue: Queue) -> None:
         self.core = core
@@ -43,6 +46,8 @@ class Level:
         if not queue.min_offset <= self.offset <= queue.next_offset:
             core.note(f"delay level {number}: progress {self.offset} is outside of its queue, beginning at {queue.min_offset}")
             self.offset = queue.min_offset
+        #: Where the log ended after a delivery, and the next offset then: progress, once that is flushed.
+        self._delivered: deque[tuple[int, int]] = deque()
 
     def run(self) -> None:
         """Alarm: deliver what is due, and be called again when the next one is."""
@@ -54,9 +59,19 @@ class Level:
             if wait_ms != 0:
                 break
         if self.offset != begin:
-            core.delay_progress.set(self.number, self.offset)
+            self._delivered.append((core.store.end, self.offset))
+            self.count(core.store.flushed)
         if wait_ms is not None:
             core.alarms.set(self.run, core.now + wait_ms)
+
+    def count(self, flushed: int) -> None:
+        """The log is durable up to here: what was delivered below is progress."""
+        delivered = self._delivered
+        offset = -1
+        while delivered and delivered[0][0] <= flushed:
+            offset = delivered.popleft()[1]
+        if offset >= 0:
+            self.core.delay_progress.set(self.number, offset)
 
     def _step(self) -> int | None:
         """Look at the head: 0 if it was delivered (or is of no use), else how long to wait, None for until something arrives."""
@@ -132,6 +147,18 @@ class Delays:
                 self._level(queue.queue_id + 1)
         for number in sorted(self.levels):
             self.core.alarms.set(self.levels[number].run, self.core.now)
+
+    def flushed(self) -> None:
+        """More of the log is durable."""
+        flushed = self.core.store.flushed
+        for level in self.levels.values():
+            level.count(flushed)
+
+    def end(self) -> None:
+        """The broker ends, and the store is about to flush everything: all that was delivered is progress, unless its disk failed."""
+        if self.core.store.writable:
+            for level in self.levels.values():
+                level.count(self.core.store.end)
 
     def arrived(self, number: int) -> None:
         """A message was put aside under a level."""

@@ -218,6 +218,7 @@ class Broker(Core):
             if failure is not None:
                 self.note(f"{type(job).__name__} of the store failed: {failure}")
             self.store.done(job, failure, now, self.wall)
+            self.delivery.flushed()
         if self.store.sync or self.unsaved:
             self.release()
         self._settle()
@@ -272,6 +273,7 @@ class Broker(Core):
         if self._running or self.keeper.busy:
             return
         self._ended = True
+        self.delivery.end()
         try:
             self.keeper.save_all()
             self.store.close(self.wall)
