@@ -6,9 +6,8 @@ Apache deletes an index file that was written at a crash, and with it the keys o
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable
-from sys import byteorder
+from collections.abc import Callable, Iterator
+from struct import unpack
 from typing import Final
 
 from engine.store.index import Index
@@ -116,22 +115,17 @@ def _entries(index_file: IndexFile) -> int:
     return (len(index_file.view) - index_file.entries_at) // ENTRY_SIZE
 
 
-def _used_slots(index_file: IndexFile) -> list[tuple[int, int]]:
+def _used_slots(index_file: IndexFile) -> Iterator[tuple[int, int]]:
     """Slots that point somewhere, without touching what was never written."""
     file = index_file.map()
-    found: list[tuple[int, int]] = []
     end = HEAD_SIZE + SLOT_SIZE * index_file.slots
     at = HEAD_SIZE
     while at < end:
-        data_at = file.next_data(at)
-        at += (data_at - at) // SLOT_SIZE * SLOT_SIZE
-        if at >= end:
-            break
+        at += (file.next_data(at) - at) // SLOT_SIZE * SLOT_SIZE
         stop = min(at + _CHUNK, end)
-        numbers = array("i", bytes(index_file.view[at:stop]))
-        if byteorder == "little":
-            numbers.byteswap()
-        first = (at - HEAD_SIZE) // SLOT_SIZE
-        found += [(first + place, number) for place, number in enumerate(numbers) if number]
+        if at < stop:
+            first = (at - HEAD_SIZE) // SLOT_SIZE
+            for place, number in enumerate(unpack(f">{(stop - at) // SLOT_SIZE}i", index_file.view[at:stop])):
+                if number:
+                    yield first + place, number
         at = stop
-    return found

@@ -22,6 +22,7 @@ BROKEN: Final = -2
 _SMALLEST: Final = 91
 _MAGIC_V1_BYTES: Final = MAGIC_V1.to_bytes(4, "big")
 _MAGIC_V2_BYTES: Final = MAGIC_V2.to_bytes(4, "big")
+_MAGIC_V2_LAST: Final = MAGIC_V2 & 0xFF
 
 
 class Facts(NamedTuple):
@@ -106,8 +107,9 @@ def store_time_of(record: memoryview) -> int:
 
 def facts_of(record: memoryview) -> Facts:
     """The facts of a record that `measure` accepted."""
-    fields = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3].unpack_from(record)
-    topic_at, topic_end = _topic_of(record)
+    head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
+    fields = head.unpack_from(record)
+    topic_at, topic_end = _topic_of(record, head.size + fields[14])
     topic = str(record[topic_at:topic_end], "utf-8", "replace")
     return Facts(topic, fields[3], fields[5], fields[7], fields[10], properties.decode_bytes(record[topic_end + 2 :]))
 
@@ -115,14 +117,13 @@ def facts_of(record: memoryview) -> Facts:
 def has_gap(record: memoryview) -> bool:
     """Whether the properties of a record, which no checksum covers, hold a zero byte. Text hardly ever does, space that was not written
     does."""
-    return bytes(record[_topic_of(record)[1] + 2 :]).find(0) >= 0
-
-
-def _topic_of(record: memoryview) -> tuple[int, int]:
-    """Where the topic begins and ends."""
     head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
-    at: int = head.size + head.unpack_from(record)[14]
-    if record[4:8] == _MAGIC_V2_BYTES:
+    return bytes(record[_topic_of(record, head.size + head.unpack_from(record)[14])[1] + 2 :]).find(0) >= 0
+
+
+def _topic_of(record: memoryview, at: int) -> tuple[int, int]:
+    """Where the topic begins and ends, whose length is at `at`."""
+    if record[7] == _MAGIC_V2_LAST:
         return at + 2, at + 2 + int(LENGTH.unpack_from(record, at)[0])
     return at + 1, at + 1 + record[at]
 

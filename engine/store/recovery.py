@@ -229,7 +229,7 @@ class Recovery:
         log.resume(end, self._leftovers)
         log.last_time = scan.last_time
         begin, strange = self._dispatch_from(end)
-        redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report.notes)
+        redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report.checked_from, report.notes)
         if begin < end or not orderly:
             report.dispatched_from = redispatch.run(begin, end, wall)
             report.dispatched = redispatch.count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from engine.store.commitlog import CommitLog
@@ -13,7 +14,7 @@ from engine.store.indexrepair import cut_index
 from engine.store.layout import BLANK, ENTRY, delay_table, is_offset_name
 from engine.store.queue import Queue
 from engine.store.records import Facts, facts_of
-from engine.store.scanning import Scan, time_of
+from engine.store.scanning import Scan, known_records, time_of
 from engine.store.settings import StoreSettings
 from mqproto.properties import KEYS, UNIQ_KEY
 
@@ -37,13 +38,22 @@ class Redispatch:
     """Lets queues and index agree with the log."""
 
     def __init__(
-        self, files: Files, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues, index: Index, notes: list[str]
+        self,
+        files: Files,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index,
+        checked_from: int,
+        notes: list[str],
     ) -> None:
         self._files = files
         self._settings = settings
         self._log = log
         self._queues = queues
         self._index = index
+        #: Records from here on are known to be good.
+        self._checked_from = checked_from
         self._notes = notes
         self._delays = delay_table(settings.message_delay_level)
         self._waiting = 0
@@ -60,8 +70,7 @@ class Redispatch:
             self._start = start
             self.count = 0
             self._cut_queues(start)
-            if self._index.index_files and self._index.last[1] >= start:
-                cut_index(self._index, start, self._time_at, self._notes)
+            cut_index(self._index, start, self._time_at, self._notes)
             try:
                 self._read(end, wall)
             except _BeginEarlier as found:
@@ -93,10 +102,7 @@ class Redispatch:
         self._index.late.clear()
 
     def _read(self, end: int, wall: int) -> None:
-        scan = Scan(self._log, False)
-        for offset, record in scan.records(self._start):
-            if offset >= end:
-                return
+        for offset, record in self._records(end):
             self.count += 1
             facts = facts_of(record)
             try:
@@ -112,11 +118,20 @@ class Redispatch:
                     self._index.settle(wall)
             if self._waiting >= _ENTRIES_MAX:
                 self._write()
-        if scan.end < end:
-            log_start = self._log.start
-            if self._start > log_start:
-                raise _BeginEarlier(log_start)
-            raise StoreDamaged(self._log.folder, scan.end, ("a record that queues need to be made again cannot be read",))
+
+    def _records(self, end: int) -> Iterator[tuple[int, memoryview]]:
+        """The records from the start on. What recovery has not checked is checked now."""
+        if self._start < self._checked_from:
+            scan = Scan(self._log, False)
+            for offset, record in scan.records(self._start):
+                if offset >= self._checked_from:
+                    break
+                yield offset, record
+            else:
+                if self._start > self._log.start:
+                    raise _BeginEarlier(self._log.start)
+                raise StoreDamaged(self._log.folder, scan.end, ("a record that queues need to be made again cannot be read",))
+        yield from known_records(self._log, max(self._start, self._checked_from), end)
 
     def _add_entry(self, queue: Queue, facts: Facts, offset: int, size: int) -> None:
         place = facts.queue_offset

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Final
 
 from engine.store.commitlog import CommitLog
-from engine.store.layout import SYS_FLAG_AT
+from engine.store.layout import MAGIC_FILLER, SIZE_MAGIC, SYS_FLAG_AT
 from engine.store.records import BROKEN, FILLER, NOTHING, has_gap, measure, next_record
 
 _CHUNK: Final = 1 << 20
@@ -52,22 +52,22 @@ class Scan:
         offset = start
         while (log_file := log.log_file_at(offset)) is not None:
             view = log.view_of(log_file)
-            at = offset - log_file.start
-            size = measure(view, at, offset, self._check_crc)
-            if size > 0:
-                record = view[at : at + size]
+            base = log_file.start
+            while (size := measure(view, offset - base, offset, self._check_crc)) > 0:
+                record = view[offset - base : offset - base + size]
                 time = time_of(record)
-                if self._durable is not None and time > self._durable and self._torn(record, view, offset, at + size):
+                if self._durable is not None and time > self._durable and self._torn(record, view, offset, offset - base + size):
+                    size = BROKEN
                     break
                 self.last_time = time
-                self.latest_time = max(self.latest_time, time)
+                if time > self.latest_time:
+                    self.latest_time = time
                 self.count += 1
                 yield offset, record
                 offset += size
-            elif size == FILLER:
-                offset = log_file.start + log.file_size
-            else:
+            if size != FILLER:
                 break
+            offset = base + log.file_size
         self.end = offset
 
     def _torn(self, record: memoryview, view: memoryview, offset: int, behind: int) -> bool:
@@ -79,6 +79,20 @@ class Scan:
         """Walk to the end."""
         for _ in self.records(start):
             pass
+
+
+def known_records(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+    """Offset and bytes of each record between two offsets that a scan has passed: nothing is checked again."""
+    offset = start
+    while offset < end and (log_file := log.log_file_at(offset)) is not None:
+        view = log.view_of(log_file)
+        base = log_file.start
+        stop = min(end, base + log.file_size)
+        while offset < stop:
+            size, magic = SIZE_MAGIC.unpack_from(view, offset - base)
+            if magic != MAGIC_FILLER:
+                yield offset, view[offset - base : offset - base + size]
+            offset += size
 
 
 def next_nonzero(log: CommitLog, start: int) -> int:
