@@ -1,0 +1,327 @@
+"""Whole programs: how they end, and what monkey patching does. Each runs in a process of its own against a server of this one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from adapters.threaded import Producer, Standalone
+from mqproto import Message
+from mqproto.bodies import ConsumerIds
+from mqproto.codec import FrameSplitter, decode, encode_request
+from mqproto.codes import RequestCode
+from tests.adapters.harness import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+
+PRELUDE = """
+import sys
+from mqproto import ConsumeStatus, Message
+from mqproto.bodies import ConsumeFromWhere
+namesrv = sys.argv[1]
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Standalone]:
+    with Standalone(settings={"messageDelayLevel": "1s 1s 1s 1s"}) as opened:
+        with Producer("programs", opened.namesrv_address) as producer:
+            producer.send(Message("topic", b"first"))
+        yield opened
+
+
+@contextmanager
+def start(server: Standalone, program: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program; warnings are errors, also those about sockets that nobody closed."""
+    text = PRELUDE + textwrap.dedent(program)
+    command = [sys.executable, "-W", "error", "-X", "dev", "-c", text, server.namesrv_address]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def run(server: Standalone, program: str) -> str:
+    """What the program prints; it must end well and complain about nothing."""
+    with start(server, program) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, "")
+    return out
+
+
+def members(server: Standalone, group: str) -> list[str]:
+    """The members of a consumer group, as the broker knows them."""
+    import socket
+
+    host, _, port = server.broker_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as sock:
+        sock.sendall(encode_request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, 1, {"consumerGroup": group}))
+        answer = decode(FrameSplitter().feed(sock.recv(65_536))[0])
+    return ConsumerIds.from_json(bytes(answer.body)).client_ids if answer.code == 0 else []
+
+
+def line(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline().strip()
+
+
+CONSUMER = """
+    import threading
+    from adapters.threaded import PushConsumer
+    began = threading.Event()
+    def listener(messages):
+        began.set()
+        {work}
+        print("done", flush=True)
+        return ConsumeStatus.SUCCESS
+    consumer = PushConsumer("{group}", listener, namesrv, consume_from_where=FIRST)
+    consumer.subscribe("topic")
+    consumer.start()
+    assert began.wait(60)
+    print("began", flush=True)
+"""
+
+
+def test_a_program_that_forgets_to_close_ends_in_order(server: Standalone) -> None:
+    out = run(server, CONSUMER.format(group="forgetful", work="pass") + "    del consumer\n")
+    assert sorted(out.split()) == ["began", "done"]
+    assert members(server, "forgetful") == []
+
+
+def test_what_a_forgetful_program_did_is_kept(server: Standalone) -> None:
+    run(server, CONSUMER.format(group="keeper", work="pass"))
+    out = run(
+        server,
+        """
+        import threading
+        from adapters.threaded import Producer, PushConsumer
+        came = threading.Event()
+        def listener(messages):
+            print([message.body for message in messages])
+            came.set()
+            return ConsumeStatus.SUCCESS
+        consumer = PushConsumer("keeper", listener, namesrv, consume_from_where=FIRST)
+        consumer.subscribe("topic")
+        with consumer, Producer("p", namesrv) as producer:
+            producer.send(Message("topic", b"second"))
+            assert came.wait(60)
+        """,
+    )
+    assert out == "[b'second']\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_listener_works(server: Standalone, number: signal.Signals) -> None:
+    group = f"signalled-{number.name}"
+    program = (
+        """
+    import signal
+    stop = __import__("threading").Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    """
+        + CONSUMER.format(group=group, work="stop.wait()")
+        + """
+    stop.wait()
+    consumer.close()
+    print("closed", flush=True)
+    """
+    )
+    with start(server, program) as process:
+        assert line(process.stdout) == "began"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, "")
+    *done, closed = out.split()
+    assert (set(done), closed) == ({"done"}, "closed")
+    assert members(server, group) == []
+
+
+def test_an_interrupt_ends_a_waiting_send(server: Standalone) -> None:
+    program = """
+    import socket
+    from adapters.threaded import Producer
+    silent = socket.create_server(("127.0.0.1", 0))
+    with Producer("p", f"127.0.0.1:{silent.getsockname()[1]}") as producer:
+        try:
+            print("sending", flush=True)
+            producer.send(Message("topic", b"x"), timeout_ms=3_600_000)
+        except KeyboardInterrupt:
+            print("interrupted")
+    silent.close()
+    """
+    with start(server, program) as process:
+        assert line(process.stdout) == "sending"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err, out) == (0, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("adapter", ["gevent", "threaded"])
+def test_a_monkey_patched_program(server: Standalone, adapter: str) -> None:
+    out = run(
+        server,
+        f"""
+        from gevent import monkey
+        monkey.patch_all()
+        import threading
+        import gevent
+        from adapters.{adapter} import Producer, PushConsumer, Standalone
+        came = threading.Event()
+        ticks = []
+        def tick():
+            while True:
+                ticks.append(1)
+                gevent.sleep(0.001)
+        gevent.spawn(tick)
+        def listener(messages):
+            came.set()
+            return ConsumeStatus.SUCCESS
+        with Standalone() as own:
+            for address in (namesrv, own.namesrv_address.replace("127.0.0.1", "localhost")):
+                with Producer("p", address) as producer:
+                    assert producer.send(Message("topic-{adapter}", b"x")).status.value == "SEND_OK"
+                    assert producer.submit(Message("topic-{adapter}", b"x")).result(60).status.value == "SEND_OK"
+                    consumer = PushConsumer("patched-{adapter}", listener, address, consume_from_where=FIRST)
+                    consumer.subscribe("topic-{adapter}")
+                    with consumer:
+                        assert came.wait(60)
+                        came.clear()
+        print(len(ticks) > 10)
+        """,
+    )
+    assert out == "True\n"
+
+
+def test_greenlets_run_while_others_wait(server: Standalone) -> None:
+    out = run(
+        server,
+        """
+        import gevent
+        import gevent.event
+        from adapters.gevent import Producer, PushConsumer
+        came = gevent.event.Event()
+        def listener(messages):
+            gevent.sleep(0.01)
+            came.set()
+            return ConsumeStatus.SUCCESS
+        with Producer("p", namesrv) as producer:
+            sends = [gevent.spawn(producer.send, Message("topic", b"%d" % n)) for n in range(50)]
+            gevent.joinall(sends, raise_error=True)
+            print(len({send.value.msg_id for send in sends}))
+            consumer = PushConsumer("greenlets", listener, namesrv, consume_from_where=FIRST)
+            consumer.subscribe("topic")
+            with consumer:
+                assert came.wait(60)
+        """,
+    )
+    assert out == "50\n"
+
+
+def test_a_killed_greenlet_gives_its_send_up(server: Standalone) -> None:
+    out = run(
+        server,
+        """
+        import gevent
+        from gevent import socket
+        from adapters.gevent import Producer
+        silent = socket.socket()
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with Producer("p", f"127.0.0.1:{silent.getsockname()[1]}") as producer:
+            send = gevent.spawn(producer.send, Message("topic", b"x"), timeout_ms=3_600_000)
+            connection, _ = silent.accept()
+            send.kill()
+            print(producer._node.application_tickets())
+        connection.close()
+        silent.close()
+        """,
+    )
+    assert out == "[]\n"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancelled_send_is_given_up(server: Standalone, backend: str) -> None:
+    out = run(
+        server,
+        f"""
+        import socket
+        import anyio
+        from adapters.anyio import Producer
+        async def main():
+            with socket.create_server(("127.0.0.1", 0)) as silent:
+                async with Producer("p", f"127.0.0.1:{{silent.getsockname()[1]}}") as producer:
+                    with anyio.move_on_after(0.05) as scope:
+                        await producer.send(Message("topic", b"x"), timeout_ms=3_600_000)
+                    print(scope.cancelled_caught, producer._node.application_tickets())
+        anyio.run(main, backend="{backend}")
+        """,
+    )
+    assert out == "True []\n"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancelled_program_ends_its_clients_in_order(server: Standalone, backend: str) -> None:
+    out = run(
+        server,
+        f"""
+        import anyio
+        from adapters.anyio import PushConsumer
+        async def main():
+            async def listener(messages):
+                began.set()
+                return ConsumeStatus.SUCCESS
+            began = anyio.Event()
+            consumer = PushConsumer("cancelled-{backend}", listener, namesrv, consume_from_where=FIRST)
+            consumer.subscribe("topic")
+            async with anyio.create_task_group() as group:
+                async def body():
+                    async with consumer:
+                        await anyio.sleep_forever()
+                group.start_soon(body)
+                await began.wait()
+                group.cancel_scope.cancel()
+            print("ended")
+        anyio.run(main, backend="{backend}")
+        """,
+    )
+    assert out == "ended\n"
+    assert members(server, f"cancelled-{backend}") == []
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_task_program_that_forgets_to_close_ends(server: Standalone, backend: str) -> None:
+    out = run(
+        server,
+        f"""
+        import anyio
+        from adapters.anyio import Producer
+        async def main():
+            producer = await Producer("p", namesrv).start()
+            print((await producer.send(Message("topic", b"x"))).status.value)
+        anyio.run(main, backend="{backend}")
+        """,
+    )
+    assert out == "SEND_OK\n"
+
+
+def test_the_base_install_is_enough_for_threads(server: Standalone) -> None:
+    out = run(
+        server,
+        """
+        import adapters.threaded
+        heavy = {"gevent", "anyio", "trio", "engine", "asyncio", "lz4", "zstandard"}
+        print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
+        """,
+    )
+    assert out == "[]\n"
