@@ -34,7 +34,7 @@ def _probe(kind: str, version: str, rest: list[str]) -> int:
 def _up(kind: str, home: Path, settings: dict[str, str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
-    with servers.serve(kind, home, **settings) as server:
+    with servers.serve(kind, home, 0, **settings) as server:
         print(f"name server {server.names}, broker {server.broker}, home {home}; Ctrl-C stops both", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             while True:

@@ -46,7 +46,10 @@ class Pair:
         """Send messages; they must all be accepted."""
         outcome = self.run("produce", **options)
         assert outcome.lines[-1]["accepted"] == int(str(options.get("count", 1))), probes.describe(outcome)
-        return sent_by(outcome, options)
+        sent = sent_by(outcome, options)
+        for message in sent:
+            message.stored_by = self.server.kind
+        return sent
 
     def other(self, kind: str) -> Pair:
         """The same server with another client."""

@@ -151,7 +151,7 @@ def install_go() -> Path:
             build = HOME / "go" / f"build-{digest}"
             build.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, build / "probe.go")
-            (build / "go.mod").write_text(f"module peers\n\ngo 1.21\n\nrequire {GO_MODULE.replace('@', ' ')}\n")
+            (build / "go.mod").write_text(f"module peers\n\ngo 1.19\n\nrequire {GO_MODULE.replace('@', ' ')}\n")
             _run(["go", "mod", "tidy"], build)
             _run(["go", "build", "-o", "probe", "."], build)
             (build / "probe").rename(program)

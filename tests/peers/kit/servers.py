@@ -155,9 +155,9 @@ def spawn(command: list[str], home: Path, name: str) -> subprocess.Popen[bytes]:
 
 
 @contextlib.contextmanager
-def apache(home: Path, version: str, **settings: str) -> Iterator[Server]:
-    """Apache's name server and a broker that it knows. `settings` override SMALL and COMMON."""
-    names_port, port = free_port(), free_port()
+def apache(home: Path, version: str, port: int = 0, **settings: str) -> Iterator[Server]:
+    """Apache's name server and a broker that it knows, on a given port or any. `settings` override SMALL, PATIENT and COMMON."""
+    names_port, port = free_port(), port or free_port()
     names = f"127.0.0.1:{names_port}"
     server = Server(f"apache:{version}", names, f"127.0.0.1:{port}", home)
     try:
@@ -170,8 +170,11 @@ def apache(home: Path, version: str, **settings: str) -> Iterator[Server]:
         wire.wait_route(names, "TBW102", 30)  # the broker has registered; release 5 says "boot success" earlier
         yield server
     finally:
-        for process in reversed(server.processes):
-            stop(process)
+        for process in server.processes[1:]:
+            stop(process)  # the broker, in order: it saves its tables
+        for process in server.processes[:1]:
+            process.kill()
+            process.wait()
 
 
 # --- ours -------------------------------------------------------------------------------------------------------------
@@ -193,11 +196,10 @@ def ready_addresses(line: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def ours(home: Path, adapter: str, **settings: str) -> Iterator[Server]:
-    """Our name server and broker over an adapter. `settings` override SMALL and COMMON; port= and names_port= choose ports."""
+def ours(home: Path, adapter: str, port: int = 0, **settings: str) -> Iterator[Server]:
+    """Our name server and broker over an adapter, the broker on a given port or any. `settings` override SMALL and COMMON."""
     home.mkdir(parents=True, exist_ok=True)
-    ports = {key: int(settings.pop(key, "0")) for key in ("names_port", "port")}
-    command = our_command(adapter, home / "store", {**SMALL, **COMMON, **settings}, **ports)
+    command = our_command(adapter, home / "store", {**SMALL, **COMMON, **settings}, port=port)
     log = home / "ours.err"
     with log.open("ab") as errors:
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
@@ -217,7 +219,7 @@ def ours(home: Path, adapter: str, **settings: str) -> Iterator[Server]:
         raise PeerFailedError(f"our server ended with {status} and said:\n{said}")
 
 
-def serve(kind: str, home: Path, **settings: str) -> contextlib.AbstractContextManager[Server]:
+def serve(kind: str, home: Path, port: int = 0, **settings: str) -> contextlib.AbstractContextManager[Server]:
     """A server by its kind: "apache:VERSION" or "ours:ADAPTER"."""
     maker, _, which = kind.partition(":")
-    return apache(home, which, **settings) if maker == "apache" else ours(home, which, **settings)
+    return apache(home, which, port, **settings) if maker == "apache" else ours(home, which, port, **settings)

@@ -177,6 +177,14 @@ func newMessage(index int) *primitive.Message {
 	return message
 }
 
+// smaller stands in for the built-in min, which came with Go 1.21.
+func smaller(one, other int) int {
+	if one < other {
+		return one
+	}
+	return other
+}
+
 func resolver() primitive.NsResolver {
 	return primitive.NewPassthroughResolver(strings.Split(need("names"), ";"))
 }
@@ -386,7 +394,7 @@ func pull() bool {
 	for i, queue := range queues {
 		offset := &offsets[i]
 		for left > 0 {
-			result := pullWithin(client, queue, *offset, min(32, left))
+			result := pullWithin(client, queue, *offset, smaller(32, left))
 			if result == nil || result.Status == primitive.PullNoNewMsg || result.Status == primitive.PullOffsetIllegal {
 				break
 			}
@@ -494,7 +502,7 @@ func rate() bool {
 	count, threads, mode := number("count", 100000), number("threads", 1), text("mode", "sync")
 	client := startProducer()
 	background := context.Background()
-	for i := 0; i < min(2000, count); i++ {
+	for i := 0; i < smaller(2000, count); i++ {
 		_, err := client.SendSync(background, newMessage(i))
 		check(err)
 	}
