@@ -14,13 +14,15 @@ from typing import Final
 
 from engine.broker.core import ClientLink, Core
 from engine.broker.shapes import Cut, Shape, cut_header, forget, remember
-from engine.broker.stored import PropertyScanner
+from engine.broker.stored import PropertyScanner, Scanned
 from engine.store import PutRefused, Queue
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.headers import SendMessageRequest
 
 #: Queues that a shape remembers.
 TARGETS_MAX: Final = 4096
+#: Moulds that a shape tries: properties that always differ are not worth one.
+MOULDS_MAX: Final = 16
 
 _WORDS: Final = Struct(">ii")
 #: The two length words of an answer without body, by the length of its header.
@@ -28,6 +30,7 @@ _FRAME_WORDS: Final = tuple(_WORDS.pack(4 + size, size) for size in range(1024))
 #: Wire names of queue id, birth time and properties, by request code.
 _NAMES: Final = {10: (b"queueId", b"bornTimestamp", b"properties"), 310: (b"e", b"g", b"i")}
 _OPAQUE: Final = b"opaque"
+_UNIQUE: Final = b"UNIQ_KEY"
 
 
 class Target:
@@ -41,6 +44,37 @@ class Target:
         self.answer = answer
 
 
+class Mould:
+    """Properties in which nothing changes but the unique id, and what a scan made of them.
+
+    A producer that sets neither keys nor properties of its own sends such ones. What surrounds the id is equal byte by byte and the id is
+    made of letters and digits alone, so a scan would find the same again.
+    """
+
+    __slots__ = ("after", "before", "id_end", "id_start", "keys", "size", "stored_after", "stored_before", "tags_code", "waits")
+
+    def __init__(self, raw: bytes, scanned: Scanned, at: int, stored_at: int, length: int) -> None:
+        text, self.waits, self.tags_code, _, self.keys = scanned
+        self.size = len(raw)
+        self.id_start = at
+        self.id_end = at + length
+        self.before = raw[:at]
+        self.after = raw[at + length :]
+        self.stored_before = text[:stored_at]
+        self.stored_after = text[stored_at + length :]
+
+
+def _mould(raw: bytes, scanned: Scanned) -> Mould | None:
+    """The mould of properties as they stand in a header, None where the unique id is not to be told from what surrounds it."""
+    unique = scanned[3]
+    if unique is None or not unique.isascii() or not unique.isalnum():
+        return None
+    key = unique.encode()
+    if raw.count(key) != 1 or scanned[0].count(key) != 1 :
+        return None
+    return Mould(raw, scanned, raw.index(key), scanned[0].index(key), len(key))
+
+
 class SendShape(Shape):
     """A header of sends to one topic, with queue id, birth time, properties and opaque left open."""
 
@@ -48,6 +82,8 @@ class SendShape(Shape):
         "birth",
         "change",
         "flag",
+        "mould",
+        "moulds_left",
         "oneway",
         "opaque",
         "properties",
@@ -75,6 +111,9 @@ class SendShape(Shape):
         self.targets: dict[bytes, Target] = {}
         #: Number of the topic's last change when this was made: what is known of the topic holds while that is its last.
         self.change = change
+        #: The properties that came last, and how often they may turn out to be others before that is left alone.
+        self.mould: Mould | None = None
+        self.moulds_left = MOULDS_MAX
 
 
 class QuickSends:
@@ -114,13 +153,23 @@ class QuickSends:
             target = self._target(shape, queue_id)
         if target is None or shape.change > self.keeper.saved or (self.sync and core.overloaded):
             return False  # what waits for its topic to be saved is for the general way, too
-        properties = raw.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
-        if b"\\" in properties or not (properties.isascii() or _is_text(properties)):
-            return False
-        scanned = self.scanner.scan(properties)
-        if scanned is None:
-            return False
-        text, waits, tags_code, unique, keys = scanned
+        mould = shape.mould
+        if mould is not None and len(raw) == mould.size and raw.startswith(mould.before) and raw.endswith(mould.after):
+            key = raw[mould.id_start : mould.id_end]
+        else:
+            key = b""
+        unique: str | None
+        if mould is not None and key.isalnum():
+            text = b"%b%b%b" % (mould.stored_before, key, mould.stored_after)
+            waits = mould.waits
+            tags_code = mould.tags_code
+            unique = key.decode()
+            keys = mould.keys
+        else:
+            scanned = self._scan(shape, raw)
+            if scanned is None:
+                return False
+            text, waits, tags_code, unique, keys = scanned
         queue = target.queue
         try:
             physical = self.store.append(
@@ -157,6 +206,17 @@ class QuickSends:
                 link.out.append(answer)
                 link.unsent += len(answer)
         return True
+
+    def _scan(self, shape: SendShape, raw: bytes) -> Scanned | None:
+        """What properties say that fit no mould; None for those of the general way."""
+        properties = raw.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
+        if b"\\" in properties or not (properties.isascii() or _is_text(properties)):
+            return None
+        scanned = self.scanner.scan(properties)
+        if scanned is not None and shape.moulds_left:
+            shape.moulds_left -= 1
+            shape.mould = _mould(raw, scanned)
+        return scanned
 
     def _target(self, shape: SendShape, queue_id: bytes) -> Target | None:
         """Look the queue up as the general way does; None for whatever that would refuse or change."""
