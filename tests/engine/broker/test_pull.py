@@ -274,8 +274,9 @@ class TestWaiting:
 
     def test_a_one_way_pull_is_not_parked(self, world: World, filled: Peer) -> None:
         filled.tell(11, hold(5), flag=2)
-        filled.send()
         assert len(world.broker.holding) == 0
+        filled.send()
+        assert filled.read() == []
 
     def test_a_closed_link_waits_no_more(self, world: World, filled: Peer) -> None:
         reader = world.connect()
