@@ -70,7 +70,7 @@ def _mould(raw: bytes, scanned: Scanned) -> Mould | None:
     if unique is None or not unique.isascii() or not unique.isalnum():
         return None
     key = unique.encode()
-    if raw.count(key) != 1 or scanned[0].count(key) != 1 :
+    if raw.count(key) != 1 or scanned[0].count(key) != 1 or raw.count(_UNIQUE) != 1:
         return None
     return Mould(raw, scanned, raw.index(key), scanned[0].index(key), len(key))
 
