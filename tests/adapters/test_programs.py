@@ -28,6 +28,9 @@ from mqproto import ConsumeStatus, Message
 from mqproto.bodies import ConsumeFromWhere
 namesrv = sys.argv[1]
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+def say(word):
+    sys.stdout.write(word + "\\n")  # in one piece, whichever thread says it
+    sys.stdout.flush()
 """
 
 
@@ -82,13 +85,13 @@ CONSUMER = """
     def listener(messages):
         began.set()
         {work}
-        print("done", flush=True)
+        say("done")
         return ConsumeStatus.SUCCESS
     consumer = PushConsumer("{group}", listener, namesrv, consume_from_where=FIRST)
     consumer.subscribe("topic")
     consumer.start()
     assert began.wait(60)
-    print("began", flush=True)
+    say("began")
 """
 
 
