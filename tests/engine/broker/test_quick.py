@@ -226,7 +226,9 @@ class TestShapes:
         twins = Twins()
         for world in (twins.quick, twins.general):
             world.connect().send("T")
-        assert b'"code":0,' in twins.feed(frame(java(send_fields("T", e="3"), 1), b"x"))[0]
+        for opaque in range(3):
+            assert b'"code":0,' in twins.feed(frame(java(send_fields("T", e="3"), opaque), b"x"))[0]
+        assert twins.taken == 2
         for world in (twins.quick, twins.general):
             config = world.broker.topics.find("T")
             assert config is not None
@@ -274,6 +276,13 @@ class TestShapes:
         twins.feed(frame(usual.replace(b'"opaque":1', b'"opaque":1,"code":11'), b"x"))
         twins.check_stores()
 
+    def test_a_member_that_is_there_twice(self) -> None:
+        twins = Twins()
+        usual = java(send_fields("T", "TAGS\x01a\x02"), 1).replace(b'"e":"0"', b'"e":"0","e":"0"')
+        twins.feed(frame(usual, b"x"))
+        twins.feed(frame(usual.replace(b'"e":"0","e":"0"', b'"e":"3","e":"0"'), b"x"))
+        twins.check_stores()
+
     def test_bytes_that_are_no_text(self) -> None:
         twins = Twins()
         usual = java(send_fields("T", "TAGS\x01a\x02"), 1)
@@ -308,6 +317,8 @@ def test_pulls_are_the_same() -> None:
         {"subscription": "t1", "queue": 1},
         {"sysFlag": "6", "offset": 4},
         {"sysFlag": "6", "offset": 4, "queue": 1},
+        # Refused, and it must not rub off on those that wait.
+        {"sysFlag": "6", "offset": 4, "queue": 4},
     ]
     for n, changes in enumerate(variants):
         twins.feed(frame(java(pull_fields(**changes), 100 + n, code=11)))
