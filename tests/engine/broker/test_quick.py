@@ -224,8 +224,7 @@ class TestShapes:
 
     def test_a_changed_topic_is_looked_at_anew(self) -> None:
         twins = Twins()
-        for world in (twins.quick, twins.general):
-            world.connect().send("T")
+        twins.make_topics("T")
         for opaque in range(3):
             assert b'"code":0,' in twins.feed(frame(java(send_fields("T", e="3"), opaque), b"x"))[0]
         assert twins.taken == 2
