@@ -6,6 +6,7 @@ What a runtime brings is its `Kit`; nothing here knows which one it is.
 from __future__ import annotations
 
 import atexit
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -181,8 +182,9 @@ class SyncProducer(ProducerFace, SyncClient):
         """Let sends in flight end, unregister, disconnect: within `timeout_ms`. Twice, or before the start, is harmless."""
         if self._life.close():
             atexit.unregister(self.close)
+            deadline = time.monotonic() + timeout_ms / 1000
             self._driver.stop(self._close_within(timeout_ms))
-            self._callbacks.close(timeout_ms / 1000)
+            self._callbacks.close(max(0.0, deadline - time.monotonic()))
 
     def send(
         self,
@@ -288,8 +290,9 @@ class SyncPushConsumer(ConsumerFace, SyncClient):
         """
         if self._life.close():
             atexit.unregister(self.close)
+            deadline = time.monotonic() + timeout_ms / 1000
             self._driver.stop(self._close_within(timeout_ms))
-            self._pool.close(timeout_ms / 1000)
+            self._pool.close(max(0.0, deadline - time.monotonic()))
 
     def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
         """Receive a topic, filtered by tags (`a || b`), or by properties with kind "SQL92". Before or after the start.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
@@ -135,6 +137,80 @@ def test_hanging_up_sends_the_rest_first(start: Start) -> None:
         assert receive(sock, 7) == b"see you"
         assert sock.recv(1) == b""
     assert not any(line.startswith("closed") for line in node.log)
+
+
+def test_hanging_up_waits_for_a_peer_that_still_reads(start: Start) -> None:
+    node = Echo()
+    driver, port = start(node)
+    size = 16 << 20  # more than the kernel takes at once
+
+    def write_and_hang_up(now: int) -> None:
+        for link in list(node.links):
+            node.write(link, bytes(size))
+            node.forget(link, "done")
+
+    with connect(port) as sock:
+        heard(node, "accept")
+        driver.enter(write_and_hang_up)
+        assert len(receive_all(sock, size)) == size
+        assert sock.recv(1) == b""
+
+
+def test_hanging_up_does_not_wait_long_for_a_peer_that_does_not_read(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.polling.HANG_UP_MS", 20)
+    node = Echo()
+    driver, port = start(node)
+
+    def write_and_close(now: int) -> None:
+        for link in list(node.links):
+            node.write(link, bytes(64 << 20))
+        node.close(now)
+
+    with connect(port):
+        heard(node, "accept")
+        driver.enter(write_and_close)
+        assert driver.stop(PATIENCE)
+
+
+def test_a_connection_that_breaks_is_told_once(start: Start) -> None:
+    node = Echo()
+    driver, port = start(node)
+    with connect(port) as sock:
+        heard(node, "accept")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # the end of `with` resets it
+    heard(node, "closed")
+    driver.enter(node.write_all, b"nobody there")
+    with connect(port) as sock:
+        sock.sendall(b"still here")
+        assert receive(sock, 10) == b"still here"
+    heard(node, "closed", 2)
+    assert sum(line.startswith("closed") for line in node.log) == 2
+
+
+def test_without_descriptors_a_listener_waits_and_goes_on(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("adapters.polling.ACCEPT_PAUSE_MS", 1)
+
+    class Exhausted(socket.socket):
+        failures = [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE]  # noqa: RUF012
+
+        def accept(self) -> Any:
+            if self.failures:
+                raise OSError(self.failures.pop(), "not now")
+            return super().accept()
+
+    listener = Exhausted(fileno=listen("127.0.0.1", 0, "toy").detach())
+    port = port_of(listener)
+    driver = Proxy(runtime, runtime.call(runtime.module.Driver, Echo(), {"main": listener}))
+    driver.start()
+    try:
+        with connect(port) as sock:
+            sock.sendall(b"at last")
+            assert receive(sock, 7) == b"at last"
+    finally:
+        driver.stop(PATIENCE)
+    assert caplog.text.count("cannot accept a connection") == 2
 
 
 def test_a_refused_stream_is_closed(start: Start) -> None:

@@ -231,6 +231,27 @@ def test_greenlets_run_while_others_wait(server: Standalone) -> None:
     assert out == "50\n"
 
 
+def test_a_gevent_program_that_forgets_to_close_ends_in_order(server: Standalone) -> None:
+    out = run(
+        server,
+        """
+        import gevent.event
+        from adapters.gevent import PushConsumer, Standalone
+        came = gevent.event.Event()
+        def listener(messages):
+            came.set()
+            return ConsumeStatus.SUCCESS
+        consumer = PushConsumer("forgetful-gevent", listener, namesrv, consume_from_where=FIRST)
+        consumer.subscribe("topic")
+        consumer.start()
+        own = Standalone().start()
+        print(came.wait(60))
+        """,
+    )
+    assert out == "True\n"
+    assert members(server, "forgetful-gevent") == []
+
+
 def test_a_killed_greenlet_gives_its_send_up(server: Standalone) -> None:
     out = run(
         server,
