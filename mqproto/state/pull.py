@@ -154,7 +154,6 @@ class ProcessQueue:
         """The queue is not ours any more: what was cached is forgotten, whoever waits is told by `dropped`."""
         self.dropped = True
         self._messages.clear()
-        self._order.clear()
         self.size = 0
 
 

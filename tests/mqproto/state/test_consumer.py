@@ -329,6 +329,17 @@ def test_a_consumer_that_is_closed_while_it_starts_does_not_run(cluster: Cluster
     assert consumer.phase is Phase.STOPPED
 
 
+def test_a_consumer_that_is_closed_during_its_first_heartbeat_does_not_run(cluster: Cluster) -> None:
+    cluster.broker.ignores.add(RequestCode.HEART_BEAT)
+    consumer = make(cluster, "T")
+    start = cluster.stage.start(consumer.start(0))
+    cluster.stage.start(consumer.shutdown(0))
+    cluster.stage.advance(5_000)
+    with pytest.raises(StateError, match="was closed while it started"):
+        start.result()
+    assert (consumer.phase, consumer._loops) == (Phase.STOPPED, [])
+
+
 # --- where to begin
 
 
@@ -466,6 +477,27 @@ def test_a_limit_for_the_topic_is_shared_out_over_the_queues(cluster: Cluster) -
     cluster.advance(21_000)
     assert len(consumer._assignment.queues) == 5
     assert (consumer._window.count, consumer._window.size_mib) == (10, 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "window"), [({"pull_threshold_for_topic": 9}, (3, 100)), ({"pull_threshold_size_for_topic": 9}, (1_000, 3))]
+)
+def test_each_limit_for_the_topic_stands_for_itself(cluster: Cluster, limits: dict[str, int], window: tuple[int, int]) -> None:
+    consumer = consuming(cluster, "T", **limits)
+    cluster.advance(2_000)
+    assert (consumer._window.count, consumer._window.size_mib) == window
+
+
+def test_other_queues_are_announced_to_the_brokers(cluster: Cluster) -> None:
+    """client.md 4.8: a broker that has come may not know us."""
+    consuming(cluster, "T")
+    cluster.advance(1_000)
+    beats = len(cluster.broker.heartbeats)
+    cluster.broker.others.append("zz@other")
+    cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    assert len(cluster.broker.heartbeats) == beats + 1
+    cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    assert len(cluster.broker.heartbeats) == beats + 1
 
 
 def test_zero_length_bodies_are_delivered(cluster: Cluster) -> None:
@@ -824,6 +856,15 @@ def test_an_idle_queue_is_moved_at_once(cluster: Cluster) -> None:
     cluster.advance(50, 50)
     assert cluster.bodies == [b"0", b"1", b"1"]
     assert not [line for line in cluster.stage.node.notices if "_correct" in line]
+
+
+def test_a_reset_touches_nothing_but_its_topic(cluster: Cluster) -> None:
+    cluster.topic("U")
+    consumer = consuming(cluster, "T", "U")
+    before = dict(consumer._assignment.queues)
+    consumer.reset_offsets("T", {queue_of("U"): 0, queue_of("T"): -1}, cluster.stage.now)
+    cluster.advance(1_000)
+    assert consumer._assignment.queues == before
 
 
 def test_a_second_reset_wins_over_the_first(cluster: Cluster) -> None:

@@ -46,6 +46,8 @@ class Bench:
         self.unlocked: set[MessageQueue] = set()
         self.leavings: list[MessageQueue] = []
         self.idles = 0
+        self.moves = 0
+        self.ends: list[int] = []
         self.offsets = RemoteOffsets("g", locate)
         self.ordered = Ordered(ConsumerSettings(group="g", orderly=True, **settings), "listener", self.offsets, self)
         self.queues = {queue: self.make(queue) for queue in (Q0, Q1)}
@@ -83,9 +85,11 @@ class Bench:
             raise self.resend_failure
         return now
 
-    def moved(self, queue: ProcessQueue, now: int) -> None: ...
+    def moved(self, queue: ProcessQueue, now: int) -> None:
+        self.moves += 1
 
-    def ended(self, task: ConsumeTask, succeeded: int, now: int) -> None: ...
+    def ended(self, task: ConsumeTask, succeeded: int, now: int) -> None:
+        self.ends.append(succeeded)
 
     def idle(self, now: int) -> None:
         self.idles += 1
@@ -132,6 +136,7 @@ def test_one_delivery_of_a_queue_at_a_time_and_queues_side_by_side() -> None:
     bench.answer(index=2)
     bench.answer(index=1)
     assert (bench.offsets.known(Q0), bench.offsets.known(Q1), bench.idles) == (2, 1, 1)
+    assert (bench.moves, bench.ends) == (3, [1, 1, 1])
 
 
 def test_lists_are_as_long_as_they_may_be() -> None:
@@ -240,6 +245,21 @@ def test_a_dead_letter_that_cannot_be_stored_keeps_its_place() -> None:
     assert len(bench.notices) == 1
 
 
+def test_a_queue_that_goes_while_a_dead_letter_is_sent_commits_nothing() -> None:
+    bench = Bench(max_reconsume_times=0)
+    bench.pulled(Q0, message(0))
+
+    def resend(message: Message, now: int) -> Flow[int]:
+        _, now = yield Sleep(now)
+        return now
+
+    bench.resend = resend  # type: ignore[method-assign]
+    bench.answer(LATER)
+    bench.queues[Q0].drop()
+    assert bench.go_on(5) is None
+    assert bench.offsets.known(Q0) is None
+
+
 def test_of_a_list_the_front_can_succeed() -> None:
     bench = Bench(consume_message_batch_max_size=3)
     bench.pulled(Q0, *[message(n) for n in range(3)])
@@ -330,6 +350,7 @@ def test_an_unreadable_message_stops_its_queue_and_is_told_of_once() -> None:
     bench.answer()
     for second in (1, 2, 3):
         assert isinstance(bench.effect(), Sleep)
+        bench.pulled(Q0, message(2 + second))
         bench.go_on(second * 5_000)
     assert bench.offsets_seen() == [0]
     assert bench.notices == [f"the body of the message at offset 1 of {Q0} cannot be read: it waits"]
