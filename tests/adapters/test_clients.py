@@ -8,12 +8,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from mqproto import ConsumeStatus, Message, MessageQueue, SendStatus
+from mqproto.bodies import MessageModel
 from mqproto.errors import (
     BrokerError,
     CallExpired,
@@ -344,17 +346,19 @@ def test_a_listener_may_be_a_coroutine_function_without_context(world: World) ->
     collector.wait(1)
 
 
+def into(collector: Collector) -> Callable[..., ConsumeStatus]:
+    """A listener whose messages all succeed."""
+
+    def listener(messages: Any, context: Any) -> ConsumeStatus:
+        collector.take(messages)
+        return ConsumeStatus.SUCCESS
+
+    return listener
+
+
 def test_two_consumers_of_a_group_share_the_queues(world: World) -> None:
     producer = world.producer()
     collectors = [Collector(), Collector()]
-
-    def into(collector: Collector) -> Callable[..., ConsumeStatus]:
-        def listener(messages: Any, context: Any) -> ConsumeStatus:
-            collector.take(messages)
-            return ConsumeStatus.SUCCESS
-
-        return listener
-
     producer.send(Message(world.topic, b"makes the topic"))
     for collector in collectors:
         world.consumer(into(collector))
@@ -396,6 +400,78 @@ def test_a_group_goes_on_where_it_ended(world: World) -> None:
     world.consumer(listener)
     collector.wait(9)
     assert Counter(collector.bodies()) == Counter([*(b"%d" % number for number in range(8)), b"later"])
+
+
+def test_every_consumer_of_a_broadcast_gets_everything_and_keeps_its_own_place(world: World, tmp_path: Path) -> None:
+    producer = world.producer()
+    producer.send(Message(world.topic, b"one"))
+    settings: dict[str, Any] = {"message_model": MessageModel.BROADCASTING, "plain": False}
+    collectors = []
+    for name in ("first", "second"):
+        collector = Collector()
+        collectors.append(collector)
+        consumer = world.consumer(into(collector), local_offset_store_dir=str(tmp_path / name), **settings)
+        collector.wait(1)
+        assert consumer.client_id.endswith("@DEFAULT")
+        consumer.close()
+        files = list((tmp_path / name).rglob("offsets.json"))
+        assert [file.parent.name for file in files] == [world.group]
+    producer.send(Message(world.topic, b"two"))
+    again = Collector()
+    world.consumer(into(again), local_offset_store_dir=str(tmp_path / "first"), **settings)
+    assert [message.body for message in again.wait(1)] == [b"two"]
+
+
+def test_an_offset_file_that_cannot_be_read(runtime: Runtime, tmp_path: Path) -> None:
+    folder = tmp_path / "192.0.2.1@DEFAULT" / "group" / "offsets.json"
+    folder.mkdir(parents=True)
+    with pytest.raises(InvalidSetting, match="local_offset_store_dir"):
+        runtime.call(
+            runtime.module.PushConsumer,
+            "group",
+            print,
+            "127.0.0.1:1",
+            client_ip="192.0.2.1",
+            message_model=MessageModel.BROADCASTING,
+            local_offset_store_dir=str(tmp_path),
+        )
+
+
+def test_suspending_and_resuming(world: World) -> None:
+    producer = world.producer()
+    producer.send(Message(world.topic, b"before"))
+    collector = Collector()
+    consumer = world.consumer(into(collector))
+    collector.wait(1)
+    consumer.suspend()
+    for number in range(4):  # pulls that were waiting at the broker bring one message of each queue at most
+        producer.send(Message(world.topic, b"%d" % number), selector=lambda queues, message, argument: queues[argument], argument=number)
+    for number in range(4, 8):
+        producer.send(
+            Message(world.topic, b"%d" % number), selector=lambda queues, message, argument: queues[argument], argument=number - 4
+        )
+    consumer.resume()
+    collector.wait(9)
+
+
+def test_subscriptions_change_while_it_runs(world: World) -> None:
+    producer = world.producer()
+    producer.send(Message(world.topic, b"one"))
+    producer.send(Message(world.topic + "-other", b"two"))
+    collector = Collector()
+    consumer = world.consumer(into(collector))
+    collector.wait(1)
+    consumer.subscribe(world.topic + "-other")
+    collector.wait(2)
+    consumer.unsubscribe(world.topic)
+    consumer.unsubscribe("never heard of")
+    producer.send(Message(world.topic + "-other", b"three"))
+    collector.wait(3)
+    assert consumer.group == world.group
+    late = world.consumer(into(collector), start=False, group="late")
+    late.unsubscribe(world.topic)
+    with pytest.raises(InvalidName):
+        late.subscribe("no such/topic")
 
 
 # --- the end

@@ -102,6 +102,33 @@ def test_what_was_sent_is_there_after_a_restart(runtime: Runtime, make: Any, tmp
         assert queue.queue_offset == expected
 
 
+def ask(address: str, code: RequestCode, fields: dict[str, str]) -> Any:
+    with connect(address) as sock:
+        sock.sendall(encode_request(code, 1, fields))
+        return decode(FrameSplitter().feed(sock.recv(65_536))[0])
+
+
+def test_a_name_server_keeps_its_configuration_in_a_directory(make: Any, tmp_path: Path) -> None:
+    for backup in ("", ".bak"):
+        server = make("NameServer", directory=tmp_path)
+        server.start()
+        fields = {"namespace": "ns", "key": "k", "value": "v"}
+        if not backup:
+            for value in ("v", "w"):
+                assert ask(server.address, RequestCode.PUT_KV_CONFIG, {**fields, "value": value}).code == 0
+        else:
+            assert ask(server.address, RequestCode.GET_KV_CONFIG, fields).fields["value"] == "w"
+        server.close()
+    (tmp_path / "kvConfig.json").write_text("{damaged")
+    server = make("NameServer", directory=tmp_path)
+    server.start()
+    assert ask(server.address, RequestCode.GET_KV_CONFIG, fields).fields["value"] == "v"
+    server.close()
+    (tmp_path / "kvConfig.json.bak").write_text("{damaged")
+    with pytest.raises(InvalidSetting, match=r"kvConfig\.json"):
+        make("NameServer", directory=tmp_path).start()
+
+
 # --- what keeps a server from starting
 
 
