@@ -60,7 +60,7 @@ class Deadlines(Generic[K]):
         heap = self._heap
         while heap:
             entry = heap[0]
-            if self._live.get(entry[2]) is entry:
+            if self._is_live(entry):
                 return entry[0]
             heappop(heap)
         return None
@@ -71,7 +71,12 @@ class Deadlines(Generic[K]):
         heap = self._heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
-            if self._live.get(entry[2]) is entry:
+            if self._is_live(entry):
                 del self._live[entry[2]]
                 keys.append(entry[2])
         return keys
+
+    def _is_live(self, entry: tuple[int, int, K]) -> bool:
+        """Whether a heap entry was neither replaced nor cancelled. By its turn: a tuple's identity does not outlive compilation."""
+        live = self._live.get(entry[2])
+        return live is not None and live[1] == entry[1]
