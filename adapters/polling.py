@@ -109,6 +109,7 @@ class PollingDriver:
         self._inputs: deque[Callable[[int], None]] = deque()  # called with the time at the loop's next turn
         self._timers: list[tuple[int, int, Callable[[int], None]]] = []  # the driver's own
         self._timer_numbers = count()
+        self._latest = 0  # the time of the last caller's entry; under the lock
         self._until = 0  # when the loop turns at the latest; under the lock
         self._woken = False
         self._quit = False
@@ -130,8 +131,9 @@ class PollingDriver:
         with self._lock:
             if self._quit:
                 raise StateError(f"{self.name} is closed") from self.failure
+            self._latest = now = self._now()
             try:
-                result = verb(*arguments, self._now())
+                result = verb(*arguments, now)
             except BaseException:
                 self.wake()  # what it did before it failed is the loop's now
                 raise
@@ -143,8 +145,10 @@ class PollingDriver:
                     self._todo.append(action)
                     wake = True
         if batch:
-            send_batch(batch)
-            self._settle(batch)
+            try:
+                send_batch(batch)
+            finally:  # an interrupt must not leave a stream marked as being sent to
+                self._settle(batch)
         for action in actions:
             if type(action) is Finished:
                 self._finish(action.ticket)
@@ -163,7 +167,10 @@ class PollingDriver:
         return ticket
 
     def _finish(self, ticket: Ticket[Any]) -> None:
-        self._pending.discard(ticket)
+        try:
+            self._pending.remove(ticket)  # whoever removes it tells, so that it is told once
+        except KeyError:
+            return
         if ticket.wake is not None:
             ticket.wake()
 
@@ -222,7 +229,7 @@ class PollingDriver:
             heappop(timers)[2](now)
         with self._lock:
             if now >= self._until:
-                node.timer(now)
+                node.timer(self._entry_time(now))
             batch, actions = self._take()
             for stream in writable:
                 if stream.backlog and not stream.sending:
@@ -269,13 +276,20 @@ class PollingDriver:
                     continue
                 with lock:
                     if not stream.link.ended:
-                        received(stream.link, data, now)
+                        received(stream.link, data, now if now > self._latest else self._latest)
         return writable
 
     def _now(self) -> int:
         now = time.monotonic_ns() // 1_000_000
         self.node.wall_ahead = time.time_ns() // 1_000_000 - now
         return now
+
+    def _entry_time(self, now: int) -> int:
+        """The time of an entry of the loop: that of its turn, unless a caller was inside since. Time never runs back for a node.
+
+        Under the lock.
+        """
+        return max(now, self._latest)
 
     def _take(self) -> tuple[Batch, list[Action]]:
         """Take what the node has to send and to do. Under the lock."""
@@ -367,7 +381,7 @@ class PollingDriver:
 
         def entry(now: int) -> None:
             with self._lock:
-                verb(*arguments, now)
+                verb(*arguments, self._entry_time(now))
 
         self.feed(entry)
 
@@ -416,7 +430,7 @@ class PollingDriver:
                 sock.close()
                 continue
             with self._lock:
-                link = self.node.accept(name, address, local_address, now)
+                link = self.node.accept(name, address, local_address, self._entry_time(now))
                 if link is not None:
                     self._adopt(link, sock)
             if link is None:
@@ -448,7 +462,7 @@ class PollingDriver:
         """A connection ended from the other side."""
         with self._lock:
             if not stream.link.ended:
-                self.node.closed(stream.link, reason, now)
+                self.node.closed(stream.link, reason, self._entry_time(now))
         self._drop(stream)
 
     def _drop(self, stream: Stream) -> None:
@@ -483,7 +497,7 @@ class PollingDriver:
         del self._dials[link]
         with self._lock:
             self._adopt(link, sock)
-            self.node.opened(link, now)
+            self.node.opened(link, self._entry_time(now))
             if link.out:
                 self.node.touched.add(link)
 
@@ -520,8 +534,8 @@ class PollingDriver:
         for sock in (self._waker, self._wakes):
             sock.close()
         self._poller.close()
-        while self._pending:
-            self._finish(self._pending.pop())
+        for ticket in list(self._pending):
+            self._finish(ticket)
 
 
 def send_batch(batch: Batch) -> None:
@@ -532,4 +546,7 @@ def send_batch(batch: Batch) -> None:
         except OSError as error:
             stream.failure = describe(error)
             left = buffers
+        except BaseException:
+            stream.failure = "interrupted while sending"  # nobody knows how much
+            raise
         batch[index] = (stream, left)

@@ -6,6 +6,7 @@ import errno
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -211,6 +212,32 @@ def test_without_descriptors_a_listener_waits_and_goes_on(
     finally:
         driver.stop(PATIENCE)
     assert caplog.text.count("cannot accept a connection") == 2
+
+
+def test_time_never_runs_back_for_a_node(runtime: Runtime) -> None:
+    node = Echo()
+
+    class Overtaken(socket.socket):
+        def accept(self) -> Any:
+            """Between the begin of the loop's turn and its entry, a caller enters two milliseconds later."""
+            accepted = super().accept()
+            later = time.monotonic_ns() + 2_000_000
+            while time.monotonic_ns() < later:
+                pass
+            driver._target.enter(node.note_time)
+            return accepted
+
+    listener = Overtaken(fileno=listen("127.0.0.1", 0, "toy").detach())
+    port = port_of(listener)
+    driver = Proxy(runtime, runtime.call(runtime.module.Driver, node, {"main": listener}))
+    driver.start()
+    try:
+        with connect(port):
+            heard(node, "accept")
+    finally:
+        driver.stop(PATIENCE)
+    assert len(node.times) == 2
+    assert node.times == sorted(node.times)
 
 
 def test_a_refused_stream_is_closed(start: Start) -> None:

@@ -24,7 +24,7 @@ class Echo(NodeBase):
         self.deadline: int | None = None
         self.closing = False
         self.refusing = False
-        self.threads: set[int] = set()
+        self.times: list[int] = []
 
     def note(self, what: str) -> None:
         with self.changed:
@@ -41,6 +41,7 @@ class Echo(NodeBase):
     def accept(self, listener: str, address: str, local_address: str, now: int) -> Link | None:
         if self.refusing or self.closing:
             return None
+        self.times.append(now)
         link = Link(address, listener, self.unsent_limit)
         self.links.add(link)
         self.note(f"accept {listener}")
@@ -87,6 +88,9 @@ class Echo(NodeBase):
 
     # What tests ask for.
 
+    def note_time(self, now: int) -> None:
+        self.times.append(now)
+
     def set_deadline(self, delay: int, now: int) -> None:
         self.deadline = now + delay
 
@@ -122,6 +126,7 @@ class Caller(Echo):
         return link
 
     def ask(self, link: Link, data: bytes, now: int) -> Ticket[bytes]:
+        self.times.append(now)
         ticket: Ticket[bytes] = Ticket()
         self.tickets.append(ticket)
         self.write(link, data)
@@ -139,6 +144,7 @@ class Caller(Echo):
         self.note("cancelled")
 
     def received(self, link: Link, data: bytes, now: int) -> None:
+        self.times.append(now)
         self.arrived += data
         while self.tickets and len(self.arrived) >= 8:
             ticket = self.tickets.pop(0)
