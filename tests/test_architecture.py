@@ -14,17 +14,68 @@ ROOT = Path(__file__).parent.parent
 
 #: What the floors may take from the standard library. Nothing here does I/O, keeps time or is random.
 PURE = frozenset(
-    "__future__ abc array base64 binascii bisect calendar collections contextlib copy dataclasses datetime enum functools hashlib heapq hmac io "
-    "ipaddress itertools json math operator re string struct types typing unicodedata zlib".split()
+    [
+        "__future__",
+        "abc",
+        "array",
+        "base64",
+        "binascii",
+        "bisect",
+        "calendar",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "datetime",
+        "enum",
+        "functools",
+        "hashlib",
+        "heapq",
+        "hmac",
+        "io",
+        "ipaddress",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "re",
+        "string",
+        "struct",
+        "types",
+        "typing",
+        "unicodedata",
+        "zlib",
+    ]
 )
 #: The store is the only place that touches files.
-FILES = frozenset("os mmap fcntl errno stat pathlib shutil".split())
+FILES = frozenset(["os", "mmap", "fcntl", "errno", "stat", "pathlib", "shutil"])
 #: Optional compression libraries, imported where a body needs them (DESIGN: extra `compression`).
 COMPRESSION = frozenset({"lz4", "zstandard"})
 
 FORBIDDEN = frozenset(
-    "time socket threading asyncio select selectors random secrets multiprocessing subprocess queue signal concurrent gevent anyio trio uuid ssl "
-    "socketserver tempfile logging".split()
+    [
+        "time",
+        "socket",
+        "threading",
+        "asyncio",
+        "select",
+        "selectors",
+        "random",
+        "secrets",
+        "multiprocessing",
+        "subprocess",
+        "queue",
+        "signal",
+        "concurrent",
+        "gevent",
+        "anyio",
+        "trio",
+        "uuid",
+        "ssl",
+        "socketserver",
+        "tempfile",
+        "logging",
+    ]
 )
 
 
