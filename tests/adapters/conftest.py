@@ -41,7 +41,7 @@ class World:
     def __init__(self, runtime: Runtime, stack: ExitStack) -> None:
         self.runtime = runtime
         self._stack = stack
-        self.server = self._start(runtime.module.Standalone, settings=QUICK_RETRIES)
+        self.server = self.start(runtime.module.Standalone, settings=QUICK_RETRIES)
         self.namesrv: str = self.server.namesrv_address
         number = next(_numbers)
         self.topic = f"topic-{number}"
@@ -52,14 +52,15 @@ class World:
         self._stack.callback(lambda: made.close())
         return made
 
-    def _start(self, factory: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+    def start(self, factory: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+        """Make and start something; it closes with the test."""
         made = self._make(factory, *arguments, **settings)
         made.start()
         return made
 
     def producer(self, group: str = "", **settings: Any) -> Any:
         """A producer that runs."""
-        return self._start(self.runtime.module.Producer, group or f"p-{self.group}", self.namesrv, **settings)
+        return self.start(self.runtime.module.Producer, group or f"p-{self.group}", self.namesrv, **settings)
 
     def consumer(
         self, listener: Callable[..., Any], expression: str = "*", *, start: bool = True, plain: bool = False, **settings: Any

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -583,3 +583,29 @@ def test_the_server_may_go_first(world: World) -> None:
     world.server.close()
     with pytest.raises((SendFailed, NoNameServer, BrokerError)):
         producer.send(Message(world.topic, b"y"), timeout_ms=500)
+
+
+def test_clients_outlive_a_restart_of_the_servers(world: World, tmp_path: Path) -> None:
+    """PRO-05: errors while nothing is there, then the same objects go on."""
+    make = world.runtime.module.Standalone
+    server = world.start(make, store=tmp_path)
+    world.namesrv = server.namesrv_address
+    ports = {"namesrv_port": port_of(server.namesrv_address), "port": port_of(server.broker_address)}
+    producer = world.producer(poll_name_server_interval=200, retry_times_when_send_failed=0)
+    producer.send(Message(world.topic, b"before"))
+    collector = Collector()
+    world.consumer(into(collector), pull_time_delay_millis_when_exception=50)
+    collector.wait(1)
+    server.close()
+    with pytest.raises(MQError):
+        producer.send(Message(world.topic, b"nobody there"), timeout_ms=200)
+    server = world.start(make, store=tmp_path, **ports)
+    sent = None
+    while sent is None:  # the whole test has a time-out
+        with suppress(MQError):
+            sent = producer.send(Message(world.topic, b"after"), timeout_ms=1000)
+    assert b"after" in [message.body for message in collector.wait(2)]
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
