@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from adapters.simulated.cluster import Client, Cluster, Consumer, Machine, Producer
+from adapters.simulated.records import Delivery, Records, Sent
+from adapters.simulated.story import Story
 from adapters.simulated.world import Host, Weather, World
 
-__all__ = ["Host", "Weather", "World"]
+__all__ = ["Client", "Cluster", "Consumer", "Delivery", "Host", "Machine", "Producer", "Records", "Sent", "Story", "Weather", "World"]

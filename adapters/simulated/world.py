@@ -58,7 +58,7 @@ class Stream:
 
 
 class Host:
-    """A place in the world where one node runs. It may crash; a new host may then take its addresses."""
+    """A place in the world where one node runs, until it ends or crashes; a new host may then take its addresses."""
 
     def __init__(self, world: World, name: str, node: Node, addresses: Mapping[str, str]) -> None:
         self.world = world
@@ -112,7 +112,10 @@ class Host:
             actions, node.actions[:] = list(node.actions), []
             for action in actions:
                 self._act(action)
-        self._schedule()
+        if node.ended:  # the driver's loop is over, and with it the process
+            self.world.crash(self)
+        else:
+            self._schedule()
 
     def _act(self, action: object) -> None:
         world = self.world
@@ -198,11 +201,13 @@ class World:
         return host
 
     def crash(self, host: Host, *, silently: bool = False) -> None:
-        """The host's process dies: what it had under way is gone, its peers see their links end.
+        """The host's process dies: what it had under way is gone, its peers see their links end. One that is dead already stays so.
 
         `silently`: its machine loses power. Peers see nothing, bytes to it are lost, connecting times out; only when another host has
         taken its address are old links reset.
         """
+        if not host.alive:
+            return
         host.alive = False
         host.wake(timers_first=False)
         if silently:

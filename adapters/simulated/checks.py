@@ -1,0 +1,301 @@
+"""What must be true of a cluster, whatever happened to it.
+
+Each check looks at a cluster and gives what is wrong, one sentence for each fault; an empty list means that all is well. `always` may be
+asked at any moment, the others when their docstring says.
+
+Owns: the promises (docs/simulation.md) and how they are told apart from luck.
+Leaves to others: making trouble (`story`, tests), the records (`records`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+from adapters.simulated.cluster import Cluster, Consumer, Machine, Producer
+from adapters.simulated.records import Sent
+from engine.broker.node import Broker
+from engine.store.settings import SYNC_FLUSH
+from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
+from mqproto.names import dlq_topic
+from mqproto.record import RecordError, decode_record
+from mqproto.state.pull import ProcessQueue
+
+#: All stored messages by their queue, from its first offset on.
+Stored: TypeAlias = dict[MessageQueue, list[MessageExt]]
+
+#: A client makes a few calls of its own for each broker and queue; beyond this something piles up.
+_OWN_CALLS: Final = 64
+_UNSENT_MAX: Final = 16 << 20
+
+
+def always(cluster: Cluster) -> list[str]:
+    """What must hold at any moment: sends settle once and in time, no offset runs ahead, order in a queue, nothing piles up."""
+    return [*sends(cluster), *commits(cluster), *order(cluster), *bounds(cluster)]
+
+
+def at_rest(cluster: Cluster) -> list[str]:
+    """What must hold once everything is mended and enough time has passed: all of `always`, nothing lost, nothing under way."""
+    stored, faults = read_logs(cluster)
+    return [*always(cluster), *faults, *kept(cluster, stored), *consumed(cluster, stored), *shared(cluster), *quiet(cluster)]
+
+
+# --- sends
+
+
+def sends(cluster: Cluster) -> list[str]:
+    """Each send has one outcome, within its budget (and the time that its producer was frozen)."""
+    faults = []
+    up = {producer.name for producer in cluster.producers if not producer.host.asleep}
+    for sent in cluster.records.sends:
+        deadline = sent.begun + sent.budget_ms + sent.frozen_ms
+        if sent.wakes > 1:
+            faults.append(f"{_name(sent)} was settled {sent.wakes} times")
+        if sent.ended is not None and sent.ended > deadline:
+            faults.append(f"{_name(sent)} took {sent.ended - sent.begun} of {sent.budget_ms} ms")
+        if sent.ended is None and sent.producer in up and cluster.now > deadline:
+            faults.append(f"{_name(sent)} is not settled at {cluster.now}, budget {sent.budget_ms} ms")
+    return faults
+
+
+def _name(sent: Sent) -> str:
+    return f"the send of {sent.producer} at {sent.begun}"
+
+
+def promised(cluster: Cluster, sent: Sent) -> list[str]:
+    """The ids of the messages of a send that must not get lost: it was acknowledged, and no power loss could take what was not synced."""
+    result = sent.result
+    if result is None:
+        return []
+    assert sent.ended is not None
+    machine = cluster.brokers[result.queue.broker_name]
+    synced = (
+        machine.node.store.settings.flush_disk_type == SYNC_FLUSH
+        and result.status is SendStatus.SEND_OK
+        and all(message.wait for message in sent.messages)
+    )
+    if not synced and any(lost >= sent.begun for lost in machine.power_losses):
+        return []
+    return result.msg_id.split(",")
+
+
+# --- what is stored
+
+
+def read_logs(cluster: Cluster) -> tuple[Stored, list[str]]:
+    """Everything that the running brokers have stored and visible, and what is wrong with it: offsets are dense in each queue."""
+    stored: Stored = {}
+    faults: list[str] = []
+    for machine in cluster.brokers.values():
+        if not machine.up:
+            continue
+        store = machine.node.store
+        for queue in store.queues():
+            name = MessageQueue(queue.topic, machine.name, queue.queue_id)
+            messages = stored[name] = []
+            for offset in range(queue.min_offset, queue.max_offset):
+                entry = store.entry(queue, offset)
+                record = None if entry is None else store.record(entry[0])
+                try:
+                    message = None if record is None else decode_record(record, machine.name)
+                except RecordError as damage:
+                    faults.append(f"{name} has a damaged message at {offset}: {damage}")
+                    continue
+                if message is None or (message.topic, message.queue_id, message.queue_offset) != (queue.topic, queue.queue_id, offset):
+                    faults.append(f"{name} has at {offset} not its own message but {message}")
+                else:
+                    messages.append(message)
+    return stored, faults
+
+
+def kept(cluster: Cluster, stored: Stored) -> list[str]:
+    """Every promised message lies where its acknowledgement said, and no place was given twice. To be asked when all brokers run."""
+    faults: list[str] = []
+    ids = {message.msg_id for queue, messages in stored.items() if not _is_internal(queue.topic) for message in messages}
+    for sent in cluster.records.sends:
+        wanted = promised(cluster, sent)
+        result = sent.result
+        if not wanted or result is None:
+            continue
+        if sent.messages[0].delay_level:
+            faults += [f"{_name(sent)}: {lost} was not delivered after its delay" for lost in wanted if lost not in ids]
+            continue
+        there = stored.get(result.queue, [])
+        at = result.queue_offset - (there[0].queue_offset if there else 0)
+        found = [message.msg_id for message in there[at : at + len(wanted)]] if at >= 0 else []
+        if found != wanted:
+            faults.append(f"{_name(sent)}: {result.queue} has at {result.queue_offset} not {wanted} but {found}")
+    return faults
+
+
+def _is_internal(topic: str) -> bool:
+    return topic.startswith(("%", "SCHEDULE_TOPIC", "RMQ_SYS"))
+
+
+# --- what is consumed
+
+
+def groups(cluster: Cluster) -> dict[str, list[Consumer]]:
+    """The running consumers by group."""
+    found: dict[str, list[Consumer]] = {}
+    for consumer in cluster.consumers:
+        found.setdefault(consumer.group, []).append(consumer)
+    return found
+
+
+def owned(consumer: Consumer) -> dict[MessageQueue, ProcessQueue]:
+    """The queues that a consumer has."""
+    return consumer.core._assignment.queues
+
+
+def consumed(cluster: Cluster, stored: Stored) -> list[str]:
+    """At least once: each promised message was consumed with success by each group that reads its topic from the beginning and has
+    members now, or is among the group's dead letters.
+
+    A broker that has lost messages may give their offsets to others, and groups that were further already pass these over; so nothing is
+    asked of such brokers.
+    """
+    faults = []
+    for group, members in groups(cluster).items():
+        done = {
+            message.msg_id
+            for delivery in cluster.records.deliveries
+            if delivery.group == group and delivery.succeeded
+            for message in delivery.messages
+        }
+        dead = {message.msg_id for queue, messages in stored.items() if queue.topic == dlq_topic(group) for message in messages}
+        for sent in cluster.records.sends:
+            result = sent.result
+            if result is None or cluster.brokers[result.queue.broker_name].incomplete:
+                continue
+            wanted = [_wanted(members[0], message) for message in sent.messages]
+            for msg_id, is_wanted in zip(promised(cluster, sent), wanted, strict=False):
+                if is_wanted and msg_id not in done and msg_id not in dead:
+                    faults.append(f"{_name(sent)}: {msg_id} was never consumed by {group}")
+    return faults
+
+
+def _wanted(member: Consumer, message: Message) -> bool:
+    expression = member.expressions.get(message.topic)
+    return expression is not None and (expression == "*" or message.tags in [tag.strip() for tag in expression.split("||")])
+
+
+def order(cluster: Cluster) -> list[str]:
+    """A consumer gets the messages of a queue in their order, as long as it keeps the queue; a message may come again, but none is new
+    that comes after a later one."""
+    faults = []
+    last: dict[object, int] = {}
+    seen: dict[object, set[int]] = {}
+    for delivery in cluster.records.deliveries:
+        for message in delivery.messages:
+            offset = message.queue_offset
+            if offset > last.get(delivery.incarnation, -1):
+                last[delivery.incarnation] = offset
+            elif offset not in seen.get(delivery.incarnation, ()):
+                faults.append(f"{delivery.consumer} got {offset} of {delivery.queue} after {last[delivery.incarnation]}")
+            seen.setdefault(delivery.incarnation, set()).add(offset)
+    return faults
+
+
+def commits(cluster: Cluster) -> list[str]:
+    """A broker never holds an offset beyond a message that the group has not finished, unless the broker lost messages or the group
+    does not want all of them."""
+    faults = []
+    for machine in cluster.brokers.values():
+        if not machine.up or machine.incomplete:
+            continue
+        for key, offsets in machine.node.offsets.table.items():
+            topic, _, group = key.partition("@")
+            if group in cluster.records.filtering:
+                continue
+            for queue_id, offset in offsets.items():
+                queue = MessageQueue(topic, machine.name, queue_id)
+                progress = cluster.records.progress.get((group, queue))
+                below = 0 if progress is None else progress.below
+                if offset > below:
+                    faults.append(f"{group} committed {offset} of {queue} at {cluster.now}, but has not finished {below}")
+    return faults
+
+
+def shared(cluster: Cluster) -> list[str]:
+    """Each queue of each topic has exactly one owner in each group. To be asked some time after the last member came or went."""
+    faults = []
+    for group, members in groups(cluster).items():
+        for topic in {topic for member in members for topic in member.core.topics()}:
+            owners: dict[MessageQueue, list[str]] = {}
+            for member in members:
+                for queue in owned(member):
+                    if queue.topic == topic:
+                        owners.setdefault(queue, []).append(member.name)
+            faults += [f"{queue} is with {names} of {group}" for queue, names in owners.items() if len(names) > 1]
+            faults += [f"{queue} is with nobody of {group}" for queue in _readable(cluster, topic) if queue not in owners]
+    return faults
+
+
+def _readable(cluster: Cluster, topic: str) -> Iterator[MessageQueue]:
+    for machine in cluster.brokers.values():
+        config = machine.node.topics.find(topic) if machine.up else None
+        if config is not None:
+            yield from (MessageQueue(topic, machine.name, number) for number in range(config.read_queues))
+
+
+# --- what is kept in memory
+
+
+def bounds(cluster: Cluster) -> list[str]:
+    """Nothing piles up: calls in flight, parked pulls, unsent bytes."""
+    faults = []
+    open_sends = len([sent for sent in cluster.records.sends if sent.ended is None])
+    queues = sum(len(owned(consumer)) for consumer in cluster.consumers)
+    for client in cluster.clients:
+        if client.up and len(client.node.calls) > open_sends + queues + _OWN_CALLS:
+            faults.append(f"{client.name} has {len(client.node.calls)} calls in flight")
+        for link in client.node.all_links() if client.up else ():
+            if link.unsent > _UNSENT_MAX:
+                faults.append(f"{client.name} has {link.unsent} bytes unsent to {link.address}")
+    readers = len([client for client in cluster.clients if isinstance(client, Consumer)])
+    for machine in cluster.brokers.values():
+        if not machine.up:
+            continue
+        node = machine.node
+        places = sum(config.read_queues for name, config in node.topics.table.items() if name not in node.topics.built_in)
+        if len(node.holding) > 2 * readers * places:
+            faults.append(f"{machine.name} holds {len(node.holding)} pulls for {readers} consumers and {places} queues")
+        faults += [f"{machine.name} has {link.unsent} bytes unsent to {link.address}" for link in node.links if link.unsent > _UNSENT_MAX]
+    return faults
+
+
+def quiet(cluster: Cluster) -> list[str]:
+    """Nothing is under way but parked pulls. To be asked some time after everything was mended and the last message sent."""
+    return [
+        *(fault for client in cluster.clients if isinstance(client, Producer) and client.up for fault in _quiet_producer(client)),
+        *(fault for consumer in cluster.consumers for fault in _quiet_consumer(consumer)),
+        *(fault for machine in cluster.brokers.values() if machine.up for fault in _quiet_broker(machine)),
+    ]
+
+
+def _quiet_producer(producer: Producer) -> Iterable[str]:
+    if producer.node.application_tickets():
+        yield f"{producer.name} has operations in flight"
+    if len(producer.node.calls):
+        yield f"{producer.name} has {len(producer.node.calls)} calls in flight"
+
+
+def _quiet_consumer(consumer: Consumer) -> Iterable[str]:
+    queues = owned(consumer)
+    for queue, process_queue in queues.items():
+        if len(process_queue):
+            yield f"{consumer.name} still has {len(process_queue)} messages of {queue}, the first at {process_queue.first}"
+    if len(consumer.node.calls) > len(queues):
+        yield f"{consumer.name} has {len(consumer.node.calls)} calls in flight for {len(queues)} queues"
+
+
+def _quiet_broker(machine: Machine[Broker]) -> Iterable[str]:
+    node = machine.node
+    if node.held:
+        yield f"{machine.name} still holds {len(node.held)} acknowledgements"
+    if len(node.calls):
+        yield f"{machine.name} has {len(node.calls)} calls in flight"
+    if node.store.flushed != node.store.end:
+        yield f"{machine.name} has flushed {node.store.flushed} of {node.store.end}"
+    yield from (f"{machine.name} has {link.unsent} bytes unsent to {link.address}" for link in node.links if link.unsent)
