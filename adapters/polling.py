@@ -158,12 +158,26 @@ class PollingDriver:
 
     def launch(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> Ticket[T]:
         """Start an operation of the node; `wake` is called once, from any thread, when it has ended or can end no more."""
-        return self.enter(self._begin, wake, verb, arguments)
+        begun: list[Ticket[T]] = []
+        try:
+            return self.enter(self._begin, begun, wake, verb, arguments)
+        except BaseException:  # an interrupt, most likely: the caller gets no ticket, so the operation must not go on
+            for ticket in begun:
+                self.give_up(ticket)
+            raise
 
-    def _begin(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts], now: int) -> Ticket[T]:
+    def _begin(
+        self,
+        begun: list[Ticket[T]],
+        wake: Callable[[], None],
+        verb: Callable[[*Ts, int], Ticket[T]],
+        arguments: tuple[*Ts],
+        now: int,
+    ) -> Ticket[T]:
         ticket = verb(*arguments, now)
         ticket.wake = wake
         self._pending.add(ticket)
+        begun.append(ticket)
         return ticket
 
     def _finish(self, ticket: Ticket[Any]) -> None:

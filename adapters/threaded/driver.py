@@ -81,12 +81,14 @@ class Driver(PollingDriver):
     def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
         """Start an operation of the node and wait until it has ended: its value, or raises its failure."""
         gate = self._gate()
-        ticket = self.launch(gate.release, verb, *arguments)
+        ticket: Ticket[T] | None = None
         try:
+            ticket = self.launch(gate.release, verb, *arguments)
             gate.acquire()
-        except BaseException:  # an interrupt: the driver may still open this gate, so nobody may wait at it again
+        except BaseException:  # an interrupt, or a refusal: the gate may be open or be opened, so nobody may wait at it again
             del self._local.gate
-            self.give_up(ticket)
+            if ticket is not None:
+                self.give_up(ticket)
             raise
         return self.outcome(ticket)
 

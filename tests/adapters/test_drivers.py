@@ -355,6 +355,27 @@ def test_a_ticket_that_is_settled_at_once(start: Start) -> None:
         driver.wait(node.answer_at_once, KeyError("wrong"))
 
 
+def test_an_entry_that_fails_late_gives_its_operation_up(start: Start) -> None:
+    """An interrupt may come at any place: here it comes when the operation has begun and the caller has no ticket yet."""
+    server = Echo()
+    _, port = start(server)
+    node = Caller()
+    driver, _ = start(node, cancel=node.cancel)
+    link = driver.enter(node.dial, f"127.0.0.1:{port}", 60_000)
+    assert driver.wait(node.ask, link, b"12345678") == b"12345678"
+    take = node.data_to_send
+
+    def interrupted(link: Any) -> Any:
+        node.data_to_send = take  # type: ignore[method-assign]
+        raise InterruptedError("now")
+
+    node.data_to_send = interrupted  # type: ignore[method-assign]
+    with pytest.raises(InterruptedError):
+        driver.wait(node.ask, link, b"never sent")
+    assert len(node.cancelled) == 1
+    assert driver.wait(node.ask, link, b"abcdefgh")  # nobody is confused by what was left behind
+
+
 def test_an_operation_that_cannot_end_any_more_raises(start: Start) -> None:
     server = Caller()  # never answers by itself
     _, port = start(server)
