@@ -376,18 +376,19 @@ def steps(world: World, data: bytes) -> int:
 def test_a_message_costs_the_same_however_much_there_is_besides() -> None:
     """DESIGN 8: the cost of one message grows neither with topics and queues nor with links and parked pulls."""
     small, large = World(), World()
-    for world in (small, large):
+    for world, others in ((small, 1), (large, 200)):
         world.connect().send("T")
-    for n in range(200):
-        other = large.connect(f"192.0.2.9:{1000 + n}")
-        for queue in range(4):
-            other.send(f"Topic{n}", e=str(queue))
-        other.heartbeat(heartbeat(f"client{n}", (f"G{n}",), (f"P{n}",)))
-        other.read()
-        other.tell(11, pull_fields(f"Topic{n}", f"G{n}", 0, 1, sysFlag="6"))
+        for n in range(others):
+            other = world.connect(f"192.0.2.9:{1000 + n}")
+            for queue in range(4):
+                other.send(f"Topic{n}", e=str(queue))
+            other.heartbeat(heartbeat(f"client{n}", (f"G{n}",), (f"P{n}",)))
+            other.read()
+            other.tell(11, pull_fields(f"Topic{n}", f"G{n}", 0, 1, sysFlag="6"))
     assert len(large.broker.holding) == 200
     data = b"".join(frame(java(send_fields("T", "TAGS\x01a\x02WAIT\x01true\x02", e=str(n % 4)), n + 1), b"x" * 100) for n in range(8))
-    assert steps(large, data) == steps(small, data)
+    # What a turn does once, such as looking at the next deadline, may differ by a call or two; what a message does may not.
+    assert abs(steps(large, data) - steps(small, data)) < 8
 
 
 class TestMoulds:
