@@ -50,6 +50,8 @@ class ConsumerOptions(ClientOptions, total=False):
     """What a push consumer can be told besides."""
 
     message_model: MessageModel
+    #: Messages of a queue one after the other, by one member of the group at a time; RECONSUME_LATER pauses the queue.
+    orderly: bool
     consume_from_where: ConsumeFromWhere
     consume_timestamp: str
     consume_thread_min: int

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult, SendStatus
 
 __version__ = "0.1.0"
 
-__all__ = ["ConsumeStatus", "MQError", "Message", "MessageExt", "MessageQueue", "SendResult", "SendStatus", "__version__"]
+__all__ = [
+    "ConsumeFromWhere",
+    "ConsumeStatus",
+    "MQError",
+    "Message",
+    "MessageExt",
+    "MessageModel",
+    "MessageQueue",
+    "SendResult",
+    "SendStatus",
+    "__version__",
+]

@@ -11,7 +11,7 @@ from types import FrameType
 from adapters.cli.options import add_name_server
 from adapters.cli.output import complain, message_json, message_text, show
 from adapters.threaded import PushConsumer
-from mqproto.bodies import ConsumeFromWhere
+from mqproto import ConsumeFromWhere
 from mqproto.message import ConsumeStatus, MessageExt
 
 GROUP = "mqproto-cli-consumer"

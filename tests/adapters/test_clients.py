@@ -319,6 +319,25 @@ def test_a_failing_message_does_not_hold_up_others(world: World) -> None:
     assert Counter(collector.bodies()) == Counter([b"one", b"bad", b"bad", b"two", b"three"])
 
 
+def test_ordered_consumption_takes_a_queue_in_turn_and_waits_for_a_message_that_failed(world: World) -> None:
+    collector = Collector()
+
+    def listener(messages: Any, context: Any) -> Any:
+        collector.take(messages)
+        seen = collector.bodies()
+        if messages[0].body == b"7" and seen.count(b"7") == 1:
+            return ConsumeStatus.RECONSUME_LATER
+        return ConsumeStatus.SUCCESS
+
+    producer = world.producer()
+    queue = producer.send(Message(world.topic, b"0")).queue
+    for number in range(1, 20):
+        producer.send(Message(world.topic, b"%d" % number), queue=queue)
+    world.consumer(listener, orderly=True, suspend_current_queue_time_millis=10)
+    collector.wait(21)
+    assert collector.bodies() == [b"%d" % number for number in [*range(8), *range(7, 20)]]
+
+
 def test_a_listener_may_take_the_messages_alone(world: World) -> None:
     collector = Collector()
 
