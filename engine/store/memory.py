@@ -37,6 +37,14 @@ class _Content:
         self.data[: len(old)] = old
 
 
+def _copy_of(content: _Content) -> _Content:
+    """The same bytes, now and on the disk."""
+    copy = _Content(len(content.data))
+    copy.data[:] = content.data
+    copy.durable = content.durable
+    return copy
+
+
 class MemoryFile:
     """An open file in memory."""
 
@@ -124,8 +132,13 @@ class MemoryFiles:
     # --- what a crash leaves ---
 
     def process_death(self) -> MemoryFiles:
-        """The files as another process finds them after this one was killed."""
+        """The files as another process finds them after this one was killed: as they were, and no more durable than they were."""
         found = self._copy(self._now, lambda content: bytes(content.data))
+        copies: dict[int, _Content] = {}
+        for path, content in self._now.items():
+            copies[id(content)] = found._now[path]
+            found._now[path].durable = content.durable
+        found._durable = {path: copies.get(id(content)) or _copy_of(content) for path, content in self._durable.items()}
         found._restarted = False
         return found
 
