@@ -26,11 +26,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--peer-server", metavar="KIND", help="in the place of our server: apache:VERSION")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker("peer")
+    impossible = [item for item in items for lacking in item.iter_markers("not_with") if lacking.args[0] in item.name]
+    if impossible:
+        config.hook.pytest_deselected(items=impossible)
+        items[:] = [item for item in items if item not in impossible]
 
 
 class Servers:
