@@ -132,6 +132,24 @@ class Index:
                 self.index_files.append(IndexFile(self.files, path, self.slots))
         self.current = self.index_files[-1] if self.index_files else None
 
+    def begin_again(self) -> None:
+        """The files were changed: forget what was prepared and what waits. No job may be under way."""
+        self.jobs[:] = [job for job in self.jobs if not isinstance(job, AllocateIndex)]
+        self._busy = False
+        self._soft = 0
+        self._drop_next()
+        self.late.clear()
+        self.full.clear()
+        self.current = self.index_files[-1] if self.index_files else None
+        if self.current is not None:
+            self.current.ready = 0
+
+    def _drop_next(self) -> None:
+        if self._next is not None:
+            self._next.close()
+            self.files.remove(self._next.path)
+            self._next = None
+
     # --- adding ---
 
     def add(self, queue: Queue, uniq_key: str | None, keys: str | None, physical: int, wall: int) -> None:
@@ -298,9 +316,7 @@ class Index:
         return (self.index_files[-1].end_time, self.index_files[-1].end) if self.index_files else (0, 0)
 
     def close(self) -> None:
+        """Give all files back; one that was made ahead and never used is removed."""
+        self._drop_next()
         for index_file in self.index_files:
             index_file.close()
-        if self._next is not None:
-            self._next.close()
-            self.files.remove(self._next.path)
-            self._next = None

@@ -12,7 +12,7 @@ from typing import Final
 
 from engine.store.index import Index
 from engine.store.indexfile import ENTRY_SIZE, HEAD_SIZE, SLOT_SIZE, IndexFile
-from engine.store.layout import PAGE_BITS
+from engine.store.layout import INDEX_ENTRY, PAGE_BITS
 
 _CHUNK: Final = 1 << 16
 #: A disk loses whole pages, so it is enough to look at one entry in each of them.
@@ -20,23 +20,24 @@ _ENTRIES_OF_PAGE: Final = (1 << PAGE_BITS) // ENTRY_SIZE
 _NO_ENTRY: Final = (0, 0, 0, 0)
 
 
-def cut_index(index: Index, offset: int, store_time: Callable[[int], int], notes: list[str]) -> None:
+def cut_index(index: Index, offset: int, store_time: Callable[[int], int], intact: bool, notes: list[str]) -> None:
     """Drop all entries of messages at or behind a physical offset. Blocks.
 
-    `store_time` gives the store time of the record at a physical offset. A file is cut before the first page that is missing, and
+    `store_time` gives the store time of the record at a physical offset. `intact`: everything that was written is there, as after the
+    death of a process; otherwise only what lies before the offset is. A file is cut before the first page that is missing, and
     `notes` tells so.
     """
     while index.index_files:
         last = index.index_files[-1]
-        if last.count > 1 and last.begin < offset and _cut(last, offset, store_time, notes):
+        if last.count > 1 and last.begin < offset and _cut(last, offset, store_time, intact, notes):
             break
         last.close()
         index.files.remove(last.path)
         index.index_files.pop()
-    index.current = index.index_files[-1] if index.index_files else None
+    index.begin_again()
 
 
-def _cut(index_file: IndexFile, offset: int, store_time: Callable[[int], int], notes: list[str]) -> bool:
+def _cut(index_file: IndexFile, offset: int, store_time: Callable[[int], int], intact: bool, notes: list[str]) -> bool:
     """Cut one file; False when nothing good is left of it."""
     file = index_file.map()
     count, lost = _first_behind(index_file, offset)
@@ -49,7 +50,7 @@ def _cut(index_file: IndexFile, offset: int, store_time: Callable[[int], int], n
     index_file.end = last[1]
     stored = store_time(last[1])
     index_file.end_time = stored if stored > 0 else index_file.begin_time + 1000 * last[2]
-    _unlink(index_file, count)
+    _unlink(index_file, count, intact and not lost)
     index_file.write_head()
     file.sync()
     return True
@@ -85,34 +86,33 @@ def _first_behind(index_file: IndexFile, offset: int) -> tuple[int, bool]:
     return low, lost
 
 
-def _unlink(index_file: IndexFile, count: int) -> None:
-    """Let every slot point to its newest entry below `count`."""
-    broken: dict[int, int] = {}
+def _unlink(index_file: IndexFile, count: int, intact: bool) -> None:
+    """Let every slot point to its newest entry below `count`: along the chain where the entries behind are intact, by looking at all
+    entries otherwise."""
+    newest: dict[int, int] = {}
     used = 0
+    entries_max = (len(index_file.view) - index_file.entries_at) // ENTRY_SIZE
     for slot, number in _used_slots(index_file):
-        newest = number
-        while newest >= count:
-            key_hash, _, _, previous = index_file.entry(newest) if newest < _entries(index_file) else (-1, 0, 0, newest)
-            if key_hash % index_file.slots != slot or not 0 <= previous < newest:
-                broken[slot] = newest = 0
-                break
-            newest = previous
-        if newest != number:
-            index_file.set_slot(slot, newest)
-        used += newest > 0
-    if broken:
-        for number in range(1, count):
-            slot = index_file.entry(number)[0] % index_file.slots
-            if slot in broken:
-                broken[slot] = number
-        for slot, number in broken.items():
+        if number >= (count if not intact else entries_max):
+            newest[slot] = 0
+            continue
+        kept = number
+        while kept >= count:
+            previous = index_file.entry(kept)[3]
+            kept = previous if previous < kept else 0
+        if kept != number:
+            index_file.set_slot(slot, kept)
+        used += kept > 0
+    if newest:
+        entries = index_file.view[index_file.entries_at : index_file.entries_at + ENTRY_SIZE * count]
+        for number, (key_hash, _, _, _) in enumerate(INDEX_ENTRY.iter_unpack(entries)):
+            slot = key_hash % index_file.slots
+            if slot in newest:
+                newest[slot] = number
+        for slot, number in newest.items():
             index_file.set_slot(slot, number)
             used += number > 0
     index_file.slots_used = used
-
-
-def _entries(index_file: IndexFile) -> int:
-    return (len(index_file.view) - index_file.entries_at) // ENTRY_SIZE
 
 
 def _used_slots(index_file: IndexFile) -> Iterator[tuple[int, int]]:

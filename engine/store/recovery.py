@@ -226,10 +226,12 @@ class Recovery:
         if not orderly:
             for file in log.files_between(report.checked_from, end):
                 file.sync()
+            self._files.sync_folder(log.folder)
         log.resume(end, self._leftovers)
         log.last_time = scan.last_time
         begin, strange = self._dispatch_from(end)
-        redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report.checked_from, report.notes)
+        intact = report.clean or self._files.restarted_since(self._abort) is False
+        redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report.checked_from, intact, report.notes)
         if begin < end or not orderly:
             report.dispatched_from = redispatch.run(begin, end, wall)
             report.dispatched = redispatch.count

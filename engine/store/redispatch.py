@@ -45,6 +45,7 @@ class Redispatch:
         queues: ConsumeQueues,
         index: Index,
         checked_from: int,
+        intact: bool,
         notes: list[str],
     ) -> None:
         self._files = files
@@ -54,6 +55,8 @@ class Redispatch:
         self._index = index
         #: Records from here on are known to be good.
         self._checked_from = checked_from
+        #: All that was written is there; otherwise what was not durable may be missing.
+        self._intact = intact
         self._notes = notes
         self._delays = delay_table(settings.message_delay_level)
         self._waiting = 0
@@ -70,7 +73,7 @@ class Redispatch:
             self._start = start
             self.count = 0
             self._cut_queues(start)
-            cut_index(self._index, start, self._time_at, self._notes)
+            cut_index(self._index, start, self._time_at, self._intact, self._notes)
             try:
                 self._read(end, wall)
             except _BeginEarlier as found:
@@ -99,7 +102,6 @@ class Redispatch:
             queue.max_offset = queue.next_offset = queue.written
         self._queues.dirty = []
         self._waiting = 0
-        self._index.late.clear()
 
     def _read(self, end: int, wall: int) -> None:
         for offset, record in self._records(end):

@@ -28,8 +28,8 @@ def time_of(record: memoryview) -> int:
 class Scan:
     """One walk. The numbers are those of the records that were passed.
 
-    `durable`: of records that were stored later, properties with a gap were not written to their end. That holds for the last record
-    of the log, and if `power_lost` for all of them.
+    `durable`: of records that were stored at this time or later, properties with a gap were not written to their end. That holds for
+    the last record of the log, and if `power_lost` for all of them.
     """
 
     __slots__ = ("_check_crc", "_durable", "_log", "_power_lost", "count", "end", "last_time", "latest_time")
@@ -56,7 +56,7 @@ class Scan:
             while (size := measure(view, offset - base, offset, self._check_crc)) > 0:
                 record = view[offset - base : offset - base + size]
                 time = time_of(record)
-                if self._durable is not None and time > self._durable and self._torn(record, view, offset, offset - base + size):
+                if self._durable is not None and time >= self._durable and self._torn(record, view, offset, offset - base + size):
                     size = BROKEN
                     break
                 self.last_time = time
