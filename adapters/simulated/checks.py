@@ -67,7 +67,6 @@ def promised(cluster: Cluster, sent: Sent) -> list[str]:
     result = sent.result
     if result is None:
         return []
-    assert sent.ended is not None
     machine = cluster.brokers[result.queue.broker_name]
     synced = (
         machine.node.store.settings.flush_disk_type == SYNC_FLUSH

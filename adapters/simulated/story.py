@@ -64,7 +64,7 @@ class Story:
         self.failure_rate = random.choice((0.0, 0.0, 0.1, 0.3))
         self.slowness_ms = random.choice((0, 5, 500))
         self._number = 0
-        self._down: list[Machine[Any]] = []
+        self._peace = False
 
     @property
     def sync(self) -> bool:
@@ -131,6 +131,7 @@ class Story:
     def _mend(self) -> None:
         """The time of peace begins: everything runs, the network and the disks are well."""
         self._note("peace")
+        self._peace = True
         self.world.weather = CALM
         self.world.heal()
         for client in self.cluster.clients:
@@ -318,7 +319,7 @@ class Story:
             if machine.up:  # its end takes longer
                 self._restart_later(machine)
             else:
-                if self.random.random() < 0.1:
+                if self.random.random() < 0.1 and not self._peace:
                     machine.die_at_change(self.random.randint(1, 12), power=self._power())
                 self._start(machine)
 

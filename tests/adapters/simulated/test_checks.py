@@ -1,0 +1,197 @@
+"""Each check sees what it is there for: a cluster in which all is well, and one fault at a time put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from adapters.simulated import Cluster, Consumer, Producer, Weather, checks
+from mqproto.bodies import ConsumeFromWhere
+from mqproto.message import ConsumeStatus, Message, MessageQueue
+from mqproto.state.node import Ticket
+from mqproto.state.pull import ProcessQueue
+
+
+class Scene:
+    """A quiet cluster after some work."""
+
+    def __init__(self, **settings: str) -> None:
+        self.cluster = Cluster(1, weather=Weather(delay_max=1, job_max=1), settings=settings)
+        self.producer: Producer = self.cluster.producer("shop")
+        self.consumer: Consumer = self.cluster.consumer(
+            "readers",
+            lambda messages: ConsumeStatus.SUCCESS,
+            topics=("orders",),
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        ).start()
+        for number in range(20):
+            self.producer.send(Message("orders", b"%d" % number))
+        self.cluster.run_for(60_010)
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue("orders", "broker-a", 0)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_all_is_well(scene: Scene) -> None:
+    assert checks.at_rest(scene.cluster) == []
+    stored, faults = checks.read_logs(scene.cluster)
+    assert faults == []
+    assert sum(len(messages) for queue, messages in stored.items() if queue.topic == "orders") == 20
+
+
+def settled_twice(scene: Scene) -> None:
+    scene.cluster.records.sends[3].wakes += 1
+
+
+def late(scene: Scene) -> None:
+    scene.cluster.records.sends[3].budget_ms = 0
+
+
+def never_settled(scene: Scene) -> None:
+    scene.cluster.records.sends[3].ended = None
+
+
+def beyond(scene: Scene) -> None:
+    scene.cluster.broker.node.offsets.table["orders@readers"][0] += 1
+
+
+def out_of_order(scene: Scene) -> None:
+    deliveries = scene.cluster.records.deliveries
+    first, second = [number for number, delivery in enumerate(deliveries) if delivery.queue == scene.queue][:2]
+    deliveries[first], deliveries[second] = deliveries[second], deliveries[first]
+
+
+def not_consumed(scene: Scene) -> None:
+    scene.cluster.records.deliveries[5].result = ConsumeStatus.RECONSUME_LATER
+
+
+def lost(scene: Scene) -> None:
+    queue = scene.cluster.broker.node.store.find_queue("orders", 1)
+    assert queue is not None
+    queue.max_offset -= 1
+
+
+def damaged(scene: Scene) -> None:
+    store = scene.cluster.broker.node.store
+    record = store.record(0)
+    assert record is not None
+    record[20:28] = bytes(7) + b"\x05"  # its queue offset
+
+
+def place_given_twice(scene: Scene) -> None:
+    first, second = scene.cluster.records.sends[:2]
+    result = replace(first.ticket.result(), queue=second.ticket.result().queue, queue_offset=second.ticket.result().queue_offset)
+    first.ticket = Ticket()
+    first.ticket.settle(result)
+
+
+def two_owners(scene: Scene) -> None:
+    other = scene.cluster.consumer("readers", lambda messages: None, topics=("orders",))
+    checks.owned(other)[scene.queue] = ProcessQueue(scene.queue, 0)
+
+
+def no_owner(scene: Scene) -> None:
+    del checks.owned(scene.consumer)[scene.queue]
+
+
+def unfinished(scene: Scene) -> None:
+    process_queue = checks.owned(scene.consumer)[scene.queue]
+    process_queue.put([replace(scene.consumer.messages[0], queue_offset=100)], 101)
+
+
+def unanswered(scene: Scene) -> None:
+    scene.producer.begin(lambda now: scene.producer.core.send(Message("orders", b"x"), now))
+
+
+def unsent(scene: Scene) -> None:
+    next(iter(scene.cluster.broker.node.links)).unsent = 1
+
+
+def much_unsent(scene: Scene) -> None:
+    scene.producer.node.all_links()[0].unsent = 1 << 30
+
+
+def not_flushed(scene: Scene) -> None:
+    assert scene.cluster.broker.host is not None
+    scene.cluster.broker.host.weather = Weather(job_min=3_000, job_max=3_000)
+    scene.producer.submit(Message("orders", b"x"))
+    scene.cluster.run_for(20)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "wanted"),
+    [
+        (settled_twice, "was settled 2 times"),
+        (late, "of 0 ms"),
+        (never_settled, "is not settled"),
+        (beyond, "has not finished"),
+        (out_of_order, "after"),
+        (not_consumed, "was never consumed by readers"),
+        (lost, "has at"),
+        (damaged, "not its own message"),
+        (place_given_twice, "has at"),
+        (two_owners, "is with ['client-2', 'client-3']"),
+        (no_owner, "is with nobody of readers"),
+        (unfinished, "still has 1 messages"),
+        (unanswered, "has operations in flight"),
+        (unsent, "1 bytes unsent"),
+        (much_unsent, "bytes unsent to"),
+        (not_flushed, "has flushed"),
+    ],
+)
+def test_a_fault_is_seen(scene: Scene, spoil: Callable[[Scene], None], wanted: str) -> None:
+    spoil(scene)
+    faults = checks.at_rest(scene.cluster)
+    assert any(wanted in fault for fault in faults), faults
+
+
+def test_acknowledgements_that_wait_and_calls_are_seen() -> None:
+    scene = Scene(flushDiskType="SYNC_FLUSH")
+    assert checks.at_rest(scene.cluster) == []
+    assert scene.cluster.broker.host is not None
+    scene.cluster.broker.host.weather = Weather(job_min=3_000, job_max=3_000)
+    scene.producer.submit(Message("orders", b"x"))
+    scene.cluster.run_for(20)
+    faults = checks.at_rest(scene.cluster)
+    assert any("still holds 1 acknowledgements" in fault for fault in faults), faults
+
+
+def test_what_was_never_promised_is_not_asked_for() -> None:
+    """Failed sends, one-way sends, and what power loss may take."""
+    scene = Scene()
+    sent = scene.cluster.records.sends[0]
+    assert checks.promised(scene.cluster, sent) == [sent.ticket.result().msg_id]
+    scene.cluster.broker.power_losses.append(sent.begun - 1)
+    assert checks.promised(scene.cluster, sent) != [], "it was stored after that"
+    scene.cluster.broker.power_losses.append(sent.begun)
+    assert checks.promised(scene.cluster, sent) == []
+    sent.oneway = True
+    assert checks.promised(scene.cluster, sent) == []
+    strict = Scene(flushDiskType="SYNC_FLUSH")
+    synced = strict.cluster.records.sends[0]
+    strict.cluster.broker.power_losses.append(synced.begun)
+    assert checks.promised(strict.cluster, synced) != []
+    synced.messages[0].wait = False
+    assert checks.promised(strict.cluster, synced) == []
+
+
+def test_filters_are_respected() -> None:
+    cluster = Cluster(1, weather=Weather(delay_max=1, job_max=1))
+    producer = cluster.producer("shop")
+    options: Any = {"topics": ("orders",), "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
+    cluster.consumer("painters", lambda messages: ConsumeStatus.SUCCESS, expression="red || blue", **options).start()
+    for tag in ("red", "green", None, "blue"):
+        producer.send(Message("orders", b"x", tag))
+    cluster.run_for(60_010)
+    assert checks.at_rest(cluster) == []
+    cluster.records.deliveries.pop()
+    assert any("was never consumed by painters" in fault for fault in checks.at_rest(cluster))
