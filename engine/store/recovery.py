@@ -97,14 +97,9 @@ class Recovery:
         self._find_log_files()
         self._queues.load(self._log.start, report.notes)
         self._index.load(report.notes)
-        check_crc = self._settings.check_crc_on_recover
-        if report.clean:
-            scan, start = Scan(self._log, check_crc), self._check_from()
-        else:
-            scan = Scan(self._log, check_crc, self._checkpoint.log_time, self._power_lost())
-            start = self._start_after_crash()
-        report.checked_from = start
-        scan.run(start)
+        scan = self._scan(self._check_from() if report.clean else self._start_after_crash())
+        if scan.latest_time < self._checkpoint.log_time and report.checked_from > self._log.start:
+            scan = self._scan(self._log.start)  # the clock may have gone back, and what is later lies before
         report.begin, report.end, report.checked = self._log.start, scan.end, scan.count
         self._leftovers = next_nonzero(self._log, scan.end) >= 0
         reasons = self._missing(scan)
@@ -118,6 +113,17 @@ class Recovery:
         return report
 
     # --- what is there ---
+
+    def _scan(self, start: int) -> Scan:
+        """Walk over the log from a record on."""
+        check_crc = self._settings.check_crc_on_recover
+        if self._report.clean:
+            scan = Scan(self._log, check_crc)
+        else:
+            scan = Scan(self._log, check_crc, self._checkpoint.log_time, self._power_lost())
+        self._report.checked_from = start
+        scan.run(start)
+        return scan
 
     def _find_log_files(self) -> None:
         log, files, notes = self._log, self._files, self._report.notes
