@@ -539,22 +539,47 @@ def test_index_keeps_what_recovery_does_not_read_again(rig: Rig) -> None:
         assert [rig.found(f"{topic}-{number}", topic) for number in range(count)] == [[number] for number in range(count)]
 
 
+def settled_long_ago(rig: Rig) -> None:
+    """Everything so far is older than what recovery reads again."""
+    for topic in ("Early", "Earlier"):
+        rig.send_many(10, topic, size=900)
+        rig.settle()
+        rig.wall += 20_000
+
+
 @pytest.mark.parametrize("count", [340, 380, 420, 900])
 def test_index_files_made_ahead_are_no_end_of_the_index(rig: Rig, count: int) -> None:
     """A crash leaves an empty index file behind the one that is written; nothing may be missed, linked wrongly or twice after it."""
+    settled_long_ago(rig)
     rig.send_many(count, size=1)
     rig.pass_time(2000)
     rig.send_many(10, "Last", size=1)
     for _ in range(2):
         rig.kill()
-        rig.open()
+        assert rig.open().recovery.dispatched_from > 0
         assert [rig.found(f"Topic-{number}") for number in range(count)] == [[number] for number in range(count)]
         assert [rig.found(f"Last-{number}", "Last") for number in range(10)] == [[number] for number in range(10)]
     rig.settle()
     names = rig.files.names(f"{rig.root}/index")
     heads = [struct.unpack_from(">qqqqii", rig.files.read(f"{rig.root}/index/{name}")) for name in names]
-    assert sum(max(head[5], 1) - 1 for head in heads) == count + 10
+    assert sum(max(head[5], 1) - 1 for head in heads) == count + 30
     assert [head[2] for head in heads if head[5] > 1] == sorted(head[2] for head in heads if head[5] > 1)
+
+
+def test_keys_that_waited_for_their_file_are_not_taken_for_durable(rig: Rig) -> None:
+    """The checkpoint says how far queues are written; what the index lacks has to be read again too."""
+    rig.send_many(10, size=900)
+    held = [job for job in rig.store.jobs if type(job).__name__ == "AllocateIndex"]
+    rig.store.jobs[:] = [job for job in rig.store.jobs if job not in held]
+    rig.pass_time(60_000)
+    rig.wall += 20_000
+    rig.send_many(10, "Other", size=900)
+    rig.wall += 20_000
+    rig.pass_time(120_000)
+    assert held
+    rig.kill()
+    rig.open()
+    assert [rig.found(f"Topic-{number}") for number in range(10)] == [[number] for number in range(10)]
 
 
 def test_index_that_lost_pages_is_made_again_as_far_as_the_log_is_read(make_rig: MakeRig) -> None:
