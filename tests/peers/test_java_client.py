@@ -194,6 +194,8 @@ def test_a_refused_message_comes_back(pair: Pair) -> None:
 
 
 def test_a_message_refused_too_often_is_put_aside(pair: Pair) -> None:
+    if pair.server.kind == "apache:4.4.0":
+        pytest.skip("release 4.4 lets nobody read a group's dead letters")
     topic, group = pair.name("Dead"), pair.name("dead")
     (sent,) = pair.produce(topic=topic, count=1, tag="TagD", keys="dead", props="n:#")
     consumer = pair.start("consume", topic=topic, group=group, fail=2, max=1, threads=1, seconds=80)
@@ -270,6 +272,8 @@ def test_members_share_the_queues_and_take_over(pair: Pair, orderly: bool) -> No
 
 @pytest.mark.not_with("java-4.4.0", "came with release 4.6")
 def test_a_lite_pull_consumer(pair: Pair) -> None:
+    if "5.3.3" in pair.client.kind and pair.server.kind == "apache:4.9.7":
+        pytest.skip("Apache's 4.9.7 gives nothing to a lite pull consumer of release 5")
     topic, group = pair.name("Lite"), pair.name("lite")
     sent = pair.produce(topic=topic, count=8, tag="TagA,TagB")
     assert_same(pair.server, sent[::2], pair.run("litepull", topic=topic, group=group, expect=4, tag="TagA").messages)

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -170,6 +171,7 @@ class JavaClient:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._errors.close()
+        shutil.rmtree(self.offsets, ignore_errors=True)
 
     def _write(self, *words: str) -> None:
         assert self._process.stdin is not None
@@ -245,7 +247,8 @@ class ProcessClient:
         return ProcessStep(self.kind, line)
 
     def close(self) -> None:
-        """Nothing is left running between commands."""
+        """Take its offsets away; nothing is left running between commands."""
+        shutil.rmtree(self.offsets, ignore_errors=True)
 
 
 class ProcessStep:
