@@ -64,8 +64,12 @@ class CreateLog:
 
     def run(self) -> None:
         file = self.files.create(self.log_file.path, self.size)
-        file.allocate(0, self.allocated)
-        self.files.sync_folder(self.folder)
+        try:
+            file.allocate(0, self.allocated)
+            self.files.sync_folder(self.folder)
+        except OSError:
+            file.close()
+            raise
         self.file = file
 
 
@@ -78,6 +82,7 @@ class CommitLog:
 
     __slots__ = (
         "_busy",
+        "_short",
         "_spare",
         "_spare_limit",
         "base",
@@ -122,6 +127,8 @@ class CommitLog:
         #: Nothing more is written.
         self.stopped = False
         self._busy = False
+        #: The disk is nearly full: nothing is prepared, until there is room again.
+        self._short = False
         self._spare: LogFile | None = None
         self._spare_limit = 0
 
@@ -249,21 +256,27 @@ class CommitLog:
         self.limit = self._allocate(self.log_files[-1], self.limit, wanted, needed)
 
     def _allocate(self, log_file: LogFile, start: int, wanted: int, needed: int) -> int:
-        """Allocate up to `wanted`, on a nearly full disk at least up to `needed`; gives how far it went."""
+        """Allocate up to `wanted`, on a nearly full disk less, but at least up to `needed`; gives how far it went."""
         file = self.file_of(log_file)
         base = log_file.start
-        try:
-            file.allocate(start - base, wanted - start)
-        except OSError as failure:
-            if failure.errno not in NO_ROOM or wanted <= needed:
-                raise
-            file.allocate(start - base, needed - start)
-            return needed
-        return wanted
+        end = wanted
+        while True:
+            try:
+                file.allocate(start - base, end - start)
+            except OSError as failure:
+                if failure.errno not in NO_ROOM or end <= needed:
+                    raise
+                end = max(start + (end - start) // 4, needed)
+            else:
+                self._short = end < wanted
+                return end
 
     def _look_ahead(self) -> None:
         """Start the job that prepares what comes next, when half of what is prepared will have been used."""
         if self.stopped:
+            return
+        if self._short:
+            self.soft = self.limit
             return
         file_end = self.base + self.file_size
         ready = self._spare is not None and self.limit == file_end
@@ -284,6 +297,7 @@ class CommitLog:
         """The job ended. One that failed is made good at once when the room is needed, or refused then."""
         self._busy = False
         if failure is not None:
+            self._short = True
             return
         if isinstance(job, AllocateLog):
             if job.file is self.log_files[-1].file:

@@ -66,14 +66,18 @@ class AllocateIndex:
         self.ready = ready
 
     def run(self) -> None:
-        file = self.file
-        if file is None:
-            self.files.make_folder(self.folder)
-            file = self.files.create(self.path, self.size)
-        file.allocate(self.start, self.end - self.start)
-        if self.file is None:
+        if self.file is not None:
+            self.file.allocate(self.start, self.end - self.start)
+            return
+        self.files.make_folder(self.folder)
+        file = self.files.create(self.path, self.size)
+        try:
+            file.allocate(self.start, self.end - self.start)
             self.files.sync_folder(self.folder)
-            self.file = file
+        except OSError:
+            file.close()
+            raise
+        self.file = file
 
 
 class Index:

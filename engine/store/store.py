@@ -394,7 +394,7 @@ class Store:
                 self._files.remove(self._abort)
                 self._files.sync_folder(self.settings.store_path_root_dir)
         except OSError as failure:
-            raise StoreUnwritable(str(failure.filename or self._abort), failure.strerror or str(failure)) from failure
+            raise StoreUnwritable(str(failure.filename or self.settings.store_path_root_dir), failure.strerror or str(failure)) from failure
         finally:
             flusher.fail(StoreError("the store is closed"))
             self._release()
