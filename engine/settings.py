@@ -321,7 +321,11 @@ clientAsyncSemaphoreValue connectTimeoutMillis channelNotActiveInterval clientCh
 clientSocketRcvBufSize clientCloseSocketIfTimeout messageStorePlugIn flushConsumerOffsetHistoryInterval filterServerNums
 fetchNamesrvAddrByAddressServer highSpeedMode commercialBaseCount commercialBigCount commercialEnable commercialTimerCount
 commercialTransCount maxDelayTime transferMsgByHeap isolateLogEnable brokerConfigPath clusterTest productEnvName
+useReentrantLockWhenPutMessage flushCommitLogTimed commitIntervalCommitLog commitCommitLogLeastPages commitCommitLogThoroughInterval
+osPageCacheBusyTimeOutMills warmMapedFileEnable flushLeastPagesWhenWarmMapedFile debugLockEnable messageIndexSafe diskFallRecorded
+transientStorePoolSize fastFailIfNoBufferInStorePool destroyMapedFileIntervalForcibly redeleteHangedFileInterval
+mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
 """
 #: Keys of Apache's servers that have no meaning here: thread pools and their queues, buffers of its network library, plug-ins, duties
-#: of other modes.
+#: of other modes, ways to keep locks and page caches of its store busy or idle.
 IGNORED: Final = frozenset(_IGNORED_TEXT.split())

@@ -201,7 +201,7 @@ class CommitLog:
         if self.unsynced_names:
             self.files.sync_folder(self.folder)
             self.unsynced_names = False
-        self._look_ahead()
+        self.look_ahead()
 
     def _create(self, start: int) -> LogFile:
         """Make a file at once."""
@@ -230,7 +230,7 @@ class CommitLog:
         needed = self.end + size + FILLER_SIZE
         if needed > self.limit:
             self._allocate_now(min(max(needed, self.limit + self.window), self.base + self.file_size), needed)
-        self._look_ahead()
+        self.look_ahead()
 
     def _roll(self, size: int) -> None:
         """Close the file with a filler and go on in the next one, which a job has made or is made now."""
@@ -271,7 +271,7 @@ class CommitLog:
                 self._short = end < wanted
                 return end
 
-    def _look_ahead(self) -> None:
+    def look_ahead(self) -> None:
         """Start the job that prepares what comes next, when half of what is prepared will have been used."""
         if self.stopped:
             return
@@ -308,7 +308,7 @@ class CommitLog:
             self._spare_limit = job.log_file.start + job.allocated
         elif job.file is not None:  # it came too late
             job.file.close()
-        self._look_ahead()
+        self.look_ahead()
 
     # --- closing ---
 

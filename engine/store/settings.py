@@ -49,8 +49,6 @@ class StoreSettings(Settings):
     max_transfer_count_on_message_in_disk: int = setting(8)
     #: Percent of the machine's memory that counts as "in memory" behind the end of the log.
     access_message_in_memory_max_ratio: int = setting(40, high=100)
-    disk_fall_recorded: bool = setting(True)
-    offset_check_in_slave: bool = setting(False)
 
     message_index_enable: bool = setting(True)
     max_hash_slot_num: int = setting(5_000_000, low=1, high=_I32_MAX)
@@ -62,8 +60,6 @@ class StoreSettings(Settings):
     clean_resource_interval: int = setting(10_000, low=1)
     delete_commit_log_files_interval: int = setting(100)
     delete_consume_queue_files_interval: int = setting(100)
-    destroy_mapped_file_interval_forcibly: int = setting(120_000, also=("destroyMapedFileIntervalForcibly",))
-    redelete_hanged_file_interval: int = setting(120_000)
     #: Hours of the day, separated by `;`.
     delete_when: str = setting("04")
     #: Hours.
@@ -71,13 +67,6 @@ class StoreSettings(Settings):
     #: Percent.
     disk_max_used_space_ratio: int = setting(75, low=10, high=99)
     clean_file_forcibly_enable: bool = setting(True)
-
-    slave_timeout: int = setting(3000, low=1)
-    ha_master_address: str = setting("")
-    ha_send_heartbeat_interval: int = setting(5000, low=1)
-    ha_housekeeping_interval: int = setting(20_000, low=1)
-    ha_transfer_batch_size: int = setting(32_768, low=1)
-    ha_slave_fallbehind_max: int = setting(268_435_456)
 
     #: Our own: blocks of the log are allocated ahead of the write position in steps of so many bytes.
     allocation_window: int = setting(64 << 20, low=4096)

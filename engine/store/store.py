@@ -148,22 +148,9 @@ class Store:
     # --- writing ---
 
     def append(
-        self,
-        queue: Queue,
-        body: bytes | memoryview,
-        properties: bytes,
-        flag: int,
-        sys_flag: int,
-        born_time: int,
-        born_host: bytes,
-        store_host: bytes,
-        reconsume_times: int,
-        prepared_offset: int,
-        tags_code: int,
-        uniq_key: str | None,
-        keys: str | None,
-        wall: int,
-    ) -> int:
+        self, queue: Queue, body: bytes | memoryview, properties: bytes, flag: int, sys_flag: int, born_time: int, born_host: bytes,
+        store_host: bytes, reconsume_times: int, prepared_offset: int, tags_code: int, uniq_key: str | None, keys: str | None, wall: int,
+    ) -> int:  # fmt: skip
         """Store a message; gives its physical offset. Its queue offset is `queue.next_offset - 1` afterwards.
 
         Prepared and rolled back messages (by the sysFlag) are stored, but have no place in the queue.
@@ -188,35 +175,14 @@ class Store:
         offset = 0 if placeless else queue.next_offset
         try:
             entry = ENTRY.pack(start, size, tags_code)
-            record = b"".join(
-                (
-                    head.pack(
-                        size,
-                        MAGIC_V1,
-                        crc32(body) & 0x7FFFFFFF,
-                        queue.queue_id,
-                        flag,
-                        offset,
-                        start,
-                        flags,
-                        born_time,
-                        born_host,
-                        wall,
-                        store_host,
-                        reconsume_times,
-                        prepared_offset,
-                        body_size,
-                    ),
-                    body,
-                    queue.topic_field,
-                    LENGTH.pack(properties_size),
-                    properties,
-                )
-            )
+            fields = head.pack(
+                size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag, offset, start, flags, born_time, born_host, wall,
+                store_host, reconsume_times, prepared_offset, body_size,
+            )  # fmt: skip
         except StructError as failure:
             raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a field is out of its range: {failure}") from None
         at = start - log.base
-        log.view[at : at + size] = record
+        log.view[at : at + size] = b"".join((fields, body, queue.topic_field, LENGTH.pack(properties_size), properties))
         end = start + size
         log.end = end
         if wall < log.last_time:
@@ -259,25 +225,16 @@ class Store:
         if total > self.settings.mapped_file_size_commit_log - FILLER_SIZE:
             raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a batch of {total} bytes does not fit a file of the log")
         self._make_room(total, wall)
-        return [
+        self._log.soft = self._log.limit  # there is room for all of them: none may be refused on the way
+        offsets = [
             self.append(
-                queue,
-                entry.body,
-                entry.properties,
-                entry.flag,
-                sys_flag,
-                born_time,
-                born_host,
-                store_host,
-                reconsume_times,
-                0,
-                entry.tags_code,
-                entry.uniq_key,
-                entry.keys,
-                wall,
+                queue, entry.body, entry.properties, entry.flag, sys_flag, born_time, born_host, store_host, reconsume_times, 0,
+                entry.tags_code, entry.uniq_key, entry.keys, wall,
             )
             for entry in entries
-        ]
+        ]  # fmt: skip
+        self._log.look_ahead()
+        return offsets
 
     def _check(self, queue: Queue, size: int, body_size: int, properties_size: int) -> None:
         """Raises PutRefused for a message that no store takes."""
