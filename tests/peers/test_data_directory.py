@@ -13,7 +13,7 @@ from tests.peers.kit.checks import Sent, assert_same
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, free_port, serve
-from tests.peers.kit.steps import committed, consume, offsets, pull
+from tests.peers.kit.steps import committed, consume, offsets, open_group, pull
 
 JAVA = "java-4.9.7"
 #: The last level is long enough for a broker to end and another one to start meanwhile.
@@ -89,6 +89,8 @@ def test_brokers_take_over_each_others_directories(talk: Talk, tmp_path: Path, v
                 check(pair, "Moved", sent)
                 committed(pair, "Moved", "movers", before)
             new = fill(pair, "Moved", f"turn{turn}")
+            if not turn:
+                open_group(pair, "Moved", "movers")
             # The group goes on behind what it has consumed, and gets what the last broker had in its delay queue.
             assert_same(server, [*new, *late], consume(pair, "Moved", "movers", len(new) + len(late), seconds=50).messages)
             sent += [*new, *late]

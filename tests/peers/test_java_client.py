@@ -9,7 +9,7 @@ import pytest
 from tests.peers.kit.checks import Sent, assert_one, assert_same, offset_msg_id
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Running, finish, wait_for
-from tests.peers.kit.steps import committed, consume, offsets, pull, share_out
+from tests.peers.kit.steps import committed, consume, offsets, open_group, pull, share_out
 
 pytestmark = pairs(
     "java-4.4.0 @ ours:threaded",
@@ -33,6 +33,7 @@ def test_what_is_sent_is_stored_and_consumed(pair: Pair) -> None:
     # Nothing is committed yet, and a young queue begins at 0.
     assert [(line["min"], line["max"], line["committed"]) for line in offsets(pair, topic, group)] == [(0, 2, 0)] * 4
     assert_same(pair.server, sent, pull(pair, topic, 8))
+    open_group(pair, topic, group)
     assert_same(pair.server, sent, consume(pair, topic, group, 8).messages)
     committed(pair, topic, group, [2] * 4)
 
@@ -161,6 +162,7 @@ def test_only_the_wanted_tags(pair: Pair) -> None:
 def test_a_group_goes_on_where_it_stopped(pair: Pair) -> None:
     topic, group = pair.name("GoOn"), pair.name("go-on")
     before = pair.produce(topic=topic, count=8, shard=4, body="before")
+    open_group(pair, topic, group)
     assert_same(pair.server, before, consume(pair, topic, group, 8).messages)
     committed(pair, topic, group, [2] * 4)
     after = pair.produce(topic=topic, count=6, body="after")

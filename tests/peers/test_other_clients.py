@@ -9,7 +9,7 @@ import pytest
 from tests.peers.kit.checks import Sent, assert_same
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Line, finish, wait_for
-from tests.peers.kit.steps import committed, consume, gather, pull, share_out
+from tests.peers.kit.steps import committed, consume, gather, open_group, pull, share_out
 
 CPP, NODE, GO = "cpp @ ours:threaded", "node @ ours:threaded", "go @ ours:threaded"
 JAVA = "java-4.9.7"
@@ -125,6 +125,7 @@ def shown(pair: Pair, *names: str) -> dict[str, Any]:
 def test_it_consumes_what_java_sends(pair: Pair) -> None:
     topic, group = pair.topic("Received"), pair.name("received")
     sent = java(pair).produce(topic=topic, count=8, shard=4, tag="TagA,TagB", keys="order", props="color:red,n:#")
+    open_group(java(pair), topic, group)
     got(pair, sent, consume(pair, topic, group, 8, **shown(pair, "color", "n")).messages)
     committed(java(pair), topic, group, [2] * 4)
     more = java(pair).produce(topic=topic, count=4, body="more", tag="TagM", keys="more")

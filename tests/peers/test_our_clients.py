@@ -9,7 +9,7 @@ import pytest
 from tests.peers.kit.checks import Sent, assert_one, assert_same, offset_msg_id
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import finish, wait_for
-from tests.peers.kit.steps import committed, consume, gather, pull, share_out
+from tests.peers.kit.steps import committed, consume, gather, open_group, pull, share_out
 
 pytestmark = pairs(
     "ours-threaded @ apache:4.4.0",
@@ -113,6 +113,7 @@ def test_delayed_messages(pair: Pair) -> None:
 
 def test_we_consume_what_java_sends(pair: Pair) -> None:
     topic, group = pair.topic("Received"), pair.name("received")
+    open_group(java(pair), topic, group)
     sent = java(pair).produce(topic=topic, count=8, shard=4, tag="TagA,TagB", keys="order", props="color:red,n:#")
     assert_same(pair.server, sent, consume(pair, topic, group, 8).messages)
     committed(java(pair), topic, group, [2] * 4)
