@@ -45,7 +45,6 @@ CONSUMER: ConsumerOptions = {
     **CLIENT,
     "message_model": MessageModel.BROADCASTING,
     "orderly": True,
-    "orderly": True,
     "consume_from_where": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
     "consume_timestamp": "20200101000000",
     "consume_thread_min": 3,
