@@ -121,6 +121,8 @@ class MemoryFiles:
         self._now: dict[str, _Content] = {}
         self._durable: dict[str, _Content] = {}
         self._folders: set[str] = {""}
+        #: Names that were made and dropped and are not durable, in order: path and content, None for a name that is gone.
+        self._pending: list[dict[str, _Content | None]] = []
         self._restarted = False
 
     def take_space(self, size: int) -> None:
@@ -139,13 +141,25 @@ class MemoryFiles:
             copies[id(content)] = found._now[path]
             found._now[path].durable = content.durable
         found._durable = {path: copies.get(id(content)) or _copy_of(content) for path, content in self._durable.items()}
+        for change in self._pending:
+            found._pending.append({path: content and (copies.get(id(content)) or _copy_of(content)) for path, content in change.items()})
         found._restarted = False
         return found
 
-    def power_loss(self, survived: Callable[[str, int], bool] = lambda path, sector: False) -> MemoryFiles:
+    @property
+    def pending_names(self) -> int:
+        """How many changes of names are not durable yet."""
+        return len(self._pending)
+
+    def power_loss(self, survived: Callable[[str, int], bool] = lambda path, sector: False, names: int = 0) -> MemoryFiles:
         """The files as they are after the machine lost power: what was synced, and of the rest those sectors (512 bytes, counted
-        from the start of the file) for which `survived` says so."""
-        paths = {id(content): path for path, content in self._durable.items()}
+        from the start of the file) for which `survived` says so, and the first so many changes of `names`: a file system keeps their order.
+        """
+        durable: dict[str, _Content | None] = dict(self._durable)
+        for change in self._pending[:names]:
+            durable |= change
+        kept = {path: content for path, content in durable.items() if content is not None}
+        paths = {id(content): path for path, content in kept.items()}
 
         def content_of(content: _Content) -> bytes:
             result = bytearray(len(content.data))
@@ -157,7 +171,7 @@ class MemoryFiles:
                     result[at : at + SECTOR] = new
             return bytes(result)
 
-        found = self._copy(self._durable, content_of)
+        found = self._copy(kept, content_of)
         found._restarted = True
         return found
 
@@ -204,6 +218,7 @@ class MemoryFiles:
                 raise FileNotFoundError(path)
             self.before_change("create", path)
             content = self._now[path] = _Content(size)
+            self._pending.append({path: content})
         elif len(content.data) < size:
             self.before_change("lengthen", path)
             content.lengthen(size)
@@ -219,26 +234,39 @@ class MemoryFiles:
         content.durable = data
         old = self._now.get(path)
         self._now[path] = content
-        if self._durable.get(path) is old and old is not None:
+        if old is None:
+            self._pending.append({path: content})
+            return
+        if self._durable.get(path) is old:
             self._durable[path] = content  # the same file with another content
+        for change in self._pending:
+            if change.get(path) is old:
+                change[path] = content
 
     def rename(self, old: str, new: str) -> None:
         self.before_change("rename", old)
         self._now[new] = self._now.pop(old)
+        self._pending.append({old: None, new: self._now[new]})
 
     def remove(self, path: str) -> None:
         self.before_change("remove", path)
-        self._now.pop(path, None)
+        if self._now.pop(path, None) is not None:
+            self._pending.append({path: None})
 
     def remove_tree(self, path: str) -> None:
         self.before_change("remove tree", path)
         start = path + "/"
+        self._pending.append({name: None for name in self._now if name.startswith(start)})
         self._now = {name: content for name, content in self._now.items() if not name.startswith(start)}
         self._folders = {name for name in self._folders if name != path and not name.startswith(start)}
 
     def sync_folder(self, path: str) -> None:
         self.before_change("sync folder", path)
         start = path.rstrip("/") + "/"
+        for change in self._pending:
+            for name in [name for name in change if name.startswith(start) and "/" not in name[len(start) :]]:
+                del change[name]
+        self._pending = [change for change in self._pending if change]
         for name in [name for name in self._durable if name.startswith(start) and "/" not in name[len(start) :]]:
             if name not in self._now:
                 del self._durable[name]

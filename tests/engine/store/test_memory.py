@@ -1,0 +1,97 @@
+"""Files in memory lose what a disk loses, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.store import MemoryFiles
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    made = MemoryFiles(forgetful=True)
+    made.make_folder("/d")
+    made.create("/d/old", 1024).close()
+    made.sync_folder("/d")
+    return made
+
+
+def test_what_was_synced_survives_and_the_rest_by_sectors(files: MemoryFiles) -> None:
+    file = files.open("/d/old")
+    file.write(0, b"a" * 1024)
+    assert files.power_loss().read("/d/old") == bytes(1024)
+    assert files.power_loss(lambda path, sector: (path, sector) == ("/d/old", 1)).read("/d/old") == bytes(512) + b"a" * 512
+    file.sync()
+    file.view()[0:1] = b"b"
+    assert files.power_loss().read("/d/old") == b"a" * 1024
+    assert files.process_death().read("/d/old") == b"b" + b"a" * 1023
+
+
+def test_names_survive_in_their_order(files: MemoryFiles) -> None:
+    files.write("/d/new", b"text")
+    files.rename("/d/old", "/d/older")
+    files.remove("/d/new")
+    assert files.pending_names == 3
+    found = [files.power_loss(names=count).names("/d") for count in range(4)]
+    assert found == [["old"], ["new", "old"], ["new", "older"], ["older"]]
+    files.sync_folder("/d")
+    assert files.pending_names == 0
+    assert files.power_loss().names("/d") == ["older"]
+
+
+def test_a_new_file_whose_name_survives_has_what_was_written_durably(files: MemoryFiles) -> None:
+    files.create("/d/log", 600).write(0, b"x" * 600)
+    files.write("/d/table", b"one")
+    files.write("/d/table", b"two")
+    lost = files.power_loss(names=2)
+    assert (lost.read("/d/log"), lost.read("/d/table")) == (bytes(600), b"two")
+    assert files.power_loss(lambda path, sector: sector == 0, names=1).read("/d/log") == b"x" * 512 + bytes(88)
+
+
+def test_a_tree_goes_at_once(files: MemoryFiles) -> None:
+    files.make_folder("/d/q")
+    files.write("/d/q/1", b"1")
+    files.write("/d/q/2", b"2")
+    files.sync_folder("/d/q")
+    files.remove_tree("/d/q")
+    assert sorted(name for name in files.power_loss().names("/d/q")) == ["1", "2"]
+    assert files.power_loss(names=1).names("/d/q") == []
+
+
+def test_the_death_of_a_process_makes_nothing_durable(files: MemoryFiles) -> None:
+    files.open("/d/old").write(0, b"unsynced")
+    files.create("/d/unnamed", 10).close()
+    files.write("/d/table", b"text")
+    files.rename("/d/table", "/d/moved")
+    found = files.process_death()
+    assert found.names("/d") == ["moved", "old", "unnamed"]
+    assert found.read("/d/old")[:8] == b"unsynced"
+    assert found.restarted_since("/d/old") is False
+    lost = found.power_loss()
+    assert lost.names("/d") == ["old"]
+    assert lost.read("/d/old") == bytes(1024)
+    assert found.power_loss(names=3).names("/d") == ["moved", "old", "unnamed"]
+    found.sync_folder("/d")
+    found.open("/d/old").sync()
+    assert found.power_loss().read("/d/old")[:8] == b"unsynced"
+    assert found.power_loss().restarted_since("/d/old") is True
+
+
+def test_changes_are_told_before_they_happen(files: MemoryFiles) -> None:
+    told: list[tuple[str, str]] = []
+
+    def before(change: str, path: str) -> None:
+        told.append((change, path))
+        if change == "sync":
+            raise OSError(5, "no more", path)
+
+    files.before_change = before
+    file = files.create("/d/new", 10)
+    file.write(0, b"x")
+    with pytest.raises(OSError, match="no more"):
+        file.sync()
+    files.rename("/d/new", "/d/newer")
+    files.make_folder("/d")
+    files.remove("/d/newer")
+    assert told == [("create", "/d/new"), ("write", "/d/new"), ("sync", "/d/new"), ("rename", "/d/new"), ("remove", "/d/newer")]
+    assert files.power_loss().names("/d") == ["old"]
