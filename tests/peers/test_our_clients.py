@@ -184,9 +184,22 @@ def test_everybody_gets_a_broadcast_message(pair: Pair) -> None:
     assert_same(pair.server, more, finish(again).messages)  # and they outlive the process
 
 
-def test_java_and_we_share_the_queues_of_a_group(pair: Pair) -> None:
+def test_order_within_a_queue(pair: Pair) -> None:
+    topic = pair.topic("Orderly")
+    sent = java(pair).produce(topic=topic, count=30, shard=3, tag="TagO")
+    outcome = consume(pair, topic, pair.name("orderly"), 30, orderly=True, fail=1, threads=4)
+    assert_same(pair.server, sent, outcome.messages)
+    assert len(outcome.refused) == 1
+    for queue in range(4):
+        at = [line["queueOffset"] for line in outcome.messages if line["queueId"] == queue]
+        assert at == sorted(at), f"queue {queue}"
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.timeout(200)
+def test_java_and_we_share_the_queues_of_a_group(pair: Pair, orderly: bool) -> None:
     topic, group = pair.topic("Shared"), pair.name("shared")
-    options = {"topic": topic, "group": group, "expect": 1000, "seconds": 100}
+    options = {"topic": topic, "group": group, "orderly": orderly, "expect": 1000, "seconds": 180}
     theirs, ours = (one.start("consume", instance=pair.name("member"), **options) for one in (java(pair), pair))
     for member in (theirs, ours):
         wait_for(member, "started")

@@ -4,7 +4,8 @@ ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting
 
 produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= compress= vip=
          props=k:v,k:v]
-consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING tag=* fail=0 max= threads=4 settle=0 instance=]
+consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
+         instance=]
 
 Prints one JSON object a line for each result or message and a last one with "done". Exit status 0 when the command reached what it was
 asked for, 1 when it did not, 2 on an error. SIGTERM makes a consumer leave.
@@ -134,6 +135,8 @@ class Job:
             "persist_consumer_offset_interval": 1000,
             "local_offset_store_dir": self.offsets,
         }
+        if self.options.get("orderly") == "true":
+            found["orderly"] = True
         if "max" in self.options:
             found["max_reconsume_times"] = self.number("max", 16)
         if "instance" in self.options:
