@@ -31,7 +31,7 @@ _UNSENT_MAX: Final = 16 << 20
 
 def always(cluster: Cluster) -> list[str]:
     """What must hold at any moment: sends settle once and in time, no offset runs ahead, order in a queue, nothing piles up."""
-    return [*sends(cluster), *commits(cluster), *order(cluster), *bounds(cluster)]
+    return [*sends(cluster), *commits(cluster), *order(cluster), *ordered(cluster), *bounds(cluster)]
 
 
 def at_rest(cluster: Cluster) -> list[str]:
@@ -196,6 +196,20 @@ def order(cluster: Cluster) -> list[str]:
     return faults
 
 
+def ordered(cluster: Cluster) -> list[str]:
+    """A group that consumes in order gets no message before all that lie before it in its queue were consumed with success."""
+    faults = []
+    for delivery in cluster.records.deliveries:
+        if delivery.group not in cluster.records.orderly or cluster.brokers[delivery.queue.broker_name].incomplete:
+            continue
+        offsets = [message.queue_offset for message in delivery.messages]
+        if offsets[0] > delivery.behind or offsets != list(range(offsets[0], offsets[0] + len(offsets))):
+            faults.append(
+                f"{delivery.consumer} got {offsets} of {delivery.queue} at {delivery.begun}, before {delivery.behind} had succeeded"
+            )
+    return faults
+
+
 def commits(cluster: Cluster) -> list[str]:
     """A broker never holds an offset beyond a message that the group has not finished, unless the broker lost messages or the group
     does not want all of them."""
@@ -209,7 +223,7 @@ def commits(cluster: Cluster) -> list[str]:
                 continue
             for queue_id, offset in offsets.items():
                 queue = MessageQueue(topic, machine.name, queue_id)
-                progress = cluster.records.progress.get((group, queue))
+                progress = cluster.records.finished.get((group, queue))
                 below = 0 if progress is None else progress.below
                 if offset > below:
                     faults.append(f"{group} committed {offset} of {queue} at {cluster.now}, but has not finished {below}")

@@ -127,7 +127,8 @@ class Machine(Generic[N]):
             self.power_losses.append(self.world.now)
             random = self.world.random
             chance = random.choice((0.0, 0.5, random.random()))
-            self.files = self.files.power_loss(lambda path, sector: random.random() < chance)
+            names = random.choice((0, random.randint(0, self.files.pending_names)))
+            self.files = self.files.power_loss(lambda path, sector: random.random() < chance, names)
         else:
             self.files = self.files.process_death()
 
@@ -293,6 +294,8 @@ class Consumer(Client):
         #: What it subscribes, by topic.
         self.expressions: dict[str, str] = {}
         self.core = ConsumerCore(self.node, consumer_settings(group, options), listener)
+        if self.core.settings.orderly:
+            cluster.records.orderly.add(group)
         self._takes_context = takes_context(listener)
         self.host.on_deliver = self._deliver
         for topic in topics:
@@ -322,7 +325,9 @@ class Consumer(Client):
         task = action.task
         assert isinstance(task, ConsumeTask)
         cluster = self.cluster
-        delivery = Delivery(self.name, self.group, task.context.queue, task.process_queue, task.messages, cluster.now)
+        queue = task.context.queue
+        behind = cluster.records.behind(self.group, queue)
+        delivery = Delivery(self.name, self.group, queue, task.process_queue, task.messages, cluster.now, behind)
         cluster.records.deliveries.append(delivery)
         self.messages += task.messages
         takes_ms = self.takes_ms if isinstance(self.takes_ms, int) else self.takes_ms()

@@ -53,6 +53,8 @@ class Delivery:
     incarnation: object
     messages: list[MessageExt]
     begun: int
+    #: The smallest offset of the queue that the group had not consumed with success then.
+    behind: int
     #: When the listener had returned; None: not yet.
     ended: int | None = None
     result: object = None
@@ -64,7 +66,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Progress:
-    """Which messages of one queue a group has finished: a listener has returned, whatever it said."""
+    """Which messages of one queue a group is done with."""
 
     #: Everything below.
     below: int = 0
@@ -84,14 +86,25 @@ class Records:
 
     sends: list[Sent] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
-    progress: dict[tuple[str, MessageQueue], Progress] = field(default_factory=dict)
+    #: By group and queue what a listener has returned from, whatever it said, and what it said to have succeeded.
+    finished: dict[tuple[str, MessageQueue], Progress] = field(default_factory=dict)
+    succeeded: dict[tuple[str, MessageQueue], Progress] = field(default_factory=dict)
     #: Groups that do not see every message of their topics.
     filtering: set[str] = field(default_factory=set)
+    #: Groups that consume in order.
+    orderly: set[str] = field(default_factory=set)
 
     def ended(self, delivery: Delivery, result: object, now: int) -> None:
         """A listener has returned."""
         delivery.ended = now
         delivery.result = result
-        progress = self.progress.setdefault((delivery.group, delivery.queue), Progress())
-        for message in delivery.messages:
-            progress.finished(message.queue_offset)
+        key = delivery.group, delivery.queue
+        for table in (self.finished, self.succeeded) if delivery.succeeded else (self.finished,):
+            progress = table.setdefault(key, Progress())
+            for message in delivery.messages:
+                progress.finished(message.queue_offset)
+
+    def behind(self, group: str, queue: MessageQueue) -> int:
+        """The smallest offset that a group has not consumed with success."""
+        progress = self.succeeded.get((group, queue))
+        return 0 if progress is None else progress.below

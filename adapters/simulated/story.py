@@ -23,8 +23,8 @@ from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 
 TOPICS: Final = ("orders", "bills")
-#: The last one wants some colours only.
-GROUPS: Final = ("readers", "auditors", "painters")
+#: Painters want some colours only, clerks consume in order.
+GROUPS: Final = ("readers", "auditors", "painters", "clerks")
 CALM: Final = Weather(delay_max=2, job_max=3)
 #: Short enough for a message to become a dead letter within a story.
 DELAY_LEVELS: Final = "1s 2s 3s 4s 5s 6s"
@@ -218,7 +218,7 @@ class Story:
             return
         random = self.random
         producer = random.choice(producers)
-        topic = random.choice(TOPICS)
+        topic = random.choice(TOPICS) if random.random() < 0.97 else f"new-{random.randrange(5)}"
         timeout_ms = random.choice((None, None, 100, 1_000, 10_000))
         queue = None
         if random.random() < 0.2:
@@ -267,7 +267,8 @@ class Story:
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
             consume_message_batch_max_size=random.choice((1, 1, 4)),
             consume_thread_min=random.choice((1, 20)),
-            max_reconsume_times=random.choice((-1, 2)),
+            max_reconsume_times=-1 if group == "clerks" else random.choice((-1, 2)),
+            orderly=group == "clerks",
             pull_threshold_for_queue=random.choice((3, 1_000)),
         )
         ticket = consumer.begin_start()
@@ -403,7 +404,9 @@ class Story:
             self.world.at(self.world.now + self.random.choice((2_000, 30_000)), replaced)
 
     def join(self) -> None:
-        if len(self.cluster.consumers) < 5:
+        if self.random.random() < 0.2:
+            self._add_producer()
+        elif len(self.cluster.consumers) < 5:
             self._join(self.random.choice(self._readers()).group)
 
     def leave(self) -> None:
@@ -427,6 +430,15 @@ class Story:
 
         self.world.at(self.world.now + self.random.choice((1_000, 30_000)), cleared)
 
+    def burst(self) -> None:
+        """Much at once."""
+        for _ in range(self.random.choice((30, 150))):
+            self._send()
+
+    def idle(self) -> None:
+        """Nothing is sent for so long that connections are closed."""
+        self._run(300_000)
+
     def cuts(self) -> None:
         """Streams break now and then, see `_begin`."""
 
@@ -434,6 +446,8 @@ class Story:
         """Crashes may take unsynced data even where that is not promised to survive, see `_power`."""
 
     KINDS: Final[dict[str, Callable[[Story], None]]] = {
+        "burst": burst,
+        "idle": idle,
         "cuts": cuts,
         "lose power": lose_power,
         "full disk": full_disk,
