@@ -63,16 +63,13 @@ def _name(sent: Sent) -> str:
 
 
 def promised(cluster: Cluster, sent: Sent) -> list[str]:
-    """The ids of the messages of a send that must not get lost: it was acknowledged, and no power loss could take what was not synced."""
+    """The ids of the messages of a send that must not get lost: it was acknowledged as such (a flush that came too late promises
+    nothing), and no power loss could take what was not synced."""
     result = sent.result
-    if result is None:
+    if result is None or result.status is not SendStatus.SEND_OK:
         return []
     machine = cluster.brokers[result.queue.broker_name]
-    synced = (
-        machine.node.store.settings.flush_disk_type == SYNC_FLUSH
-        and result.status is SendStatus.SEND_OK
-        and all(message.wait for message in sent.messages)
-    )
+    synced = machine.node.store.settings.flush_disk_type == SYNC_FLUSH and all(message.wait for message in sent.messages)
     if not synced and any(lost >= sent.begun for lost in machine.power_losses):
         return []
     return result.msg_id.split(",")
