@@ -109,6 +109,7 @@ def unfinished(scene: Scene) -> None:
 
 
 def unanswered(scene: Scene) -> None:
+    scene.cluster.broker.freeze()
     scene.producer.begin(lambda now: scene.producer.core.send(Message("orders", b"x"), now))
 
 
