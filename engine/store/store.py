@@ -93,11 +93,14 @@ class Store:
         store: Store | None = None
         lock: Lock | None = None
         try:
-            port.make_folder(root)
+            if not port.exists(root):
+                port.make_folder(root)
+                port.sync_folder(root.rpartition("/")[0] or ".")
             lock = port.lock(f"{root}/lock")
             if lock is None:
                 raise StoreLocked(f"{root}/lock")
-            port.make_folder(settings.commit_log_folder)
+            for folder in (settings.commit_log_folder, f"{root}/consumequeue", f"{root}/index"):
+                port.make_folder(folder)
             store = cls(settings, port, lock, utc_offset_ms)
             store._start(wall, cut)
             return store
@@ -115,6 +118,7 @@ class Store:
         recovery = Recovery(self._files, self.settings, log, self._queues, self._index, flusher.checkpoint, self._abort)
         self.recovery = recovery.run(wall, cut)
         flusher.begin(self.recovery.dispatched > 0)
+        flusher.checkpoint.make()
         self._files.write(self._abort, b"")
         self._files.sync_folder(self.settings.store_path_root_dir)
 

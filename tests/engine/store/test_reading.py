@@ -256,10 +256,12 @@ def test_query_holds_to_its_time_range(rig: Rig) -> None:
     """STO-01."""
     for number in range(5):
         rig.send(keys="k", at=START + 700 * number)
-    assert rig.found("k", begin=START + 700, end=START + 2100) == [1, 2, 3]
-    assert rig.found("k", begin=START + 701, end=START + 2099) == [2]
-    assert rig.found("k", begin=START + 2801, end=START + 10_000) == []
-    assert rig.found("k", begin=0, end=START - 1) == []
+    for _ in range(2):
+        assert rig.found("k", begin=START + 700, end=START + 2100) == [1, 2, 3]
+        assert rig.found("k", begin=START + 701, end=START + 2099) == [2]
+        assert rig.found("k", begin=START + 2801, end=START + 10_000) == []
+        assert rig.found("k", begin=0, end=START - 1) == []
+        rig.settle()  # index entries hold whole seconds only
 
 
 def test_query_gives_the_newest_when_there_are_many(make_rig: MakeRig) -> None:
