@@ -123,7 +123,8 @@ class MemoryFiles:
         self._folders: set[str] = {""}
         #: Names that were made and dropped and are not durable, in order: path and content, None for a name that is gone.
         self._pending: list[dict[str, _Content | None]] = []
-        self._restarted = False
+        #: Files that were written before the machine last lost power, and not since.
+        self._old: set[str] = set()
 
     def take_space(self, size: int) -> None:
         if self.space is not None:
@@ -143,7 +144,7 @@ class MemoryFiles:
         found._durable = {path: copies.get(id(content)) or _copy_of(content) for path, content in self._durable.items()}
         for change in self._pending:
             found._pending.append({path: content and (copies.get(id(content)) or _copy_of(content)) for path, content in change.items()})
-        found._restarted = False
+        found._old = set(self._old)
         return found
 
     @property
@@ -172,7 +173,7 @@ class MemoryFiles:
             return bytes(result)
 
         found = self._copy(kept, content_of)
-        found._restarted = True
+        found._old = set(found._now)
         return found
 
     def _copy(self, names: dict[str, _Content], content_of: Callable[[_Content], bytes]) -> MemoryFiles:
@@ -229,6 +230,7 @@ class MemoryFiles:
 
     def write(self, path: str, data: bytes) -> None:
         self.before_change("write", path)
+        self._old.discard(path)
         content = _Content(len(data))
         content.data[:] = data
         content.durable = data
@@ -245,6 +247,7 @@ class MemoryFiles:
 
     def rename(self, old: str, new: str) -> None:
         self.before_change("rename", old)
+        self._old.discard(new)
         self._now[new] = self._now.pop(old)
         self._pending.append({old: None, new: self._now[new]})
 
@@ -289,7 +292,7 @@ class MemoryFiles:
         return None
 
     def restarted_since(self, path: str) -> bool | None:
-        return self._restarted
+        return path in self._old
 
     def _content(self, path: str) -> _Content:
         content = self._now.get(path)

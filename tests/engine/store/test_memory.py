@@ -77,6 +77,18 @@ def test_the_death_of_a_process_makes_nothing_durable(files: MemoryFiles) -> Non
     assert found.power_loss().restarted_since("/d/old") is True
 
 
+def test_a_file_is_older_than_the_last_start_until_it_is_written(files: MemoryFiles) -> None:
+    files.write("/d/mark", b"")
+    files.sync_folder("/d")
+    assert files.restarted_since("/d/mark") is False
+    started = files.power_loss()
+    assert started.restarted_since("/d/mark") is True
+    assert started.process_death().restarted_since("/d/mark") is True, "the machine ran on, but it had been started since"
+    started.write("/d/mark", b"")
+    assert started.restarted_since("/d/mark") is False
+    assert started.restarted_since("/d/old") is True
+
+
 def test_changes_are_told_before_they_happen(files: MemoryFiles) -> None:
     told: list[tuple[str, str]] = []
 
