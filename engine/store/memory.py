@@ -231,6 +231,11 @@ class MemoryFiles:
     def write(self, path: str, data: bytes) -> None:
         self.before_change("write", path)
         self._old.discard(path)
+        self._put(path, data[: len(data) // 2])
+        self.before_change("finish writing", path)
+        self._put(path, data)
+
+    def _put(self, path: str, data: bytes) -> None:
         content = _Content(len(data))
         content.data[:] = data
         content.durable = data

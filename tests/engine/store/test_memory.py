@@ -107,3 +107,12 @@ def test_changes_are_told_before_they_happen(files: MemoryFiles) -> None:
     files.remove("/d/newer")
     assert told == [("create", "/d/new"), ("write", "/d/new"), ("sync", "/d/new"), ("rename", "/d/new"), ("remove", "/d/newer")]
     assert files.power_loss().names("/d") == ["old"]
+
+
+def test_a_death_while_a_file_is_written_leaves_a_part(files: MemoryFiles) -> None:
+    files.write("/d/table", b"0123456789")
+    found: list[bytes] = []
+    files.before_change = lambda change, path: found.append(files.process_death().read(path))
+    files.write("/d/table", b"abcdefgh")
+    assert found == [b"0123456789", b"abcd"]
+    assert files.read("/d/table") == b"abcdefgh"
