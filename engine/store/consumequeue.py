@@ -219,13 +219,14 @@ class ConsumeQueues:
         return None if found is None else found[:2]
 
     def correct_min(self, queue: Queue, log_start: int) -> None:
-        """Set the first offset whose record the log still has (store.md 4.4; blank entries never count)."""
+        """Set the first offset whose record the log still has (store.md 4.4; the blank entries that a queue may begin with never
+        count)."""
         low, high = queue.first, queue.next_offset
         while low < high:
             middle = (low + high) // 2
             data = self.chunk(queue, middle, 1, queue.next_offset)
             physical, size, _ = ENTRY.unpack_from(data) if data else (-1, 0, 0)
-            if size == BLANK_SIZE or physical < log_start:
+            if physical < log_start or (size == BLANK_SIZE and physical == 0):
                 low = middle + 1
             else:
                 high = middle
@@ -244,7 +245,7 @@ def _good_entries(file: File, count: int, below: int | None) -> int:
     while low < high:
         middle = (low + high) // 2
         physical, size, _ = ENTRY.unpack(file.read(middle * ENTRY_SIZE, ENTRY_SIZE))
-        if size > 0 and physical >= 0 and (below is None or size == BLANK_SIZE or physical < below):
+        if size > 0 and physical >= 0 and (below is None or physical < below):
             low = middle + 1
         else:
             high = middle

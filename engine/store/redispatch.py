@@ -11,7 +11,7 @@ from engine.store.errors import StoreDamaged
 from engine.store.files import Files
 from engine.store.index import Index
 from engine.store.indexrepair import cut_index
-from engine.store.layout import BLANK, ENTRY, delay_table, is_offset_name
+from engine.store.layout import BLANK_SIZE, ENTRY, RECORD_FIXED, delay_table, is_offset_name
 from engine.store.queue import Queue
 from engine.store.records import Facts, facts_of
 from engine.store.scanning import Scan, known_records, time_of
@@ -88,7 +88,7 @@ class Redispatch:
         return -1 if record is None else time_of(record)
 
     def _cut_queues(self, start: int) -> None:
-        if start >= self._queues.known_end:
+        if start >= self._queues.known_end and not self.touched:
             return
         for queue in self._queues.by_key.values():
             if queue.written > queue.first:
@@ -140,11 +140,11 @@ class Redispatch:
         if place != queue.next_offset:
             if place == 0:
                 queue = self._begin_anew(queue)
-            elif place < queue.next_offset:
-                self._notes.append(f"the message at offset {offset} claims place {place} in {queue}, which is taken")
+            elif place < queue.next_offset or place - queue.next_offset > offset // RECORD_FIXED:
+                self._notes.append(f"the message at offset {offset} claims place {place} in {queue}, where it cannot be")
                 return
             else:
-                self._fill_gap(queue, place)
+                self._fill_gap(queue, place, offset)
         self._queues.add(queue, ENTRY.pack(offset, size, facts.tags_code(self._delays)))
         queue.max_offset = queue.next_offset
         self._waiting += ENTRY.size
@@ -156,8 +156,9 @@ class Redispatch:
         self._files.remove_tree(old.folder)
         return self._queues.queue(old.topic, old.queue_id)
 
-    def _fill_gap(self, queue: Queue, place: int) -> None:
-        """Entries are missing before a message: their messages lie further back, or are gone."""
+    def _fill_gap(self, queue: Queue, place: int, offset: int) -> None:
+        """Entries are missing before a message: their messages lie further back, or are gone. Blank entries that take their places
+        carry the message's offset, so that offsets never decrease within a queue."""
         log_start = self._log.start
         last = self._queues.last(queue) if queue.next_offset > queue.first else None
         if self._start > log_start:
@@ -166,8 +167,8 @@ class Redispatch:
             self._queues.begin_at(queue, place)
             return
         self._notes.append(f"messages {queue.next_offset} to {place - 1} of {queue} are gone")
-        for _ in range(place - queue.next_offset):
-            self._queues.add(queue, BLANK)
+        self._queues.add(queue, ENTRY.pack(offset, BLANK_SIZE, 0) * (place - queue.next_offset))
+        queue.next_offset = place
 
     def _write(self) -> None:
         for queue in self._queues.dirty:

@@ -162,6 +162,23 @@ def test_records_that_are_gone_are_passed_over(rig: Rig) -> None:
     assert rig.store.store_time(queue, 0) == -1
 
 
+def test_number_of_maps_is_bounded(make_rig: MakeRig) -> None:
+    rig = make_rig(mapped_queue_files=3)
+    for topic in "ABCDEF":
+        rig.send_many(12, topic, size=600)
+    rig.reopen()
+    for _ in range(2):
+        for topic in "ABCDEF":
+            assert len(rig.read(topic)) == 12
+    assert len(rig.store._queues._maps) == 3
+    for number in range(300):
+        rig.send("Long", bytes(1500), at=number)
+    assert rig.store.end > 64 * 2 * 4096
+    rig.reopen()
+    assert len(rig.read("Long")) == 300
+    assert len(rig.store._log.mapped) == 64
+
+
 def test_a_view_outlives_map_and_store(make_rig: MakeRig) -> None:
     rig = make_rig()
     bodies = rig.send_many(60, size=300)

@@ -529,6 +529,72 @@ def test_log_that_begins_later(rig: Rig) -> None:
     assert first % 10 == 0 or blank == struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
 
 
+def claim(rig: Rig, place: int, body: bytes) -> None:
+    """Store a message that claims a place of its own choice, as a damaged one may: no checksum covers it."""
+    rig.store.queue("Topic", 0).next_offset = place
+    rig.send(body=body)
+
+
+@pytest.mark.parametrize("place", [1, 1 << 40])
+def test_message_that_claims_an_impossible_place(place: int) -> None:
+    rig = memory_rig()
+    rig.send_many(3)
+    claim(rig, place, b"strange")
+    rig.send("Other")
+    rig.kill()
+    rig.open()
+    assert any(f"claims place {place}" in note for note in rig.store.recovery.notes)
+    assert (len(rig.read()), len(rig.read("Other"))) == (3, 1)
+
+
+def test_messages_that_are_gone_leave_blank_places() -> None:
+    rig = memory_rig()
+    rig.send_many(3)
+    claim(rig, 5, b"after")
+    rig.kill()
+    for _ in range(2):
+        rig.open()
+        queue = rig.store.queue("Topic", 0)
+        assert queue.max_offset == 6
+        assert rig.store.entry(queue, 3) is None
+        assert [message.body for message in records(rig.store.get(queue, 3, 32, None).views)] == [b"after"]
+        assert rig.store.get(queue, 0, 32, None).next_offset == 3
+        rig.close()
+
+
+def test_message_of_an_impossible_topic(rig: Rig) -> None:
+    rig.send_many(2)
+    offset = rig.send("X-Y")
+    rig.send_many(2, "Later")
+    rig.kill()
+    at = rig.log().find(b"X-Y", offset)
+    rig.set_log(at + 1, b"/")
+    rig.open()
+    assert any("in no queue" in note for note in rig.store.recovery.notes)
+    assert (len(rig.read()), len(rig.read("Later"))) == (2, 2)
+
+
+def test_entries_made_again_are_written_when_they_are_many(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.store.redispatch._ENTRIES_MAX", 200)
+    monkeypatch.setattr("engine.store.redispatch._LATE_MAX", 5)
+    rig.send_many(25, "A", size=200)
+    rig.wall += 10_000
+    rig.settle()
+    rig.wall += 10_000
+    rig.send_many(25, "B", size=200)
+    rig.settle()
+    rig.send_many(15, "B", size=200)
+    rig.send("A", b"last")
+    rig.kill()
+    for name in rig.files.names(f"{rig.root}/consumequeue/A/0")[1:]:
+        rig.files.remove(f"{rig.root}/consumequeue/A/0/{name}")
+    rig.open()
+    assert (len(rig.read("A")), len(rig.read("B"))) == (26, 40)
+    assert rig.found("B-14", "B") == [14, 39]
+    rig.reopen()
+    assert (len(rig.read("A")), len(rig.read("B"))) == (26, 40)
+
+
 def test_delay_queue_gets_its_deliver_times_back(rig: Rig) -> None:
     """Not the hash of the tag, as 4.9 makes it (store.md 8.6); levels above the table mean its last one."""
     for level, delay in (("3", 10_000), ("18", 7_200_000), ("99", 7_200_000)):
