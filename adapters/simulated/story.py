@@ -209,7 +209,7 @@ class Story:
             return
         random = self.random
         producer = random.choice(producers)
-        topic = random.choice(TOPICS) if random.random() < 0.97 else f"new-{random.randrange(5)}"
+        topic = random.choice(TOPICS) if random.random() < 0.9 else f"new-{random.randrange(40)}"
         timeout_ms = random.choice((None, None, 100, 1_000, 10_000))
         queue = None
         if random.random() < 0.2:
