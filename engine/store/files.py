@@ -91,6 +91,9 @@ class Files(Protocol):
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable."""
 
+    def sync_ahead(self, count: int) -> bool:
+        """So many files are about to be synced, one by one: do what makes that quicker. Gives whether all names are durable now."""
+
     def lock(self, path: str) -> Lock | None:
         """Lock the first byte of a file against other processes, Java's among them (store.md 1.1); None if it is taken."""
 

@@ -282,6 +282,9 @@ class MemoryFiles:
             if name.startswith(start) and "/" not in name[len(start) :]:
                 self._durable[name] = content
 
+    def sync_ahead(self, count: int) -> bool:
+        return False
+
     def lock(self, path: str) -> Lock | None:
         if path in self.locks:
             return None

@@ -156,6 +156,17 @@ def test_without_fdatasync_the_whole_file_is_synced(tmp_path: Path, monkeypatch:
     assert len(synced) == 1
 
 
+def test_many_files_are_synced_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: calls.append("sync"), raising=False)
+    assert not DiskFiles().sync_ahead(10)
+    assert DiskFiles().sync_ahead(1000)
+    assert calls == ["sync"]
+    monkeypatch.delattr(os, "sync")
+    assert not DiskFiles().sync_ahead(1000)
+    assert not MemoryFiles().sync_ahead(1000)
+
+
 def test_without_holes_every_byte_may_be_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = DiskFiles().create(str(tmp_path / "file"), 1 << 20)
     monkeypatch.delattr(os, "SEEK_DATA", raising=False)
