@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from adapters.simulated.cluster import Cluster, Consumer, Machine, Producer
-from adapters.simulated.records import Sent
+from adapters.simulated.records import Delivery, Sent
 from engine.broker.node import Broker
 from engine.store.settings import SYNC_FLUSH
 from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
@@ -25,16 +25,18 @@ from mqproto.state.pull import ProcessQueue
 Stored: TypeAlias = dict[MessageQueue, list[MessageExt]]
 
 #: How often, and after how long, a cluster at rest is looked at.
-_LOOKS: Final = 3
+_LOOKS: Final = 6
 _PAUSE_MS: Final = 70
 #: A client makes a few calls of its own for each broker and queue; beyond this something piles up.
 _OWN_CALLS: Final = 64
+#: How long brokers keep a lock.
+_LOCK_MS: Final = 60_000
 _UNSENT_MAX: Final = 16 << 20
 
 
 def always(cluster: Cluster) -> list[str]:
     """What must hold at any moment: sends settle once and in time, no offset runs ahead, order in a queue, nothing piles up."""
-    return [*sends(cluster), *commits(cluster), *order(cluster), *ordered(cluster), *bounds(cluster)]
+    return [*sends(cluster), *commits(cluster), *order(cluster), *ordered(cluster), *alone(cluster), *bounds(cluster)]
 
 
 def at_rest(cluster: Cluster) -> list[str]:
@@ -215,6 +217,30 @@ def ordered(cluster: Cluster) -> list[str]:
             faults.append(
                 f"{delivery.consumer} got {offsets} of {delivery.queue} at {delivery.begun}, before {delivery.behind} had succeeded"
             )
+    return faults
+
+
+def alone(cluster: Cluster) -> list[str]:
+    """A queue that is consumed in order is with one listener at a time: members of a group lock it at its broker.
+
+    No lock helps against a listener that was frozen in the middle, and a broker that was started again has forgotten all locks.
+    """
+    faults = []
+    clients = {client.name: client for client in cluster.clients}
+    running: dict[tuple[str, MessageQueue], tuple[Delivery, int]] = {}
+    for delivery in cluster.records.deliveries:
+        if delivery.group not in cluster.records.orderly:
+            continue
+        client = clients[delivery.consumer]
+        ends = [end for end in (delivery.ended, client.host.died_at) if end is not None]
+        key = delivery.group, delivery.queue
+        if key in running:
+            before, end = running[key]
+            forgot = any(0 <= delivery.begun - start < _LOCK_MS for start in cluster.brokers[delivery.queue.broker_name].starts)
+            frozen = any(start < delivery.begun and before.begun < stop for start, stop in clients[before.consumer].sleeps)
+            if delivery.begun < end and before.consumer != delivery.consumer and not forgot and not frozen:
+                faults.append(f"{delivery.queue} was with {before.consumer} when {delivery.consumer} got it at {delivery.begun}")
+        running[key] = delivery, min(ends, default=cluster.now)
     return faults
 
 

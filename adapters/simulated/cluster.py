@@ -71,11 +71,12 @@ class Machine(Generic[N]):
         self.files = MemoryFiles(forgetful=True)
         #: Where the server runs, or ran last.
         self.host: Host | None = None
-        #: When the machine lost power, in virtual time.
+        #: When the machine lost power, and when the server was started, in virtual time.
         self.power_losses: list[int] = []
+        self.starts: list[int] = []
         self._make = make
         self._loses = not syncs
-        self._starts = 0
+        self._attempts = 0
 
     @property
     def up(self) -> bool:
@@ -98,15 +99,16 @@ class Machine(Generic[N]):
         """Start the server over what is on the disk. False: the machine died meanwhile (`die_at_change`)."""
         if self.up:
             raise StateError(f"{self.name} runs already")
-        self._starts += 1
-        attempt = self._starts
+        self._attempts += 1
+        attempt = self._attempts
         try:
             node = self._make(self.files)
         except (StoreUnwritable, OSError):
-            if attempt == self._starts:
+            if attempt == self._attempts:
                 raise
             return False
         self.host = self.world.add(self.name, node, self.addresses)
+        self.starts.append(self.world.now)
         return self.host.alive
 
     def stop(self) -> None:
@@ -120,7 +122,7 @@ class Machine(Generic[N]):
     def crash(self, *, power: bool = False) -> None:
         """The process is killed; the disk keeps what it wrote. `power`: the whole machine stops, the disk keeps what was synced and, by
         seed, any part of the rest; peers are not told."""
-        self._starts += 1
+        self._attempts += 1
         if self.host is not None and self.host.alive:
             self.world.crash(self.host, silently=power)
         if power:
@@ -169,11 +171,17 @@ class Client:
         identity = ClientIdentity(ip, number, f"{number}#{number}", world.random.randrange(1 << 31))
         self.node = ClientNode(client_settings(list(cluster.name_servers_addresses), options), identity)
         self.host = world.add(self.name, self.node)
+        self._sleeps: list[tuple[int, int]] = []
         self._frozen_at: int | None = None
 
     @property
     def up(self) -> bool:
         return self.host.alive
+
+    @property
+    def sleeps(self) -> list[tuple[int, int]]:
+        """When it was frozen, from and to (until now, if it is)."""
+        return self._sleeps if self._frozen_at is None else [*self._sleeps, (self._frozen_at, self.cluster.now + 1)]
 
     def begin(self, make: Callable[[int], Flow[R]]) -> Ticket[R]:
         """Start an operation; `make` gets the time and gives a flow. Raises StateError while the client is frozen or dead."""
@@ -207,7 +215,9 @@ class Client:
     def thaw(self) -> None:
         """It runs again."""
         if self._frozen_at is not None:
-            slept_ms, self._frozen_at = self.cluster.now - self._frozen_at, None
+            slept_ms = self.cluster.now - self._frozen_at
+            self._sleeps.append((self._frozen_at, self.cluster.now))
+            self._frozen_at = None
             for sent in self.cluster.records.sends:
                 if sent.ended is None and sent.producer == self.name:
                     sent.frozen_ms += slept_ms

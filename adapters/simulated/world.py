@@ -67,6 +67,8 @@ class Host:
         #: Listener name to `host:port`.
         self.addresses = dict(addresses)
         self.alive = True
+        #: When it ended or crashed.
+        self.died_at: int | None = None
         #: Its own weather, where that differs from the world's: for its disk and for what it sends.
         self.weather: Weather | None = None
         #: How far its wall clock is ahead of the world's.
@@ -209,6 +211,7 @@ class World:
         if not host.alive:
             return
         host.alive = False
+        host.died_at = self.now
         host.wake(timers_first=False)
         if silently:
             self._dark.update(host.addresses.values())

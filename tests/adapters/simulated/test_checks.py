@@ -196,3 +196,51 @@ def test_filters_are_respected() -> None:
     assert checks.at_rest(cluster) == []
     cluster.records.deliveries.pop()
     assert any("was never consumed by painters" in fault for fault in checks.at_rest(cluster))
+
+
+class Clerks:
+    """Two members of a group that consumes in order, after some work."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(1, weather=Weather(delay_max=1, job_max=1))
+        producer = self.cluster.producer("shop")
+        producer.send(Message("orders", b"x"))
+        options: Any = {"topics": ("orders",), "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "orderly": True}
+        for _ in range(2):
+            self.cluster.consumer("clerks", lambda messages: ConsumeStatus.SUCCESS, takes_ms=5, **options).start()
+        self.cluster.run_for(60_000)
+        for number in range(20):
+            producer.send(Message("orders", b"%d" % number))
+        self.cluster.run_for(60_010)
+        assert checks.at_rest(self.cluster) == []
+        queue = MessageQueue("orders", "broker-a", 0)
+        #: Deliveries of one queue.
+        self.deliveries = [delivery for delivery in self.cluster.records.deliveries if delivery.queue == queue]
+        (self.other,) = [consumer for consumer in self.cluster.consumers if consumer.name != self.deliveries[-1].consumer]
+
+
+def test_a_message_that_passes_another_is_seen() -> None:
+    scene = Clerks()
+    scene.deliveries[2].behind -= 1
+    assert any("had succeeded" in fault for fault in checks.always(scene.cluster))
+
+
+def test_two_listeners_with_one_queue_are_seen_unless_nothing_could_be_done() -> None:
+    scene = Clerks()
+    last, before = scene.deliveries[-1], scene.deliveries[-2]
+    before.consumer = scene.other.name
+    before.ended = last.begun + 1
+    assert any("was with" in fault for fault in checks.always(scene.cluster))
+    scene.cluster.broker.starts.append(last.begun - 1_000)
+    assert checks.always(scene.cluster) == [], "the broker had forgotten the lock"
+    scene.cluster.broker.starts.pop()
+    before.ended = last.begun
+    assert checks.always(scene.cluster) == [], "one after the other"
+    before.ended = None
+    scene.other.host.died_at = last.begun
+    assert checks.always(scene.cluster) == [], "it was dead"
+    scene.other.host.died_at = None
+    scene.other.freeze()
+    assert any("was with" in fault for fault in checks.alone(scene.cluster)), "frozen, but later"
+    scene.other._sleeps.append((before.begun, last.begun))
+    assert checks.alone(scene.cluster) == []
