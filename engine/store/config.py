@@ -12,6 +12,7 @@ from typing import TypeVar
 from engine.store.disk import DiskFiles
 from engine.store.errors import ConfigDamaged
 from engine.store.files import Files
+from engine.store.folders import make_durable_folder
 from mqproto.errors import MQError
 
 T = TypeVar("T")
@@ -33,11 +34,12 @@ class SaveConfig:
 class ConfigFile:
     """One file and its backup `<path>.bak`."""
 
-    __slots__ = ("_files", "_good", "path", "warning")
+    __slots__ = ("_files", "_folder_made", "_good", "path", "warning")
 
     def __init__(self, path: str, files: Files | None = None) -> None:
         self.path = path
         self._files: Files = files or DiskFiles()
+        self._folder_made = False
         #: The file is worth being kept as the backup.
         self._good = False
         #: What an operator should know of the last `load`; empty: nothing.
@@ -81,7 +83,9 @@ class ConfigFile:
         """Replace the file and make it durable. Blocks; one save at a time. Raises OSError, the old file is in place then."""
         files, path = self._files, self.path
         folder = path.rpartition("/")[0]
-        files.make_folder(folder)
+        if not self._folder_made:
+            make_durable_folder(files, folder)
+            self._folder_made = True
         files.write(path + ".tmp", text.encode())
         if self._good and files.exists(path):
             files.rename(path, path + ".bak")

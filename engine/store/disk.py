@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import shutil
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -183,10 +182,13 @@ class DiskFiles:
         Path(path).unlink(missing_ok=True)
 
     def remove_tree(self, path: str) -> None:
-        try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
+        folder = Path(path)
+        if not folder.is_dir() or folder.is_symlink():
+            folder.unlink(missing_ok=True)
             return
+        for name in reversed(self.names(path)):
+            self.remove_tree(f"{path}/{name}")
+        folder.rmdir()
 
     def sync_folder(self, path: str) -> None:
         try:

@@ -86,7 +86,7 @@ class Files(Protocol):
         """Remove a file; nothing if there is none."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder and everything in it; nothing if there is none."""
+        """Remove a folder and everything in it, the last names first; nothing if there is none. May end in the middle."""
 
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable."""

@@ -1,48 +1,21 @@
 """Files in memory, with a disk's ways of losing them.
 
-A disk keeps what was synced and any part of the rest. So every file here has two contents, the one that processes see and the
-one that is durable, and so has the list of names. `process_death` gives what another process would find, `power_loss` what
-another start of the machine would.
+`process_death` gives what another process would find, `power_loss` what another start of the machine would (`forgetting` says what a
+disk forgets). At `before_change` and `before_read` a test lets calls fail, or looks at what is there in the middle of something.
 """
 
 from __future__ import annotations
 
-import mmap
+import errno
 from collections.abc import Callable
-from typing import Final
 
 from engine.store.files import File, Lock
-
-#: Files from this size on lie in lazily filled anonymous maps.
-_LAZY: Final = 1 << 20
-SECTOR: Final = 512
+from engine.store.folders import parent_of
+from engine.store.forgetting import FOLDER, LAZY, Content, Names
 
 
-def _unhindered(change: str, path: str) -> None:
-    """Every change goes well."""
-
-
-class _Content:
-    """The bytes of one file."""
-
-    __slots__ = ("data", "durable")
-
-    def __init__(self, size: int) -> None:
-        self.data: memoryview = memoryview(mmap.mmap(-1, size) if size >= _LAZY else bytearray(size))
-        self.durable: bytes = b""
-
-    def lengthen(self, size: int) -> None:
-        old = self.data
-        self.data = memoryview(mmap.mmap(-1, size) if size >= _LAZY else bytearray(size))
-        self.data[: len(old)] = old
-
-
-def _copy_of(content: _Content) -> _Content:
-    """The same bytes, now and on the disk."""
-    copy = _Content(len(content.data))
-    copy.data[:] = content.data
-    copy.durable = content.durable
-    return copy
+def _unhindered(call: str, path: str) -> None:
+    """Every call goes well."""
 
 
 class MemoryFile:
@@ -50,7 +23,7 @@ class MemoryFile:
 
     __slots__ = ("_content", "_files", "_path")
 
-    def __init__(self, files: MemoryFiles, content: _Content, path: str) -> None:
+    def __init__(self, files: MemoryFiles, content: Content, path: str) -> None:
         self._files = files
         self._content = content
         self._path = path
@@ -63,6 +36,7 @@ class MemoryFile:
         return self._content.data
 
     def read(self, start: int, size: int) -> bytes:
+        self._files.before_read("read", self._path)
         return bytes(self._content.data[start : start + size])
 
     def write(self, start: int, data: bytes | memoryview) -> None:
@@ -76,8 +50,8 @@ class MemoryFile:
     def clear(self, start: int, end: int) -> bool:
         self._files.before_change("clear", self._path)
         changed = False
-        for at in range(start, end, _LAZY):
-            stop = min(at + _LAZY, end)
+        for at in range(start, end, LAZY):
+            stop = min(at + LAZY, end)
             if bytes(self._content.data[at:stop]).count(0) != stop - at:
                 self._content.data[at:stop] = bytes(stop - at)
                 changed = True
@@ -87,9 +61,14 @@ class MemoryFile:
         return min(start, self.size)
 
     def sync(self) -> None:
-        self._files.before_change("sync", self._path)
+        try:
+            self._files.before_change("sync", self._path)
+        except OSError:
+            if self._files.forgetful:
+                self._content.give_up()
+            raise
         if self._files.forgetful:
-            self._content.durable = bytes(self._content.data)
+            self._content.sync()
 
     def close(self) -> None:
         """Nothing is held but memory."""
@@ -115,117 +94,90 @@ class MemoryFiles:
         self.forgetful = forgetful
         self.space = space
         #: Called before each change, with what is about to happen and to which path. It may raise OSError, or look at what is there.
-        #: Bytes that are written through a view come without it.
+        #: Bytes that are written through a view come without it. When it lets a sync fail, the file's bytes are given up.
         self.before_change: Callable[[str, str], None] = _unhindered
+        #: The same for what only reads. Bytes that are read through a view come without it.
+        self.before_read: Callable[[str, str], None] = _unhindered
         self.locks: set[str] = set()
-        self._now: dict[str, _Content] = {}
-        self._durable: dict[str, _Content] = {}
-        self._folders: set[str] = {""}
-        #: Names that were made and dropped and are not durable, in order: path and content, None for a name that is gone.
-        self._pending: list[dict[str, _Content | None]] = []
+        self._names = Names()
         #: Files that were written before the machine last lost power, and not since.
         self._old: set[str] = set()
 
     def take_space(self, size: int) -> None:
         if self.space is not None:
             if size > self.space:
-                raise OSError(28, "No space left on device")
+                raise OSError(errno.ENOSPC, "No space left on device")
             self.space -= size
 
     # --- what a crash leaves ---
 
     def process_death(self) -> MemoryFiles:
         """The files as another process finds them after this one was killed: as they were, and no more durable than they were."""
-        found = self._copy(self._now, lambda content: bytes(content.data))
-        copies: dict[int, _Content] = {}
-        for path, content in self._now.items():
-            copies[id(content)] = found._now[path]
-            found._now[path].durable = content.durable
-        found._durable = {path: copies.get(id(content)) or _copy_of(content) for path, content in self._durable.items()}
-        for change in self._pending:
-            found._pending.append({path: content and (copies.get(id(content)) or _copy_of(content)) for path, content in change.items()})
+        found = MemoryFiles(forgetful=self.forgetful, space=self.space)
+        found._names = self._names.copy()
         found._old = set(self._old)
         return found
 
     @property
     def pending_names(self) -> int:
         """How many changes of names are not durable yet."""
-        return len(self._pending)
+        return len(self._names.pending)
 
     def power_loss(self, survived: Callable[[str, int], bool] = lambda path, sector: False, names: int = 0) -> MemoryFiles:
         """The files as they are after the machine lost power: what was synced, and of the rest those sectors (512 bytes, counted
         from the start of the file) for which `survived` says so, and the first so many changes of `names`: a file system keeps their order.
         """
-        durable: dict[str, _Content | None] = dict(self._durable)
-        for change in self._pending[:names]:
-            durable |= change
-        kept = {path: content for path, content in durable.items() if content is not None}
-        paths = {id(content): path for path, content in kept.items()}
-
-        def content_of(content: _Content) -> bytes:
-            result = bytearray(len(content.data))
-            result[: len(content.durable)] = content.durable
-            for sector in range(-(-len(result) // SECTOR)):
-                at = sector * SECTOR
-                new = content.data[at : at + SECTOR]
-                if new != result[at : at + SECTOR] and survived(paths[id(content)], sector):
-                    result[at : at + SECTOR] = new
-            return bytes(result)
-
-        found = self._copy(kept, content_of)
-        found._old = set(found._now)
-        return found
-
-    def _copy(self, names: dict[str, _Content], content_of: Callable[[_Content], bytes]) -> MemoryFiles:
         found = MemoryFiles(forgetful=self.forgetful, space=self.space)
-        found._folders = set(self._folders)
-        for path, content in names.items():
-            data = content_of(content)
-            copy = _Content(len(data))
-            copy.data[:] = data
-            copy.durable = data
-            found._now[path] = found._durable[path] = copy
+        for path, content in self._names.after_power_loss(names).items():
+            if content is not FOLDER:
+                data = content.after_power_loss(lambda sector, path=path: survived(path, sector))  # type: ignore[misc]
+                content = Content.of(data, data)
+                found._old.add(path)
+            found._names.now[path] = found._names.durable[path] = content
         return found
 
     # --- the port ---
 
     def names(self, folder: str) -> list[str]:
-        start = folder.rstrip("/") + "/"
-        return sorted({path[len(start) :].partition("/")[0] for path in (*self._now, *self._folders) if path.startswith(start)})
+        self.before_read("list", folder)
+        folder = folder.rstrip("/") or folder
+        return sorted(path.rpartition("/")[2] for path in self._names.now if path != folder and parent_of(path) == folder)
 
     def exists(self, path: str) -> bool:
-        return path in self._now or path in self._folders
+        return path in self._names.now
 
     def is_folder(self, path: str) -> bool:
-        return path in self._folders
+        return self._names.now.get(path) is FOLDER
 
     def size(self, path: str) -> int:
         return len(self._content(path).data)
 
     def make_folder(self, path: str) -> None:
-        if path in self._folders:
+        if self.is_folder(path):
             return
+        self.make_folder(parent_of(path))
         self.before_change("make folder", path)
-        parts = path.split("/")
-        self._folders.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+        self._names.change({path: FOLDER})
 
     def open(self, path: str) -> File:
+        self.before_read("open", path)
         return MemoryFile(self, self._content(path), path)
 
     def create(self, path: str, size: int) -> File:
-        content = self._now.get(path)
+        content = self._names.now.get(path)
         if content is None:
-            if path.rpartition("/")[0] not in self._folders:
-                raise FileNotFoundError(path)
+            if not self.is_folder(parent_of(path)):
+                raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             self.before_change("create", path)
-            content = self._now[path] = _Content(size)
-            self._pending.append({path: content})
+            content = Content(size)
+            self._names.change({path: content})
         elif len(content.data) < size:
             self.before_change("lengthen", path)
             content.lengthen(size)
         return MemoryFile(self, content, path)
 
     def read(self, path: str) -> bytes:
+        self.before_read("read", path)
         return bytes(self._content(path).data)
 
     def write(self, path: str, data: bytes) -> None:
@@ -236,51 +188,30 @@ class MemoryFiles:
         self._put(path, data)
 
     def _put(self, path: str, data: bytes) -> None:
-        content = _Content(len(data))
-        content.data[:] = data
-        content.durable = data
-        old = self._now.get(path)
-        self._now[path] = content
-        if old is None:
-            self._pending.append({path: content})
-            return
-        if self._durable.get(path) is old:
-            self._durable[path] = content  # the same file with another content
-        for change in self._pending:
-            if change.get(path) is old:
-                change[path] = content
+        content = Content.of(data, data)
+        if path in self._names.now:
+            self._names.replace(path, content)
+        else:
+            self._names.change({path: content})
 
     def rename(self, old: str, new: str) -> None:
         self.before_change("rename", old)
         self._old.discard(new)
-        self._now[new] = self._now.pop(old)
-        self._pending.append({old: None, new: self._now[new]})
+        self._names.change({old: None, new: self._content(old)})
 
     def remove(self, path: str) -> None:
         self.before_change("remove", path)
-        if self._now.pop(path, None) is not None:
-            self._pending.append({path: None})
+        if path in self._names.now:
+            self._names.change({path: None})
 
     def remove_tree(self, path: str) -> None:
-        self.before_change("remove tree", path)
         start = path + "/"
-        self._pending.append({name: None for name in self._now if name.startswith(start)})
-        self._now = {name: content for name, content in self._now.items() if not name.startswith(start)}
-        self._folders = {name for name in self._folders if name != path and not name.startswith(start)}
+        for name in sorted([name for name in self._names.now if name == path or name.startswith(start)], reverse=True):
+            self.remove(name)
 
     def sync_folder(self, path: str) -> None:
         self.before_change("sync folder", path)
-        start = path.rstrip("/") + "/"
-        for change in self._pending:
-            for name in [name for name in change if name.startswith(start) and "/" not in name[len(start) :]]:
-                del change[name]
-        self._pending = [change for change in self._pending if change]
-        for name in [name for name in self._durable if name.startswith(start) and "/" not in name[len(start) :]]:
-            if name not in self._now:
-                del self._durable[name]
-        for name, content in self._now.items():
-            if name.startswith(start) and "/" not in name[len(start) :]:
-                self._durable[name] = content
+        self._names.sync(path.rstrip("/") or path)
 
     def sync_ahead(self, count: int) -> bool:
         return False
@@ -289,7 +220,7 @@ class MemoryFiles:
         if path in self.locks:
             return None
         self.locks.add(path)
-        if path not in self._now:
+        if not self.exists(path):
             self.write(path, b"lock")
         return MemoryLock(self, path)
 
@@ -302,8 +233,8 @@ class MemoryFiles:
     def restarted_since(self, path: str) -> bool | None:
         return path in self._old
 
-    def _content(self, path: str) -> _Content:
-        content = self._now.get(path)
-        if content is None:
-            raise FileNotFoundError(path)
+    def _content(self, path: str) -> Content:
+        content = self._names.now.get(path)
+        if content is None or content is FOLDER:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return content

@@ -21,6 +21,7 @@ from engine.store.disk import DiskFiles
 from engine.store.errors import PutRefused, PutStatus, StoreError, StoreLocked, StoreUnwritable
 from engine.store.files import Files, Lock
 from engine.store.flushing import Flusher, FlushLog, RemoveQueues, WriteQueues
+from engine.store.folders import make_durable_folder
 from engine.store.index import AllocateIndex, Index
 from engine.store.layout import ENTRY, FILLER_SIZE, HEAD_V4, HEADS, IPV6_EXTRA, LENGTH, MAGIC_V1
 from engine.store.queue import Queue
@@ -93,13 +94,12 @@ class Store:
         store: Store | None = None
         lock: Lock | None = None
         try:
-            if not port.exists(root):
-                port.make_folder(root)
-                port.sync_folder(root.rpartition("/")[0] or ".")
+            make_durable_folder(port, root)
             lock = port.lock(f"{root}/lock")
             if lock is None:
                 raise StoreLocked(f"{root}/lock")
-            for folder in (settings.commit_log_folder, f"{root}/consumequeue", f"{root}/index"):
+            make_durable_folder(port, settings.commit_log_folder)
+            for folder in (f"{root}/consumequeue", f"{root}/index"):
                 port.make_folder(folder)
             store = cls(settings, port, lock, utc_offset_ms)
             store._start(wall, cut)

@@ -194,6 +194,7 @@ def test_folder_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_power_loss_keeps_what_was_synced() -> None:
     files = MemoryFiles(forgetful=True)
     files.make_folder("/d")
+    files.sync_folder("/")
     for name in ("synced", "unnamed", "removed"):
         file = files.create(f"/d/{name}", 1024)
         file.write(0, b"one")

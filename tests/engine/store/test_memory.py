@@ -11,6 +11,7 @@ from engine.store import MemoryFiles
 def files() -> MemoryFiles:
     made = MemoryFiles(forgetful=True)
     made.make_folder("/d")
+    made.sync_folder("/")
     made.create("/d/old", 1024).close()
     made.sync_folder("/d")
     return made
@@ -48,14 +49,63 @@ def test_a_new_file_whose_name_survives_has_what_was_written_durably(files: Memo
     assert files.power_loss(lambda path, sector: sector == 0, names=1).read("/d/log") == b"x" * 512 + bytes(88)
 
 
-def test_a_tree_goes_at_once(files: MemoryFiles) -> None:
+def test_a_folder_is_lost_with_all_that_is_in_it(files: MemoryFiles) -> None:
+    files.make_folder("/d/q/0")
+    files.write("/d/q/0/1", b"1")
+    files.sync_folder("/d/q/0")
+    files.sync_folder("/d")
+    assert files.power_loss().names("/d/q") == [], "nobody made the name of the folder durable that holds it"
+    assert files.power_loss(names=1).read("/d/q/0/1") == b"1"
+    files.sync_folder("/d/q")
+    assert files.power_loss().read("/d/q/0/1") == b"1"
+
+
+def test_a_tree_goes_name_by_name_the_last_first(files: MemoryFiles) -> None:
     files.make_folder("/d/q")
     files.write("/d/q/1", b"1")
     files.write("/d/q/2", b"2")
     files.sync_folder("/d/q")
+    files.sync_folder("/d")
+    found: list[list[str]] = []
+    files.before_change = lambda change, path: found.append(files.process_death().names("/d/q"))
     files.remove_tree("/d/q")
-    assert sorted(name for name in files.power_loss().names("/d/q")) == ["1", "2"]
-    assert files.power_loss(names=1).names("/d/q") == []
+    assert found == [["1", "2"], ["1"], []]
+    assert [files.power_loss(names=count).names("/d/q") for count in range(3)] == found
+    assert files.power_loss(names=3).names("/d") == ["old"]
+
+
+def test_a_failed_sync_forgets(files: MemoryFiles) -> None:
+    """The system takes pages for clean that it could not write: the next sync goes well and writes nothing."""
+    file = files.open("/d/old")
+    file.write(0, b"a" * 1024)
+    fail(files, "sync")
+    with pytest.raises(OSError, match="no more"):
+        file.sync()
+    files.before_change = lambda change, path: None
+    file.sync()
+    assert (files.read("/d/old"), files.power_loss().read("/d/old")) == (b"a" * 1024, bytes(1024))
+    file.write(0, b"b")
+    file.sync()
+    assert files.power_loss().read("/d/old") == b"b" + b"a" * 511 + bytes(512), "a sector that changed again is written"
+    assert files.process_death().power_loss(lambda path, sector: True).read("/d/old") == b"b" + b"a" * 1023
+
+
+def test_reads_fail_when_told(files: MemoryFiles) -> None:
+    told: list[tuple[str, str]] = []
+    files.before_read = lambda call, path: told.append((call, path))
+    file = files.open("/d/old")
+    assert (file.read(0, 2), files.read("/d/old")[:1], files.names("/d")) == (b"\0\0", b"\0", ["old"])
+    assert told == [("open", "/d/old"), ("read", "/d/old"), ("read", "/d/old"), ("list", "/d")]
+
+
+def fail(files: MemoryFiles, what: str) -> None:
+    """Let one kind of change fail."""
+
+    def before(change: str, path: str) -> None:
+        if change == what:
+            raise OSError(5, "no more", path)
+
+    files.before_change = before
 
 
 def test_the_death_of_a_process_makes_nothing_durable(files: MemoryFiles) -> None:
