@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Store, StoreSettings
+import pytest
+
+from engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Store, StoreDamaged, StoreSettings
 from mqproto.ids import java_hash
 from mqproto.message import MessageExt
 from mqproto.record import decode_record
@@ -222,6 +224,14 @@ def records(views: Iterable[memoryview]) -> list[MessageExt]:
             found.append(message)
             rest = rest[message.store_size :]
     return found
+
+
+def damaged(rig: Rig, **changes: object) -> StoreDamaged:
+    before = {path: rig.files.read(f"{rig.root}/{path}") for path in rig.tree()}
+    with pytest.raises(StoreDamaged) as caught:
+        rig.open(**changes)  # type: ignore[arg-type]
+    assert {path: rig.files.read(f"{rig.root}/{path}") for path in rig.tree()} == before, "nothing is changed"
+    return caught.value
 
 
 def disk_rig(folder: Path, **settings: Any) -> Rig:
