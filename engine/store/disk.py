@@ -147,6 +147,12 @@ class DiskFiles:
     def size(self, path: str) -> int:
         return Path(path).stat().st_size
 
+    def modified(self, path: str) -> int | None:
+        try:
+            return Path(path).stat().st_mtime_ns // 1_000_000
+        except OSError:
+            return None
+
     def make_folder(self, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 

@@ -64,6 +64,9 @@ class Files(Protocol):
     def size(self, path: str) -> int:
         """Length of a file; FileNotFoundError if there is none."""
 
+    def modified(self, path: str) -> int | None:
+        """Wall time at which a file was last written, in ms, through a map up to a sync late. None if unknown, or without file."""
+
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it; nothing if it is there."""
 
@@ -83,7 +86,8 @@ class Files(Protocol):
         """Move a file over another, atomically."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; nothing if there is none."""
+        """Remove a file; nothing if there is none. Where maps keep it alive its blocks come free with the last of them; a system that
+        refuses instead (Windows) raises PermissionError."""
 
     def remove_tree(self, path: str) -> None:
         """Remove a folder and everything in it, the last names first; nothing if there is none. May end in the middle."""

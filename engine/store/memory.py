@@ -14,6 +14,11 @@ from engine.store.folders import parent_of
 from engine.store.forgetting import FOLDER, LAZY, Content, Names
 
 
+def _no_time() -> int | None:
+    """Nobody knows what time it is."""
+    return None
+
+
 def _unhindered(call: str, path: str) -> None:
     """Every call goes well."""
 
@@ -41,11 +46,12 @@ class MemoryFile:
 
     def write(self, start: int, data: bytes | memoryview) -> None:
         self._files.before_change("write", self._path)
+        self._files.touch(self._path)
         self._content.data[start : start + len(data)] = data
 
     def allocate(self, start: int, size: int) -> None:
         self._files.before_change("allocate", self._path)
-        self._files.take_space(size)
+        self._files.take_space(self._path, size)
 
     def clear(self, start: int, end: int) -> bool:
         self._files.before_change("clear", self._path)
@@ -67,6 +73,7 @@ class MemoryFile:
             if self._files.forgetful:
                 self._content.give_up()
             raise
+        self._files.touch(self._path)  # stands for what was written through a map
         if self._files.forgetful:
             self._content.sync()
 
@@ -87,12 +94,16 @@ class MemoryFiles:
     """A file system in memory.
 
     `forgetful` keeps the durable side as well, which costs a copy of a file at each sync: for tests with small files. `space` limits
-    what `allocate` gives out.
+    what `allocate` gives out; a file that is removed gives its part back. `capacity`, if it is set too, is the size of the disk that
+    `usage` tells of.
     """
 
     def __init__(self, *, forgetful: bool = False, space: int | None = None) -> None:
         self.forgetful = forgetful
         self.space = space
+        self.capacity: int | None = None
+        #: Whoever owns the time gives it here (wall, ms): the times of files come from it. Without it they are unknown.
+        self.clock: Callable[[], int | None] = _no_time
         #: Called before each change, with what is about to happen and to which path. It may raise OSError, or look at what is there.
         #: Bytes that are written through a view come without it. When it lets a sync fail, the file's bytes are given up.
         self.before_change: Callable[[str, str], None] = _unhindered
@@ -100,20 +111,38 @@ class MemoryFiles:
         self.before_read: Callable[[str, str], None] = _unhindered
         self.locks: set[str] = set()
         self._names = Names()
+        self._modified: dict[str, int | None] = {}
+        #: Bytes that `allocate` gave to files.
+        self._taken: dict[str, int] = {}
         #: Files that were written before the machine last lost power, and not since.
         self._old: set[str] = set()
 
-    def take_space(self, size: int) -> None:
+    def take_space(self, path: str, size: int) -> None:
         if self.space is not None:
             if size > self.space:
                 raise OSError(errno.ENOSPC, "No space left on device")
             self.space -= size
+        self._taken[path] = self._taken.get(path, 0) + size
+        self.touch(path)
+
+    def touch(self, path: str) -> None:
+        """A file was written."""
+        self._modified[path] = self.clock()
+
+    def _another(self) -> MemoryFiles:
+        """The same disk, without files."""
+        made = MemoryFiles(forgetful=self.forgetful, space=self.space)
+        made.capacity = self.capacity
+        made.clock = self.clock
+        made._modified = dict(self._modified)
+        made._taken = dict(self._taken)
+        return made
 
     # --- what a crash leaves ---
 
     def process_death(self) -> MemoryFiles:
         """The files as another process finds them after this one was killed: as they were, and no more durable than they were."""
-        found = MemoryFiles(forgetful=self.forgetful, space=self.space)
+        found = self._another()
         found._names = self._names.copy()
         found._old = set(self._old)
         return found
@@ -127,7 +156,7 @@ class MemoryFiles:
         """The files as they are after the machine lost power: what was synced, and of the rest those sectors (512 bytes, counted
         from the start of the file) for which `survived` says so, and the first so many changes of `names`: a file system keeps their order.
         """
-        found = MemoryFiles(forgetful=self.forgetful, space=self.space)
+        found = self._another()
         for path, content in self._names.after_power_loss(names).items():
             if content is not FOLDER:
                 data = content.after_power_loss(lambda sector, path=path: survived(path, sector))  # type: ignore[misc]
@@ -152,6 +181,9 @@ class MemoryFiles:
     def size(self, path: str) -> int:
         return len(self._content(path).data)
 
+    def modified(self, path: str) -> int | None:
+        return self._modified.get(path)
+
     def make_folder(self, path: str) -> None:
         if self.is_folder(path):
             return
@@ -171,6 +203,7 @@ class MemoryFiles:
             self.before_change("create", path)
             content = Content(size)
             self._names.change({path: content})
+            self.touch(path)
         elif len(content.data) < size:
             self.before_change("lengthen", path)
             content.lengthen(size)
@@ -189,6 +222,7 @@ class MemoryFiles:
 
     def _put(self, path: str, data: bytes) -> None:
         content = Content.of(data, data)
+        self.touch(path)
         if path in self._names.now:
             self._names.replace(path, content)
         else:
@@ -198,11 +232,17 @@ class MemoryFiles:
         self.before_change("rename", old)
         self._old.discard(new)
         self._names.change({old: None, new: self._content(old)})
+        self._modified[new] = self._modified.pop(old, None)
+        self._taken[new] = self._taken.pop(old, 0)
 
     def remove(self, path: str) -> None:
         self.before_change("remove", path)
         if path in self._names.now:
             self._names.change({path: None})
+            self._modified.pop(path, None)
+            taken = self._taken.pop(path, 0)
+            if self.space is not None:
+                self.space += taken
 
     def remove_tree(self, path: str) -> None:
         start = path + "/"
@@ -225,7 +265,9 @@ class MemoryFiles:
         return MemoryLock(self, path)
 
     def usage(self, path: str) -> tuple[int, int] | None:
-        return None
+        if self.capacity is None or self.space is None:
+            return None
+        return self.capacity - self.space, self.space
 
     def memory(self) -> int | None:
         return None

@@ -111,6 +111,9 @@ def test_facts_about_the_machine(tmp_path: Path) -> None:
         assert files.restarted_since(str(path)) is False
         os.utime(path, (1, 1))
         assert files.restarted_since(str(path)) is True
+    os.utime(path, ns=(0, 1_800_000_000_123_456_789))
+    assert files.modified(str(path)) == 1_800_000_000_123
+    assert files.modified(str(tmp_path / "none")) is None
 
 
 # --- where calls are missing ---

@@ -166,3 +166,39 @@ def test_a_death_while_a_file_is_written_leaves_a_part(files: MemoryFiles) -> No
     files.write("/d/table", b"abcdefgh")
     assert found == [b"0123456789", b"abcd"]
     assert files.read("/d/table") == b"abcdefgh"
+
+
+def test_files_have_the_time_of_whoever_owns_it(files: MemoryFiles) -> None:
+    assert files.modified("/d/old") is None
+    time = 1000
+    files.clock = lambda: time
+    file = files.create("/d/new", 10)
+    assert files.modified("/d/new") == 1000
+    time = 2000
+    file.write(0, b"x")
+    assert files.modified("/d/new") == 2000
+    file.view()[1:2] = b"y"
+    time = 3000
+    file.sync()
+    assert files.modified("/d/new") == files.process_death().modified("/d/new") == 3000
+    time = 4000
+    files.rename("/d/new", "/d/newer")
+    assert (files.modified("/d/new"), files.modified("/d/newer")) == (None, 3000)
+    files.write("/d/table", b"text")
+    assert files.modified("/d/table") == files.power_loss().clock() == 4000
+    files.remove("/d/newer")
+    assert files.modified("/d/newer") is None
+
+
+def test_a_disk_fills_up_and_is_emptied() -> None:
+    files = MemoryFiles(space=100)
+    files.make_folder("/d")
+    assert files.usage("/d") is None
+    files.capacity = 1000
+    file = files.create("/d/a", 4096)
+    file.allocate(0, 60)
+    assert files.usage("/d") == files.process_death().usage("/d") == (960, 40)
+    with pytest.raises(OSError, match="No space"):
+        file.allocate(60, 60)
+    files.remove("/d/a")
+    assert files.usage("/d") == (900, 100)
