@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import struct
+import sys
 from pathlib import Path
 from typing import ClassVar, Final
 
-from engine.store.files import File, Lock
+from engine.store.files import File, Lock, ReadFile
 
 try:
     import fcntl
@@ -28,6 +30,8 @@ _CHUNK: Final = 1 << 20
 #: From so many files on it is quicker to sync everything first.
 _MANY: Final = 64
 _ZEROS: Final = bytes(_CHUNK)
+#: `struct flock` of the systems whose layout we know: its form, and where in it kind, length and holder lie.
+_FLOCKS: Final = {"linux": ("hhqqi4x", (0, 3, 4)), "darwin": ("qqihh", (3, 1, 2))}
 
 
 class DiskFile:
@@ -153,11 +157,20 @@ class DiskFiles:
         except OSError:
             return None
 
+    def used(self, path: str) -> int:
+        found = Path(path).stat()
+        blocks: int | None = getattr(found, "st_blocks", None)
+        return found.st_size if blocks is None else 512 * blocks
+
     def make_folder(self, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
     def open(self, path: str) -> File:
         fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        return DiskFile(path, fd, os.fstat(fd).st_size)
+
+    def open_to_read(self, path: str) -> ReadFile:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         return DiskFile(path, fd, os.fstat(fd).st_size)
 
     def create(self, path: str, size: int) -> File:
@@ -235,6 +248,26 @@ class DiskFiles:
             raise
         DiskLock.held.add(name)
         return DiskLock(name, fd)
+
+    def locked_by(self, path: str) -> int | None:
+        """Our own locks are in the list: closing the file here would end them. Where we cannot ask, nobody is seen."""
+        if str(Path(path).resolve()) in DiskLock.held:
+            return os.getpid()
+        layout = _FLOCKS.get(sys.platform)
+        if not _HAS_RECORD_LOCKS or layout is None:
+            return None
+        form, (kind_at, length_at, owner_at) = layout
+        asked = [0, 0, 0, 0, 0]
+        asked[kind_at], asked[length_at] = fcntl.F_WRLCK, 1
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            found = struct.unpack(form, fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(form, *asked)))
+        finally:
+            os.close(fd)
+        return None if found[kind_at] == fcntl.F_UNLCK else max(int(found[owner_at]), 0)
 
     def usage(self, path: str) -> tuple[int, int] | None:
         try:

@@ -4,6 +4,7 @@
 StoreError
   StoreLocked        another broker works on the directory
   StoreDamaged       stored data is damaged or missing, and opening would have to drop it
+  StoreUnreadable    there is no data directory to look at, or no right to
   StoreUnwritable    the directory cannot be used: rights, a full disk, a file in the way
   ConfigDamaged      a configuration file and its backup are both unreadable
   PutRefused         one message was not stored, and nothing else changed
@@ -50,6 +51,15 @@ class StoreDamaged(StoreError):
         self.reasons = reasons
         place = path if offset is None else f"{path} at offset {offset}"
         super().__init__(f"damaged store: {place}: {'; '.join(reasons)}")
+
+
+class StoreUnreadable(StoreError):
+    """A directory cannot be looked at: it is not there, is none of a store, or may not be read."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"{path}: {why}")
 
 
 class StoreUnwritable(StoreError):

@@ -10,18 +10,28 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class File(Protocol):
-    """One file of fixed length, open for reading and writing."""
+class ReadFile(Protocol):
+    """One file, open for reading only."""
 
     @property
     def size(self) -> int:
         """Its length."""
 
-    def view(self) -> memoryview:
-        """The whole file, mapped and writable. A slice keeps the map alive after `close`."""
-
     def read(self, start: int, size: int) -> bytes:
         """Bytes at a position; fewer at the end of the file."""
+
+    def next_data(self, start: int) -> int:
+        """The first position from `start` on that may hold anything but zeros; the length if there is none."""
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+class File(ReadFile, Protocol):
+    """One file of fixed length, open for reading and writing."""
+
+    def view(self) -> memoryview:
+        """The whole file, mapped and writable. A slice keeps the map alive after `close`."""
 
     def write(self, start: int, data: bytes | memoryview) -> None:
         """Put all bytes at a position."""
@@ -31,9 +41,6 @@ class File(Protocol):
 
     def clear(self, start: int, end: int) -> bool:
         """Make all bytes from `start` up to `end` zero; gives whether any was not."""
-
-    def next_data(self, start: int) -> int:
-        """The first position from `start` on that may hold anything but zeros; the length if there is none."""
 
     def sync(self) -> None:
         """Make what was written durable, through a map too."""
@@ -67,11 +74,17 @@ class Files(Protocol):
     def modified(self, path: str) -> int | None:
         """Wall time at which a file was last written, in ms, through a map up to a sync late. None if unknown, or without file."""
 
+    def used(self, path: str) -> int:
+        """Bytes that a file really takes on the disk; its length where that is unknown. FileNotFoundError if there is none."""
+
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it; nothing if it is there."""
 
     def open(self, path: str) -> File:
         """An existing file."""
+
+    def open_to_read(self, path: str) -> ReadFile:
+        """An existing file, of which nothing is changed; the right to read it is enough."""
 
     def create(self, path: str, size: int) -> File:
         """A file of the given length, sparse and zero where it is new. A shorter one is lengthened."""
@@ -100,6 +113,9 @@ class Files(Protocol):
 
     def lock(self, path: str) -> Lock | None:
         """Lock the first byte of a file against other processes, Java's among them (store.md 1.1); None if it is taken."""
+
+    def locked_by(self, path: str) -> int | None:
+        """Who holds the lock of a file, without taking it: the id of a process, 0 for one that we cannot name; None if nobody does."""
 
     def usage(self, path: str) -> tuple[int, int] | None:
         """Bytes of the disk under a path: in use, and free for us. None if unknown."""

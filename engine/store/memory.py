@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from engine.store.files import File, Lock
+from engine.store.files import File, Lock, ReadFile
 from engine.store.folders import parent_of
 from engine.store.forgetting import FOLDER, LAZY, Content, Names
 
@@ -184,6 +184,9 @@ class MemoryFiles:
     def modified(self, path: str) -> int | None:
         return self._modified.get(path)
 
+    def used(self, path: str) -> int:
+        return self.size(path)
+
     def make_folder(self, path: str) -> None:
         if self.is_folder(path):
             return
@@ -194,6 +197,9 @@ class MemoryFiles:
     def open(self, path: str) -> File:
         self.before_read("open", path)
         return MemoryFile(self, self._content(path), path)
+
+    def open_to_read(self, path: str) -> ReadFile:
+        return self.open(path)
 
     def create(self, path: str, size: int) -> File:
         content = self._names.now.get(path)
@@ -263,6 +269,9 @@ class MemoryFiles:
         if not self.exists(path):
             self.write(path, b"lock")
         return MemoryLock(self, path)
+
+    def locked_by(self, path: str) -> int | None:
+        return 0 if path in self.locks else None
 
     def usage(self, path: str) -> tuple[int, int] | None:
         if self.capacity is None or self.space is None:
