@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from adapters.cli import consuming, sending, serving
+from adapters.cli import consuming, sending, serving, store
 from adapters.cli.output import complain
 from mqproto import __version__
 from mqproto.errors import MQError
@@ -30,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     serving.add_commands(commands)
     sending.add_command(commands)
     consuming.add_command(commands)
+    store.add_command(commands)
     version = commands.add_parser("version", help="print the version and exit")
     version.set_defaults(run=_version)
     return parser

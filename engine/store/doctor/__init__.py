@@ -6,7 +6,22 @@ here, results are typed.
 
 from engine.store.doctor.directory import ConfigState, Directory, open_directory
 from engine.store.doctor.indexes import IndexView
+from engine.store.doctor.inspection import Inspection, QueueState, Size, inspect
 from engine.store.doctor.log import LogPart, LogView, Stop, Walk
 from engine.store.doctor.queues import QueueView
 
-__all__ = ["ConfigState", "Directory", "IndexView", "LogPart", "LogView", "QueueView", "Stop", "Walk", "open_directory"]
+__all__ = [
+    "ConfigState",
+    "Directory",
+    "IndexView",
+    "Inspection",
+    "LogPart",
+    "LogView",
+    "QueueState",
+    "QueueView",
+    "Size",
+    "Stop",
+    "Walk",
+    "inspect",
+    "open_directory",
+]

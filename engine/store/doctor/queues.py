@@ -89,17 +89,29 @@ class QueueView:
     def end(self) -> int:
         """Behind the last entry that is set, found by halving as they follow each other; `first` if there is none. Raises OSError."""
         for part in reversed(self.parts):
-            low, high = 0, self.per_file
+            set_entries = self._set_entries(part)
+            if set_entries:
+                return part.first + set_entries
+        return self.first
+
+    def _set_entries(self, part: QueuePart) -> int:
+        """How many entries of a file are set."""
+        try:
+            file = self._files.open_to_read(part.path)
+        except FileNotFoundError:
+            return 0
+        low, high = 0, min(self.per_file, part.size // ENTRY_SIZE)
+        try:
             while low < high:
                 middle = (low + high) // 2
-                physical, size, _ = self.raw_entry(part.first + middle)
+                physical, size, _ = ENTRY.unpack(file.read(middle * ENTRY_SIZE, ENTRY_SIZE).ljust(ENTRY_SIZE, b"\0"))
                 if size > 0 and physical >= 0:
                     low = middle + 1
                 else:
                     high = middle
-            if low:
-                return part.first + low
-        return self.first
+        finally:
+            file.close()
+        return low
 
     def begin(self, log_start: int, end: int) -> int:
         """The first place below `end` whose message a log from `log_start` on still has; `end` if there is none (store.md 4.4)."""

@@ -1,0 +1,16 @@
+"""`store`: looks after a data directory that lies on this machine (docs/doctor.md). Each subcommand has a module of its own."""
+
+from __future__ import annotations
+
+from adapters.cli import store_inspect
+from adapters.cli.store_options import Commands
+
+
+def add_command(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "store",
+        help="look after a data directory",
+        description="Look after a data directory, ours or Apache's. Looking changes nothing and is safe beside a running broker.",
+    )
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
+    store_inspect.add_command(subcommands)
