@@ -51,6 +51,8 @@ class Opened:
     remarks: deque[str] | None = None
     #: An operation of the node that ends when the server is of use to others: a broker is registered.
     ready: Callable[[int], Ticket[None]] | None = None
+    #: Gives back what the node holds when its driver was stopped before its orderly end. Harmless otherwise.
+    abandon: Callable[[], None] | None = None
     #: The data directory; None for a server without files.
     directory: Path | None = None
     #: The directory was made for this server alone.
@@ -59,7 +61,9 @@ class Opened:
     unknown_keys: tuple[str, ...] = ()
 
     def clean_up(self) -> None:
-        """Remove the directory if it was made for this server alone."""
+        """Let nothing stay locked after a forced end; remove the directory if it was made for this server alone. May block."""
+        if self.abandon is not None:
+            self.abandon()
         if self.temporary and self.directory is not None:
             rmtree(self.directory, ignore_errors=True)
 
@@ -154,6 +158,7 @@ class BrokerOptions:
             BROKER,
             remarks=node.notes,
             ready=node.registered,
+            abandon=node.abandon,
             directory=Path(storing.store_path_root_dir),
             temporary=temporary,
             unknown_keys=unknown,

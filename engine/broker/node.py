@@ -29,10 +29,11 @@ from engine.broker.retry import Retries
 from engine.broker.send import Sending
 from engine.broker.shapes import take_other
 from engine.broker.stored import Depot
+from engine.broker.tables import Keeper
 from engine.broker.topics import TopicAdmin
 from engine.broker.transactions import Transactions
 from engine.settings import BrokerSettings
-from engine.store import Store, StoreUnwritable
+from engine.store import CloseStore, Store
 from engine.store.files import Files
 from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
 from mqproto.errors import HeaderError, RemoteProtocolError
@@ -49,6 +50,22 @@ _WORD: Final = Struct(">i")
 _PULL_CODES: Final = (11, 361)
 
 Handler: TypeAlias = Callable[[ClientLink, Command], None]
+
+
+class LastSave:
+    """Job: save the tables, and close the store whatever comes of that."""
+
+    __slots__ = ("closing", "keeper")
+
+    def __init__(self, keeper: Keeper, closing: CloseStore) -> None:
+        self.keeper = keeper
+        self.closing = closing
+
+    def run(self) -> None:
+        try:
+            self.keeper.save_all()
+        finally:
+            self.closing.run()
 
 
 class Broker(Core):
@@ -85,6 +102,8 @@ class Broker(Core):
         self._running: set[Job] = set()
         self._closing = False
         self._unregistered = False
+        #: Makes everything durable; from then on nothing else happens.
+        self._last_job: Job | None = None
         self._ended = False
 
     def _handlers(self, depot: Depot) -> dict[int, Handler]:
@@ -173,6 +192,8 @@ class Broker(Core):
         self._settle()
 
     def received(self, link: Link, data: bytes, now: int) -> None:
+        if self._last_job is not None:
+            return
         self._enter(now)
         if type(link) is ClientLink:
             if not link.ended:
@@ -194,7 +215,7 @@ class Broker(Core):
         self._settle()
 
     def timer(self, now: int) -> None:
-        if self._ended:
+        if self._last_job is not None:
             return
         self._enter(now)
         for alarm in self.alarms.due(now):
@@ -213,6 +234,9 @@ class Broker(Core):
         if self._ended:
             return
         self._enter(now)
+        if job is self._last_job:
+            self._end(failure)
+            return
         if not self.keeper.done(job, failure):
             self._running.discard(job)
             if failure is not None:
@@ -224,7 +248,7 @@ class Broker(Core):
         self._settle()
 
     def next_deadline(self) -> int | None:
-        if self._ended:
+        if self._last_job is not None:
             return None
         due = self.alarms.earliest()
         for other in (self.holding.next_deadline(), self.calls.earliest(), self.store.next_deadline()):
@@ -262,26 +286,33 @@ class Broker(Core):
         if self.keeper.jobs:
             self.run_jobs(self.keeper.jobs)
             self.keeper.jobs.clear()
-        if self._unregistered and not self._ended:
+        if self._unregistered and self._last_job is None:
             self._finish()
 
     def _on_unregistered(self) -> None:
         self._unregistered = True
 
     def _finish(self) -> None:
-        """The end, once no job runs any more: everything to disk, then let go of the clients."""
+        """Everything to disk, once no job runs any more."""
         if self._running or self.keeper.busy:
             return
-        self._ended = True
         self.delivery.end()
-        try:
-            self.keeper.save_all()
-            self.store.close(self.wall)
-        except (OSError, StoreUnwritable) as failure:
+        self._last_job = LastSave(self.keeper, self.store.begin_closing(self.wall))
+        self.run_jobs((self._last_job,))
+
+    def _end(self, failure: Exception | None) -> None:
+        """The end: tell who waited for the disk, let go of the clients. Without the job having run the directory is still ours."""
+        self._ended = True
+        if failure is not None:
             self.note(f"not everything could be saved at the end: {failure}")
+        self.store.release()
         self.release()
         for link in list(self.links):
             self.end_link(link, "the broker ends")
+
+    def abandon(self) -> None:
+        """The driver has stopped without `ended`: give the data directory back. Harmless after an orderly end. From any thread."""
+        self.store.release()
 
     def link_over(self, link: ClientLink) -> None:
         self.links.pop(link, None)

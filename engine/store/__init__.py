@@ -1,5 +1,6 @@
 """The store: Apache's data directory (store.md), the only place that touches files."""
 
+from engine.store.closing import CloseStore
 from engine.store.config import ConfigFile
 from engine.store.disk import DiskFiles
 from engine.store.errors import ConfigDamaged, PutRefused, PutStatus, StoreDamaged, StoreError, StoreLocked, StoreUnwritable
@@ -13,6 +14,7 @@ from engine.store.store import Store
 
 __all__ = [
     "BatchEntry",
+    "CloseStore",
     "ConfigDamaged",
     "ConfigFile",
     "DiskFiles",

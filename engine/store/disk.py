@@ -112,9 +112,9 @@ class DiskFile:
 
     def close(self) -> None:
         self._view = None
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1  # first: nobody may use the number once it is another file's
+        if fd >= 0:
+            os.close(fd)
 
 
 class DiskLock:

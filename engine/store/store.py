@@ -14,6 +14,7 @@ from typing import Final
 from zlib import crc32
 
 from engine.store.checkpoint import Checkpoint
+from engine.store.closing import Claim, CloseStore
 from engine.store.commitlog import NO_ROOM, AllocateLog, CommitLog, CreateLog
 from engine.store.config import ConfigFile
 from engine.store.consumequeue import ConsumeQueues
@@ -44,11 +45,11 @@ class Store:
 
     __slots__ = (
         "_abort",
+        "_claim",
         "_files",
         "_flusher",
         "_index",
         "_index_enabled",
-        "_lock",
         "_log",
         "_queues",
         "_reader",
@@ -66,7 +67,7 @@ class Store:
         #: Jobs to run; the owner empties the list and answers each by `done`.
         self.jobs: list[Job] = []
         self._files = files
-        self._lock = lock
+        self._claim = Claim(lock)
         self._abort = f"{root}/abort"
         self._log = CommitLog(files, settings, self.jobs)
         self._queues = ConsumeQueues(files, settings)
@@ -106,7 +107,7 @@ class Store:
             return store
         except (OSError, StoreError) as failure:
             if store is not None:
-                store._release()
+                store.release()
             elif lock is not None:
                 lock.release()
             if isinstance(failure, OSError):
@@ -122,12 +123,24 @@ class Store:
         self._files.write(self._abort, b"")
         self._files.sync_folder(self.settings.store_path_root_dir)
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Give the directory back without making anything durable: the next opening recovers as after a crash.
+
+        For owners that give up. Harmless at any time and from any thread: where closing has begun to work, that gives the directory back.
+        """
+        lock = self._claim.take()
+        if lock is not None:
+            self._flusher.fail(StoreError("the store was given up"))
+            self._let_go(lock)
+
+    def _let_go(self, lock: Lock) -> None:
         """Give back files, maps and the lock."""
-        self._log.close()
-        self._index.close()
-        self._queues.forget_maps()
-        self._lock.release()
+        try:
+            self._log.close()
+            self._index.close()
+            self._queues.forget_maps()
+        finally:
+            lock.release()
 
     # --- queues ---
 
@@ -343,22 +356,22 @@ class Store:
         """When `timer` wants to be called (monotonic; 0: at once); None when everything is durable."""
         return self._flusher.next_deadline()
 
-    def close(self, wall: int) -> None:
-        """Make everything durable and mark the end as orderly. Blocks; no job may be under way. The store is of no use afterwards.
+    def begin_closing(self, wall: int) -> CloseStore:
+        """The job that makes everything durable and marks the end as orderly. No other job may be under way; nothing is stored or read
+        from now on.
 
-        If the disk failed, earlier or now, the next opening recovers as after a crash. Raises StoreUnwritable when it fails now.
+        It gives the directory back, also when the disk fails: then the next opening recovers as after a crash. It raises StoreUnwritable
+        if the disk fails only now.
         """
         flusher = self._flusher
-        try:
-            if flusher.failure is None:
-                flusher.finish(wall)
-                self._files.remove(self._abort)
-                self._files.sync_folder(self.settings.store_path_root_dir)
-        except OSError as failure:
-            raise StoreUnwritable(str(failure.filename or self.settings.store_path_root_dir), failure.strerror or str(failure)) from failure
-        finally:
-            flusher.fail(StoreError("the store is closed"))
-            self._release()
+        orderly = flusher.failure is None
+        flusher.fail(StoreError("the store is closed"))
+        root = self.settings.store_path_root_dir
+        return CloseStore(self._files, root, self._abort, flusher if orderly else None, self._claim, self._let_go, wall)
+
+    def close(self, wall: int) -> None:
+        """The same at once. Blocks. Raises StoreUnwritable."""
+        self.begin_closing(wall).run()
 
     # --- reading ---
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from adapters.sockets import ListenFailed, PortTaken
+from adapters.serving import BrokerOptions
+from adapters.sockets import ListenFailed, PortTaken, close_listeners
 from engine.store import StoreError, StoreLocked
 from mqproto import Message
 from mqproto.codec import FrameSplitter, decode, encode_request
@@ -166,6 +167,14 @@ def test_a_directory_that_another_broker_has(make: Any, tmp_path: Path) -> None:
     make("Broker", store=tmp_path).start()
     with pytest.raises(StoreLocked):
         make("Broker", store=tmp_path).start()
+
+
+def test_a_broker_whose_driver_gave_up_holds_no_directory(tmp_path: Path) -> None:
+    for _ in range(2):
+        opened = BrokerOptions(store=tmp_path).open()
+        close_listeners(opened.listeners)
+        opened.clean_up()
+        opened.clean_up()
 
 
 def test_a_directory_that_is_none(make: Any, tmp_path: Path) -> None:
