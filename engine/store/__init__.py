@@ -4,6 +4,7 @@ from engine.store.closing import CloseStore
 from engine.store.config import ConfigFile
 from engine.store.disk import DiskFiles
 from engine.store.errors import ConfigDamaged, PutRefused, PutStatus, StoreDamaged, StoreError, StoreLocked, StoreUnwritable
+from engine.store.extension import Unit
 from engine.store.files import Files
 from engine.store.memory import MemoryFiles
 from engine.store.queue import Queue
@@ -34,4 +35,5 @@ __all__ = [
     "StoreLocked",
     "StoreSettings",
     "StoreUnwritable",
+    "Unit",
 ]

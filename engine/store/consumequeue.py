@@ -9,11 +9,13 @@ map nor a file descriptor each. Files are mapped for reading, the least recently
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from engine.store.errors import StoreDamaged
+from engine.store.extension import Extension, Unit, Units
 from engine.store.files import File, Files
 from engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, is_offset_name, offset_name
+from engine.store.pieces import Piece
 from engine.store.queue import NO_SIZE, Queue
 from engine.store.settings import StoreSettings
 
@@ -22,18 +24,22 @@ _NO_ENTRIES: Final = memoryview(b"")
 _NOT_A_NAME: Final = frozenset({"", ".", ".."})
 
 
-class Piece(NamedTuple):
-    """Bytes that have to go to a place of a file."""
-
-    path: str
-    at: int
-    data: bytes
-
-
 class ConsumeQueues:
     """All queues of a store."""
 
-    __slots__ = ("_maps", "_maps_max", "by_key", "dirty", "file_size", "files", "folder", "known_end", "per_file")
+    __slots__ = (
+        "_maps",
+        "_maps_max",
+        "_units_begun",
+        "by_key",
+        "dirty",
+        "extension",
+        "file_size",
+        "files",
+        "folder",
+        "known_end",
+        "per_file",
+    )
 
     def __init__(self, files: Files, settings: StoreSettings) -> None:
         self.files = files
@@ -48,6 +54,8 @@ class ConsumeQueues:
         self.known_end = -1
         self._maps: dict[str, tuple[File, memoryview]] = {}
         self._maps_max = settings.mapped_queue_files
+        self.extension = Extension(files, settings, self._view)
+        self._units_begun = False
 
     def queue(self, topic: str, queue_id: int) -> Queue:
         """The queue; made, in memory, when there is none. ValueError for a topic that is no name of a folder."""
@@ -131,7 +139,7 @@ class ConsumeQueues:
             start = at - at % self.per_file
             end = min(stop, start + self.per_file)
             data = bytes(queue.tail[(at - queue.written) * ENTRY_SIZE : (end - queue.written) * ENTRY_SIZE])
-            yield Piece(f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}", (at - start) * ENTRY_SIZE, data)
+            yield Piece(f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}", (at - start) * ENTRY_SIZE, data, self.file_size)
             at = end
 
     def wrote(self, queue: Queue, stop: int) -> None:
@@ -148,8 +156,69 @@ class ConsumeQueues:
         if queue.tail:
             self.dirty.remove(queue)
             queue.tail.clear()
-        for path in [path for path in self._maps if path.startswith(queue.folder + "/")]:
+        folders = self.folders_of(queue)
+        if queue.units is not None:
+            self.extension.drop(queue.units)
+            queue.units = None
+        for path in [path for path in self._maps if path.rpartition("/")[0] in folders]:
             self._maps.pop(path)[0].close()
+
+    def folders_of(self, queue: Queue) -> list[str]:
+        """Where the files of a queue are."""
+        extension = self.extension
+        return [queue.folder, extension.folder_of(queue.topic, queue.queue_id)] if extension.present else [queue.folder]
+
+    # --- the extension ---
+
+    def extend(self, queue: Queue, code: int, store_time: int, bits: bytes) -> int:
+        """Put a unit for the next message of a queue; gives its address, which the entry holds in place of the code. A queue that was
+        found on disk must have been begun, or this blocks."""
+        units = queue.units or self._units(queue)
+        if units.written < 0:
+            if queue.next_offset == 0 and self._units_begun:
+                units.written = 0  # a new queue: nothing has to be looked for
+            else:
+                self._begin_units(queue, units)
+        return self.extension.put(units, code, store_time, bits)
+
+    def unit(self, queue: Queue, address: int) -> Unit | None:
+        """The unit at an address; None if it is gone."""
+        return self.extension.find(queue.units or self._units(queue), address)
+
+    def _units(self, queue: Queue) -> Units:
+        queue.units = units = Units(self.extension.folder_of(queue.topic, queue.queue_id))
+        return units
+
+    def _begin_units(self, queue: Queue, units: Units) -> None:
+        last = self.chunk(queue, queue.next_offset - 1, 1, queue.next_offset) if queue.next_offset > queue.first else b""
+        self.extension.begin(units, queue.next_offset, ENTRY.unpack_from(last)[2] if last else None)
+
+    def begin_extension(self) -> None:
+        """Find where the units of every queue end, so that none has to be looked for when a message comes, and remove those of queues
+        that are no more. Blocks."""
+        extension = self.extension
+        if not extension.enabled:
+            return
+        for topic in self.files.names(extension.folder):
+            for name in self.files.names(f"{extension.folder}/{topic}"):
+                if name.isascii() and name.isdigit() and (topic, int(name)) not in self.by_key:
+                    self.files.remove_tree(f"{extension.folder}/{topic}/{name}")
+        for queue in self.by_key.values():
+            if queue.units is None or queue.units.written < 0:
+                self._begin_units(queue, queue.units or self._units(queue))
+        self._units_begun = True
+
+    def drop_units(self) -> None:
+        """Entries were dropped: where the units end has to be found again. All that was in memory is forgotten."""
+        for queue in self.by_key.values():
+            if queue.units is not None:
+                self.extension.drop(queue.units)
+        self._units_begun = False
+
+    def unused_unit_files(self, queue: Queue) -> list[str]:
+        """Files of units that no entry from `min_offset` on leads to. Blocks."""
+        data = self.chunk(queue, queue.min_offset, 1, queue.next_offset) if self.extension.present else b""
+        return self.extension.unused(queue.units or self._units(queue), ENTRY.unpack_from(data)[2]) if data else []
 
     # --- opening ---
 
@@ -158,6 +227,7 @@ class ConsumeQueues:
 
         Raises StoreDamaged for files of a wrong size. Blocks.
         """
+        self.extension.present |= self.files.exists(self.extension.folder)
         for topic in self.files.names(self.folder):
             topic_folder = f"{self.folder}/{topic}"
             for name in self.files.names(topic_folder):
@@ -250,34 +320,3 @@ def _good_entries(file: File, count: int, below: int | None) -> int:
         else:
             high = middle
     return low
-
-
-def write_piece(files: Files, piece: Piece, file_size: int) -> None:
-    """Write a piece to its file; file and folder are made when they are not there. Blocks."""
-    try:
-        file = files.create(piece.path, file_size)
-    except FileNotFoundError:
-        files.make_folder(piece.path.rpartition("/")[0])
-        file = files.create(piece.path, file_size)
-    try:
-        file.write(piece.at, piece.data)
-    finally:
-        file.close()
-
-
-def sync_queue_files(files: Files, paths: set[str], made: set[str]) -> None:
-    """Make queue files durable, and the names of those that were made. A queue may have been deleted meanwhile. Blocks."""
-    named = files.sync_ahead(len(paths))
-    for path in sorted(paths):
-        try:
-            file = files.open(path)
-        except FileNotFoundError:
-            continue
-        try:
-            file.sync()
-        finally:
-            file.close()
-    folders = {path.rsplit("/", depth)[0] for path in made for depth in (1, 2, 3)}
-    for folder in () if named else sorted(folders):
-        if files.exists(folder):
-            files.sync_folder(folder)

@@ -9,14 +9,17 @@ is not durable, and one flush makes durable whatever came before it. When nothin
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from engine.store.checkpoint import Checkpoint, write_checkpoint
 from engine.store.commitlog import NO_ROOM, CommitLog
-from engine.store.consumequeue import ConsumeQueues, Piece, sync_queue_files, write_piece
+from engine.store.consumequeue import ConsumeQueues
+from engine.store.extension import Units
 from engine.store.files import File, Files
 from engine.store.index import Index
 from engine.store.layout import PAGE_BITS
+from engine.store.pieces import Piece, sync_queue_files, write_piece
 from engine.store.queue import Queue
 from engine.store.settings import SYNC_FLUSH, StoreSettings
 from mqproto.state.node import Job
@@ -51,16 +54,17 @@ class FlushLog:
 class WriteQueues:
     """Job: write queue entries to their files; if `sync` is given, make those files durable; then full index files, the checkpoint last."""
 
-    __slots__ = ("checkpoint_path", "file_size", "files", "index_files", "made", "pieces", "stops", "sync", "times")
+    __slots__ = ("checkpoint_path", "files", "index_files", "made", "pieces", "stops", "sync", "times", "unit_stops")
 
-    def __init__(self, files: Files, queues: ConsumeQueues, checkpoint: Checkpoint) -> None:
+    def __init__(self, files: Files, checkpoint: Checkpoint) -> None:
         self.files = files
-        self.file_size = queues.file_size
         self.checkpoint_path = checkpoint.path
         self.times = checkpoint.times
         self.pieces: list[Piece] = []
         #: Which entries of which queue are in files then: all below.
         self.stops: list[tuple[Queue, int]] = []
+        #: The same of their units.
+        self.unit_stops: list[tuple[Units, int]] = []
         #: Files to make durable, and which of them are new.
         self.sync: set[str] = set()
         self.made: set[str] = set()
@@ -68,7 +72,7 @@ class WriteQueues:
 
     def run(self) -> None:
         for piece in self.pieces:
-            write_piece(self.files, piece, self.file_size)
+            write_piece(self.files, piece)
         for file in self.index_files:
             file.sync()
         sync_queue_files(self.files, self.sync, self.made)
@@ -269,12 +273,12 @@ class Flusher:
     def _write_queues(self, thorough: bool) -> None:
         """Start a round. Queues with few entries wait for a thorough one, or until all queues together have many."""
         queues = self.queues
-        waiting = sum([len(queue.tail) for queue in queues.dirty])
+        waiting = sum([len(queue.tail) for queue in queues.dirty]) + queues.extension.waiting
         everything = thorough or waiting >= _PRESSURE
         enough = self._settings.flush_consume_queue_least_pages << PAGE_BITS
         self._round_end = self.log.end
         self.block("the disk does not take queue entries" if waiting >= _ENTRIES_MAX else "")
-        job = WriteQueues(self._files, queues, self.checkpoint)
+        job = WriteQueues(self._files, self.checkpoint)
         for queue in queues.dirty:
             if everything or len(queue.tail) >= enough:
                 self._add_pieces(job, queue)
@@ -286,12 +290,19 @@ class Flusher:
 
     def _add_pieces(self, job: WriteQueues, queue: Queue) -> None:
         stop = queue.max_offset  # never what is not durable under SYNC_FLUSH
-        for piece in self.queues.pieces(queue, stop):
+        units = queue.units
+        if units is not None and units.tail:  # entries must not lead to what was never there
+            self._take(job, self.queues.extension.pieces(units))
+            job.unit_stops.append((units, units.written + len(units.tail)))
+        self._take(job, self.queues.pieces(queue, stop))
+        job.stops.append((queue, stop))
+
+    def _take(self, job: WriteQueues, pieces: Iterator[Piece]) -> None:
+        for piece in pieces:
             job.pieces.append(piece)
             self._unsynced.add(piece.path)
             if piece.at == 0:
                 self._made.add(piece.path)
-        job.stops.append((queue, stop))
 
     def _make_thorough(self, job: WriteQueues) -> None:
         """Let the job make everything durable, so that the checkpoint can say so."""
@@ -317,6 +328,8 @@ class Flusher:
         if failure is None:
             for queue, stop in job.stops:
                 self.queues.wrote(queue, stop)
+            for units, stop in job.unit_stops:
+                self.queues.extension.wrote(units, stop)
             self.queues.dirty = [queue for queue in self.queues.dirty if queue.tail]
             _, self.checkpoint.queue_time, self.checkpoint.index_time = job.times
             self.checkpoint.saved(job.times)
@@ -333,7 +346,7 @@ class Flusher:
         """Forget queues and have their files removed."""
         for queue in unwanted:
             self.queues.remove(queue)
-            self._removals.append(queue.folder)
+            self._removals += self.queues.folders_of(queue)
         self._remove_queues()
 
     def _remove_queues(self) -> None:
@@ -363,7 +376,7 @@ class Flusher:
         self.index.settle(wall)
         FlushLog(self._files, log.files_between(self.flushed, log.end), log.folder, log.end, log.last_time).run()
         self._flushed_to(log.end, log.last_time)
-        job = WriteQueues(self._files, self.queues, self.checkpoint)
+        job = WriteQueues(self._files, self.checkpoint)
         for queue in self.queues.dirty:
             self._add_pieces(job, queue)
         self._make_thorough(job)

@@ -35,6 +35,12 @@ ENTRY_SIZE: Final = 20
 BLANK_SIZE: Final = 0x7FFFFFFF
 BLANK: Final = ENTRY.pack(0, BLANK_SIZE, 0)
 
+#: A unit of the extension: its size, tags code, store time, bytes of the bitmap that follows.
+UNIT: Final = Struct(">hqqh")
+UNIT_SIZE_MAX: Final = 0x7FFF
+#: Room that a file keeps behind its last unit for the mark that ends it.
+UNIT_END_SIZE: Final = 4
+
 # --- index (store.md 5) ---
 
 #: First and last store time, first and last physical offset, slots in use, entries + 1.

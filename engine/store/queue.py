@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.store.extension import Units
 from engine.store.layout import RECORD_FIXED
 from mqproto.ids import java_hash
 
@@ -42,6 +43,7 @@ class Queue:
         "tail",
         "topic",
         "topic_field",
+        "units",
         "written",
     )
 
@@ -57,6 +59,8 @@ class Queue:
         self.first = 0
         self.written = 0
         self.tail = bytearray()
+        #: Where the consume queue has an extension: its units in memory.
+        self.units: Units | None = None
         #: Its queue was deleted: whoever still holds it must not append.
         self.removed = False
         #: Length and text of the topic as every record of the queue holds them, and the record's size without body and properties.

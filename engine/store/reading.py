@@ -10,9 +10,10 @@ from typing import Final
 
 from engine.store.commitlog import CommitLog
 from engine.store.consumequeue import ConsumeQueues
+from engine.store.extension import Unit, is_address
 from engine.store.flushing import Flusher
 from engine.store.index import Index
-from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, MAGIC_FILLER, RECORD_FIXED, SIZE_MAGIC
+from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, MAGIC_FILLER, RECORD_FIXED, SIZE_MAGIC, delay_table
 from engine.store.queue import Queue
 from engine.store.records import facts_of, store_time_of
 from engine.store.results import GetResult, GetStatus, QueryResult
@@ -31,7 +32,7 @@ _HASH_MAX: Final = 0x7FFFFFFF
 class Reader:
     """The reading side of a store."""
 
-    __slots__ = ("_flusher", "_index", "_log", "_memory", "_queues", "_settings")
+    __slots__ = ("_delays", "_flusher", "_index", "_log", "_memory", "_queues", "_settings")
 
     def __init__(
         self, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues, index: Index, flusher: Flusher, memory: int | None
@@ -41,6 +42,7 @@ class Reader:
         self._queues = queues
         self._index = index
         self._flusher = flusher
+        self._delays = delay_table(settings.message_delay_level)
         self._memory = (memory or _MEMORY_UNKNOWN) * settings.access_message_in_memory_max_ratio // 100
 
     def on_disk(self, physical: int) -> bool:
@@ -68,15 +70,15 @@ class Reader:
         if not entries:
             following = offset - offset % self._queues.per_file + self._queues.per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, min(following, high), low, high, [], 0, 0, False)
-        result = self._take_runs(entries, offset, wanted, codes) if matches is None else None
+        result = self._take_runs(queue, entries, offset, wanted, codes) if matches is None else None
         if result is None:
-            result = self._take_each(entries, offset, wanted, codes, matches)
+            result = self._take_each(queue, entries, offset, wanted, codes, matches)
         result.min_offset = low
         result.max_offset = high
         return result
 
     def _take_runs(
-        self, entries: bytes | memoryview | bytearray, offset: int, wanted: int, codes: frozenset[int] | None
+        self, queue: Queue, entries: bytes | memoryview | bytearray, offset: int, wanted: int, codes: frozenset[int] | None
     ) -> GetResult | None:
         """The quick way: records that lie side by side are given as one view. None when anything is unusual: records that are gone,
         or lie far back."""
@@ -93,7 +95,7 @@ class Reader:
             if count and (count >= wanted or total + size > size_max):
                 break
             scanned += 1
-            if codes is not None and code not in codes and _HASH_MIN <= code <= _HASH_MAX:
+            if codes is not None and code not in codes and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes)):
                 continue
             if physical != run_end or size <= 0:
                 if physical < run_end or size <= 0:
@@ -117,6 +119,7 @@ class Reader:
 
     def _take_each(
         self,
+        queue: Queue,
         entries: bytes | memoryview | bytearray,
         offset: int,
         wanted: int,
@@ -138,7 +141,7 @@ class Reader:
             if count and self._full(count, total + size, wanted, physical < memory_from):
                 break
             scanned += 1
-            if codes is not None and code not in codes and _HASH_MIN <= code <= _HASH_MAX:
+            if codes is not None and code not in codes and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes)):
                 continue
             view = self._visible(physical, size)
             if view is None:
@@ -154,6 +157,11 @@ class Reader:
             status = GetStatus.FOUND
             skip_below = -1
         return GetResult(status, offset + scanned, 0, 0, views, total, count, log.end - last > self._memory)
+
+    def _unwanted(self, queue: Queue, code: int, codes: frozenset[int]) -> bool:
+        """Whether what stands in place of a tags code is known to lead to one that is not wanted; otherwise the consumer has to filter."""
+        unit = self._queues.unit(queue, code) if is_address(code) else None
+        return unit is not None and unit.tags_code not in codes and _HASH_MIN <= unit.tags_code <= _HASH_MAX
 
     def _full(self, count: int, total: int, wanted: int, on_disk: bool) -> bool:
         """Whether an answer with `count` messages can take no more (store.md 14.2)."""
@@ -183,7 +191,19 @@ class Reader:
         return self._visible(physical, size)
 
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
-        return self._queues.entry(queue, offset) if offset < queue.max_offset else None
+        entry = self._queues.entry(queue, offset) if offset < queue.max_offset else None
+        if entry is None or not is_address(entry[2]):
+            return entry
+        physical, size, address = entry
+        unit = self._queues.unit(queue, address)
+        if unit is not None:
+            return physical, size, unit.tags_code
+        record = self.record(physical)
+        return physical, size, address if record is None else facts_of(record).tags_code(self._delays)
+
+    def unit(self, queue: Queue, offset: int) -> Unit | None:
+        entry = self._queues.entry(queue, offset) if offset < queue.max_offset else None
+        return self._queues.unit(queue, entry[2]) if entry is not None and is_address(entry[2]) else None
 
     # --- by time ---
 

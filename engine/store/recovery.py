@@ -15,11 +15,12 @@ from typing import Final
 
 from engine.store.checkpoint import Checkpoint, write_checkpoint
 from engine.store.commitlog import CommitLog, LogFile
-from engine.store.consumequeue import ConsumeQueues, sync_queue_files
+from engine.store.consumequeue import ConsumeQueues
 from engine.store.errors import StoreDamaged
 from engine.store.files import Files
 from engine.store.index import Index
 from engine.store.layout import RECORD_FIXED, is_offset_name
+from engine.store.pieces import sync_queue_files
 from engine.store.queue import Queue
 from engine.store.records import facts_of, measure, next_record
 from engine.store.redispatch import Redispatch

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.store.commitlog import CommitLog
-from engine.store.consumequeue import ConsumeQueues, write_piece
+from engine.store.consumequeue import ConsumeQueues
 from engine.store.errors import StoreDamaged
 from engine.store.files import Files
 from engine.store.index import Index
 from engine.store.indexrepair import cut_index
-from engine.store.layout import BLANK_SIZE, ENTRY, RECORD_FIXED, delay_table, is_offset_name
+from engine.store.layout import BLANK_SIZE, ENTRY, RECORD_FIXED, UNIT, delay_table, is_offset_name
+from engine.store.pieces import Piece, write_piece
 from engine.store.queue import Queue
 from engine.store.records import Facts, facts_of
 from engine.store.scanning import Scan, known_records, time_of
@@ -72,6 +73,7 @@ class Redispatch:
         while True:
             self._start = start
             self.count = 0
+            self._queues.drop_units()
             self._cut_queues(start)
             cut_index(self._index, start, self._time_at, self._intact, self._notes)
             try:
@@ -145,7 +147,11 @@ class Redispatch:
                 return
             else:
                 self._fill_gap(queue, place, offset)
-        self._queues.add(queue, ENTRY.pack(offset, size, facts.tags_code(self._delays)))
+        code = facts.tags_code(self._delays)
+        if self._queues.extension.enabled:
+            code = self._queues.extend(queue, code, facts.store_time, b"")
+            self._waiting += UNIT.size
+        self._queues.add(queue, ENTRY.pack(offset, size, code))
         queue.max_offset = queue.next_offset
         self._waiting += ENTRY.size
 
@@ -153,7 +159,8 @@ class Redispatch:
         """The topic was deleted and made again: only its new messages count."""
         self._notes.append(f"{old} begins anew")
         self._queues.remove(old)
-        self._files.remove_tree(old.folder)
+        for folder in self._queues.folders_of(old):
+            self._files.remove_tree(folder)
         return self._queues.queue(old.topic, old.queue_id)
 
     def _fill_gap(self, queue: Queue, place: int, offset: int) -> None:
@@ -171,15 +178,22 @@ class Redispatch:
         queue.next_offset = place
 
     def _write(self) -> None:
+        extension = self._queues.extension
         for queue in self._queues.dirty:
-            for piece in self._queues.pieces(queue, queue.next_offset):
-                write_piece(self._files, piece, self._queues.file_size)
-                self.touched.add(piece.path)
-                if piece.at == 0:
-                    self.made.add(piece.path)
+            if queue.units is not None:
+                self._write_pieces(extension.pieces(queue.units))
+                extension.wrote(queue.units, queue.units.written + len(queue.units.tail))
+            self._write_pieces(self._queues.pieces(queue, queue.next_offset))
             self._queues.wrote(queue, queue.next_offset)
         self._queues.dirty = []
         self._waiting = 0
+
+    def _write_pieces(self, pieces: Iterator[Piece]) -> None:
+        for piece in pieces:
+            write_piece(self._files, piece)
+            self.touched.add(piece.path)
+            if piece.at == 0:
+                self.made.add(piece.path)
 
     def clear_behind(self) -> None:
         """Write what is known and make what lies behind it in the files zero, so that it is not taken for entries later. Blocks."""
@@ -199,3 +213,8 @@ class Redispatch:
                     if file.clear((queue.written - start) * ENTRY.size, file.size):
                         self.touched.add(path)
                     file.close()
+        if self._queues.extension.enabled:
+            self._queues.begin_extension()
+            for queue in self._queues.by_key.values():
+                if queue.units is not None:
+                    self.touched.update(self._queues.extension.cut(queue.units))

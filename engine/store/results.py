@@ -57,3 +57,5 @@ class BatchEntry:
     tags_code: int
     uniq_key: str | None
     keys: str | None
+    #: Bitmap of the filters that it passes (`Store.append`).
+    filter_bits: bytes = b""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.settings import Settings, setting
-from engine.store.layout import ENTRY_SIZE, FILLER_SIZE, RECORD_EXTRA, delay_table
+from engine.store.layout import ENTRY_SIZE, FILLER_SIZE, RECORD_EXTRA, UNIT, UNIT_END_SIZE, UNIT_SIZE_MAX, delay_table
 from mqproto.errors import InvalidSetting
 
 ASYNC_FLUSH: Final = "ASYNC_FLUSH"
@@ -25,6 +25,12 @@ class StoreSettings(Settings):
     mapped_file_size_commit_log: int = setting(1 << 30, also=("mapedFileSizeCommitLog",), low=1024, high=_I32_MAX)
     #: Rounded up to whole entries of 20 bytes.
     mapped_file_size_consume_queue: int = setting(6_000_000, also=("mapedFileSizeConsumeQueue",), low=1, high=_I32_MAX - ENTRY_SIZE)
+
+    #: Keep for each message what does not fit a queue entry: its tags code, store time and the bitmap of filters (store.md 4.5).
+    enable_consume_queue_ext: bool = setting(False)
+    mapped_file_size_consume_queue_ext: int = setting(48 << 20, low=64, high=_I32_MAX)
+    #: Bits of that bitmap, whole bytes of them.
+    bit_map_length_consume_queue_ext: int = setting(112, high=8 * (UNIT_SIZE_MAX - UNIT.size))
 
     broker_role: str = setting("ASYNC_MASTER", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
     flush_disk_type: str = setting(ASYNC_FLUSH, choices=(ASYNC_FLUSH, SYNC_FLUSH))
@@ -96,5 +102,8 @@ class StoreSettings(Settings):
             delay_table(self.message_delay_level)
         except ValueError as failure:
             raise InvalidSetting("messageDelayLevel", self.message_delay_level, str(failure)) from None
+        if self.mapped_file_size_consume_queue_ext < UNIT.size + self.bit_map_length_consume_queue_ext // 8 + UNIT_END_SIZE:
+            text = f"too small for a bitmap of {self.bit_map_length_consume_queue_ext} bits"
+            raise InvalidSetting("mappedFileSizeConsumeQueueExt", self.mapped_file_size_consume_queue_ext, text)
         if "," in self.store_path_commit_log:
             raise InvalidSetting("storePathCommitLog", self.store_path_commit_log, "one folder expected")

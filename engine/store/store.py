@@ -20,6 +20,7 @@ from engine.store.config import ConfigFile
 from engine.store.consumequeue import ConsumeQueues
 from engine.store.disk import DiskFiles
 from engine.store.errors import PutRefused, PutStatus, StoreError, StoreLocked, StoreUnwritable
+from engine.store.extension import Unit
 from engine.store.files import Files, Lock
 from engine.store.flushing import Flusher, FlushLog, RemoveQueues, WriteQueues
 from engine.store.folders import make_durable_folder
@@ -46,6 +47,7 @@ class Store:
     __slots__ = (
         "_abort",
         "_claim",
+        "_extended",
         "_files",
         "_flusher",
         "_index",
@@ -72,6 +74,7 @@ class Store:
         self._log = CommitLog(files, settings, self.jobs)
         self._queues = ConsumeQueues(files, settings)
         self._index = Index(files, settings, self.jobs, utc_offset_ms)
+        self._extended = settings.enable_consume_queue_ext
         self._index_enabled = settings.message_index_enable
         checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
@@ -103,6 +106,8 @@ class Store:
             for folder in (f"{root}/consumequeue", f"{root}/index"):
                 port.make_folder(folder)
             store = cls(settings, port, lock, utc_offset_ms)
+            if store._extended:
+                port.make_folder(store._queues.extension.folder)
             store._start(wall, cut)
             return store
         except (OSError, StoreError) as failure:
@@ -118,6 +123,7 @@ class Store:
         log, flusher = self._log, self._flusher
         recovery = Recovery(self._files, self.settings, log, self._queues, self._index, flusher.checkpoint, self._abort)
         self.recovery = recovery.run(wall, cut)
+        self._queues.begin_extension()
         flusher.begin(self.recovery.dispatched > 0)
         flusher.checkpoint.make()
         self._files.write(self._abort, b"")
@@ -167,13 +173,15 @@ class Store:
     def append(
         self, queue: Queue, body: bytes | memoryview, properties: bytes, flag: int, sys_flag: int, born_time: int, born_host: bytes,
         store_host: bytes, reconsume_times: int, prepared_offset: int, tags_code: int, uniq_key: str | None, keys: str | None, wall: int,
+        filter_bits: bytes = b"",
     ) -> int:  # fmt: skip
         """Store a message; gives its physical offset. Its queue offset is `queue.next_offset - 1` afterwards.
 
         Prepared and rolled back messages (by the sysFlag) are stored, but have no place in the queue.
 
         Hosts are 8 or 20 bytes (address and port); the IPv6 bits of the sysFlag are set from their lengths. `tags_code` is the
-        hash of the tag, for the schedule topic the deliver time. Raises PutRefused; then nothing was stored.
+        hash of the tag, for the schedule topic the deliver time. `filter_bits` is a bitmap of the filters that the message passes; it is
+        kept where the consume queue has an extension and no longer than configured. Raises PutRefused; then nothing was stored.
         """
         log = self._log
         body_size = len(body)
@@ -191,11 +199,13 @@ class Store:
         placeless = flags & TRANSACTION_PREPARED  # prepared and rolled back messages have no place in the queue (store.md 2.4)
         offset = 0 if placeless else queue.next_offset
         try:
-            entry = ENTRY.pack(start, size, tags_code)
             fields = head.pack(
                 size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag, offset, start, flags, born_time, born_host, wall,
                 store_host, reconsume_times, prepared_offset, body_size,
             )  # fmt: skip
+            if self._extended and not placeless:
+                tags_code = self._queues.extend(queue, tags_code, wall, filter_bits)
+            entry = ENTRY.pack(start, size, tags_code)
         except StructError as failure:
             raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a field is out of its range: {failure}") from None
         at = start - log.base
@@ -246,7 +256,7 @@ class Store:
         offsets = [
             self.append(
                 queue, entry.body, entry.properties, entry.flag, sys_flag, born_time, born_host, store_host, reconsume_times, 0,
-                entry.tags_code, entry.uniq_key, entry.keys, wall,
+                entry.tags_code, entry.uniq_key, entry.keys, wall, entry.filter_bits,
             )
             for entry in entries
         ]  # fmt: skip
@@ -391,8 +401,12 @@ class Store:
         return self._reader.record(physical_offset)
 
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
-        """Physical offset, size and tags code of a visible message."""
+        """Physical offset, size and tags code of a visible message; in place of a code that is lost its address in the extension."""
         return self._reader.entry(queue, offset)
+
+    def unit(self, queue: Queue, offset: int) -> Unit | None:
+        """What the extension of the consume queue keeps of a visible message; None if there is nothing."""
+        return self._reader.unit(queue, offset)
 
     def offset_by_time(self, queue: Queue, timestamp: int) -> int:
         """The first offset whose message was stored at or after `timestamp`; the queue's maximum if there is none."""
