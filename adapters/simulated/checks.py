@@ -339,8 +339,8 @@ def _quiet_consumer(consumer: Consumer) -> Iterable[str]:
 
 def _quiet_broker(machine: Machine[Broker]) -> Iterable[str]:
     node = machine.node
-    if node.held:
-        yield f"{machine.name} still holds {len(node.held)} acknowledgements"
+    if node.acknowledgements.count:
+        yield f"{machine.name} still holds {node.acknowledgements.count} acknowledgements"
     if len(node.calls):
         yield f"{machine.name} has {len(node.calls)} calls in flight"
     if node.store.flushed != node.store.end:

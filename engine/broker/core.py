@@ -1,7 +1,7 @@
 """What all families of requests share: links, time, the store, tables, answers that wait for the disk.
 
-Owns: `now` and `wall` of the entry that runs, alarms, calls to peers, queues that something arrived in, held acknowledgements.
-Leaves to others: what requests mean (the modules beside this one), bytes on disk (`engine.store`).
+Owns: `now` and `wall` of the entry that runs, alarms, calls to peers, queues that something arrived in.
+Leaves to others: what requests mean (the modules beside this one), answers that wait (`acknowledging`), bytes on disk (`engine.store`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from engine.broker.acknowledging import Acknowledgements
 from engine.broker.tables import ConsumerOffsets, DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
 from engine.settings import BrokerSettings
 from engine.store import Queue, Store
 from engine.store.files import Files
-from mqproto.codec import Command, decode, encode
+from mqproto.codec import Command
 from mqproto.errors import MQError
 from mqproto.hosts import HostError, encode_host, encode_ip, join_address
 from mqproto.state.connection import Calls, Connection
@@ -30,7 +31,6 @@ SUCCESS: Final = 0
 SYSTEM_ERROR: Final = 1
 SYSTEM_BUSY: Final = 2
 NOT_SUPPORTED: Final = 3
-FLUSH_DISK_TIMEOUT: Final = 10
 MESSAGE_ILLEGAL: Final = 13
 NO_PERMISSION: Final = 16
 TOPIC_NOT_EXIST: Final = 17
@@ -44,8 +44,6 @@ OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 JOIN_MAX: Final = 16_384
 #: Requests of a peer are refused while so much is unsent to it: one read may bring hundreds that each ask for a lot.
 UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
-#: Acknowledgements that may wait for the disk. One more is told that the broker is busy.
-HELD_MAX: Final = 100_000
 #: Parked pulls in all, some 100 MB of them. One more is told that the broker is busy.
 PARKED_MAX: Final = 100_000
 #: Notes for the operator that are kept while nobody takes them.
@@ -133,10 +131,7 @@ class Core(NodeBase):
         self.arrived: dict[Queue, None] = {}
         #: Something was stored that must become durable before it is acknowledged or visible.
         self.flush_wanted = False
-        #: Acknowledgements that wait for a flush: end of the record, when the wait is over, link, answer.
-        self.held: deque[tuple[int, int, ClientLink, bytes]] = deque()
-        #: Acknowledgements that wait for a table to be saved first: number of its change, and the same.
-        self.unsaved: deque[tuple[int, int, int, ClientLink, bytes]] = deque()
+        self.acknowledgements = Acknowledgements(self)
         #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see `shapes`).
         self.lesson: Callable[[ClientLink, bytes], None] | None = None
         self.messages_in = 0
@@ -186,7 +181,7 @@ class Core(NodeBase):
         self._turn += 1
         return self._turn % count
 
-    # --- acknowledgements ---
+    # --- arrivals ---
 
     def stored(self, queue: Queue) -> None:
         """A message was appended to a queue: wake who waits there, see that it becomes durable."""
@@ -195,86 +190,15 @@ class Core(NodeBase):
         elif queue.parked is not None:
             self.arrived[queue] = None
 
-    def acknowledge(self, link: ClientLink, answer: bytes, wait: bool, topic: str) -> None:
-        """Answer for a message of a topic that was just appended: now, or under SYNC_FLUSH once it is durable, if it wants that.
-
-        Never before the topic is saved: after a crash nobody would find the message. Messages of other topics do not wait for it.
-        """
-        change = self.topics.changes.get(topic, 0)
-        if change > self.keeper.saved:
-            self._hold_unsaved(change, self.store.end if wait and self.store.sync else 0, link, answer)
-        elif wait and self.store.sync:
-            self.hold(link, answer)
-        else:
-            self.write(link, answer)
-
-    def confirm(self, link: ClientLink, answer: bytes) -> None:
-        """Answer for a change of a table, once it is saved."""
-        if self.keeper.changes > self.keeper.saved:
-            self._hold_unsaved(self.keeper.changes, 0, link, answer)
-        else:
-            self.write(link, answer)
-
-    @property
-    def overloaded(self) -> bool:
-        """Whether so many acknowledgements wait for the disk that no more are taken."""
-        return len(self.held) + len(self.unsaved) >= HELD_MAX
-
-    def hold(self, link: ClientLink, answer: bytes) -> None:
-        """Keep an answer until what was appended so far is flushed."""
-        until = self.now + self.store.settings.sync_flush_timeout
-        if not self.held:
-            self.after(self.store.settings.sync_flush_timeout, self.give_up)
-        self.held.append((self.store.end, until, link, answer))
-        self.flush_wanted = True
-
-    def _hold_unsaved(self, change: int, end: int, link: ClientLink, answer: bytes) -> None:
-        """Keep an answer until a change of a table is saved and, if `end` is not 0, what lies below that is flushed."""
-        timeout = self.store.settings.sync_flush_timeout
-        self.after(timeout, self.give_up)
-        self.unsaved.append((change, end, self.now + timeout, link, answer))
-        self.flush_wanted = self.flush_wanted or end > 0
-
     def release(self) -> None:
         """After a flush or a save: send what is on the disk now, and wake the readers of what became visible."""
-        held, unsaved = self.held, self.unsaved
-        saved, flushed = self.keeper.saved, self.store.flushed
-        while unsaved and unsaved[0][0] <= saved:
-            _, end, until, link, answer = unsaved.popleft()
-            held.append((end, until, link, answer))
-        while held and held[0][0] <= flushed:
-            _, _, link, answer = held.popleft()
-            if not link.ended:
-                self.write(link, answer)
-        self._arm_give_up()
+        self.acknowledgements.release()
         self.arrive(self.store.take_visible())
-
-    def _arm_give_up(self) -> None:
-        """Let the alarm ring when the first of what still waits has waited long enough."""
-        self.alarms.cancel(self.give_up)
-        if self.held:
-            self.after(self.held[0][1] - self.now, self.give_up)
-        if self.unsaved:
-            self.after(self.unsaved[0][2] - self.now, self.give_up)
 
     def arrive(self, queues: Iterable[Queue]) -> None:
         for queue in queues:
             if queue.parked is not None:
                 self.arrived[queue] = None
-
-    def give_up(self) -> None:
-        """Alarm: the disk took too long. The message is stored and will be flushed, so the answer is complete but for its code."""
-        late: list[tuple[ClientLink, bytes]] = []
-        while self.held and self.held[0][1] <= self.now:
-            late.append(self.held.popleft()[2:])
-        while self.unsaved and self.unsaved[0][2] <= self.now:
-            late.append(self.unsaved.popleft()[3:])
-        for link, answer in late:
-            if not link.ended:
-                response = decode(answer[4:])
-                response.code = FLUSH_DISK_TIMEOUT
-                self.write(link, encode(response))
-        self._arm_give_up()
 
     # --- jobs ---
 

@@ -243,7 +243,7 @@ class Broker(Core):
                 self.note(f"{type(job).__name__} of the store failed: {failure}")
             self.store.done(job, failure, now, self.wall)
             self.delivery.flushed()
-        if self.store.sync or self.unsaved:
+        if self.store.sync or self.acknowledgements.wait_for_tables:
             self.release()
         self._settle()
 
@@ -277,6 +277,7 @@ class Broker(Core):
             self.registration.announce()
         if self.flush_wanted:
             self.flush_wanted = False
+            self.acknowledgements.entry_over()
             self.store.want_flush()
         store_jobs = self.store.jobs
         if store_jobs:

@@ -122,6 +122,7 @@ class QuickSends:
     def __init__(self, core: Core, scanner: PropertyScanner) -> None:
         self.core = core
         self.keeper = core.keeper
+        self.acknowledgements = core.acknowledgements
         self.store = core.store
         self.scanner = scanner
         self.sync = core.store.sync
@@ -151,7 +152,7 @@ class QuickSends:
         target = shape.targets.get(queue_id)
         if target is None:
             target = self._target(shape, queue_id)
-        if target is None or shape.change > self.keeper.saved or (self.sync and core.overloaded):
+        if target is None or shape.change > self.keeper.saved or (self.sync and self.acknowledgements.full):
             return False  # what waits for its topic to be saved is for the general way, too
         mould = shape.mould
         if mould is not None and len(raw) == mould.size and raw.startswith(mould.before) and raw.endswith(mould.after):
@@ -201,7 +202,7 @@ class QuickSends:
             header = target.answer % (physical, queue.next_offset - 1, opaque)
             answer = _FRAME_WORDS[len(header)] + header
             if waits and self.sync:
-                core.hold(link, answer)
+                self.acknowledgements.hold(link, answer)
             else:
                 link.out.append(answer)
                 link.unsent += len(answer)

@@ -61,7 +61,7 @@ class Retries:
             raise Refused(SYSTEM_ERROR, failure.status.value) from None
         if not request.flag & ONEWAY_FLAG:
             answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-            core.acknowledge(link, answer, True, draft.topic)
+            core.acknowledgements.send(link, answer, True, draft.topic)
 
     def _find(self, offset: int) -> MessageExt:
         record = self.core.store.record(offset) if offset >= 0 else None

@@ -109,7 +109,7 @@ class Sending:
         """The topic that a message may go to, made if there is none. Raises Refused."""
         core = self.core
         settings = core.settings
-        if core.overloaded:
+        if core.acknowledgements.full:
             raise Refused(SYSTEM_BUSY, OVERLOAD)
         begin = settings.start_accept_send_request_time_stamp
         if core.wall < begin:
@@ -225,7 +225,7 @@ class Sending:
             return
         fields = send_answer_fields(core, receipt.msg_id, receipt.queue_id, receipt.queue_offset)
         answer = encode_response(request.opaque, SUCCESS, fields, serialize_type=request.serialize_type)
-        core.acknowledge(link, answer, waits, receipt.topic)
+        core.acknowledgements.send(link, answer, waits, receipt.topic)
 
     def _place_retried(self, draft: Draft, version: int, header: SendMessageRequest) -> None:
         """A message to a retry topic belongs to a group; one that was tried too often goes to the dead letters. Raises Refused."""

@@ -52,7 +52,7 @@ class TopicAdmin:
         """Say that a change of a table was made, once it is saved."""
         if not request.flag & ONEWAY_FLAG:
             answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-            self.core.confirm(link, answer)
+            self.core.acknowledgements.confirm(link, answer)
 
     def on_topics(self, link: ClientLink, request: Command) -> None:
         link.reply(request, SUCCESS, body=self.core.topics.as_body().to_json())

@@ -59,7 +59,7 @@ class Transactions:
             raise refusal(failure, self.core) from None
         if not request.flag & ONEWAY_FLAG:
             answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-            self.core.acknowledge(link, answer, True, half.properties.get(names.REAL_TOPIC, ""))
+            self.core.acknowledgements.send(link, answer, True, half.properties.get(names.REAL_TOPIC, ""))
 
     def _find(self, header: EndTransactionRequest) -> MessageExt:
         """The half message that a request names. Raises Refused unless all that it says agrees."""

@@ -8,7 +8,6 @@ is not durable, and one flush makes durable whatever came before it. When nothin
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -112,6 +111,7 @@ class Flusher:
         "_queue_thorough",
         "_removals",
         "_round_end",
+        "_sealed",
         "_settings",
         "_thorough_end",
         "_unsynced",
@@ -125,7 +125,7 @@ class Flusher:
         "log",
         "queues",
         "sync",
-        "unseen",
+        "unflushed",
         "visible",
     )
 
@@ -148,8 +148,9 @@ class Flusher:
         self.jobs = jobs
         self.sync = settings.flush_disk_type == SYNC_FLUSH
         self.flushed = log.end
-        #: SYNC_FLUSH: one item for each message that is not durable yet: its end, and the queue in which it will be visible.
-        self.unseen: deque[tuple[int, Queue]] = deque()
+        #: SYNC_FLUSH: queues with messages for which no flush has begun, and what the flush under way will make visible.
+        self.unflushed: list[Queue] = []
+        self._sealed: list[tuple[Queue, int]] = []
         #: Queues in which messages became visible by a flush.
         self.visible: dict[Queue, None] = {}
         #: Set for good when the disk failed: nobody knows what it lost.
@@ -236,6 +237,7 @@ class Flusher:
         self._flushing = True
         folder = log.folder if log.unsynced_names else ""
         log.unsynced_names = False
+        self._seal()
         self.jobs.append(FlushLog(self._files, log.files_between(self.flushed, log.end), folder, log.end, log.last_time))
 
     def flush_done(self, job: FlushLog, failure: Exception | None) -> None:
@@ -250,11 +252,17 @@ class Flusher:
     def _flushed_to(self, mark: int, time: int) -> None:
         self.flushed = mark
         self.checkpoint.log_time = time
-        unseen = self.unseen
-        while unseen and unseen[0][0] <= mark:
-            queue = unseen.popleft()[1]
-            queue.max_offset += 1
+        for queue, offset in self._sealed:
+            queue.max_offset = offset
             self.visible[queue] = None
+        self._sealed.clear()
+
+    def _seal(self) -> None:
+        """What is in the queues now becomes visible when the log is durable up to its end of now."""
+        for queue in self.unflushed:
+            queue.unflushed = False
+            self._sealed.append((queue, queue.next_offset))
+        self.unflushed.clear()
 
     def clock_went_back(self, wall: int) -> None:
         """A store time is before the last one. The checkpoint must not claim times that come again."""
@@ -374,6 +382,7 @@ class Flusher:
         """Make everything durable at once. Blocks. Raises OSError."""
         log = self.log
         self.index.settle(wall)
+        self._seal()
         FlushLog(self._files, log.files_between(self.flushed, log.end), log.folder, log.end, log.last_time).run()
         self._flushed_to(log.end, log.last_time)
         job = WriteQueues(self._files, self.checkpoint)

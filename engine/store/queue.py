@@ -43,6 +43,7 @@ class Queue:
         "tail",
         "topic",
         "topic_field",
+        "unflushed",
         "units",
         "written",
     )
@@ -63,6 +64,8 @@ class Queue:
         self.units: Units | None = None
         #: Its queue was deleted: whoever still holds it must not append.
         self.removed = False
+        #: SYNC_FLUSH: it has messages that no flush has begun to make durable.
+        self.unflushed = False
         #: Length and text of the topic as every record of the queue holds them, and the record's size without body and properties.
         self.topic_field = bytes((len(encoded),)) + encoded
         self.fixed_size = RECORD_FIXED + len(encoded)

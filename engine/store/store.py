@@ -56,7 +56,7 @@ class Store:
         "_queues",
         "_reader",
         "_retry_at",
-        "_unseen",
+        "_unflushed",
         "jobs",
         "recovery",
         "settings",
@@ -81,7 +81,7 @@ class Store:
         self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, files.memory())
         #: SYNC_FLUSH: messages become visible by `done`, not by `append`.
         self.sync = self._flusher.sync
-        self._unseen = self._flusher.unseen
+        self._unflushed = self._flusher.unflushed
         self._retry_at = 0
         #: What was found at opening.
         self.recovery = RecoveryReport()
@@ -222,7 +222,9 @@ class Store:
             tail += entry
             queue.next_offset = offset + 1
             if self.sync:
-                self._unseen.append((end, queue))
+                if not queue.unflushed:
+                    queue.unflushed = True
+                    self._unflushed.append(queue)
             else:
                 queue.max_offset = offset + 1
         if (uniq_key or keys) and self._index_enabled and flags & TRANSACTION_MASK != TRANSACTION_ROLLBACK:

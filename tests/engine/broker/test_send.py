@@ -340,7 +340,7 @@ class TestSyncFlush:
         assert len(reader.messages()) == 2
 
     def test_so_many_may_wait_and_no_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.core.HELD_MAX", 2)
+        monkeypatch.setattr("engine.broker.acknowledging.HELD_MAX", 2)
         world = self.world()
         peer = world.connect()
         peer.tell(310, send_fields(), b"1")
@@ -360,4 +360,4 @@ class TestSyncFlush:
         while world.jobs:
             world.run_held()
         assert peer.read() == []
-        assert not world.broker.held
+        assert not world.broker.acknowledgements.count

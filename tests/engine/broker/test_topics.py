@@ -210,7 +210,7 @@ class TestAfterwards:
         peer.tell(310, send_fields("New"), b"x")
         world.advance(5000)
         assert [answer.code for answer in peer.read()] == [10]
-        assert not world.broker.unsaved
+        assert not world.broker.acknowledgements.count
 
     def test_nothing_is_acknowledged_before_its_topic_is_saved(self, world: World, peer: Peer) -> None:
         """After a crash nobody would find the message (the simulation's seed 3 of broker crashes): all ways of sending wait, the quick
