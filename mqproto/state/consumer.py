@@ -346,11 +346,10 @@ class ConsumerCore:
         while True:
             oldest = min((at for queue in self._assignment.queues if (at := locks.locked_at(queue)) is not None), default=now)
             _, now = yield Sleep(now + (RENEW_MS if now - oldest < RENEW_MS else RETRY_MS))
-            stale = [queue for queue in self._assignment.queues if not locks.is_valid(queue, now)]
             lost, now = yield from locks.renew(list(self._assignment.queues), now)
             for queue in lost:
                 self._assignment.retake(queue, now)
-            for queue in stale:
+            for queue in list(self._assignment.queues):  # a lock may have run out before it was renewed: what came meanwhile still waits
                 self._resume(queue, now)
 
     # --- pulling

@@ -1081,6 +1081,21 @@ def test_locks_that_cannot_be_renewed_run_out_and_are_taken_up_again(cluster: Cl
     assert cluster.bodies == [b"0", b"1", b"2"]
 
 
+def test_a_lock_that_runs_out_while_it_is_renewed_is_taken_up_again(cluster: Cluster) -> None:
+    consuming(cluster, "T", orderly=True)
+    cluster.broker.ignores.add(RequestCode.LOCK_BATCH_MQ)
+    cluster.advance(30_000)
+    (*_, renewal) = cluster.requests(RequestCode.LOCK_BATCH_MQ)
+    cluster.advance(500, step=500)
+    cluster.put("T", b"0")
+    assert cluster.bodies == [], "half a second ago the lock ran out"
+    cluster.broker.ignores.clear()
+    answer = cluster.broker.peer.answers[RequestCode.LOCK_BATCH_MQ](renewal)
+    assert answer is not None
+    cluster.stage.receive(cluster.broker.address, answer)
+    assert cluster.bodies == [b"0"]
+
+
 def test_a_queue_is_unlocked_when_its_listener_has_ended(cluster: Cluster) -> None:
     consumer = consuming(cluster, "T", orderly=True)
     cluster.put("T", b"0", queue_id=1)
