@@ -38,6 +38,7 @@ from mqproto.errors import StateError
 from mqproto.state.node import Action, Buffer, Deliver, Dial, Finished, HangUp, Link, Node, Run, Ticket
 
 _POLL_MAX_MS: Final = 86_400_000  # what every system call takes; waking once a day is not polling
+_EXCHANGE_SIZE: Final = 1 << 19  # so many bytes are received before anything is sent: some milliseconds of work
 _ACCEPTS_IN_A_TURN: Final = 64  # a flood of connections must not starve those that exist
 
 T = TypeVar("T")
@@ -233,10 +234,19 @@ class PollingDriver:
 
     def _turn(self, events: list[tuple[int, int]]) -> float | None:
         """Bring everything to the node that is there, carry out what it wants; how long to wait then, in seconds. Negative: it is over."""
-        node, inputs, timers = self.node, self._inputs, self._timers
         self.turns += 1
-        now = self._now()
-        writable = self._receive(events, now)
+        writable, now = self._receive(events, self._now())
+        self._exchange(now, writable)
+        while self._unmasked:
+            self._remask(self._unmasked.pop(), now)
+        if self._remarks:
+            tell(self.name, self._remarks)
+        with self._lock:
+            return self._timeout(now)
+
+    def _exchange(self, now: int, writable: list[Stream]) -> None:
+        """Bring what came from elsewhere (ended jobs, timers), write out what the node produced, carry out what it wants."""
+        node, inputs, timers = self.node, self._inputs, self._timers
         while inputs:
             inputs.popleft()(now)
         while timers and timers[0][0] <= now:
@@ -257,17 +267,16 @@ class PollingDriver:
             self._settle(batch)
         for action in actions:
             self._perform(action, now)
-        while self._unmasked:
-            self._remask(self._unmasked.pop(), now)
-        if self._remarks:
-            tell(self.name, self._remarks)
-        with self._lock:
-            return self._timeout(now)
 
-    def _receive(self, events: list[tuple[int, int]], now: int) -> list[Stream]:
-        """Bring what has come to the node; the streams that take more to send."""
+    def _receive(self, events: list[tuple[int, int]], now: int) -> tuple[list[Stream], int]:
+        """Bring what has come to the node; the streams that take more to send, and the time.
+
+        When much has come, peers that were first get their answers, and jobs that have ended are heard of, before the rest is read: else
+        one side would always wait while the other works.
+        """
         streams, lock, received = self._streams, self._lock, self.node.received
         writable: list[Stream] = []
+        size = 0
         for fd, flags in events:
             stream = streams.get(fd)
             if stream is None:
@@ -291,7 +300,12 @@ class PollingDriver:
                 with lock:
                     if not stream.link.ended:
                         received(stream.link, data, now if now > self._latest else self._latest)
-        return writable
+                size += len(data)
+                if size >= _EXCHANGE_SIZE:
+                    size = 0
+                    now = self._now()
+                    self._exchange(now, [])
+        return writable, now
 
     def _now(self) -> int:
         now = time.monotonic_ns() // 1_000_000

@@ -15,6 +15,7 @@ import pytest
 
 from adapters.sockets import listen, port_of
 from mqproto.errors import StateError
+from mqproto.state.node import Link
 from tests.adapters.conftest import runtime_without_threads_left
 from tests.adapters.harness import NAMES, PATIENCE, PORTABLE, Proxy, Runtime, wait_until
 from tests.adapters.toys import Caller, Echo
@@ -238,6 +239,30 @@ def test_time_never_runs_back_for_a_node(runtime: Runtime) -> None:
         driver.stop(PATIENCE)
     assert len(node.times) == 2
     assert node.times == sorted(node.times)
+
+
+def test_peers_that_were_first_are_answered_while_there_is_more_to_read(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.polling._EXCHANGE_SIZE", 4)
+    go_on = threading.Event()
+    unsent: list[int] = []
+
+    class Busy(Echo):
+        def received(self, link: Link, data: bytes, now: int) -> None:
+            if data == b"hold":
+                assert go_on.wait(PATIENCE)
+            unsent.append(sum(other.unsent for other in self.links))
+            super().received(link, data, now)
+
+    node = Busy()
+    _, port = start(node)
+    with connect(port) as first, connect(port) as second, connect(port) as third:
+        heard(node, "accept", 3)
+        first.sendall(b"hold")
+        second.sendall(b"two.")
+        third.sendall(b"three")
+        go_on.set()
+        assert (receive(first, 4), receive(second, 4), receive(third, 5)) == (b"hold", b"two.", b"three")
+    assert unsent == [0, 0, 0]
 
 
 def test_a_refused_stream_is_closed(start: Start) -> None:
