@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.filters import NO_SQL, is_tag_type
 from mqproto.bodies import CheckClient, ClientConnection, ConsumerConnection, ConsumerData, ConsumerIds, HeartbeatData, ProducerConnection
 from mqproto.codec import Command
@@ -35,6 +35,18 @@ class Clients:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            34: self.on_heartbeat,
+            35: self.on_unregister,
+            38: self.on_members,
+            46: self.on_check,
+            203: self.on_consumers,
+            204: self.on_producers,
+        }
 
     def on_heartbeat(self, link: ClientLink, request: Command) -> None:
         heartbeat = HeartbeatData.from_json(request.body)

@@ -97,6 +97,12 @@ class ClientLink(Connection[Waiter]):
             self.core.alarms.set(self.check_idle, due)
 
 
+#: Takes one request; answers by the link.
+Handler: TypeAlias = Callable[[ClientLink, Command], None]
+#: Who takes which request code.
+Handlers: TypeAlias = dict[int, Handler]
+
+
 class Core(NodeBase):
     """The state that request handlers work on. `node.Broker` adds the handlers and the face that drivers see."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.broker.core import SUCCESS, ClientLink, Core
+from engine.broker.core import SUCCESS, ClientLink, Core, Handlers
 from mqproto.bodies import LockAnswer, LockRequest
 from mqproto.codec import Command
 from mqproto.message import MessageQueue
@@ -15,6 +15,14 @@ class Locking:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.locks: QueueLocks[MessageQueue] = QueueLocks()
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            41: self.on_lock,
+            42: self.on_unlock,
+        }
 
     def on_lock(self, link: ClientLink, request: Command) -> None:
         body = LockRequest.from_json(request.body)

@@ -11,12 +11,11 @@ lie in the links' buffers then, and the driver writes once for each link, howeve
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final
 
 from engine.broker.clients import Clients
-from engine.broker.core import NOT_SUPPORTED, OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, UNSENT_MAX, ClientLink, Core, Refused
+from engine.broker.core import NOT_SUPPORTED, OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, UNSENT_MAX, ClientLink, Core, Handlers, Refused
 from engine.broker.delay import Delays
 from engine.broker.locks import Locking
 from engine.broker.offsets import Offsets
@@ -48,8 +47,6 @@ _WORDS: Final = Struct(">ii")
 _WORD: Final = Struct(">i")
 #: Of these there is no service on the fast listener.
 _PULL_CODES: Final = (11, 361)
-
-Handler: TypeAlias = Callable[[ClientLink, Command], None]
 
 
 class LastSave:
@@ -106,48 +103,25 @@ class Broker(Core):
         self._last_job: Job | None = None
         self._ended = False
 
-    def _handlers(self, depot: Depot) -> dict[int, Handler]:
-        """Who takes which request code (broker.md 2.0). All others are answered with code 3."""
-        offsets, queries, locking = Offsets(self), Queries(self), Locking(self)
-        replies, retries = Replies(self, depot, self.sending), Retries(self, depot)
-        topics = TopicAdmin(self, self.registration, self.pulling)
-        clients, sending, pulling = self.clients, self.sending, self.pulling
-        return {
-            10: sending.on_send,
-            11: pulling.on_pull,
-            12: queries.on_query,
-            14: offsets.on_query,
-            15: offsets.on_update,
-            17: topics.on_update_topic,
-            21: topics.on_topics,
-            29: offsets.on_search,
-            30: offsets.on_max,
-            31: offsets.on_min,
-            32: offsets.on_earliest,
-            33: queries.on_view,
-            34: clients.on_heartbeat,
-            35: clients.on_unregister,
-            36: retries.on_send_back,
-            37: self.transactions.on_end,
-            38: clients.on_members,
-            41: locking.on_lock,
-            42: locking.on_unlock,
-            43: offsets.on_dump,
-            45: offsets.on_dump_delays,
-            46: clients.on_check,
-            200: topics.on_update_group,
-            201: topics.on_groups,
-            203: clients.on_consumers,
-            204: clients.on_producers,
-            207: topics.on_delete_group,
-            215: topics.on_delete_topic,
-            305: topics.on_system_topics,
-            310: sending.on_send,
-            320: sending.on_send,
-            324: replies.on_reply,
-            325: replies.on_reply,
-            361: pulling.on_pull,
-        }
+    def _handlers(self, depot: Depot) -> Handlers:
+        """Who takes which request code. All others are answered with code 3."""
+        families = (
+            self.sending,
+            self.pulling,
+            self.transactions,
+            self.clients,
+            Offsets(self),
+            Queries(self),
+            Locking(self),
+            Replies(self, depot, self.sending),
+            Retries(self, depot),
+            TopicAdmin(self, self.registration, self.pulling),
+        )
+        handlers: Handlers = {}
+        for family in families:
+            assert not handlers.keys() & family.handlers.keys(), family
+            handlers |= family.handlers
+        return handlers
 
     # --- inputs ---
 

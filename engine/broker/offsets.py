@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from mqproto.codec import Command
 from mqproto.headers import (
     GetEarliestMsgStoretimeRequest,
@@ -23,6 +23,20 @@ class Offsets:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            14: self.on_query,
+            15: self.on_update,
+            29: self.on_search,
+            30: self.on_max,
+            31: self.on_min,
+            32: self.on_earliest,
+            43: self.on_dump,
+            45: self.on_dump_delays,
+        }
 
     def on_update(self, link: ClientLink, request: Command) -> None:
         header = UpdateConsumerOffsetRequest.decode(request.fields)

@@ -22,6 +22,7 @@ from engine.broker.core import (
     UNSENT_MAX,
     ClientLink,
     Core,
+    Handlers,
     Refused,
 )
 from engine.broker.filters import NO_SQL, InvalidExpressionError, TagFilters, is_tag_type
@@ -97,6 +98,14 @@ class Pulling:
         self.filters = TagFilters()
         self.quick = QuickPulls(self)
         self._template = _answer_template()
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            11: self.on_pull,
+            361: self.on_pull,
+        }
 
     def on_pull(self, link: ClientLink, request: Command) -> None:
         header = PullMessageRequest.decode(request.fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.stored import is_true
 from mqproto.codec import Command
 from mqproto.headers import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
@@ -17,6 +17,14 @@ class Queries:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            12: self.on_query,
+            33: self.on_view,
+        }
 
     def on_query(self, link: ClientLink, request: Command) -> None:
         header = QueryMessageRequest.decode(request.fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.quick import send_answer_fields
 from engine.broker.send import Sending, send_header
 from engine.broker.stored import Depot, Draft
@@ -26,6 +26,14 @@ class Replies:
         self.core = core
         self.depot = depot
         self.sending = sending
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            324: self.on_reply,
+            325: self.on_reply,
+        }
 
     def on_reply(self, link: ClientLink, request: Command) -> None:
         header = send_header(request)

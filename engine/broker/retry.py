@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.send import own_limit
 from engine.broker.stored import Depot, Draft
 from engine.store import PutRefused
@@ -30,6 +30,13 @@ class Retries:
     def __init__(self, core: Core, depot: Depot) -> None:
         self.core = core
         self.depot = depot
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            36: self.on_send_back,
+        }
 
     def on_send_back(self, link: ClientLink, request: Command) -> None:
         core = self.core

@@ -21,6 +21,7 @@ from engine.broker.core import (
     TOPIC_NOT_EXIST,
     ClientLink,
     Core,
+    Handlers,
     Refused,
 )
 from engine.broker.quick import QuickSends, send_answer_fields
@@ -83,6 +84,15 @@ class Sending:
         self._cluster = core.settings.broker_cluster_name
         #: In every answer, refusals too.
         self._always = {"MSG_REGION": core.settings.region_id, "TRACE_ON": "true" if core.settings.trace_on else "false"}
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            10: self.on_send,
+            310: self.on_send,
+            320: self.on_send,
+        }
 
     def on_send(self, link: ClientLink, request: Command) -> None:
         try:

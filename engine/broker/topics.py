@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.pull import Pulling
 from engine.broker.registration import Registration
 from engine.broker.send import check_topic_name
@@ -23,6 +23,19 @@ class TopicAdmin:
         self.core = core
         self.registration = registration
         self.pulling = pulling
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            17: self.on_update_topic,
+            21: self.on_topics,
+            200: self.on_update_group,
+            201: self.on_groups,
+            207: self.on_delete_group,
+            215: self.on_delete_topic,
+            305: self.on_system_topics,
+        }
 
     def on_update_topic(self, link: ClientLink, request: Command) -> None:
         """Make or change a topic; answered once it is saved and the name servers know (or cannot be asked)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.stored import Depot, Draft, Stored, refusal
 from engine.broker.tables import legal_topic
 from engine.store import PutRefused
@@ -43,6 +43,13 @@ class Transactions:
         draft.queue_id = 0
         draft.sys_flag &= ~TRANSACTION_MASK
         return self.depot.append(draft)
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            37: self.on_end,
+        }
 
     def on_end(self, link: ClientLink, request: Command) -> None:
         header = EndTransactionRequest.decode(request.fields)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.broker.core import ClientLink
-from engine.broker.node import Handler
+from engine.broker.core import ClientLink, Handler
 from engine.broker.quick import MOULDS_MAX, Mould, SendShape
 from engine.broker.shapes import SHAPES_MAX, STRANGERS_MAX, Shape
 from mqproto.codec import Command, decode, encode
