@@ -4,24 +4,31 @@ Looking is read-only and safe beside a running broker; directories of Apache's b
 here, results are typed.
 """
 
+from engine.store.doctor.checking import Check, Progress, check
 from engine.store.doctor.directory import ConfigState, Directory, open_directory
+from engine.store.doctor.findings import Finding, Report
 from engine.store.doctor.indexes import IndexView
 from engine.store.doctor.inspection import Inspection, QueueState, Size, inspect
 from engine.store.doctor.log import LogPart, LogView, Stop, Walk
 from engine.store.doctor.queues import QueueView
 
 __all__ = [
+    "Check",
     "ConfigState",
     "Directory",
+    "Finding",
     "IndexView",
     "Inspection",
     "LogPart",
     "LogView",
+    "Progress",
     "QueueState",
     "QueueView",
+    "Report",
     "Size",
     "Stop",
     "Walk",
+    "check",
     "inspect",
     "open_directory",
 ]

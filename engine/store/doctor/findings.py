@@ -1,0 +1,61 @@
+"""What a check finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+#: What to do, in the words of the findings.
+REBUILD: Final = "`store repair` makes queues and index again from the log"
+MEND_LOG: Final = "`store repair`, or `--recover skip` or `cut` at the next start; skip keeps what is good behind it"
+LOOK: Final = "nothing is lost by it; remove it if nobody needs it"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: in which file, where (the physical offset in the log, the position in other files, None for the whole
+    file), what, and what to do."""
+
+    path: str
+    offset: int | None
+    what: str
+    advice: str
+
+    def __str__(self) -> str:
+        place = self.path if self.offset is None else f"{self.path} at {self.offset}"
+        return f"{place}: {self.what}; {self.advice}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check found. `findings` holds the first ones, up to a limit; `count` is the number of all of them."""
+
+    limit: int
+    findings: list[Finding] = field(default_factory=list)
+    count: int = 0
+    #: What is unusual, but not wrong.
+    notes: list[str] = field(default_factory=list)
+    #: Where the log begins and ends.
+    begin: int = 0
+    end: int = 0
+    #: What was looked at.
+    records: int = 0
+    queues: int = 0
+    entries: int = 0
+    index_files: int = 0
+    keys: int = 0
+    configs: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is wrong."""
+        return self.count == 0
+
+    def add(self, path: str, offset: int | None, what: str, advice: str) -> None:
+        self.count += 1
+        if len(self.findings) < self.limit:
+            self.findings.append(Finding(path, offset, what, advice))
+
+    def note(self, text: str) -> None:
+        if len(self.notes) < self.limit and text not in self.notes:
+            self.notes.append(text)
