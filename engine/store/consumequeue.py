@@ -82,6 +82,13 @@ class ConsumeQueues:
         if queue.tail and queue not in self.dirty:
             self.dirty.append(queue)
 
+    def skip(self, queue: Queue, offset: int, physical: int) -> None:
+        """Leave the places up to an offset blank. Blank entries carry a physical offset, that of the message that follows, so that
+        offsets never decrease within a queue."""
+        count = offset - queue.next_offset
+        self.add(queue, ENTRY.pack(physical, BLANK_SIZE, 0) * count)
+        queue.next_offset = queue.max_offset = offset
+
     # --- reading ---
 
     def chunk(self, queue: Queue, offset: int, count: int, stop: int) -> bytes | memoryview | bytearray:
@@ -147,6 +154,15 @@ class ConsumeQueues:
         if not queue.removed and stop > queue.written:
             del queue.tail[: (stop - queue.written) * ENTRY_SIZE]
             queue.written = stop
+
+    def write_beginning(self, queue: Queue) -> None:
+        """Make durable where a queue begins that has no message yet: its first file, with the blank entries. Blocks."""
+        path = f"{queue.folder}/{offset_name(queue.first * ENTRY_SIZE)}"
+        write_piece(self.files, Piece(path, 0, bytes(queue.tail)), self.file_size)
+        sync_queue_files(self.files, {path}, {path})
+        self.wrote(queue, queue.next_offset)
+        if queue in self.dirty:
+            self.dirty.remove(queue)
 
     def remove(self, queue: Queue) -> None:
         """Forget a queue. Its files are the caller's to remove."""

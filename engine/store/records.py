@@ -109,7 +109,7 @@ def facts_of(record: memoryview) -> Facts:
     """The facts of a record that `measure` accepted."""
     head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
     fields = head.unpack_from(record)
-    topic_at, topic_end = _topic_of(record, head.size + fields[14])
+    topic_at, topic_end = topic_span(record, head.size + fields[14])
     topic = str(record[topic_at:topic_end], "utf-8", "replace")
     return Facts(topic, fields[3], fields[5], fields[7], fields[10], properties.decode_bytes(record[topic_end + 2 :]))
 
@@ -118,10 +118,10 @@ def has_gap(record: memoryview) -> bool:
     """Whether the properties of a record, which no checksum covers, hold a zero byte. Text hardly ever does, space that was not written
     does."""
     head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
-    return bytes(record[_topic_of(record, head.size + head.unpack_from(record)[14])[1] + 2 :]).find(0) >= 0
+    return bytes(record[topic_span(record, head.size + head.unpack_from(record)[14])[1] + 2 :]).find(0) >= 0
 
 
-def _topic_of(record: memoryview, at: int) -> tuple[int, int]:
+def topic_span(record: memoryview, at: int) -> tuple[int, int]:
     """Where the topic begins and ends, whose length is at `at`."""
     if record[7] == _MAGIC_V2_LAST:
         return at + 2, at + 2 + int(LENGTH.unpack_from(record, at)[0])

@@ -168,6 +168,24 @@ class Store:
         self._flusher.remove(found)
         return found
 
+    def skip_to(self, queue: Queue, offset: int) -> None:
+        """Let the next message of a queue get a higher offset. The places in between stay blank; a queue that never had a message
+        begins there (store.md 4.3).
+
+        For messages that move from one directory to another. A beginning is durable at once, blank places in the middle with the
+        message that follows. Blocks; no job may be under way. Raises ValueError for an offset that the queue has passed, and OSError.
+        """
+        queues = self._queues
+        if offset < queue.next_offset or queue.next_offset != queue.max_offset:
+            raise ValueError(f"{queue} cannot go on at offset {offset}")
+        if offset == queue.next_offset:
+            return
+        if queue.next_offset or queue.removed:
+            queues.skip(queue, offset, self._log.end)
+        else:
+            queues.begin_at(queue, offset)
+            queues.write_beginning(queue)
+
     # --- writing ---
 
     def append(
