@@ -329,6 +329,11 @@ class Store:
         return self._log.end
 
     @property
+    def last_time(self) -> int:
+        """Store time of the last record; 0 if there was none."""
+        return self._log.last_time
+
+    @property
     def flushed(self) -> int:
         """Everything below is durable."""
         return self._flusher.flushed

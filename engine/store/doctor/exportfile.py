@@ -19,7 +19,7 @@ from zlib import crc32
 
 from engine.store.errors import StoreError
 from engine.store.layout import RECORD_FIXED
-from engine.store.records import measure
+from engine.store.records import facts_of, measure
 from mqproto.bodies import GroupConfig, TopicConfig
 from mqproto.fastjson import JsonError, dumps, loads
 
@@ -274,7 +274,10 @@ class ExportReader:
                 raise ExportDamaged(self._block_at, f"what lies {at} bytes into the block is no record of a message")
             number, offset = _ITEM.unpack_from(content, at)
             at = record_at + size
-            yield ExportedMessage(number, offset, content[record_at:at])
+            record = content[record_at:at]
+            if not facts_of(record).has_entry:
+                raise ExportDamaged(self._block_at, f"the message at offset {offset} is one that queues do not hold")
+            yield ExportedMessage(number, offset, record)
 
     def _finish(self, content: bytes, digest: str) -> None:
         try:

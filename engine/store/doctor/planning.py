@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
-from engine.store.doctor.exportfile import ExportDamaged, ExportedMessage, ExportedQueue, ExportHead, ExportReader
+from engine.store.doctor.directory import Directory
+from engine.store.doctor.exportfile import ExportedMessage, ExportedQueue, ExportHead, ExportReader
+from engine.store.doctor.messages import Range, TopicMessages
 from engine.store.doctor.tables import Tables
 from engine.store.errors import StoreError
-from engine.store.records import facts_of
 from mqproto.bodies import TopicConfig
 from mqproto.message import MessageExt
 from mqproto.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
@@ -18,6 +21,8 @@ from mqproto.record import RecordError, decode_record
 
 #: Topics whose messages mean something by their place only: they cannot move (docs/doctor.md).
 UNMOVABLE: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
+#: A property of 5.x that belongs to the place of a message and not to the message (store.md 2.2).
+RECORD_CRC: Final = "__CRC32#"
 #: Messages between two reports of progress.
 _STEP: Final = 1000
 
@@ -44,6 +49,45 @@ class NoTarget:
 
     def record(self, topic: str, queue_id: int, offset: int) -> None:
         return None
+
+
+class DirectoryTarget:
+    """A directory that is looked at. `survey` first, to its end."""
+
+    __slots__ = ("_directory", "_messages", "_ranges", "_tails")
+
+    def __init__(self, directory: Directory, topics: Iterable[str]) -> None:
+        """Raises OSError."""
+        self._directory = directory
+        self._messages = TopicMessages(directory, topics, without_queues=False)
+        self._ranges: dict[tuple[str, int], Range] = {}
+        #: Offsets and places in the log of what queues do not know yet.
+        self._tails: list[tuple[array[int], array[int]]] = []
+
+    def survey(self) -> Iterator[int]:
+        """Find what is there. Yields physical offsets. Raises OSError."""
+        yield from self._messages.survey()
+        ranges = self._messages.ranges
+        self._ranges = {(one.topic, one.queue_id): one for one in ranges}
+        self._tails = [(array("q"), array("q")) for _ in ranges]
+        for one in ranges:
+            one.begin = max(one.begin, one.known)
+        for found in self._messages.messages():
+            self._tails[found.number][0].append(found.offset)
+            self._tails[found.number][1].append(found.physical)
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        one = self._ranges.get((topic, queue_id))
+        return (0, 0) if one is None else (one.start, one.place)
+
+    def record(self, topic: str, queue_id: int, offset: int) -> memoryview | None:
+        one = self._ranges[topic, queue_id]
+        if offset < one.known:
+            entry = one.view.entry(offset)
+            return None if entry is None else self._directory.log.record(entry[0])
+        offsets, places = self._tails[self._messages.ranges.index(one)]
+        at = bisect_left(offsets, offset)
+        return self._directory.log.record(places[at]) if at < len(offsets) and offsets[at] == offset else None
 
 
 class Fate(Enum):
@@ -191,7 +235,8 @@ class Planner:
                 if one is not None:
                     here = tables.offsets.offsets.get(f"{one.topic}@{group}", {}).get(queue_id)
                     taken = here is None and one.keeps_offsets
-                    plan.offsets.append(OffsetPlan(one.topic, group, queue_id, offset, here, taken))
+                    # a group that was further than the export has consumed all of it
+                    plan.offsets.append(OffsetPlan(one.topic, group, queue_id, min(offset, one.source.end), here, taken))
 
 
 def _queues(head: ExportHead, target: Target, rename: Mapping[str, str]) -> Iterator[QueuePlan]:
@@ -248,7 +293,7 @@ def is_same(one: bytes | memoryview, other: bytes | memoryview) -> bool:
 def _essence(message: MessageExt) -> tuple[object, ...]:
     return (
         message.body,
-        message.properties,
+        {name: value for name, value in message.properties.items() if name != RECORD_CRC},
         message.flag,
         message.sys_flag,
         message.born_time,
@@ -257,9 +302,3 @@ def _essence(message: MessageExt) -> tuple[object, ...]:
         message.reconsume_times,
         message.prepared_offset,
     )
-
-
-def check_movable(message: ExportedMessage, position: int) -> None:
-    """Raises ExportDamaged for a message that has no place in a queue, so it cannot come from one (store.md 2.4)."""
-    if not facts_of(message.record).has_entry:
-        raise ExportDamaged(position, f"the message at offset {message.offset} is no message of a queue")

@@ -1,0 +1,68 @@
+"""Queues that begin at an offset, or go on at a higher one: for messages that move here from elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.store.conftest import MakeRig
+from tests.engine.store.harness import Rig
+
+
+@pytest.mark.parametrize("offset", [1, 7, 10, 13, 20])
+def test_a_queue_begins_at_an_offset(make_rig: MakeRig, offset: int) -> None:
+    """Durably so, before there is a message: 10 entries fit a file."""
+    rig = make_rig()
+    rig.send("Other")
+    queue = rig.store.queue("Topic", 0)
+    rig.store.skip_to(queue, offset)
+    assert (queue.min_offset, queue.max_offset, queue.next_offset) == (offset, offset, offset)
+    rig.reopen()
+    queue = rig.store.queue("Topic", 0)
+    assert (queue.min_offset, queue.max_offset, queue.next_offset) == (offset, offset, offset)
+    rig.send(body=b"first")
+    for _ in range(2):
+        assert [(each.queue_offset, each.body) for each in rig.read()] == [(offset, b"first")]
+        queue = rig.store.queue("Topic", 0)
+        assert (queue.min_offset, queue.max_offset) == (offset, offset + 1)
+        assert rig.store.entry(queue, offset - 1) is None
+        rig.kill()
+        rig.open()
+
+
+@pytest.mark.parametrize("offset", [4, 9, 10, 25])
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_queue_goes_on_at_an_offset(rig: Rig, offset: int, settled: bool) -> None:
+    rig.send_many(3)
+    if settled:
+        rig.settle()
+    rig.send_many(50, "Other")
+    queue = rig.store.queue("Topic", 0)
+    rig.store.skip_to(queue, offset)
+    rig.send(body=b"after")
+    for _ in range(2):
+        queue = rig.store.queue("Topic", 0)
+        assert (queue.min_offset, queue.max_offset) == (0, offset + 1)
+        assert rig.store.entry(queue, 3) is None
+        assert [each.queue_offset for each in rig.read(start=offset)] == [offset]
+        rig.reopen()
+
+
+def test_what_is_passed_cannot_come_again(rig: Rig) -> None:
+    rig.send_many(3)
+    queue = rig.store.queue("Topic", 0)
+    rig.store.skip_to(queue, 3)
+    assert queue.next_offset == 3
+    with pytest.raises(ValueError, match="cannot go on at offset 2"):
+        rig.store.skip_to(queue, 2)
+
+
+def test_messages_that_wait_for_the_disk_come_first(make_rig: MakeRig) -> None:
+    rig = make_rig(flush_disk_type="SYNC_FLUSH")
+    rig.send()
+    queue = rig.store.queue("Topic", 0)
+    with pytest.raises(ValueError, match="cannot go on"):
+        rig.store.skip_to(queue, 5)
+    rig.store.want_flush()
+    rig.run_jobs()
+    rig.store.skip_to(queue, 5)
+    assert queue.max_offset == 5
