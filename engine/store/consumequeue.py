@@ -15,7 +15,7 @@ from engine.store.errors import StoreDamaged
 from engine.store.extension import Extension, Unit, Units
 from engine.store.files import File, Files
 from engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, is_offset_name, offset_name
-from engine.store.pieces import Piece
+from engine.store.pieces import Piece, sync_queue_files, write_piece
 from engine.store.queue import NO_SIZE, Queue
 from engine.store.settings import StoreSettings
 
@@ -158,7 +158,7 @@ class ConsumeQueues:
     def write_beginning(self, queue: Queue) -> None:
         """Make durable where a queue begins that has no message yet: its first file, with the blank entries. Blocks."""
         path = f"{queue.folder}/{offset_name(queue.first * ENTRY_SIZE)}"
-        write_piece(self.files, Piece(path, 0, bytes(queue.tail)), self.file_size)
+        write_piece(self.files, Piece(path, 0, bytes(queue.tail), self.file_size))
         sync_queue_files(self.files, {path}, {path})
         self.wrote(queue, queue.next_offset)
         if queue in self.dirty:

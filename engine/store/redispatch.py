@@ -62,6 +62,8 @@ class Redispatch:
         self._delays = delay_table(settings.message_delay_level)
         self._waiting = 0
         self._start = 0
+        #: Messages that claim to begin a queue at a place that the log never had room for.
+        self._doubtful: dict[Queue, tuple[Facts, int, int]] = {}
         #: Queue files that were changed, and which of them are new.
         self.touched: set[str] = set()
         self.made: set[str] = set()
@@ -104,6 +106,7 @@ class Redispatch:
             queue.max_offset = queue.next_offset = queue.written
         self._queues.dirty = []
         self._waiting = 0
+        self._doubtful.clear()
 
     def _read(self, end: int, wall: int) -> None:
         for offset, record in self._records(end):
@@ -122,6 +125,7 @@ class Redispatch:
                     self._index.settle(wall)
             if self._waiting >= _ENTRIES_MAX:
                 self._write()
+        self._settle_doubts()
 
     def _records(self, end: int) -> Iterator[tuple[int, memoryview]]:
         """The records from the start on. What recovery has not checked is checked now."""
@@ -142,11 +146,17 @@ class Redispatch:
         if place != queue.next_offset:
             if place == 0:
                 queue = self._begin_anew(queue)
-            elif place < queue.next_offset or place - queue.next_offset > offset // RECORD_FIXED:
-                self._notes.append(f"the message at offset {offset} claims place {place} in {queue}, where it cannot be")
+            elif place < queue.next_offset:
+                self._tell_claim(queue, place, offset)
                 return
+            elif place - queue.next_offset > offset // RECORD_FIXED:
+                if not self._is_vouched_for(queue, facts, offset, size):
+                    return
             else:
                 self._fill_gap(queue, place, offset)
+        self._append_entry(queue, facts, offset, size)
+
+    def _append_entry(self, queue: Queue, facts: Facts, offset: int, size: int) -> None:
         code = facts.tags_code(self._delays)
         if self._queues.extension.enabled:
             code = self._queues.extend(queue, code, facts.store_time, b"")
@@ -154,6 +164,37 @@ class Redispatch:
         self._queues.add(queue, ENTRY.pack(offset, size, code))
         queue.max_offset = queue.next_offset
         self._waiting += ENTRY.size
+
+    def _is_vouched_for(self, queue: Queue, facts: Facts, offset: int, size: int) -> bool:
+        """Whether a message has its place although the log before it never had room for the messages before: those of a queue that moved
+        here from elsewhere do. No checksum covers the place, so the first one counts once another one follows it."""
+        if queue.next_offset != queue.first:
+            self._tell_claim(queue, facts.queue_offset, offset)
+            return False
+        before = self._doubtful.pop(queue, None)
+        if before is not None:
+            if before[0].queue_offset + 1 == facts.queue_offset:
+                self._begin_with(queue, *before)
+                return True
+            self._tell_claim(queue, before[0].queue_offset, before[1])
+        self._doubtful[queue] = facts, offset, size
+        return False
+
+    def _begin_with(self, queue: Queue, facts: Facts, offset: int, size: int) -> None:
+        self._fill_gap(queue, facts.queue_offset, offset)
+        self._append_entry(queue, facts, offset, size)
+
+    def _settle_doubts(self) -> None:
+        """A message that its queue has no other one of is taken at its word."""
+        for queue, (facts, offset, size) in self._doubtful.items():
+            if queue.next_offset == queue.first:
+                self._begin_with(queue, facts, offset, size)
+            else:
+                self._tell_claim(queue, facts.queue_offset, offset)
+        self._doubtful.clear()
+
+    def _tell_claim(self, queue: Queue, place: int, offset: int) -> None:
+        self._notes.append(f"the message at offset {offset} claims place {place} in {queue}, where it cannot be")
 
     def _begin_anew(self, old: Queue) -> Queue:
         """The topic was deleted and made again: only its new messages count."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.store.conftest import MakeRig
-from tests.engine.store.harness import Rig
+from tests.engine.store.harness import Rig, memory_rig
 
 
 @pytest.mark.parametrize("offset", [1, 7, 10, 13, 20])
@@ -66,3 +66,30 @@ def test_messages_that_wait_for_the_disk_come_first(make_rig: MakeRig) -> None:
     rig.run_jobs()
     rig.store.skip_to(queue, 5)
     assert queue.max_offset == 5
+
+
+def test_a_first_message_that_nobody_vouches_for_costs_only_itself() -> None:
+    """A damaged place at the beginning of a queue: what follows claims others."""
+    rig = memory_rig()
+    rig.store.queue("Topic", 0).next_offset = 1 << 40
+    rig.send(body=b"strange")
+    rig.store.queue("Topic", 0).next_offset = 1
+    rig.send(body=b"good")
+    rig.send(body=b"good too")
+    rig.kill()
+    rig.open()
+    assert any(f"claims place {1 << 40}" in note for note in rig.store.recovery.notes)
+    assert [(each.queue_offset, each.body) for each in rig.read()] == [(1, b"good"), (2, b"good too")]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_moved_queue_survives_the_loss_of_all_queues(rig: Rig, count: int) -> None:
+    rig.send("Other")
+    rig.store.skip_to(rig.store.queue("Topic", 0), 1 << 40)
+    for number in range(count):
+        rig.send(body=b"%d" % number)
+    rig.close()
+    rig.files.remove_tree(f"{rig.root}/consumequeue")
+    rig.open()
+    assert [each.queue_offset for each in rig.read()] == [(1 << 40) + number for number in range(count)]
+    assert not any("claims place" in note for note in rig.store.recovery.notes)
