@@ -36,10 +36,10 @@ def attempt(work: Callable[[], None], then: Callable[[Exception | None], None]) 
         then(None)
 
 
-def tell(name: str, remarks: deque[str] | None) -> None:
+def tell(name: str, notices: deque[str] | None) -> None:
     """Log what a node found worth a line."""
-    while remarks:
-        log.warning("%s: %s", name, remarks.popleft())
+    while notices:
+        log.warning("%s: %s", name, notices.popleft())
 
 
 class Life:

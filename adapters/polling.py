@@ -75,7 +75,7 @@ class PollingDriver:
 
     `listeners` are bound, listening, non-blocking sockets by the names that the node knows; the driver closes them.
     `deliver` gets the task of each `Deliver` action, outside the node, and must not block. `cancel` is the node's way to give an
-    operation up that nobody waits for any more. `remarks` are the node's: they are logged, and removed.
+    operation up that nobody waits for any more. `notices` are the node's: they are logged, and removed.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class PollingDriver:
         listeners: Mapping[str, socket.socket],
         deliver: Callable[[object], None] | None,
         cancel: Callable[[Ticket[Any], int], None] | None,
-        remarks: deque[str] | None,
+        notices: deque[str] | None,
         *,
         name: str,
         lock: AbstractContextManager[object],
@@ -101,7 +101,7 @@ class PollingDriver:
         self._listeners = dict(listeners)
         self._deliver = deliver
         self._cancel = cancel
-        self._remarks = remarks
+        self._notices = notices
         self._streams: dict[int, Stream] = {}
         self._dials: dict[Link, Dialling] = {}
         self._others: dict[int, Callable[[int], None]] = {}  # listeners, dials and the waker, by descriptor
@@ -239,8 +239,8 @@ class PollingDriver:
         self._exchange(now, writable)
         while self._unmasked:
             self._remask(self._unmasked.pop(), now)
-        if self._remarks:
-            tell(self.name, self._remarks)
+        if self._notices:
+            tell(self.name, self._notices)
         with self._lock:
             return self._timeout(now)
 

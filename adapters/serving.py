@@ -48,7 +48,7 @@ class Opened:
     #: `BROKER` or `NAME_SERVER`, for logs and names of threads.
     role: str
     #: Remarks of the node that are worth a line in a log.
-    remarks: deque[str] | None = None
+    notices: deque[str] | None = None
     #: An operation of the node that ends when the server is of use to others: a broker is registered.
     ready: Callable[[int], Ticket[None]] | None = None
     #: Gives back what the node holds when its driver was stopped before its orderly end. Harmless otherwise.
@@ -156,7 +156,7 @@ class BrokerOptions:
             listeners,
             join_address(advertised, port),
             BROKER,
-            remarks=node.notes,
+            notices=node.notices,
             ready=node.registered,
             abandon=node.abandon,
             directory=Path(storing.store_path_root_dir),

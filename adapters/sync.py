@@ -59,7 +59,7 @@ class Kit(Protocol):
         listeners: Mapping[str, socket],
         deliver: Callable[[object], None] | None,
         cancel: Callable[[Ticket[Any], int], None] | None,
-        remarks: deque[str] | None,
+        notices: deque[str] | None,
         name: str,
     ) -> Driver: ...
 
@@ -104,7 +104,7 @@ class SyncServer(ServerFace):
         try:
             self.opened = self._kit.beside(self._plan)
             self._drivers = [
-                self._kit.driver(one.node, one.listeners, None, None, one.remarks, f"mqproto-{one.role.replace(' ', '-')}")
+                self._kit.driver(one.node, one.listeners, None, None, one.notices, f"mqproto-{one.role.replace(' ', '-')}")
                 for one in self.opened
             ]
             for driver in self._drivers:

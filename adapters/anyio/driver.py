@@ -45,14 +45,14 @@ class Driver(PollingDriver):
         listeners: Mapping[str, socket] | None = None,
         deliver: Callable[[object], None] | None = None,
         cancel: Callable[[Ticket[Any], int], None] | None = None,
-        remarks: deque[str] | None = None,
+        notices: deque[str] | None = None,
         *,
         name: str = "mqproto",
         poller: Poller | None = None,
     ) -> None:
         # There is one thread, and it leaves the node before it waits: the lock costs little and is never waited for.
         lock = threading.Lock()
-        super().__init__(node, listeners or {}, deliver, cancel, remarks, name=name, lock=lock, poller=poller or make_poller())
+        super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
         self._started = False
         self._aim = FOREVER  # when the timer task wakes the loop
 

@@ -30,7 +30,7 @@ class AsyncServer(ServerFace):
         try:
             self.opened = await anyio.to_thread.run_sync(self._plan)
             for one in self.opened:
-                driver = Driver(one.node, one.listeners, remarks=one.remarks, name=f"mqproto-{one.role.replace(' ', '-')}")
+                driver = Driver(one.node, one.listeners, notices=one.notices, name=f"mqproto-{one.role.replace(' ', '-')}")
                 self._drivers.append(driver)
             for driver in self._drivers:
                 await driver.start()

@@ -97,10 +97,10 @@ class GeventKit:
         listeners: Mapping[str, socket],
         deliver: Callable[[object], None] | None,
         cancel: Callable[[Ticket[Any], int], None] | None,
-        remarks: deque[str] | None,
+        notices: deque[str] | None,
         name: str,
     ) -> Driver:
-        return Driver(node, listeners, deliver, cancel, remarks, name=name)
+        return Driver(node, listeners, deliver, cancel, notices, name=name)
 
     def pool(self, name: str, limit: int) -> Greenlets:
         return Greenlets(name, limit)

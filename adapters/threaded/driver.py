@@ -33,13 +33,13 @@ class Driver(PollingDriver):
         listeners: Mapping[str, socket] | None = None,
         deliver: Callable[[object], None] | None = None,
         cancel: Callable[[Ticket[Any], int], None] | None = None,
-        remarks: deque[str] | None = None,
+        notices: deque[str] | None = None,
         *,
         name: str = "mqproto",
         poller: Poller | None = None,
     ) -> None:
         lock = threading.Lock()
-        super().__init__(node, listeners or {}, deliver, cancel, remarks, name=name, lock=lock, poller=poller or make_poller())
+        super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
         self._jobs = Workers(f"{name}-jobs", JOBS_AT_A_TIME)
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._local = threading.local()

@@ -37,10 +37,10 @@ class ThreadKit:
         listeners: Mapping[str, socket],
         deliver: Callable[[object], None] | None,
         cancel: Callable[[Ticket[Any], int], None] | None,
-        remarks: deque[str] | None,
+        notices: deque[str] | None,
         name: str,
     ) -> Driver:
-        return Driver(node, listeners, deliver, cancel, remarks, name=name)
+        return Driver(node, listeners, deliver, cancel, notices, name=name)
 
     def pool(self, name: str, limit: int) -> Workers:
         return Workers(name, limit)

@@ -71,7 +71,7 @@ class Clients:
         registered = core.groups.consumer_seen(consumer, link, client_id, request.language, request.version, core.now)
         if registered.dispute is not None:
             dispute = registered.dispute
-            core.note(
+            core.notice(
                 f"group {dispute.group}: clients {dispute.former} and {dispute.latter} subscribe differently to "
                 f"{', '.join(dispute.topics)}; the later one wins"
             )

@@ -47,7 +47,7 @@ UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
 #: Parked pulls in all, some 100 MB of them. One more is told that the broker is busy.
 PARKED_MAX: Final = 100_000
 #: Notes for the operator that are kept while nobody takes them.
-NOTES_MAX: Final = 1000
+NOTICES_MAX: Final = 1000
 
 #: What a call to a peer ends with: its answer, or None when the link was lost or the time was up.
 Waiter: TypeAlias = Callable[[Command | None], None]
@@ -110,9 +110,9 @@ class Core(NodeBase):
         super().__init__()
         self.settings = settings
         self.store = store
-        #: What an operator should know, the latest last; told to `on_note` instead once that is set.
-        self.notes: deque[str] = deque(maxlen=NOTES_MAX)
-        self.on_note: Callable[[str], None] | None = None
+        #: What an operator should know, the latest last; told to `on_notice` instead once that is set.
+        self.notices: deque[str] = deque(maxlen=NOTICES_MAX)
+        self.on_notice: Callable[[str], None] | None = None
         self.address = join_address(host, port)
         self.host = host
         self.port = port
@@ -128,7 +128,7 @@ class Core(NodeBase):
         self.holding = Holding(PARKED_MAX)
         #: Milliseconds of each delay level, the first one for level 1.
         self.delays = parse_delay_levels(store.settings.message_delay_level)
-        keeper = self.keeper = Keeper(f"{store.settings.store_path_root_dir}/config", files, self.after, self.note)
+        keeper = self.keeper = Keeper(f"{store.settings.store_path_root_dir}/config", files, self.after, self.notice)
         self.topics = Topics(settings, keeper, len(self.delays))
         self.group_settings = GroupSettings(settings, keeper)
         self.offsets = ConsumerOffsets(settings, keeper)
@@ -144,12 +144,12 @@ class Core(NodeBase):
         self.messages_out = 0
         self._turn = seed
 
-    def note(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         """Tell the operator something, in one line."""
-        if self.on_note is not None:
-            self.on_note(text)
+        if self.on_notice is not None:
+            self.on_notice(text)
         else:
-            self.notes.append(text)
+            self.notices.append(text)
 
     def after(self, delay_ms: int, alarm: Alarm) -> None:
         """Call a function once, at the latest so long from now."""

@@ -44,7 +44,7 @@ class Level:
         #: The next one to deliver. A progress outside of the queue says nothing: rather deliver twice than not at all (DLY-01).
         self.offset = core.delay_progress.table.get(number, queue.min_offset)
         if not queue.min_offset <= self.offset <= queue.next_offset:
-            core.note(f"delay level {number}: progress {self.offset} is outside of its queue, beginning at {queue.min_offset}")
+            core.notice(f"delay level {number}: progress {self.offset} is outside of its queue, beginning at {queue.min_offset}")
             self.offset = queue.min_offset
         #: Where the log ended after a delivery, and the next offset then: progress, once that is flushed.
         self._delivered: deque[tuple[int, int]] = deque()
@@ -101,12 +101,12 @@ class Level:
         try:
             message = decode_record(record)
         except RecordError as damage:
-            self.core.note(f"delay level {self.number}: message at {physical} is unreadable and left out: {damage}")
+            self.core.notice(f"delay level {self.number}: message at {physical} is unreadable and left out: {damage}")
             return 0
         topic = message.properties.get(names.REAL_TOPIC, "")
         queue_text = message.properties.get(names.REAL_QUEUE_ID, "")
         if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
-            self.core.note(f"delay level {self.number}: message at {physical} does not say where it belongs and is left out")
+            self.core.notice(f"delay level {self.number}: message at {physical} does not say where it belongs and is left out")
             return 0
         if topic == HALF_TOPIC:
             return 0  # a half that was delayed by mistake: nobody could end it (store.md 11)
@@ -127,7 +127,7 @@ class Level:
         except PutRefused as refused:
             if refused.status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
                 return _PAUSE_MS
-            self.core.note(f"delay level {self.number}: message at {physical} cannot be delivered and is left out: {refused}")
+            self.core.notice(f"delay level {self.number}: message at {physical} cannot be delivered and is left out: {refused}")
         return 0
 
 

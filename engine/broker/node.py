@@ -214,7 +214,7 @@ class Broker(Core):
         if not self.keeper.done(job, failure):
             self._running.discard(job)
             if failure is not None:
-                self.note(f"{type(job).__name__} of the store failed: {failure}")
+                self.notice(f"{type(job).__name__} of the store failed: {failure}")
             self.store.done(job, failure, now, self.wall)
             self.delivery.flushed()
         if self.store.sync or self.acknowledgements.wait_for_tables:
@@ -279,7 +279,7 @@ class Broker(Core):
         """The end: tell who waited for the disk, let go of the clients. Without the job having run the directory is still ours."""
         self._ended = True
         if failure is not None:
-            self.note(f"not everything could be saved at the end: {failure}")
+            self.notice(f"not everything could be saved at the end: {failure}")
         self.store.release()
         self.release()
         for link in list(self.links):
@@ -333,7 +333,7 @@ class Broker(Core):
             try:
                 request = decode(data[at + 4 : end])
             except RemoteProtocolError as error:
-                self.note(f"{link.address}: {error}")
+                self.notice(f"{link.address}: {error}")
                 self.end_link(link, str(error))
                 return
             self._handle(link, request)
@@ -364,7 +364,7 @@ class Broker(Core):
 
     def _broken(self, link: ClientLink, data: bytes, at: int) -> None:
         reason = f"not a remoting frame: {data[at : at + 16]!r}"
-        self.note(f"{link.address}: {reason}")
+        self.notice(f"{link.address}: {reason}")
         self.end_link(link, reason)
 
     def _handle(self, link: ClientLink, request: Command) -> None:

@@ -79,7 +79,7 @@ class NameServer:
         if link is None:
             return
         if self.pause_ms == 0 and not self.registration.closing:
-            self.core.note(f"name server {self.address}: {reason}")
+            self.core.notice(f"name server {self.address}: {reason}")
         self.link = None
         self.current = False
         waiters = link.end()
@@ -157,7 +157,7 @@ class NameServer:
             return
         self._tried()
         if answer.code != SUCCESS:
-            self.core.note(f"name server {self.address} refused the registration: code {answer.code}, {answer.remark}")
+            self.core.notice(f"name server {self.address} refused the registration: code {answer.code}, {answer.remark}")
             return
         self.current = True
         self._take_order(answer)
@@ -178,7 +178,7 @@ class NameServer:
         try:
             ordered = KVTable.from_json(answer.body).table
         except JsonError as error:
-            self.core.note(f"name server {self.address} answered a registration with no table: {error}")
+            self.core.notice(f"name server {self.address} answered a registration with no table: {error}")
             return
         self.core.topics.set_ordered(ordered, self.core.wall)
 

@@ -78,15 +78,15 @@ class Kept:
 
 
 class Keeper:
-    """Saves tables below `folder`. `after` calls a function some time later, `note` tells the operator."""
+    """Saves tables below `folder`. `after` calls a function some time later, `notice` tells the operator."""
 
     def __init__(
-        self, folder: str, files: Files | None, after: Callable[[int, Callable[[], None]], None], note: Callable[[str], None]
+        self, folder: str, files: Files | None, after: Callable[[int, Callable[[], None]], None], notice: Callable[[str], None]
     ) -> None:
         self._folder = folder
         self._files = files
         self._after = after
-        self._note = note
+        self._notice = notice
         self._tables: list[Kept] = []
         #: Jobs under way, each with its table and the number of changes when it was made.
         self._running: dict[Job, tuple[Kept, int]] = {}
@@ -118,9 +118,9 @@ class Keeper:
         except ConfigDamaged as damage:
             if needed:
                 raise
-            self._note(f"{damage}: starting without it")
+            self._notice(f"{damage}: starting without it")
         if file.warning:
-            self._note(file.warning)
+            self._notice(file.warning)
         return value, kept
 
     def changed(self, kept: Kept) -> None:
@@ -155,7 +155,7 @@ class Keeper:
         kept, changes = entry
         kept.job = None
         if failure is not None:
-            self._note(f"a table was not saved: {failure}")
+            self._notice(f"a table was not saved: {failure}")
             kept.changed = True
             self._after(_RETRY_MS, self.save_due)
             return True

@@ -127,9 +127,9 @@ class TestHeartbeat:
         other = world.connect()
         subscription = {"topic": "T", "subString": "a", "subVersion": 2}
         other.heartbeat(heartbeat("c2", subscriptionDataSet=[subscription]))
-        (note,) = world.broker.notes
-        assert "c1" in note
-        assert "c2" in note
+        (notice,) = world.broker.notices
+        assert "c1" in notice
+        assert "c2" in notice
 
 
 class TestLeaving:

@@ -55,7 +55,7 @@ def test_a_client_may_leave_meanwhile(world: World, peer: Peer, closing: LastSav
 def test_a_job_that_never_ran_leaves_nothing_locked(world: World, closing: LastSave) -> None:
     world.broker.done(closing, OSError(5, "Input/output error"), world.now)
     assert world.broker.ended
-    assert any("Input/output error" in note for note in world.broker.notes)
+    assert any("Input/output error" in notice for notice in world.broker.notices)
     assert world.files.exists("/store/abort")
     open_again(world)
 
@@ -68,7 +68,7 @@ def test_tables_that_cannot_be_saved_do_not_keep_the_store_from_closing(world: W
     world.files.before_change = no_space
     world.run_held()
     assert world.broker.ended
-    assert any("No space left" in note for note in world.broker.notes)
+    assert any("No space left" in notice for notice in world.broker.notices)
     assert not world.files.exists("/store/abort")
 
 

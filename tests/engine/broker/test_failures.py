@@ -88,7 +88,7 @@ class TestScheduleTopic:
         peer.send(body=b"good", properties="DELAY\x011\x02")
         world.advance(2000)
         assert [message.body for message in peer.messages()] == [b"good"]
-        assert bool(world.broker.notes) == ("RMQ_SYS" not in properties.get("REAL_TOPIC", ""))
+        assert bool(world.broker.notices) == ("RMQ_SYS" not in properties.get("REAL_TOPIC", ""))
 
     def test_a_message_that_no_store_takes(self, world: World, peer: Peer) -> None:
         """Delivery must not wait for ever for one that will never be taken."""
@@ -99,7 +99,7 @@ class TestScheduleTopic:
         depot.append(Draft("SCHEDULE_TOPIC_XXXX", 1, b"", {}, born_time=0, born_host=bytes(8), store_host=bytes(8)))
         world.store.settings.max_message_size = 0
         world.advance(2000)
-        assert any("left out" in note for note in world.broker.notes)
+        assert any("left out" in notice for notice in world.broker.notices)
 
     def test_a_queue_that_lost_its_beginning(self, world: World, peer: Peer) -> None:
         for n in range(3):
@@ -156,7 +156,7 @@ class TestTheEnd:
             world.run_held()
         assert world.broker.ended
         assert peer.ended()
-        assert world.broker.notes
+        assert world.broker.notices
         assert peer.read() == []
 
     def test_a_table_that_cannot_be_saved_at_the_end_is_noted(self, world: World, peer: Peer) -> None:
@@ -165,7 +165,7 @@ class TestTheEnd:
         world.files.before_change = lambda what, path: no_space(what, path) if "config" in path else None
         world.close()
         assert world.broker.ended
-        assert any("No space left" in note for note in world.broker.notes)
+        assert any("No space left" in notice for notice in world.broker.notices)
 
 
 def test_a_deleted_queue_lets_its_waiting_pulls_go(world: World, peer: Peer) -> None:
@@ -180,17 +180,17 @@ def test_a_deleted_queue_lets_its_waiting_pulls_go(world: World, peer: Peer) -> 
 
 def test_notes_go_to_who_listens(world: World, peer: Peer) -> None:
     heard: list[str] = []
-    world.broker.on_note = heard.append
+    world.broker.on_notice = heard.append
     peer.feed(b"GET / HTTP/1.1\r\n\r\n")
     assert len(heard) == 1
-    assert not world.broker.notes
+    assert not world.broker.notices
 
 
 def test_notes_are_bounded(world: World) -> None:
     for n in range(2000):
-        world.broker.note(str(n))
-    assert len(world.broker.notes) == 1000
-    assert world.broker.notes[-1] == "1999"
+        world.broker.notice(str(n))
+    assert len(world.broker.notices) == 1000
+    assert world.broker.notices[-1] == "1999"
 
 
 def test_files_of_the_harness_are_apart() -> None:

@@ -34,12 +34,12 @@ BROKEN = [
 
 @pytest.mark.parametrize("text", BROKEN)
 def test_what_is_no_frame_ends_that_link_and_nothing_else(world: World, peer: Peer, text: str) -> None:
-    """COD-01, COD-03: one note, the link closed at once, everybody else served."""
+    """COD-01, COD-03: one notice, the link closed at once, everybody else served."""
     other = world.connect("192.0.2.9:1")
     peer.feed(bytes.fromhex(text))
     assert peer.ended()
     assert peer.read() == []
-    assert len(world.broker.notes) == 1
+    assert len(world.broker.notices) == 1
     assert other.send().code == 0
     assert len(world.hang_ups) == 1
     peer.feed(b"more")

@@ -147,7 +147,7 @@ class TestLinks:
         world.advance(0)
         again = world.open_dialled()
         assert "TBW102" in topics(taken(again))
-        assert any("192.0.2.1:9876" in note for note in world.broker.notes)
+        assert any("192.0.2.1:9876" in notice for notice in world.broker.notices)
 
     def test_who_cannot_be_reached_is_tried_with_growing_pauses(self) -> None:
         world = make()
@@ -181,7 +181,7 @@ class TestLinks:
         world = make()
         server = world.open_dialled()
         server.answer(taken(server), 1)
-        assert any("refused" in note for note in world.broker.notes)
+        assert any("refused" in notice for notice in world.broker.notices)
         assert server.read() == []
         world.advance(30_000)
         assert taken(server).code == 103
@@ -219,7 +219,7 @@ class TestOrder:
         world = make()
         server = world.open_dialled()
         server.answer(taken(server), 0, None, b"{")
-        assert any("no table" in note for note in world.broker.notes)
+        assert any("no table" in notice for notice in world.broker.notices)
 
 
 def test_a_broker_that_is_not_fully_open_says_so_of_each_topic() -> None:

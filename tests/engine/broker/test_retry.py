@@ -256,7 +256,7 @@ class TestDelayed:
         later = World(files=files, now=world.now + 60_000)
         later.advance(0)
         assert [message.body for message in later.connect().messages(queue=2)] == [b"0", b"1", b"2"]
-        assert any("level 4" in note for note in later.broker.notes) == (offset != '"x"')
+        assert any("level 4" in notice for notice in later.broker.notices) == (offset != '"x"')
 
     def test_a_shorter_table_stops_nobody(self) -> None:
         """DLY-03: what waits at a level that is gone comes at its time, the others as ever."""

@@ -158,7 +158,7 @@ class TestAfterwards:
 
         monkeypatch.setattr(world.files, "write", full)
         peer.tell(310, send_fields("First"), b"x")
-        assert any("No space left" in note for note in world.broker.notes)
+        assert any("No space left" in notice for notice in world.broker.notices)
         assert not world.files.exists("/store/config/topics.json")
         assert peer.read() == []
         monkeypatch.undo()
@@ -251,7 +251,7 @@ class TestAfterwards:
         world.files.write("/store/config/topics.json", b"{")
         later = World(files=world.files)
         assert later.broker.topics.find("First") is not None
-        assert any("backup" in note for note in later.broker.notes)
+        assert any("backup" in notice for notice in later.broker.notices)
 
     def test_a_file_overrides_what_is_there_from_the_start(self) -> None:
         world = World()
