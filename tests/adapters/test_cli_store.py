@@ -61,7 +61,7 @@ def test_inspect_sees_the_broker_that_runs(rig: Rig, capsys: Out) -> None:
     assert "stopped in an orderly way" in text
 
 
-@pytest.mark.parametrize("subcommand", ["inspect"])
+@pytest.mark.parametrize("subcommand", ["inspect", "check"])
 def test_what_is_no_data_directory_is_said_in_a_line(subcommand: str, tmp_path: Path, capsys: Out) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "empty").mkdir()
@@ -70,3 +70,28 @@ def test_what_is_no_data_directory_is_said_in_a_line(subcommand: str, tmp_path: 
         assert (code, text) == (2, "")
         assert why in complaint
         assert len(complaint.splitlines()) == 1
+
+
+def test_check_says_what_is_wrong(rig: Rig, capsys: Out) -> None:
+    rig.send_many(5)
+    rig.close()
+    code, text, _ = run(capsys, "check", rig.root)
+    assert (code, text.splitlines()[-1]) == (0, "nothing is wrong")
+    assert "5 records from 0 to" in text
+    for place in (1, 3):
+        rig.set_bytes(f"consumequeue/Topic/0/{0:020d}", 20 * place, bytes(20))
+    code, text, _ = run(capsys, "check", rig.root)
+    assert (code, text.splitlines()[-1]) == (1, "2 things are wrong")
+    assert f"wrong: {rig.root}/consumequeue/Topic/0/{0:020d} at 20: place 1 of Topic/0 has no entry" in text
+    code, text, _ = run(capsys, "check", rig.root, "--limit", "1")
+    assert (code, text.count("wrong: "), "1 more" in text) == (1, 2, True)
+    code, text, _ = run(capsys, "check", rig.root, "--json")
+    found = json.loads(text)
+    assert (code, found["clean"], found["count"], found["findings"][0]["offset"]) == (1, False, 2, 20)
+
+
+def test_check_refuses_what_cannot_be(rig: Rig, capsys: Out) -> None:
+    rig.close()
+    assert run(capsys, "check", rig.root, "--limit", "-1")[0] == 2
+    code, _, complaint = run(capsys, "check", rig.root, "--commitlog", f"{rig.root}/none")
+    assert (code, complaint) == (2, f"mqproto: {rig.root}/none: there is no such directory\n")

@@ -225,10 +225,12 @@ class IndexChecks:
 
     # --- telling ---
 
-    def finish(self) -> None:
-        """The log is at its end."""
+    def finish(self, end: int) -> None:
+        """The log is at its end, which is given."""
+        self._stop = min(self._stop, end)
         while self._index is not None:
-            self._fault("leads to offset {} where no message begins", self.physical)
+            if self.physical < end or self._directory.whole:
+                self._fault("leads to offset {} where no message begins", self.physical)
             self._advance()
         lost, report, whole = self._lost, self._report, self._directory.whole
         folder = f"{self._directory.root}/index"

@@ -69,7 +69,7 @@ class Check:
                 yield Progress(offset - begin, total)
         report.end = log.end
         queues.finish(log.end)
-        index.finish()
+        index.finish(log.end)
         self._check_checkpoint(log)
         yield Progress(total, total)
 

@@ -96,25 +96,25 @@ class IndexView:
 
 def _pair(file: ReadFile, head: IndexHead, given: tuple[int, int] | None) -> tuple[int, int] | None:
     """Slots and entries of a file; None when no pair fits."""
-    tried = [given] if given is not None else [USUAL]
     by_ratio = (file.size - HEAD_SIZE) // (SLOT_SIZE + 4 * ENTRY_SIZE)
-    if given is None:
-        tried.append((by_ratio, 4 * by_ratio))
-    for slots, entries in tried:
-        if slots > 0 and HEAD_SIZE + SLOT_SIZE * slots + ENTRY_SIZE * entries == file.size and _fits(file, head, slots):
-            return slots, entries
-    return None if given is not None else _search(file, head)
+    tried = [given] if given is not None else [USUAL, (by_ratio, 4 * by_ratio)]
+    tried = [pair for pair in tried if pair[0] > 0 and HEAD_SIZE + SLOT_SIZE * pair[0] + ENTRY_SIZE * pair[1] == file.size]
+    if given is not None:
+        return tried[0] if tried else None
+    exact = next((pair for pair in tried if _fits(file, head, pair[0], True)), None) or _search(file, head)
+    return exact or next((pair for pair in tried if _fits(file, head, pair[0], False)), None)
 
 
-def _fits(file: ReadFile, head: IndexHead, slots: int) -> bool:
-    """Whether the entries, if there are any, may lie behind so many slots: the first one holds the first offset of the head."""
+def _fits(file: ReadFile, head: IndexHead, slots: int, exact: bool) -> bool:
+    """Whether the entries, if there are any, may lie behind so many slots: the first one is in its slot, and if `exact` holds the first
+    offset of the head."""
     if head.following <= 1:
         return True
     data = file.read(HEAD_SIZE + SLOT_SIZE * slots, 2 * ENTRY_SIZE)
     if len(data) < 2 * ENTRY_SIZE or any(data[:ENTRY_SIZE]):
         return False
     key_hash, physical, _, previous = INDEX_ENTRY.unpack_from(data, ENTRY_SIZE)
-    if physical != head.begin or previous != 0 or key_hash < 0:
+    if (exact and physical != head.begin) or previous != 0 or key_hash < 0:
         return False
     slot = file.read(HEAD_SIZE + SLOT_SIZE * (key_hash % slots), SLOT_SIZE)
     return len(slot) == SLOT_SIZE and INDEX_SLOT.unpack(slot)[0] > 0
@@ -130,7 +130,7 @@ def _search(file: ReadFile, head: IndexHead) -> tuple[int, int] | None:
         while 0 <= found < _WINDOW:
             slots, left = divmod(at + found - 4 - ENTRY_SIZE - HEAD_SIZE, SLOT_SIZE)
             behind = file.size - HEAD_SIZE - SLOT_SIZE * slots
-            if left == 0 and slots > 0 and behind % ENTRY_SIZE == 0 and _fits(file, head, slots):
+            if left == 0 and slots > 0 and behind % ENTRY_SIZE == 0 and _fits(file, head, slots, True):
                 return slots, behind // ENTRY_SIZE
             found = data.find(wanted, found + 1)
         at = file.next_data(at + _WINDOW)
