@@ -85,6 +85,21 @@ def test_queue_entries_are_written_in_rounds(make_rig: MakeRig) -> None:
     assert len(rig.read("Busy")) == 500
 
 
+@pytest.mark.parametrize("settings", [{}, SYNC], ids=["async", "sync"])
+def test_entries_of_delay_queues_are_in_their_file_soon(make_rig: MakeRig, settings: dict[str, str]) -> None:
+    """4.9 takes the place of a broker that was killed, and delivers at once whatever it has to make the entry of (store.md 8.6)."""
+    rig = make_rig(**settings)
+    rig.send_many(3)
+    rig.settle()
+    rig.pass_time(5000)
+    rig.send("SCHEDULE_TOPIC_XXXX", tags_code=START + 3_600_000)
+    rig.send("Quiet")
+    rig.pass_time(2_000)
+    entry = rig.files.read(f"{rig.root}/consumequeue/SCHEDULE_TOPIC_XXXX/0/{0:020d}")[:20]
+    assert struct.unpack(">qiq", entry)[2] == START + 3_600_000
+    assert not rig.files.exists(f"{rig.root}/consumequeue/Quiet/0")
+
+
 def test_a_write_that_finds_no_room_is_tried_again(make_rig: MakeRig) -> None:
     rig = make_rig()
     full = OSError(errno.ENOSPC, "No space left on device")

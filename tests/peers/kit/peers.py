@@ -87,7 +87,7 @@ def install_java(version: str) -> tuple[Path, Path]:
     """Apache's jars of one release and our probe compiled against them; returns the folders of both."""
     need("java")
     source = HERE / "java"
-    sources = [source / "Probe.java"]
+    sources = [source / "Probe.java", source / "Survey.java"]
     if version != "4.4.0":
         sources.append(source / "Probe46.java")  # lite pull and request-reply came with 4.6
     target = HOME / f"java-{version}"

@@ -53,10 +53,11 @@ public final class Probe {
 
     private static final String HELP = String.join("\n",
         "produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= unique=true ak= sk= compress= props=k:v,k:v]",
-        "transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback seconds=20]",
+        "transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback checks=COUNT seconds=20]",
         "consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance=]",
         "pull     names= topic= group= [tag=* max=1000]        every queue from its first offset",
         "offsets  names= topic= group= [time=]                 lowest, highest, searched and committed offsets of every queue",
+        "survey   names= group= queues=topic:count,... via=topic [broker=broker-a]      all that the broker serves, see Survey",
         "query    names= topic= key= [begin=0 end=now max=32]",
         "view     names= topic= id=",
         "rate     names= topic= [count=100000 size=1024 threads=1 mode=sync|async|oneway window=32]",
@@ -132,6 +133,7 @@ public final class Probe {
             case "consume": return consume();
             case "pull": return pull();
             case "offsets": return offsets();
+            case "survey": return Survey.run(this, pullConsumer());
             case "query": return query();
             case "view": return view();
             case "rate": return rate();
@@ -374,6 +376,7 @@ public final class Probe {
         String outcome = text("outcome", "commit");
         String later = text("check", "commit");
         int count = number("count", 1);
+        int expect = number("checks", outcome.equals("unknown") ? count : 0);
         AtomicInteger checks = new AtomicInteger();
         TransactionMQProducer producer = options.containsKey("ak")
             ? new TransactionMQProducer(text("group", "probe-transactions"), hook()) : new TransactionMQProducer(text("group", "probe-transactions"));
@@ -394,13 +397,13 @@ public final class Probe {
             print(producer.sendMessageInTransaction(message(i), null));
         }
         long until = System.currentTimeMillis() + 1000L * number("seconds", 20);
-        while (outcome.equals("unknown") && checks.get() < count && System.currentTimeMillis() < until) {
+        while (checks.get() < expect && System.currentTimeMillis() < until) {
             Thread.sleep(50);
         }
         Thread.sleep(500);
         producer.shutdown();
         print("done", true, "checks", checks.get());
-        return !outcome.equals("unknown") || checks.get() >= count;
+        return checks.get() >= expect;
     }
 
     private static LocalTransactionState state(String name) {
