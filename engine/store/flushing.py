@@ -16,7 +16,9 @@ from engine.store.commitlog import NO_ROOM, CommitLog
 from engine.store.consumequeue import ConsumeQueues
 from engine.store.extension import Units
 from engine.store.files import File, Files
+from engine.store.folders import parent_of
 from engine.store.index import Index
+from engine.store.indexfile import IndexFile
 from engine.store.layout import PAGE_BITS
 from engine.store.pieces import Piece, sync_queue_files, write_piece
 from engine.store.queue import Queue
@@ -54,7 +56,7 @@ class FlushLog:
 class WriteQueues:
     """Job: write queue entries to their files; if `sync` is given, make those files durable; then full index files, the checkpoint last."""
 
-    __slots__ = ("checkpoint_path", "files", "index_files", "made", "pieces", "stops", "sync", "times", "unit_stops")
+    __slots__ = ("checkpoint_path", "files", "full", "index_files", "made", "pieces", "stops", "sync", "times", "unit_stops")
 
     def __init__(self, files: Files, checkpoint: Checkpoint) -> None:
         self.files = files
@@ -69,6 +71,8 @@ class WriteQueues:
         self.sync: set[str] = set()
         self.made: set[str] = set()
         self.index_files: list[File] = []
+        #: Which of those were full when the job began: the one that was not may become it meanwhile, with entries that the job misses.
+        self.full: list[IndexFile] = []
 
     def run(self) -> None:
         for piece in self.pieces:
@@ -91,12 +95,16 @@ class RemoveQueues:
     def run(self) -> None:
         for folder in self.folders:
             self.files.remove_tree(folder)
-        for parent in {folder.rpartition("/")[0] for folder in self.folders}:
-            if self.files.exists(parent):
-                if self.files.names(parent):
-                    self.files.sync_folder(parent)
+        changed = set()
+        for topic in {parent_of(folder) for folder in self.folders}:
+            if self.files.exists(topic):
+                if self.files.names(topic):
+                    changed.add(topic)
                 else:
-                    self.files.remove_tree(parent)
+                    self.files.remove_tree(topic)
+                    changed.add(parent_of(topic))
+        for folder in sorted(changed):
+            self.files.sync_folder(folder)
 
 
 class Flusher:
@@ -322,7 +330,8 @@ class Flusher:
         job.made, self._made = self._made, set()
         index = self.index
         index_time = self.checkpoint.index_time
-        for index_file in index.full:
+        job.full = list(index.full)
+        for index_file in job.full:
             job.index_files.append(index_file.map())
             index_time = index_file.end_time
         if index.current is not None and index.current.view:
@@ -345,7 +354,7 @@ class Flusher:
             self.queues.dirty = [queue for queue in self.queues.dirty if queue.tail]
             _, self.checkpoint.queue_time, self.checkpoint.index_time = job.times
             self.checkpoint.saved(job.times)
-            self.index.full = [each for each in self.index.full if each.file not in job.index_files]
+            self.index.full = [each for each in self.index.full if each not in job.full]
         else:
             self._unsynced |= job.sync
             self._made |= job.made

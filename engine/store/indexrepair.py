@@ -74,16 +74,15 @@ def _first_behind(index_file: IndexFile, offset: int) -> tuple[int, bool]:
             break
         else:
             low, before = number, entry[1]
-    high = min(low + _ENTRIES_OF_PAGE, index_file.count)
-    low = max(low, 1)
-    while low < high:
-        middle = (low + high) // 2
-        entry = index_file.entry(middle)
-        if entry[1] < offset and (entry != _NO_ENTRY or middle == 1):
-            low = middle + 1
-        else:
-            high = middle
-    return low, lost
+    number = max(low, 1)
+    while number < index_file.count:
+        # One by one: behind what is durable there may be any mixture, even of parts of entries.
+        entry = index_file.entry(number)
+        if not before <= entry[1] < offset or (entry == _NO_ENTRY and number > 1):
+            break
+        before = entry[1]
+        number += 1
+    return number, lost
 
 
 def _unlink(index_file: IndexFile, count: int, intact: bool) -> None:

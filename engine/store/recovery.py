@@ -238,8 +238,12 @@ class Recovery:
         log.last_time = scan.last_time
         begin, strange = self._dispatch_from(end)
         intact = report.clean or self._files.restarted_since(self._abort) is False
-        redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report.checked_from, intact, report.notes)
+        redispatch = Redispatch(
+            self._files, self._settings, log, queues, self._index, report.checked_from, intact, report.notes, self._promise_nothing
+        )
         if begin < end or not orderly:
+            if report.clean:
+                self._promise_nothing()
             report.dispatched_from = redispatch.run(begin, end, wall)
             report.dispatched = redispatch.count
         if not orderly or strange:
@@ -249,6 +253,17 @@ class Recovery:
         sync_queue_files(self._files, redispatch.touched, redispatch.made)
         if report.ending is Ending.CUT:
             self._lower_checkpoint(scan.latest_time)
+
+    def _promise_nothing(self) -> None:
+        """Queues and index are about to lose what the checkpoint, or an orderly end, says of them. If we die on the way the next opening
+        has to know."""
+        checkpoint = self._checkpoint
+        checkpoint.queue_time = 0
+        write_checkpoint(self._files, checkpoint.path, checkpoint.times)
+        checkpoint.saved(checkpoint.times)
+        if not self._files.exists(self._abort):
+            self._files.write(self._abort, b"")
+        self._files.sync_folder(self._settings.store_path_root_dir)
 
     def _dispatch_from(self, end: int) -> tuple[int, bool]:
         """Where queues and index have to be made again from, and whether entries of queues were dropped for it.

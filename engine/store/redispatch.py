@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from engine.store.commitlog import CommitLog
@@ -48,6 +48,7 @@ class Redispatch:
         checked_from: int,
         intact: bool,
         notes: list[str],
+        promise_nothing: Callable[[], None],
     ) -> None:
         self._files = files
         self._settings = settings
@@ -59,6 +60,8 @@ class Redispatch:
         #: All that was written is there; otherwise what was not durable may be missing.
         self._intact = intact
         self._notes = notes
+        #: Makes durable that the next opening has to make queues and index again from the beginning, should this one not come to its end.
+        self._promise_nothing = promise_nothing
         self._delays = delay_table(settings.message_delay_level)
         self._waiting = 0
         self._start = 0
@@ -82,6 +85,7 @@ class Redispatch:
                 self._read(end, wall)
             except _BeginEarlier as found:
                 start = found.offset
+                self._promise_nothing()
                 self._drop_tails()
                 continue
             self._index.settle(wall)

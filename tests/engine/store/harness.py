@@ -32,12 +32,12 @@ SMALL: dict[str, Any] = {
 class Rig:
     """One data directory and the store that is open on it."""
 
-    def __init__(self, files: Files, root: str, **settings: Any) -> None:
+    def __init__(self, files: Files, root: str, *, wall: int = START, **settings: Any) -> None:
         self.files = files
         self.root = root
         self.changes = {**SMALL, **settings}
         self.now = 0
-        self.wall = START
+        self.wall = wall
         self.copies = 0
         self.store: Store = self.open()
 

@@ -1,0 +1,94 @@
+"""The store keeps its word wherever it is cut off: by the death of the process, by a power loss, and again while it recovers.
+
+A story by seed runs over files in memory; before each change of a file and after each step a crash is tried out on a copy. Under SYNC_FLUSH
+and ASYNC_FLUSH what was made durable must outlive a power loss, and everything must outlive the death of the process.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import pytest
+
+from engine.store import MemoryFiles
+from tests.engine.store.harness import Rig
+from tests.engine.store.story import Death, Story, check_config, check_contents, check_next
+
+STEPS: Final = 150
+#: Sectors of a page: a page of a map is written in one go by some disks, in parts by others.
+PAGE: Final = 8
+
+
+def survivors(rng: random.Random) -> Callable[[str, int], bool]:
+    """Which unsynced sectors survive: none, all, or by chance, each for itself or page by page."""
+    chance = rng.choice((0.0, 0.3, 0.7, 1.0))
+    pages = rng.choice((1, PAGE))
+    seed = rng.random()
+    return lambda path, sector: random.Random(f"{seed} {path} {sector // pages}").random() < chance
+
+
+def lose_power(files: MemoryFiles, rng: random.Random) -> MemoryFiles:
+    return files.power_loss(survivors(rng), rng.choice((0, rng.randint(0, files.pending_names), files.pending_names)))
+
+
+class Cuts:
+    """Tries out crashes in a story: one kind at each cut, all kinds in turn."""
+
+    def __init__(self, seed: int, *, sync: bool) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.count = 0
+        #: The storage is first there when the story has begun.
+        self.story: Story | None = None
+        self.story = Story(seed, sync=sync, cut=self.cut)
+
+    def cut(self) -> None:
+        if self.story is None:
+            return
+        self.count += 1
+        power = self.rng.random() < 0.7
+        again = self.rng.random() < 0.3
+        try:
+            self.crash(self.story, power, again)
+        except BaseException as failure:
+            failure.add_note(f"seed {self.seed}, cut {self.count}, power {power}, again {again}")
+            raise
+
+    def crash(self, story: Story, power: bool, again: bool) -> None:
+        rng = random.Random(f"{self.seed} {self.count}")
+        files = lose_power(story.files, rng) if power else story.files.process_death()
+        flushed = story.rig.store.flushed if power else None
+        check_config(story, files)
+        for _ in range(2 if again else 0):
+            files = self.crash_in_recovery(story, files, rng)
+        rig = Rig(files, "/store", wall=story.rig.wall, **story.settings)
+        check_contents(story, rig, flushed)
+        check_next(rig)
+
+    def crash_in_recovery(self, story: Story, files: MemoryFiles, rng: random.Random) -> MemoryFiles:
+        """Open the directory and crash before one of the changes that this makes, in the way of the first crash."""
+        left = rng.randrange(30)
+
+        def before_change(change: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Death
+
+        files.before_change = before_change
+        with suppress(Death):
+            Rig(files, "/store", wall=story.rig.wall, **story.settings)
+        lost_power = files.restarted_since("/store/lock")
+        return lose_power(files, rng) if lost_power else files.process_death()
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_crash_at_every_cut(seed: int, flush: str) -> None:
+    cuts = Cuts(seed, sync=flush == "sync")
+    assert cuts.story is not None
+    cuts.story.run(STEPS)
+    assert cuts.count > 2 * STEPS
