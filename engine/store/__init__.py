@@ -1,6 +1,7 @@
 """The store: Apache's data directory (store.md), the only place that touches files."""
 
 from engine.store.closing import CloseStore
+from engine.store.coldreads import ColdRead, Read
 from engine.store.config import ConfigFile
 from engine.store.disk import DiskFiles
 from engine.store.errors import ConfigDamaged, PutRefused, PutStatus, StoreDamaged, StoreError, StoreLocked, StoreUnwritable
@@ -16,6 +17,7 @@ from engine.store.store import Store
 __all__ = [
     "BatchEntry",
     "CloseStore",
+    "ColdRead",
     "ConfigDamaged",
     "ConfigFile",
     "DiskFiles",
@@ -28,6 +30,7 @@ __all__ = [
     "PutStatus",
     "QueryResult",
     "Queue",
+    "Read",
     "RecoveryReport",
     "Store",
     "StoreDamaged",

@@ -38,6 +38,7 @@ class ConsumeQueues:
         "files",
         "folder",
         "known_end",
+        "mark_spacing",
         "per_file",
     )
 
@@ -45,6 +46,8 @@ class ConsumeQueues:
         self.files = files
         self.folder = f"{settings.store_path_root_dir}/consumequeue"
         self.file_size = settings.queue_file_size
+        #: Bytes of the log between the marks of a queue (`Queue.mark`).
+        self.mark_spacing = 1
         #: Entries of a file.
         self.per_file = self.file_size // ENTRY_SIZE
         self.by_key: dict[tuple[str, int], Queue] = {}
@@ -89,6 +92,10 @@ class ConsumeQueues:
         self.add(queue, ENTRY.pack(physical, BLANK_SIZE, 0) * count)
         queue.next_offset = queue.max_offset = offset
 
+    def path_of(self, queue: Queue, offset: int) -> str:
+        """The file that an entry belongs to."""
+        return f"{queue.folder}/{offset_name((offset - offset % self.per_file) * ENTRY_SIZE)}"
+
     # --- reading ---
 
     def chunk(self, queue: Queue, offset: int, count: int, stop: int) -> bytes | memoryview | bytearray:
@@ -98,7 +105,7 @@ class ConsumeQueues:
         if offset >= written:
             return queue.tail[(offset - written) * ENTRY_SIZE : (stop - written) * ENTRY_SIZE]
         start = offset % self.per_file
-        view = self._view(f"{queue.folder}/{offset_name((offset - start) * ENTRY_SIZE)}")
+        view = self._view(self.path_of(queue, offset))
         found = view[start * ENTRY_SIZE : (min(stop, written) - offset + start) * ENTRY_SIZE]
         if stop <= written or not found:
             return found
@@ -108,11 +115,7 @@ class ConsumeQueues:
         """Physical offset, size and tags code of one message below `next_offset`."""
         if not queue.min_offset <= offset < queue.next_offset:
             return None
-        data = self.chunk(queue, offset, 1, queue.next_offset)
-        if not data:
-            return None
-        physical, size, code = ENTRY.unpack_from(data)
-        return None if size == BLANK_SIZE or size <= 0 else (physical, size, code)
+        return entry_of(self.chunk(queue, offset, 1, queue.next_offset))
 
     def _view(self, path: str) -> memoryview:
         """A file, mapped; nothing if it is not there."""
@@ -152,6 +155,7 @@ class ConsumeQueues:
     def wrote(self, queue: Queue, stop: int) -> None:
         """Entries below `stop` are in files now."""
         if not queue.removed and stop > queue.written:
+            queue.mark(queue.written, ENTRY.unpack_from(queue.tail)[0], self.mark_spacing)
             del queue.tail[: (stop - queue.written) * ENTRY_SIZE]
             queue.written = stop
 
@@ -317,6 +321,14 @@ class ConsumeQueues:
             else:
                 high = middle
         queue.min_offset = low
+
+
+def entry_of(data: bytes | memoryview | bytearray) -> tuple[int, int, int] | None:
+    """Physical offset, size and tags code of the entry that `data` begins with; None for a blank one, or none."""
+    if not data:
+        return None
+    physical, size, code = ENTRY.unpack_from(data)
+    return None if size == BLANK_SIZE or size <= 0 else (physical, size, code)
 
 
 def _place(file: File, number: int) -> tuple[int, int] | None:

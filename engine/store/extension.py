@@ -45,6 +45,13 @@ class Units:
         #: -1: not known yet.
         self.written = -1
 
+    def picture(self) -> Units:
+        """The same as they are now."""
+        twin = Units(self.folder)
+        twin.written = self.written
+        twin.tail = bytearray(self.tail)
+        return twin
+
     def wrote(self, stop: int) -> None:
         """Units below a position are in files now."""
         if stop > self.written >= 0:
@@ -133,13 +140,16 @@ class Extension:
 
     # --- reading ---
 
-    def find(self, units: Units, address: int) -> Unit | None:
-        """The unit at an address; None if it is gone."""
+    def find(self, units: Units, address: int, part: Callable[[str, int, int], memoryview] | None = None) -> Unit | None:
+        """The unit at an address; None if it is gone. `part` reads so many bytes from a position of a file; without it they are mapped."""
         position = address - _ADDRESS_BASE
+        path, at = self.path_of(units, position), position % self.file_size
         if 0 <= units.written <= position:
             found = unit_at(units.tail, position - units.written)
+        elif part is None:
+            found = unit_at(self._view(path), at)
         else:
-            found = unit_at(self._view(self.path_of(units, position)), position % self.file_size)
+            found = unit_at(part(path, at, UNIT.size + self.bits_max), 0) or unit_at(part(path, at, UNIT_SIZE_MAX), 0)
         return None if found is None else found[0]
 
     # --- opening ---

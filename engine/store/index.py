@@ -8,7 +8,7 @@ durable and adds the rest again from the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -296,21 +296,7 @@ class Index:
 
     def candidates(self, topic: str, key: str, begin: int, end: int) -> Iterator[int]:
         """Physical offsets of messages that may have a key and may have been stored between two times, newest first."""
-        key_hash = index_hash_of(0, f"{topic}#{key}")
-        for late_hash, physical, wall in reversed(self.late):
-            if late_hash == key_hash and begin <= wall <= end:
-                yield physical
-        budget = _LOOKED_AT_MAX
-        for index_file in reversed(self.index_files):
-            if index_file.covers(begin, end):
-                for physical in index_file.find(key_hash, begin, end):
-                    if physical >= 0:
-                        yield physical
-                    budget -= 1
-                    if budget == 0:
-                        return
-            if index_file.count > 1 and index_file.begin_time < begin:
-                return
+        return candidates(self.late, self.index_files, topic, key, begin, end)
 
     @property
     def last(self) -> tuple[int, int]:
@@ -324,3 +310,24 @@ class Index:
         self._drop_next()
         for index_file in self.index_files:
             index_file.close()
+
+
+def candidates(
+    late: list[tuple[int, int, int]], index_files: Sequence[IndexFile], topic: str, key: str, begin: int, end: int
+) -> Iterator[int]:
+    """The same for a given state of the index."""
+    key_hash = index_hash_of(0, f"{topic}#{key}")
+    for late_hash, physical, wall in reversed(late):
+        if late_hash == key_hash and begin <= wall <= end:
+            yield physical
+    budget = _LOOKED_AT_MAX
+    for index_file in reversed(index_files):
+        if index_file.covers(begin, end):
+            for physical in index_file.find(key_hash, begin, end):
+                if physical >= 0:
+                    yield physical
+                budget -= 1
+                if budget == 0:
+                    return
+        if index_file.count > 1 and index_file.begin_time < begin:
+            return

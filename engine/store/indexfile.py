@@ -126,6 +126,10 @@ class IndexFile:
         Entries hold whole seconds: messages stored up to a second before `begin` may be among them.
         """
         self.map()
+        return self.follow(key_hash, begin, end)
+
+    def follow(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
+        """The same once the file is mapped."""
         number = self.slot(key_hash)
         while 0 < number < self.count:
             found, physical, seconds, previous = self.entry(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from engine.store.extension import Units
-from engine.store.layout import RECORD_FIXED
+from engine.store.layout import ENTRY_SIZE, RECORD_FIXED
 from mqproto.ids import java_hash
 
 _MASK: Final = 0xFFFFFFFF
@@ -13,6 +13,8 @@ _MASK: Final = 0xFFFFFFFF
 _POWER_32: Final = pow(31, 32, 1 << 32)
 
 
+#: A mark before everything.
+_NOWHERE: Final = (0, -(1 << 62))
 #: No record of this size fits anywhere.
 NO_SIZE: Final = 1 << 62
 
@@ -35,7 +37,9 @@ class Queue:
         "key_hash",
         "max_offset",
         "min_offset",
+        "new_mark",
         "next_offset",
+        "old_mark",
         "parked",
         "prefix_hash",
         "queue_id",
@@ -62,6 +66,9 @@ class Queue:
         self.tail = bytearray()
         #: Where the consume queue has an extension: its units in memory.
         self.units: Units | None = None
+        #: Two of the entries that this process has written to files, each as queue offset and physical offset: from there on all entries
+        #: in files are as new at least (see `mark`).
+        self.old_mark = self.new_mark = _NOWHERE
         #: Its queue was deleted: whoever still holds it must not append.
         self.removed = False
         #: SYNC_FLUSH: it has messages that no flush has begun to make durable.
@@ -72,6 +79,30 @@ class Queue:
         #: Hash of `topic#`, alone and as the part that it has in the hash of `topic#` and a key of 32 characters.
         self.prefix_hash = java_hash(topic + "#") & _MASK
         self.key_hash = self.prefix_hash * _POWER_32 & _MASK
+
+    def mark(self, offset: int, physical: int, spacing: int) -> None:
+        """Entries from `offset` on were just written to files. Marks are `spacing` bytes of the log apart, so that the old one is never
+        much further back than twice that, nor, while the queue grows, much nearer than once."""
+        if physical - self.new_mark[1] >= spacing:
+            self.old_mark = self.new_mark
+            self.new_mark = (offset, physical)
+
+    def is_new(self, offset: int, edge: int) -> bool:
+        """Whether an entry in a file, and all behind it, were written by this process and lead to the log from `edge` on."""
+        mark = self.old_mark if self.old_mark[1] >= edge else self.new_mark
+        return mark[1] >= edge and offset >= mark[0]
+
+    def picture(self) -> Queue:
+        """The queue as readers see it now, for one that reads beside the loop."""
+        twin = Queue(self.topic, self.queue_id, self.folder)
+        twin.min_offset = self.min_offset
+        twin.max_offset = twin.next_offset = self.max_offset
+        twin.first = self.first
+        twin.written = self.written
+        twin.tail = self.tail[: (self.max_offset - self.written) * ENTRY_SIZE]
+        if self.units is not None:
+            twin.units = self.units.picture()
+        return twin
 
     def __repr__(self) -> str:
         return f"Queue({self.topic!r}, {self.queue_id}, {self.min_offset}..{self.max_offset})"

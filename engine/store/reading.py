@@ -1,6 +1,6 @@
 """Reading messages: from a queue, by place, by time and by key (store.md 14).
 
-Nothing is copied: what is given are slices of the mapped log.
+Nothing is copied: what is given are slices of the mapped log. Over `coldfiles` the same is read from files.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
 from engine.store.commitlog import CommitLog
 from engine.store.consumequeue import ConsumeQueues
 from engine.store.extension import Unit, is_address
 from engine.store.flushing import Flusher
 from engine.store.index import Index
-from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, MAGIC_FILLER, RECORD_FIXED, SIZE_MAGIC, delay_table
+from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HEADS, MAGIC_FILLER, RECORD_FIXED, SIZE_MAGIC, delay_table
 from engine.store.queue import Queue
 from engine.store.records import facts_of, store_time_of
 from engine.store.results import GetResult, GetStatus, QueryResult
@@ -32,10 +33,16 @@ _HASH_MAX: Final = 0x7FFFFFFF
 class Reader:
     """The reading side of a store."""
 
-    __slots__ = ("_delays", "_flusher", "_index", "_log", "_memory", "_queues", "_settings")
+    __slots__ = ("_delays", "_flusher", "_index", "_log", "_memory", "_queues", "_settings", "near")
 
     def __init__(
-        self, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues, index: Index, flusher: Flusher, memory: int | None
+        self,
+        settings: StoreSettings,
+        log: CommitLog | ColdLog,
+        queues: ConsumeQueues | ColdQueues,
+        index: Index | ColdIndex | None,
+        flusher: Flusher | ColdLog,
+        memory: int | None,
     ) -> None:
         self._settings = settings
         self._log = log
@@ -44,6 +51,8 @@ class Reader:
         self._flusher = flusher
         self._delays = delay_table(settings.message_delay_level)
         self._memory = (memory or _MEMORY_UNKNOWN) * settings.access_message_in_memory_max_ratio // 100
+        #: Bytes behind the end of the log that count as in memory where it decides how much one answer has.
+        self.near = min(self._memory, settings.cold_read_distance or self._memory)
 
     def on_disk(self, physical: int) -> bool:
         return self._log.end - physical > self._memory
@@ -85,7 +94,7 @@ class Reader:
         log = self._log
         first: int = ENTRY.unpack_from(entries)[0]
         settings = self._settings
-        if log.end - first > self._memory or first < log.start:
+        if log.end - first > self.near or first < log.start:
             return None
         wanted = min(wanted, settings.max_transfer_count_on_message_in_memory)
         size_max = settings.max_transfer_bytes_on_message_in_memory
@@ -128,7 +137,7 @@ class Reader:
     ) -> GetResult:
         """The same one by one: with filters, over gaps, from far back."""
         log = self._log
-        memory_from = log.end - self._memory
+        memory_from = log.end - self.near
         status = GetStatus.NO_MATCHED_MESSAGE
         views: list[memoryview] = []
         total = count = scanned = 0
@@ -209,7 +218,7 @@ class Reader:
 
     def store_time(self, queue: Queue, offset: int) -> int:
         entry = self.entry(queue, offset)
-        view = None if entry is None else self._visible(entry[0], entry[1])
+        view = None if entry is None else self._visible(entry[0], min(entry[1], HEADS[-1].size))
         return -1 if view is None else store_time_of(view)
 
     def earliest_store_time(self, queue: Queue | None) -> int:
@@ -236,6 +245,7 @@ class Reader:
         """Only messages that have the topic, the key and a store time in the range; hashes and index times are just a hint."""
         limit = min(max_count, self._settings.max_msgs_num_batch)
         found: dict[int, memoryview] = {}
+        assert self._index is not None
         for physical in self._index.candidates(topic, key, begin, end):
             if len(found) >= limit:
                 break

@@ -74,6 +74,9 @@ class StoreSettings(Settings):
     disk_max_used_space_ratio: int = setting(75, low=10, high=99)
     clean_file_forcibly_enable: bool = setting(True)
 
+    #: Our own: messages that lie further behind the end of the log, in bytes, are read in jobs, and less of them at a time; nearer ones
+    #: are taken to be in memory. 0: all are read at once, which may wait for the disk. Apache's ratio is the upper limit.
+    cold_read_distance: int = setting(1 << 30)
     #: Our own: blocks of the log are allocated ahead of the write position in steps of so many bytes.
     allocation_window: int = setting(64 << 20, low=4096)
     #: Our own: how many consume queue files are mapped at a time.

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from engine.store.checkpoint import Checkpoint
 from engine.store.closing import Claim, CloseStore
+from engine.store.coldreads import Reads
 from engine.store.commitlog import NO_ROOM, AllocateLog, CommitLog, CreateLog
 from engine.store.config import ConfigFile
 from engine.store.consumequeue import ConsumeQueues
@@ -58,6 +59,7 @@ class Store:
         "_retry_at",
         "_unflushed",
         "jobs",
+        "reads",
         "recovery",
         "settings",
         "sync",
@@ -78,7 +80,10 @@ class Store:
         self._index_enabled = settings.message_index_enable
         checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
-        self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, files.memory())
+        memory = files.memory()
+        reader = self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, memory)
+        #: Reads that do not wait for the disk; the other verbs for reading do where it has to be.
+        self.reads = Reads(settings, files, self._log, self._queues, self._index, self._flusher, reader, memory)
         #: SYNC_FLUSH: messages become visible by `done`, not by `append`.
         self.sync = self._flusher.sync
         self._unflushed = self._flusher.unflushed
@@ -125,6 +130,7 @@ class Store:
         self.recovery = recovery.run(wall, cut)
         self._queues.begin_extension()
         flusher.begin(self.recovery.dispatched > 0)
+        self.reads.begin()
         flusher.checkpoint.make()
         self._files.write(self._abort, b"")
         self._files.sync_folder(self.settings.store_path_root_dir)

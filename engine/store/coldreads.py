@@ -1,0 +1,175 @@
+"""Reads that never wait for a disk: the answer at once from memory, or a job (store.md 13.6, 14.2).
+
+Owns: what counts as near, and the jobs that read everything else from files, because a page fault of a map holds the interpreter lock.
+
+Near is what this store has written itself and what lies at most `coldReadDistance` bytes behind the end of the log, or the part of the
+memory that Apache takes as its reach if that is less: such pages are in the system's cache, unless memory is very short. Everything else
+may be cold, also what lies near the end but was written before the start: the machine may have been started anew since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
+from engine.store.commitlog import CommitLog
+from engine.store.consumequeue import ConsumeQueues
+from engine.store.files import Files
+from engine.store.flushing import Flusher
+from engine.store.index import Index
+from engine.store.layout import ENTRY, ENTRY_SIZE
+from engine.store.queue import Queue
+from engine.store.reading import Reader
+from engine.store.results import GetResult, QueryResult
+from engine.store.settings import StoreSettings
+
+T = TypeVar("T")
+
+#: No byte of the log lies there.
+_NOWHERE: Final = 1 << 62
+
+
+class ColdRead(Generic[T]):
+    """Job: a read of what may not be in memory. `result` has the answer afterwards; `run` raises OSError when the disk fails.
+
+    It works on the store as it was when the job was made, and nothing of the store waits for it or has to be told of its end.
+    """
+
+    __slots__ = ("_index", "_log", "_queues", "_read", "_reader", "_results")
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        memory: int | None,
+        log: ColdLog,
+        queues: ColdQueues,
+        index: ColdIndex | None,
+        read: Callable[[Reader], T],
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._reader = Reader(settings, log, queues, index, log, memory)
+        self._read = read
+        self._results: list[T] = []
+
+    def run(self) -> None:
+        try:
+            self._results.append(self._read(self._reader))
+        finally:
+            self._log.close()
+            self._queues.close()
+            if self._index is not None:
+                self._index.close()
+
+    @property
+    def result(self) -> T:
+        """The answer. Only after `run` has ended well."""
+        return self._results[0]
+
+
+#: An answer, or the job that will have it.
+Read: TypeAlias = T | ColdRead[T]
+
+
+class Reads:
+    """The reads of one store. Each gives its answer at once if all it has to look at is near, and a job otherwise.
+
+    Whoever gets a job runs it; jobs that are not run any more are just dropped.
+    """
+
+    __slots__ = ("_files", "_flusher", "_index", "_log", "_memory", "_opened_at", "_queues", "_reader", "_settings", "distance")
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        files: Files,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index,
+        flusher: Flusher,
+        reader: Reader,
+        memory: int | None,
+    ) -> None:
+        self._settings = settings
+        self._files = files
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._flusher = flusher
+        self._reader = reader
+        self._memory = memory
+        #: How far behind the end of the log a byte is near, in bytes; 0: every byte is.
+        self.distance = max(1, reader.near) if settings.cold_read_distance else 0
+        queues.mark_spacing = max(1, self.distance // 2)
+        self._opened_at = _NOWHERE
+
+    def begin(self) -> None:
+        """The store is open: what is appended from now on is its own."""
+        self._opened_at = self._log.end
+
+    # --- what is near ---
+
+    def _edge(self) -> int:
+        """Where in the log that begins which is near."""
+        if not self.distance:
+            return 0
+        edge = self._log.end - self.distance
+        return edge if edge > self._opened_at else self._opened_at
+
+    def _is_near(self, queue: Queue, offset: int) -> bool:
+        """Whether everything that a read from an offset looks at is near."""
+        if not queue.min_offset <= offset < queue.max_offset:
+            return True  # there is nothing to look at
+        edge = self._edge()
+        if offset < queue.written:
+            return edge == 0 or queue.is_new(offset, edge)
+        physical: int = ENTRY.unpack_from(queue.tail, (offset - queue.written) * ENTRY_SIZE)[0]
+        return physical >= edge
+
+    # --- reads ---
+
+    def get(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None) -> Read[GetResult]:
+        """See `Store.get`."""
+        if self._is_near(queue, offset):
+            return self._reader.get(queue, offset, max_count, codes, None)
+        twin = queue.picture()
+        return self._job(lambda reader: reader.get(twin, offset, max_count, codes, None))
+
+    def record(self, physical: int) -> Read[memoryview | None]:
+        """See `Store.record`."""
+        if physical >= self._edge() or physical < self._log.start:
+            return self._reader.record(physical)
+        return self._job(lambda reader: reader.record(physical))
+
+    def entry(self, queue: Queue, offset: int) -> Read[tuple[int, int, int] | None]:
+        """See `Store.entry`."""
+        if self._is_near(queue, offset):
+            return self._reader.entry(queue, offset)
+        twin = queue.picture()
+        return self._job(lambda reader: reader.entry(twin, offset))
+
+    def offset_by_time(self, queue: Queue, timestamp: int) -> Read[int]:
+        """See `Store.offset_by_time`."""
+        if self._is_near(queue, queue.min_offset):
+            return self._reader.offset_by_time(queue, timestamp)
+        twin = queue.picture()
+        return self._job(lambda reader: reader.offset_by_time(twin, timestamp))
+
+    def earliest_store_time(self, queue: Queue) -> Read[int]:
+        """See `Store.earliest_store_time`."""
+        if self._is_near(queue, queue.min_offset):
+            return self._reader.earliest_store_time(queue)
+        twin = queue.picture()
+        return self._job(lambda reader: reader.earliest_store_time(twin))
+
+    def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> Read[QueryResult]:
+        """See `Store.query`. Always a job, unless nothing can be cold: a chain of the index may lead anywhere."""
+        if not self.distance:
+            return self._reader.query(topic, key, max_count, begin, end)
+        return self._job(lambda reader: reader.query(topic, key, max_count, begin, end), ColdIndex(self._files, self._index))
+
+    def _job(self, read: Callable[[Reader], T], index: ColdIndex | None = None) -> ColdRead[T]:
+        log = ColdLog(self._files, self._log, self._flusher.visible_end)
+        return ColdRead(self._settings, self._memory, log, ColdQueues(self._files, self._queues), index, read)
