@@ -12,7 +12,7 @@ from array import array
 from typing import Final
 
 from engine.store.doctor.directory import Directory
-from engine.store.doctor.findings import LOOK, REBUILD, Report
+from engine.store.doctor.findings import INDEX, LOOK, REBUILD, Report
 from engine.store.doctor.indexes import HEAD_SIZE, IndexView
 from engine.store.layout import INDEX_ENTRY, INDEX_SLOT
 from engine.store.records import Facts
@@ -110,7 +110,7 @@ class IndexChecks:
     def _compare(self, offset: int, found: list[int], hashes: list[int]) -> None:
         known = set(hashes)
         if any(each not in known for each in found):
-            self._report.add(self._path(), None, f"an entry leads to the message at offset {offset}, which has no such key", REBUILD)
+            self._report.add(INDEX, self._path(), None, f"an entry leads to the message at offset {offset}, which has no such key", REBUILD)
         missing = known.difference(found)
         if not missing:
             return
@@ -120,7 +120,7 @@ class IndexChecks:
             self._lost["before" if self._report.index_files == 1 else "between"] += 1
         else:
             what = f"{len(missing)} keys of the message at offset {offset} are missing"
-            self._report.add(self._path(), None, what, REBUILD)
+            self._report.add(INDEX, self._path(), None, what, REBUILD)
 
     def _check_time(self, store_time: int) -> None:
         """Seconds since the first entry; those of the first one itself may be counted from the file before (store.md 5.3)."""
@@ -180,10 +180,14 @@ class IndexChecks:
             self._report.index_files += 1
             if not index.slots:
                 what = f"{index.size} bytes: it cannot be found out how many slots and entries it has"
-                self._report.add(index.path, None, what, "name them by --hash-slots and --max-index, or `store repair` makes it again")
+                self._report.add(
+                    INDEX, index.path, None, what, "name them by --hash-slots and --max-index, or `store repair` makes it again"
+                )
                 continue
             if index.count > index.entries_max:
-                self._report.add(index.path, 36, f"its head counts {index.count} entries, it has room for {index.entries_max}", REBUILD)
+                self._report.add(
+                    INDEX, index.path, 36, f"its head counts {index.count} entries, it has room for {index.entries_max}", REBUILD
+                )
             self._index = index
             self._newest = array("i", bytes(INDEX_SLOT.size * index.slots))
             self._next_entry()
@@ -196,10 +200,10 @@ class IndexChecks:
             first, last = index.entry(1), index.entry(min(index.count, index.entries_max) - 1)
             for at, what, found, known in ((16, "first", head.begin, first[1]), (24, "last", head.end, last[1])):
                 if found != known:
-                    self._report.add(index.path, at, f"its head says that the {what} offset is {found}; it is {known}", REBUILD)
+                    self._report.add(INDEX, index.path, at, f"its head says that the {what} offset is {found}; it is {known}", REBUILD)
         used = len(self._newest) - self._newest.count(0)
         if head.slots_used not in (used, index.count - 1):  # up to 4.7.0 every entry counts
-            self._report.add(index.path, 32, f"its head counts {head.slots_used} slots in use; it has {used}", REBUILD)
+            self._report.add(INDEX, index.path, 32, f"its head counts {head.slots_used} slots in use; it has {used}", REBUILD)
         self._compare_slots(index)
 
     def _compare_slots(self, index: IndexView) -> None:
@@ -245,7 +249,7 @@ class IndexChecks:
         elif lost["behind"] and not whole:
             report.note(f"{folder} is {lost['behind']} messages behind the log")
         elif lost["behind"]:
-            report.add(folder, None, f"the keys of the last {lost['behind']} messages are missing", REBUILD)
+            report.add(INDEX, folder, None, f"the keys of the last {lost['behind']} messages are missing", REBUILD)
 
     def _path(self) -> str:
         return f"{self._directory.root}/index" if self._index is None else self._index.path
@@ -258,6 +262,6 @@ class IndexChecks:
     def _tell(self, at: int, what: str) -> None:
         self._told += 1
         if self._told <= _TOLD_MAX:
-            self._report.add(self._path(), at, what, REBUILD)
+            self._report.add(INDEX, self._path(), at, what, REBUILD)
         else:
-            self._report.count += 1
+            self._report.add_untold(INDEX)

@@ -9,7 +9,8 @@ from engine.store.doctor.checkindex import IndexChecks
 from engine.store.doctor.checklog import LogCheck
 from engine.store.doctor.checkqueues import QueueChecks
 from engine.store.doctor.directory import Directory, open_directory
-from engine.store.doctor.findings import MEND_LOG, Report
+from engine.store.doctor.findings import CHECKPOINT as TIMES
+from engine.store.doctor.findings import CONFIG, MEND_LOG, Report
 from engine.store.errors import StoreUnreadable
 from engine.store.files import Files
 from engine.store.layout import CHECKPOINT, delay_table
@@ -78,11 +79,11 @@ class Check:
             self.report.configs += 1
             path = f"{self._directory.root}/config/{config.name}"
             if config.damage:
-                self.report.add(path, None, f"it cannot be read, nor can its backup: {config.damage}", "restore one of them")
+                self.report.add(CONFIG, path, None, f"it cannot be read, nor can its backup: {config.damage}", "restore one of them")
             elif not isinstance(config.value, dict):
-                self.report.add(path, None, "it is no table", "restore it, or its backup")
+                self.report.add(CONFIG, path, None, "it is no table", "restore it, or its backup")
             elif config.warning and not self._directory.running:  # Apache's broker has none for a moment when it replaces one
-                self.report.add(path, None, config.warning, "look what is lost with it; the next save replaces it")
+                self.report.add(CONFIG, path, None, config.warning, "look what is lost with it; the next save replaces it")
 
     def _check_checkpoint(self, log: LogCheck) -> None:
         directory, report = self._directory, self.report
@@ -91,11 +92,11 @@ class Check:
             if report.records:
                 report.note(f"{path} is missing: after a crash the whole log is read")
         elif directory.files.size(path) < CHECKPOINT.size:
-            report.add(path, None, "it is too short", "the next start makes a new one; after a crash the whole log is read")
+            report.add(TIMES, path, None, "it is too short", "the next start makes a new one; after a crash the whole log is read")
         elif directory.checkpoint.log_time > log.latest_time and not directory.running:
             durable = directory.checkpoint.log_time
             what = f"messages stored up to {durable} were durable, but the last one that can be read is of {log.latest_time}"
-            report.add(path, 0, what, MEND_LOG)
+            report.add(TIMES, path, 0, what, MEND_LOG)
 
 
 def check(

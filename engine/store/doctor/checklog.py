@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.store.doctor.directory import Directory
-from engine.store.doctor.findings import LOOK, MEND_LOG, Report
+from engine.store.doctor.findings import HEAD, LOG, LOOK, MEND_LOG, Report
 from engine.store.doctor.log import Stop, Walk
 from engine.store.layout import HEADS, MAGIC_V1, MAGIC_V2, RECORD_FIXED, SIZE_MAGIC, SYS_FLAG_AT
 from engine.store.records import Facts, measure, store_time_of
@@ -44,13 +44,16 @@ class LogCheck:
                 if last and part.size == 0:
                     report.note(f"{part.path} is empty: the next start removes it")
                 else:
-                    report.add(part.path, None, what, "a broker that starts refuses it; `store repair` gives it its size")
+                    report.lost(
+                        part.path, None, part.start + part.size, what, "a broker that starts refuses it; `store repair` can lengthen it"
+                    )
             if part.start % log.file_size:
-                report.add(part.path, None, "its name is no multiple of the size of the files", "restore the file")
+                report.add(LOG, part.path, None, "its name is no multiple of the size of the files", "restore the file")
             before = log.parts[index - 1] if index else None
             if before is not None and part.start > before.start + log.file_size:
                 missing = (part.start - before.start) // log.file_size - 1
-                report.add(part.path, part.start, f"{missing} files are missing before it", "restore them, or `store repair`")
+                begin = before.start + log.file_size
+                report.lost(part.path, part.start, begin, f"{missing} files are missing before it", "restore them, or `store repair`")
 
     def records(self) -> Iterator[tuple[int, memoryview]]:
         """Offset and bytes of all records whose form is good. Raises OSError."""
@@ -59,8 +62,8 @@ class LogCheck:
         while offset < self.stop:
             walk = Walk(log)
             yield from walk.records(offset, self.stop)
-            self._report.records += walk.count
             offset = self.end = walk.end
+            self._count(walk.count)
             if walk.stop is Stop.THERE:
                 return
             if self._deleted(offset):
@@ -69,7 +72,7 @@ class LogCheck:
             record = log.record(offset)
             if record is not None:
                 self._wrong_crc(offset)
-                self._report.records += 1
+                self._report.records += 1  # it has its place, but is not good
                 yield offset, record
                 offset = self.end = offset + len(record)
                 continue
@@ -79,6 +82,12 @@ class LogCheck:
                 return
             self._damage(offset, later)
             offset = later
+
+    def _count(self, records: int) -> None:
+        report = self._report
+        report.records += records
+        if 0 <= report.damaged_from < self.end:
+            report.good_behind += records
 
     def seen(self, record: memoryview) -> None:
         """Take note of when a record was stored."""
@@ -96,7 +105,7 @@ class LogCheck:
         elif facts.store_time <= 0:
             wrong = f"it claims to be stored at {facts.store_time}"
         if wrong:
-            self._report.add(self._path(offset), offset, wrong, "its head is damaged; its body is whole")
+            self._report.add(HEAD, self._path(offset), offset, wrong, "its head is damaged; its body is whole")
 
     def _path(self, offset: int) -> str:
         part = self._directory.log.part_at(offset)
@@ -112,11 +121,11 @@ class LogCheck:
         return True
 
     def _wrong_crc(self, offset: int) -> None:
-        self._report.add(self._path(offset), offset, "the body of a record is not what its checksum says", MEND_LOG)
+        self._report.lost(self._path(offset), offset, offset, "the body of a record is not what its checksum says", MEND_LOG)
 
     def _damage(self, offset: int, later: int) -> None:
         what = f"there is no record: {self._reason(offset)}; the next good one begins {later - offset} bytes further on, at {later}"
-        self._report.add(self._path(offset), offset, what, MEND_LOG)
+        self._report.lost(self._path(offset), offset, offset, what, MEND_LOG)
 
     def _belongs(self, later: int) -> bool:
         """Whether a good record behind a place where there is none belongs to the log. It may be left over: Apache does not clear what
@@ -133,6 +142,7 @@ class LogCheck:
         """Bytes behind the end: a torn record, or what an earlier recovery cut off."""
         log = self._directory.log
         count = log.bytes_from(offset)
+        self._report.tail = count
         if not count:
             return
         if self._directory.clean:

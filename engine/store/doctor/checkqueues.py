@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from engine.store.doctor.directory import Directory
-from engine.store.doctor.findings import LOOK, REBUILD, Report
+from engine.store.doctor.findings import LOOK, QUEUES, REBUILD, Report
 from engine.store.doctor.queues import QueueView
+from engine.store.doctor.units import UnitsView
+from engine.store.extension import is_address
 from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, SCHEDULE_TOPIC, offset_name
 from engine.store.records import Facts
 from mqproto.ids import java_hash
@@ -24,8 +26,6 @@ _CHUNK_MAX: Final = 1024
 _CHUNK_MIN: Final = 16
 #: Runs of one queue that are told one by one.
 _RUNS_MAX: Final = 32
-#: Smaller tags codes are addresses in the extension of the queue (store.md 4.5).
-_EXTENSION: Final = -(1 << 31) - 1
 #: Entries that are looked at together where no record goes with them.
 _SWEEP: Final = 1 << 14
 #: No delay level is longer. Levels are whole seconds.
@@ -81,7 +81,7 @@ class QueueCheck:
 class QueueChecks:
     """All queues."""
 
-    __slots__ = ("_by_key", "_chunk", "_delays", "_directory", "_kept", "_log_start", "_report", "_topics", "stop")
+    __slots__ = ("_by_key", "_chunk", "_delays", "_directory", "_kept", "_log_start", "_report", "_topics", "_units", "stop")
 
     def __init__(self, directory: Directory, report: Report, delays: list[int], stop: int) -> None:
         self._directory = directory
@@ -93,6 +93,7 @@ class QueueChecks:
         #: Entries of messages from here on are not looked at: a running broker appends them.
         self.stop = stop
         self._kept = 0
+        self._units = UnitsView(directory.files, directory.root)
         self._by_key = {(view.topic, view.queue_id): QueueCheck(view) for view in directory.queues()}
         self._chunk = max(_CHUNK_MIN, min(_CHUNK_MAX, _KEPT_MAX // ENTRY_SIZE // max(len(self._by_key), 1)))
         report.queues = len(self._by_key)
@@ -107,11 +108,13 @@ class QueueChecks:
                 size = view.per_file * ENTRY_SIZE
                 last = index == len(view.parts) - 1
                 if part.size != size and not (last and self._directory.running):
-                    self._report.add(part.path, None, f"it has {part.size} bytes and not {size} as the other queues' files", REBUILD)
+                    self._report.add(
+                        QUEUES, part.path, None, f"it has {part.size} bytes and not {size} as the other queues' files", REBUILD
+                    )
                 if part.first % view.per_file:
-                    self._report.add(part.path, None, "its name is no multiple of the size of the files", REBUILD)
+                    self._report.add(QUEUES, part.path, None, "its name is no multiple of the size of the files", REBUILD)
                 elif index and part.first > view.parts[index - 1].first + view.per_file:
-                    self._report.add(part.path, None, "a file is missing before it", REBUILD)
+                    self._report.add(QUEUES, part.path, None, "a file is missing before it", REBUILD)
 
     # --- along the log ---
 
@@ -173,9 +176,16 @@ class QueueChecks:
 
     def _code_is_good(self, code: int, facts: Facts) -> bool:
         """A tags code other than the expected one may be an address in the extension, or a time by another table of delays."""
-        if code <= _EXTENSION:
-            self._report.note(f"{facts.topic} has entries with an extension (enableConsumeQueueExt): their tags were not compared")
-            return True
+        if is_address(code):
+            unit = self._units.unit(facts.topic, facts.queue_id, code)
+            if unit is None:  # whoever filters looks at the message then
+                self._report.note(f"{facts.topic}/{facts.queue_id} has entries whose units in consumequeue_ext are missing")
+                return True
+            if unit.store_time != facts.store_time:
+                return False
+            code = unit.tags_code
+            if code == facts.tags_code(self._delays):
+                return True
         delay = code - facts.store_time
         if facts.topic != SCHEDULE_TOPIC or not facts.properties.get(DELAY, "").isdigit() or not 0 <= delay <= _DELAY_MAX or delay % 1000:
             return False
@@ -194,7 +204,9 @@ class QueueChecks:
         else:
             path = self._path(check, place)
             what = f"the message at offset {offset} claims place {place} of {check.view}, where another one came before"
-            self._report.add(path, None, what, "the head of one of them is damaged, or a queue lost its end; the later one is served")
+            self._report.add(
+                QUEUES, path, None, what, "the head of one of them is damaged, or a queue lost its end; the later one is served"
+            )
 
     # --- entries without a record ---
 
@@ -240,7 +252,7 @@ class QueueChecks:
                     self._tell(check, run)
             if check.unseen:
                 what = f"more entries do not fit: {check.unseen}"
-                self._report.add(check.view.folder, None, what, REBUILD)
+                self._report.add(QUEUES, check.view.folder, None, what, REBUILD)
 
     def _judge_behind(self, check: QueueCheck, run: Run) -> None:
         """A queue ends before its messages do."""
@@ -251,10 +263,10 @@ class QueueChecks:
         elif not view.parts and self._topics is not None and view.topic not in self._topics and view.topic not in _UNLISTED:
             self._report.note(f"{view} is gone, as its topic is; the log still has {count} of its messages")
         elif not view.parts:
-            self._report.add(view.folder, None, f"the queue is missing; the log has {count} of its messages", REBUILD)
+            self._report.add(QUEUES, view.folder, None, f"the queue is missing; the log has {count} of its messages", REBUILD)
         else:
             what = f"the queue ends at place {run.first}, but the log has {count} more of its messages, from offset {run.offset} on"
-            self._report.add(self._path(check, run.first), self._position(check, run.first), what, REBUILD)
+            self._report.add(QUEUES, self._path(check, run.first), self._position(check, run.first), what, REBUILD)
 
     def _tell(self, check: QueueCheck, run: Run) -> None:
         if run.fault == _MISSING and self._directory.running and not self._directory.files.exists(self._path(check, run.first)):
@@ -265,7 +277,7 @@ class QueueChecks:
             what = f"{places} {fault}; the message is at offset {run.offset}"
         else:
             what = f"{places}: {run.fault}"
-        self._report.add(self._path(check, run.first), self._position(check, run.first), what, REBUILD)
+        self._report.add(QUEUES, self._path(check, run.first), self._position(check, run.first), what, REBUILD)
 
     def _path(self, check: QueueCheck, place: int) -> str:
         view = check.view

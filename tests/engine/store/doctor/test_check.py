@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,23 @@ def test_progress_is_told() -> None:
     assert [step.done for step in steps] == sorted(step.done for step in steps)
     assert steps[-1].done == steps[-1].total
     assert checking.report.clean
+
+
+def test_units_of_the_extension(tmp_path: Path) -> None:
+    """Those of 4.9.7, with the bitmap of its filters."""
+    with tarfile.open(GOLDEN.root / "stores" / "store-4.9.7-extension.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (root,) = tmp_path.iterdir()
+    report = check(DiskFiles(), str(root))
+    assert report.findings == []
+    assert [note.partition(":")[0] for note in report.notes] == ["delay level 3 lasts 1 s here"]
+    (path, *_) = sorted(path for path in (root / "consumequeue_ext").rglob("*") if path.is_file() and any(path.read_bytes()))
+    data = bytearray(path.read_bytes())
+    data[9] ^= 1  # the last byte of the first unit's tags code
+    path.write_bytes(data)
+    (finding,) = check(DiskFiles(), str(root)).findings
+    assert "has an entry with another tags code" in finding.what
+    path.unlink()
+    report = check(DiskFiles(), str(root))
+    assert report.clean
+    assert any("units in consumequeue_ext are missing" in note for note in report.notes)
