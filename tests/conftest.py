@@ -12,6 +12,11 @@ settings.register_profile("house", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("house")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", metavar="N", type=int, default=30, help="how often a broker under load is killed (default: 30)")
+    parser.addoption("--proof", metavar="N", type=int, default=1, help="so many times as many crashes of the store are tried (default: 1)")
+
+
 @pytest.fixture(scope="session")
 def golden() -> Golden:
     """The recorded data of real RocketMQ programs."""

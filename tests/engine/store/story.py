@@ -242,6 +242,8 @@ def check_next(rig: Rig) -> None:
 
 
 def check_config(story: Story, files: MemoryFiles) -> None:
-    """The table of the last save that ended, or of the one that was under way."""
-    found = ConfigFile(CONFIG, files).load(json.loads)
+    """The table of the last save that ended, or of the one that was under way; and the next save makes good what the crash left."""
+    file = ConfigFile(CONFIG, files)
+    found = file.load(json.loads)
     assert (0 if found is None else found["generation"]) in range(story.saved, story.begun + 1)
+    file.save("{}")

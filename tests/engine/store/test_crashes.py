@@ -14,8 +14,9 @@ from typing import Final
 import pytest
 
 from engine.store import MemoryFiles
+from engine.store.doctor import check
 from tests.engine.store.harness import Rig
-from tests.engine.store.story import Death, Story, check_config, check_contents, check_next
+from tests.engine.store.story import TINY, Death, Story, check_config, check_contents, check_next
 
 STEPS: Final = 150
 #: Sectors of a page: a page of a map is written in one go by some disks, in parts by others.
@@ -61,12 +62,15 @@ class Cuts:
         rng = random.Random(f"{self.seed} {self.count}")
         files = lose_power(story.files, rng) if power else story.files.process_death()
         flushed = story.rig.store.flushed if power else None
-        check_config(story, files)
         for _ in range(2 if again else 0):
             files = self.crash_in_recovery(story, files, rng)
         rig = Rig(files, "/store", wall=story.rig.wall, **story.settings)
         check_contents(story, rig, flushed)
         check_next(rig)
+        check_config(story, files)
+        rig.close()
+        report = check(files, "/store", index_pair=(TINY["max_hash_slot_num"], TINY["max_index_num"]))
+        assert report.clean, [str(finding) for finding in report.findings]
 
     def crash_in_recovery(self, story: Story, files: MemoryFiles, rng: random.Random) -> MemoryFiles:
         """Open the directory and crash before one of the changes that this makes, in the way of the first crash."""
@@ -85,8 +89,12 @@ class Cuts:
         return lose_power(files, rng) if lost_power else files.process_death()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(2 * metafunc.config.getoption("--proof")))
+
+
 @pytest.mark.parametrize("flush", ["sync", "async"])
-@pytest.mark.parametrize("seed", [0, 3])
 def test_a_crash_at_every_cut(seed: int, flush: str) -> None:
     cuts = Cuts(seed, sync=flush == "sync")
     assert cuts.story is not None
