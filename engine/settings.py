@@ -323,7 +323,7 @@ fetchNamesrvAddrByAddressServer highSpeedMode commercialBaseCount commercialBigC
 commercialTransCount maxDelayTime transferMsgByHeap isolateLogEnable brokerConfigPath clusterTest productEnvName
 useReentrantLockWhenPutMessage flushCommitLogTimed commitIntervalCommitLog commitCommitLogLeastPages commitCommitLogThoroughInterval
 osPageCacheBusyTimeOutMills warmMapedFileEnable flushLeastPagesWhenWarmMapedFile debugLockEnable messageIndexSafe diskFallRecorded
-transientStorePoolSize fastFailIfNoBufferInStorePool destroyMapedFileIntervalForcibly redeleteHangedFileInterval
+transientStorePoolSize fastFailIfNoBufferInStorePool destroyMapedFileIntervalForcibly
 """
 #: Keys of Apache's servers that have no meaning here: thread pools and their queues, buffers of its network library, plug-ins, duties
 #: of other modes, ways to keep locks and page caches of its store busy or idle.

@@ -95,6 +95,7 @@ class CommitLog:
         "limit",
         "log_files",
         "mapped",
+        "refusals",
         "soft",
         "stopped",
         "unsynced_names",
@@ -126,6 +127,8 @@ class CommitLog:
         self.unsynced_names = False
         #: Nothing more is written.
         self.stopped = False
+        #: Why nothing is written for now, by who says so.
+        self.refusals: dict[str, str] = {}
         self._busy = False
         #: The disk is nearly full: nothing is prepared, until there is room again.
         self._short = False
@@ -180,6 +183,16 @@ class CommitLog:
         if log_file is None or end > log_file.start + self.file_size:
             return None
         return self.view_of(log_file)[start - log_file.start : end - log_file.start]
+
+    def drop_first(self) -> LogFile:
+        """Take the oldest file out of the log; removing it is the caller's. Slices of it stay valid for as long as they are held."""
+        log_file = self.log_files.pop(0)
+        if log_file.view is not None:
+            self._unmap(log_file)
+        elif log_file.file is not None:
+            log_file.file.close()
+            log_file.file = None
+        return log_file
 
     # --- opening ---
 
@@ -273,7 +286,8 @@ class CommitLog:
 
     def look_ahead(self) -> None:
         """Start the job that prepares what comes next, when half of what is prepared will have been used."""
-        if self.stopped:
+        if self.stopped or self.refusals:
+            self.soft = 0
             return
         if self._short:
             self.soft = self.limit
@@ -316,6 +330,14 @@ class CommitLog:
         """Let every append ask first, for good."""
         self.stopped = True
         self.soft = 0
+
+    def refuse(self, who: str, why: str) -> None:
+        """Let every append ask first and be refused for a reason, or (empty) no longer for this one."""
+        if why:
+            self.refusals[who] = why
+            self.soft = 0
+        else:
+            self.refusals.pop(who, None)
 
     def files_between(self, start: int, end: int) -> list[File]:
         """The files with bytes of a range, in order."""

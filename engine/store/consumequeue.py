@@ -8,7 +8,7 @@ map nor a file descriptor each. Files are mapped for reading, the least recently
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from engine.store.errors import StoreDamaged
@@ -311,16 +311,41 @@ class ConsumeQueues:
     def correct_min(self, queue: Queue, log_start: int) -> None:
         """Set the first offset whose record the log still has (store.md 4.4; the blank entries that a queue may begin with never
         count)."""
-        low, high = queue.first, queue.next_offset
-        while low < high:
-            middle = (low + high) // 2
-            data = self.chunk(queue, middle, 1, queue.next_offset)
-            physical, size, _ = ENTRY.unpack_from(data) if data else (-1, 0, 0)
-            if physical < log_start or (size == BLANK_SIZE and physical == 0):
-                low = middle + 1
-            else:
-                high = middle
-        queue.min_offset = low
+        queue.min_offset = first_kept(lambda offset: self._place(queue, offset), queue.first, queue.next_offset, log_start)
+
+    def first_kept_in_memory(self, queue: Queue, low: int, log_start: int) -> int:
+        """The same from an offset on whose entry, as all that follow, is still in memory."""
+        return first_kept(lambda offset: self._place(queue, offset), low, queue.next_offset, log_start)
+
+    def _place(self, queue: Queue, offset: int) -> tuple[int, int]:
+        data = self.chunk(queue, offset, 1, queue.next_offset)
+        physical, size, _ = ENTRY.unpack_from(data) if data else (-1, 0, 0)
+        return physical, size
+
+    def drop_files(self, queue: Queue) -> list[str]:
+        """Take files out of a queue that lie wholly before its first message, never the last one; gives their paths in order. Removing
+        them is the caller's."""
+        paths: list[str] = []
+        while queue.first + self.per_file <= queue.min_offset and queue.first + self.per_file < queue.written:
+            path = f"{queue.folder}/{offset_name(queue.first * ENTRY_SIZE)}"
+            if path in self._maps:
+                self._maps.pop(path)[0].close()
+            paths.append(path)
+            queue.first += self.per_file
+        return paths
+
+
+def first_kept(place: Callable[[int], tuple[int, int]], low: int, high: int, log_start: int) -> int:
+    """The first offset from `low` on whose record a log from `log_start` on still has; `high` if there is none below. `place` gives
+    physical offset and size of an entry."""
+    while low < high:
+        middle = (low + high) // 2
+        physical, size = place(middle)
+        if physical < log_start or (size == BLANK_SIZE and physical == 0):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def entry_of(data: bytes | memoryview | bytearray) -> tuple[int, int, int] | None:

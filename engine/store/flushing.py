@@ -8,6 +8,7 @@ is not durable, and one flush makes durable whatever came before it. When nothin
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -56,7 +57,7 @@ class FlushLog:
 class WriteQueues:
     """Job: write queue entries to their files; if `sync` is given, make those files durable; then full index files, the checkpoint last."""
 
-    __slots__ = ("checkpoint_path", "files", "full", "index_files", "made", "pieces", "stops", "sync", "times", "unit_stops")
+    __slots__ = ("checkpoint_path", "files", "full", "index_files", "made", "pieces", "settled", "stops", "sync", "times", "unit_stops")
 
     def __init__(self, files: Files, checkpoint: Checkpoint) -> None:
         self.files = files
@@ -73,6 +74,8 @@ class WriteQueues:
         self.index_files: list[File] = []
         #: Which of those were full when the job began: the one that was not may become it meanwhile, with entries that the job misses.
         self.full: list[IndexFile] = []
+        #: Messages below have durable entries then.
+        self.settled = 0
 
     def run(self) -> None:
         for piece in self.pieces:
@@ -115,6 +118,7 @@ class Flusher:
         "_flush_due",
         "_flush_thorough",
         "_flushing",
+        "_in_turn",
         "_made",
         "_queue_due",
         "_queue_thorough",
@@ -125,7 +129,6 @@ class Flusher:
         "_thorough_end",
         "_unsynced",
         "_writing",
-        "blocked",
         "checkpoint",
         "failure",
         "flushed",
@@ -133,6 +136,7 @@ class Flusher:
         "jobs",
         "log",
         "queues",
+        "settled",
         "sync",
         "unflushed",
         "visible",
@@ -164,8 +168,6 @@ class Flusher:
         self.visible: dict[Queue, None] = {}
         #: Set for good when the disk failed: nobody knows what it lost.
         self.failure: Exception | None = None
-        #: Why messages are refused for now; empty: they are not.
-        self.blocked = ""
         self._flushing = False
         self._flush_due = 0
         self._flush_thorough = 0
@@ -178,6 +180,10 @@ class Flusher:
         self._unsynced: set[str] = set()
         self._made: set[str] = set()
         self._removals: list[str] = []
+        #: Jobs of others that work on queue files and wait for their turn.
+        self._in_turn: deque[Job] = deque()
+        #: Messages below have durable entries in files of queues.
+        self.settled = 0
 
     @property
     def visible_end(self) -> int:
@@ -188,6 +194,8 @@ class Flusher:
         self.flushed = self._round_end = self._thorough_end = self.log.end
         if changed:
             self._thorough_end = -1
+        else:
+            self.settled = self.log.end
 
     # --- deadlines ---
 
@@ -297,7 +305,7 @@ class Flusher:
         everything = thorough or waiting >= _PRESSURE
         enough = self._settings.flush_consume_queue_least_pages << PAGE_BITS
         self._round_end = self.visible_end
-        self.block("the disk does not take queue entries" if waiting >= _ENTRIES_MAX else "")
+        self.log.refuse("queues", "the disk does not take queue entries" if waiting >= _ENTRIES_MAX else "")
         job = WriteQueues(self._files, self.checkpoint)
         for queue in queues.dirty:
             if everything or len(queue.tail) >= enough or queue.topic == SCHEDULE_TOPIC:
@@ -337,7 +345,7 @@ class Flusher:
         if index.current is not None and index.current.view:
             index.current.write_head()
             job.index_files.append(index.current.map())
-        self._thorough_end = self.visible_end
+        self._thorough_end = job.settled = self.visible_end
         queue_time = self.checkpoint.log_time if self.sync else self.log.last_time
         if index.late:  # what is indexed is behind: recovery has to begin before that
             queue_time = min(queue_time, index.late[0][2] - 1)
@@ -355,6 +363,7 @@ class Flusher:
             _, self.checkpoint.queue_time, self.checkpoint.index_time = job.times
             self.checkpoint.saved(job.times)
             self.index.full = [each for each in self.index.full if each not in job.full]
+            self.settled = max(self.settled, job.settled)
         else:
             self._unsynced |= job.sync
             self._made |= job.made
@@ -376,18 +385,24 @@ class Flusher:
             self._writing = True
             self.jobs.append(RemoveQueues(self._files, self._removals))
             self._removals = []
+        elif self._in_turn and not self._writing:
+            self._writing = True
+            self.jobs.append(self._in_turn.popleft())
+
+    def in_turn(self, job: Job) -> None:
+        """Start a job that works on queue files when no other does. Its end is told by `turn_over`."""
+        self._in_turn.append(job)
+        self._remove_queues()
+
+    def turn_over(self) -> None:
+        self._writing = False
+        self._remove_queues()
 
     def removed(self, failure: Exception | None) -> None:
         self._writing = False
         if failure is not None:
             self.fail(failure)
         self._remove_queues()
-
-    def block(self, why: str) -> None:
-        """Refuse messages for a reason, or (empty) no longer."""
-        self.blocked = why
-        if why:
-            self.log.soft = 0
 
     # --- the end ---
 

@@ -154,6 +154,16 @@ class Index:
             self.files.remove(self._next.path)
             self._next = None
 
+    def drop_below(self, log_start: int) -> list[str]:
+        """Take out the files that only know messages before the beginning of the log, never the last one, nor one that is not durable yet;
+        gives their paths. Removing them is the caller's."""
+        paths: list[str] = []
+        while len(self.index_files) > 1 and self.index_files[0].end < log_start and self.index_files[0] not in self.full:
+            index_file = self.index_files.pop(0)
+            index_file.close()
+            paths.append(index_file.path)
+        return paths
+
     # --- adding ---
 
     def add(self, queue: Queue, uniq_key: str | None, keys: str | None, physical: int, wall: int) -> None:

@@ -12,6 +12,7 @@ from mqproto.errors import InvalidSetting
 ASYNC_FLUSH: Final = "ASYNC_FLUSH"
 SYNC_FLUSH: Final = "SYNC_FLUSH"
 _I32_MAX: Final = (1 << 31) - 1
+_HOURS: Final = 24
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,9 +64,14 @@ class StoreSettings(Settings):
     max_msgs_num_batch: int = setting(64, low=1)
     default_query_max_num: int = setting(32, low=1)
 
-    clean_resource_interval: int = setting(10_000, low=1)
+    #: 0, our own: nothing is deleted and no disk is looked at unless asked.
+    clean_resource_interval: int = setting(10_000)
     delete_commit_log_files_interval: int = setting(100)
     delete_consume_queue_files_interval: int = setting(100)
+    #: Files that one round deletes at most (5.x).
+    delete_file_batch_max: int = setting(10, low=1)
+    #: When a file that the system did not let go is tried again.
+    redelete_hanged_file_interval: int = setting(120_000, low=1)
     #: Hours of the day, separated by `;`.
     delete_when: str = setting("04")
     #: Hours.
@@ -73,6 +79,11 @@ class StoreSettings(Settings):
     #: Percent.
     disk_max_used_space_ratio: int = setting(75, low=10, high=99)
     clean_file_forcibly_enable: bool = setting(True)
+    #: Parts of 1, or percent if beyond 1; bounded as in 5.x: 0.30 to 0.85 and 0.35 to 0.90.
+    disk_space_clean_forcibly_ratio: float = setting(0.85, high=100)
+    disk_space_warning_level_ratio: float = setting(0.90, high=100)
+    #: Our own: with room for so many files of the log no percentage forces deletion or stops writing; 0: percentages alone count.
+    disk_free_files_enough: int = setting(16)
 
     #: Our own: messages that lie further behind the end of the log, in bytes, are read in jobs, and less of them at a time; nearer ones
     #: are taken to be in memory. 0: all are read at once, which may wait for the disk. Apache's ratio is the upper limit.
@@ -96,6 +107,11 @@ class StoreSettings(Settings):
         return 40 + 4 * self.max_hash_slot_num + ENTRY_SIZE * self.max_index_num
 
     @property
+    def delete_hours(self) -> frozenset[int]:
+        """Hours of the day, local time, in which old files go."""
+        return frozenset(int(hour) for hour in self.delete_when.split(";") if hour.strip())
+
+    @property
     def largest_record(self) -> int:
         """Bytes of a whole record that are still taken."""
         return min(self.max_message_size + RECORD_EXTRA, self.mapped_file_size_commit_log - FILLER_SIZE)
@@ -108,5 +124,8 @@ class StoreSettings(Settings):
         if self.mapped_file_size_consume_queue_ext < UNIT.size + self.bit_map_length_consume_queue_ext // 8 + UNIT_END_SIZE:
             text = f"too small for a bitmap of {self.bit_map_length_consume_queue_ext} bits"
             raise InvalidSetting("mappedFileSizeConsumeQueueExt", self.mapped_file_size_consume_queue_ext, text)
+        hours = [hour.strip() for hour in self.delete_when.split(";") if hour.strip()]
+        if not hours or not all(hour.isascii() and hour.isdigit() and int(hour) < _HOURS for hour in hours):
+            raise InvalidSetting("deleteWhen", self.delete_when, "hours of the day from 0 to 23 expected, separated by ;")
         if "," in self.store_path_commit_log:
             raise InvalidSetting("storePathCommitLog", self.store_path_commit_log, "one folder expected")

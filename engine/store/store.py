@@ -7,7 +7,7 @@ Owns: the way of a message into log, queue and index in one step, so that none o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Final
@@ -25,14 +25,17 @@ from engine.store.extension import Unit
 from engine.store.files import Files, Lock
 from engine.store.flushing import Flusher, FlushLog, RemoveQueues, WriteQueues
 from engine.store.folders import make_durable_folder
+from engine.store.following import Follower
 from engine.store.index import AllocateIndex, Index
 from engine.store.layout import ENTRY, FILLER_SIZE, HEAD_V4, HEADS, IPV6_EXTRA, LENGTH, MAGIC_V1
 from engine.store.queue import Queue
 from engine.store.reading import Reader
 from engine.store.recovery import Recovery, RecoveryReport
 from engine.store.results import BatchEntry, GetResult, QueryResult
+from engine.store.retention import Retention, RetentionJob
 from engine.store.settings import StoreSettings
 from mqproto.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from mqproto.names import HALF_TOPIC, LIGHT_QUEUE_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqproto.state.node import Job
 
 _PROPERTIES_MAX: Final = 32_767
@@ -40,6 +43,8 @@ _HOST_V4: Final = 8
 _V4: Final = ~(BORN_HOST_V6 | STORE_HOST_V6)
 #: How long a full disk is left alone before it is tried again.
 _RETRY_MS: Final = 1000
+#: Queues of the broker's own, whose offsets must not begin again.
+_KEPT_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
 
 
 class Store:
@@ -56,6 +61,7 @@ class Store:
         "_log",
         "_queues",
         "_reader",
+        "_retention",
         "_retry_at",
         "_unflushed",
         "jobs",
@@ -80,6 +86,8 @@ class Store:
         self._index_enabled = settings.message_index_enable
         checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
+        follower = Follower(files, settings, self._log, self._queues, self._index, self._flusher, self.jobs)
+        self._retention = Retention(files, settings, self._log, self._flusher, follower, self.jobs, utc_offset_ms)
         memory = files.memory()
         reader = self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, memory)
         #: Reads that do not wait for the disk; the other verbs for reading do where it has to be.
@@ -95,8 +103,9 @@ class Store:
     def open(cls, settings: StoreSettings, files: Files | None = None, *, wall: int, utc_offset_ms: int = 0, cut: bool = False) -> Store:
         """Open a data directory, or make one. Blocks.
 
-        `wall` and `utc_offset_ms` (local time minus UTC) name new index files. Raises StoreLocked; StoreDamaged when opening would
-        drop what is known to have been durable, unless `cut` says to drop it; StoreUnwritable. What was found is in `recovery`.
+        `wall` and `utc_offset_ms` (local time minus UTC) name new index files and tell at which hours old files go. Raises
+        StoreLocked; StoreDamaged when opening would drop what is known to have been durable, unless `cut` says to drop it;
+        StoreUnwritable. What was found is in `recovery`.
         """
         port = files or DiskFiles()
         root = settings.store_path_root_dir
@@ -131,6 +140,7 @@ class Store:
         self._queues.begin_extension()
         flusher.begin(self.recovery.dispatched > 0)
         self.reads.begin()
+        self._retention.begin()
         flusher.checkpoint.make()
         self._files.write(self._abort, b"")
         self._files.sync_folder(self.settings.store_path_root_dir)
@@ -191,6 +201,22 @@ class Store:
         else:
             queues.begin_at(queue, offset)
             queues.write_beginning(queue)
+
+    def delete_dead_queues(self) -> list[Queue]:
+        """Delete the queues of which the log has no message any more, as request 306 asks for; gives them. A queue that never had one
+        stays, and so do those in which the broker keeps delayed messages and transactions."""
+        return self.delete_queues(lambda queue: 0 < queue.next_offset == queue.min_offset and queue.topic not in _KEPT_TOPICS)
+
+    def delete_queues_but(self, topics: Container[str]) -> list[Queue]:
+        """Delete the queues of all topics but these, as request 316 asks for; gives them. Those of delayed messages, of transactions and
+        light queues are in no table of topics and stay."""
+        return self.delete_queues(
+            lambda queue: not (queue.topic in topics or queue.topic in _KEPT_TOPICS or queue.topic.startswith(LIGHT_QUEUE_PREFIX))
+        )
+
+    def delete_old_files(self) -> None:
+        """Let files of the log that are older than `fileReservedTime` go now, whatever the hour, as request 329 asks for; jobs do it."""
+        self._retention.request()
 
     # --- writing ---
 
@@ -306,8 +332,8 @@ class Store:
         flusher = self._flusher
         if flusher.failure is not None:
             raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, f"the disk failed: {flusher.failure}")
-        if flusher.blocked:
-            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, flusher.blocked)
+        if self._log.refusals:
+            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, "; ".join(self._log.refusals.values()))
         if self._index.behind:
             self._index.retry(wall)
             raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, "the disk has no room for the index")
@@ -327,7 +353,7 @@ class Store:
     def writable(self) -> bool:
         """Whether the last message could be stored; false when the disk failed, or was full when last tried."""
         flusher = self._flusher
-        return flusher.failure is None and not flusher.blocked and not self._retry_at and not self._index.behind
+        return flusher.failure is None and not self._log.refusals and not self._retry_at and not self._index.behind
 
     @property
     def end(self) -> int:
@@ -385,6 +411,8 @@ class Store:
                 self._log.soft = 0
         elif isinstance(job, RemoveQueues):
             self._flusher.removed(failure)
+        elif isinstance(job, RetentionJob):
+            self._retention.done(job, now, wall)
         else:
             return False
         return True
@@ -392,10 +420,15 @@ class Store:
     def timer(self, now: int, wall: int) -> None:
         """Time has passed (`now` monotonic, both in ms)."""
         self._flusher.timer(now)
+        if self._flusher.failure is None:
+            self._retention.timer(now, wall)
 
     def next_deadline(self) -> int | None:
-        """When `timer` wants to be called (monotonic; 0: at once); None when everything is durable."""
-        return self._flusher.next_deadline()
+        """When `timer` wants to be called (monotonic; 0: at once); None when everything is durable and no disk is looked at."""
+        if self._flusher.failure is not None:
+            return None
+        due, other = self._flusher.next_deadline(), self._retention.next_deadline()
+        return other if due is None or (other is not None and other < due) else due
 
     def begin_closing(self, wall: int) -> CloseStore:
         """The job that makes everything durable and marks the end as orderly. No other job may be under way; nothing is stored or read
@@ -460,12 +493,9 @@ class Store:
         return self._reader.query(topic, key, max_count, begin, end)
 
     def disk_ratios(self) -> tuple[float, float]:
-        """Used part of the disks of the log and of the queues, 0 to 1; -1 where unknown. Asks the system."""
-        return self._ratio(self.settings.commit_log_folder), self._ratio(self.settings.store_path_root_dir)
-
-    def _ratio(self, path: str) -> float:
-        usage = self._files.usage(path)
-        return -1.0 if usage is None or not sum(usage) else usage[0] / sum(usage)
+        """Used part of the disks of the log and of the queues when they were last looked at, 0 to 1 in whole hundredths, rounded up;
+        -1 where unknown."""
+        return self._retention.marks.ratios
 
     @property
     def dispatch_behind(self) -> int:

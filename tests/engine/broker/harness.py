@@ -128,6 +128,7 @@ class World:
             "mapped_file_size_consume_queue": 20_000,
             "max_hash_slot_num": 1000,
             "max_index_num": 4000,
+            "clean_resource_interval": 0,
         }
         self.store = Store.open(StoreSettings(**(sizes | (store or {}))), self.files, wall=WALL)
         named: dict[str, Any] = {"broker_name": "broker-a", "broker_cluster_name": "DefaultCluster"}

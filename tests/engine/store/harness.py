@@ -26,6 +26,7 @@ SMALL: dict[str, Any] = {
     "max_hash_slot_num": 100,
     "max_index_num": 400,
     "allocation_window": 4096,
+    "clean_resource_interval": 0,
 }
 
 
@@ -44,9 +45,9 @@ class Rig:
     def settings(self, **changes: Any) -> StoreSettings:
         return StoreSettings(store_path_root_dir=self.root, **{**self.changes, **changes})
 
-    def open(self, *, cut: bool = False, **changes: Any) -> Store:
+    def open(self, *, cut: bool = False, utc_offset_ms: int = 0, **changes: Any) -> Store:
         """Open the directory; the store before must have ended."""
-        self.store = Store.open(self.settings(**changes), self.files, wall=self.wall, cut=cut)
+        self.store = Store.open(self.settings(**changes), self.files, wall=self.wall, utc_offset_ms=utc_offset_ms, cut=cut)
         return self.store
 
     def close(self) -> None:
@@ -81,12 +82,15 @@ class Rig:
         kinds = self.run_jobs()
         end = self.now + ms
         while (due := self.store.next_deadline()) is not None and due <= end:
-            self.now = max(self.now, due)
-            self.store.timer(self.now, self.wall + self.now)
+            self._move_to(max(self.now, due))
+            self.store.timer(self.now, self.wall)
             kinds += self.run_jobs()
-        self.now = end
-        self.wall += ms
+        self._move_to(end)
         return kinds
+
+    def _move_to(self, now: int) -> None:
+        self.wall += now - self.now
+        self.now = now
 
     def settle(self) -> None:
         """Let time pass until nothing is left to do."""

@@ -389,7 +389,8 @@ def test_after_a_crash_a_queue_made_anew_has_its_new_messages_only(rig: Rig) -> 
     assert any("anew" in note for note in rig.store.recovery.notes)
 
 
-def test_disk_ratios(rig: Rig) -> None:
+def test_disk_ratios(make_rig: MakeRig) -> None:
+    rig = make_rig(clean_resource_interval=10_000)
     for ratio in rig.store.disk_ratios():
         assert ratio == -1 if isinstance(rig.files, MemoryFiles) else 0 < ratio < 1
     assert rig.store.dispatch_behind == 0

@@ -1,0 +1,225 @@
+"""Queues and index follow the beginning of the log (store.md 9.2).
+
+After files of the log were deleted the minimum of every queue is moved to its first message that is still there, then files of queues and
+index that hold nothing else are removed, never the last of each. All queues are gone through in slices: their files are read in a job,
+and what a slice costs the loop is bounded, however many queues there are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from engine.store.commitlog import CommitLog
+from engine.store.consumequeue import ConsumeQueues, first_kept
+from engine.store.files import File, Files
+from engine.store.flushing import Flusher
+from engine.store.index import Index
+from engine.store.layout import ENTRY, ENTRY_SIZE, offset_name
+from engine.store.queue import Queue
+from engine.store.settings import StoreSettings
+from mqproto.state.node import Job
+
+#: Queues of one slice that are looked at, and those of them whose files are read.
+_LOOKED_AT: Final = 2000
+_READ: Final = 200
+
+
+class FindMinimums:
+    """Job: find the first entries of some queues, as far as these are in files, whose records the log still has."""
+
+    __slots__ = ("_files", "_per_file", "found", "log_start", "spans")
+
+    def __init__(self, files: Files, per_file: int, log_start: int, spans: list[tuple[Queue, int, int]]) -> None:
+        self._files = files
+        self._per_file = per_file
+        self.log_start = log_start
+        #: Queue, offset to search from, offset to search to.
+        self.spans = spans
+        #: One for each span; its end if there is none. Without its file a queue has nothing to search.
+        self.found: list[int] = []
+
+    def run(self) -> None:
+        for queue, low, high in self.spans:
+            self.found.append(self._search(queue, low, high))
+
+    def _search(self, queue: Queue, low: int, high: int) -> int:
+        """Most often nothing has changed, or everything is gone: these are looked at first."""
+        opened: dict[int, File] = {}
+
+        def entry(offset: int) -> tuple[int, int]:
+            start = offset - offset % self._per_file
+            file = opened.get(start)
+            if file is None:
+                file = opened[start] = self._files.open(f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}")
+            physical, size, _ = ENTRY.unpack(file.read((offset - start) * ENTRY_SIZE, ENTRY_SIZE))
+            return physical, size
+
+        try:
+            if first_kept(entry, low, low + 1, self.log_start) == low:
+                return low
+            if first_kept(entry, high - 1, high, self.log_start) == high:
+                return high
+            return first_kept(entry, low + 1, high - 1, self.log_start)
+        except FileNotFoundError:  # the queue was deleted
+            return low
+        finally:
+            for file in opened.values():
+                file.close()
+
+
+class RemoveFiles:
+    """Job: remove files in order, each durably before the next one, so that what is left is never without its middle."""
+
+    __slots__ = ("_files", "paths")
+
+    def __init__(self, files: Files, paths: list[str]) -> None:
+        self._files = files
+        #: What is still to be removed.
+        self.paths = paths
+
+    def run(self) -> None:
+        while self.paths:
+            self._files.remove(self.paths[0])
+            self._files.sync_folder(self.paths[0].rpartition("/")[0])
+            del self.paths[0]
+
+
+class RemoveQueueFiles:
+    """Job: the same for files of queues, unless their queue was deleted meanwhile: another one may have its folder now."""
+
+    __slots__ = ("_files", "items")
+
+    def __init__(self, files: Files, items: list[tuple[Queue, str]]) -> None:
+        self._files = files
+        #: What is still to be removed.
+        self.items = items
+
+    def run(self) -> None:
+        while self.items:
+            queue, path = self.items[0]
+            if not queue.removed and self._files.exists(queue.folder):
+                self._files.remove(path)
+                self._files.sync_folder(queue.folder)
+            del self.items[0]
+
+
+class Follower:
+    """Goes through queues and index after the log's beginning has moved; `step` while it is `behind`."""
+
+    __slots__ = (
+        "_batch",
+        "_dead_index_files",
+        "_dead_queue_files",
+        "_files",
+        "_flusher",
+        "_index",
+        "_jobs",
+        "_log",
+        "_pause",
+        "_queues",
+        "_rest",
+        "_retry",
+        "_start",
+        "busy",
+    )
+
+    def __init__(
+        self, files: Files, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues, index: Index, flusher: Flusher, jobs: list[Job]
+    ) -> None:
+        self._files = files
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._flusher = flusher
+        self._jobs = jobs
+        self._batch = settings.delete_file_batch_max
+        self._pause = settings.delete_consume_queue_files_interval
+        self._retry = settings.redelete_hanged_file_interval
+        #: The beginning of the log that was followed, or is being followed.
+        self._start = 0
+        #: Queues that have not been gone through.
+        self._rest: list[Queue] = []
+        self._dead_queue_files: deque[tuple[Queue, str]] = deque()
+        self._dead_index_files: list[str] = []
+        #: A job is under way.
+        self.busy = False
+
+    def begin(self) -> None:
+        """The store was opened, and the minima of its queues are right. Files that an earlier run left over are noted."""
+        self._start = self._log.start
+        for queue in self._queues.by_key.values():
+            self._drop_files(queue)
+        self._dead_index_files += self._index.drop_below(self._start)
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self._start < self._log.start or self._rest or self._dead_queue_files or self._dead_index_files)
+
+    def step(self) -> None:
+        """Do the next piece, at once or by a job."""
+        if self._rest:
+            self._search_slice()
+        elif self._start < self._log.start:
+            self._start = self._log.start
+            self._rest = list(self._queues.by_key.values())
+            self._dead_index_files += self._index.drop_below(self._start)
+        elif self._dead_queue_files:
+            batch = [self._dead_queue_files.popleft() for _ in range(min(self._batch, len(self._dead_queue_files)))]
+            self.busy = True
+            self._flusher.in_turn(RemoveQueueFiles(self._files, batch))
+        elif self._dead_index_files:
+            self.busy = True
+            self._jobs.append(RemoveFiles(self._files, self._dead_index_files))
+            self._dead_index_files = []
+
+    def _search_slice(self) -> None:
+        spans = []
+        for _ in range(min(_LOOKED_AT, len(self._rest))):
+            queue = self._rest.pop()
+            low = queue.min_offset
+            if queue.removed or low == queue.next_offset:
+                continue
+            if low < queue.written:
+                spans.append((queue, low, queue.written))
+                if len(spans) == _READ:
+                    break
+            else:
+                self._move(queue, low)
+        if spans:
+            self.busy = True
+            self._jobs.append(FindMinimums(self._files, self._queues.per_file, self._start, spans))
+
+    def found(self, job: FindMinimums) -> None:
+        """The job ended; one that failed has found less, and files stay longer."""
+        self.busy = False
+        for (queue, _, stop), minimum in zip(job.spans, job.found, strict=False):
+            if queue.removed:
+                continue
+            if minimum < stop or queue.written == stop:
+                self._move(queue, minimum)
+            else:  # more was written to files meanwhile
+                queue.min_offset = max(queue.min_offset, minimum)
+                self._rest.append(queue)
+
+    def _move(self, queue: Queue, minimum: int) -> None:
+        """Set the minimum, behind which only entries in memory have to be looked at."""
+        if minimum >= queue.written:
+            minimum = self._queues.first_kept_in_memory(queue, minimum, self._start)
+        queue.min_offset = max(queue.min_offset, minimum)
+        self._drop_files(queue)
+
+    def _drop_files(self, queue: Queue) -> None:
+        for path in self._queues.drop_files(queue):
+            self._dead_queue_files.append((queue, path))
+
+    def removed(self, job: RemoveFiles | RemoveQueueFiles) -> int:
+        """The job ended; what it could not remove is tried again. Gives the pause in ms until the next step."""
+        self.busy = False
+        if isinstance(job, RemoveQueueFiles):
+            self._flusher.turn_over()
+            self._dead_queue_files.extendleft(reversed(job.items))
+            return self._retry if job.items else self._pause
+        self._dead_index_files = job.paths + self._dead_index_files
+        return self._retry if job.paths else 0
