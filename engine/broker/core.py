@@ -25,6 +25,7 @@ from mqproto.state.holding import Holding
 from mqproto.state.node import SERVER_UNSENT_LIMIT, Buffer, Job, Link, NodeBase, Run
 
 if TYPE_CHECKING:
+    from engine.broker.reading import Reading
     from engine.broker.shapes import Shape
 
 SUCCESS: Final = 0
@@ -105,6 +106,9 @@ Handlers: TypeAlias = dict[int, Handler]
 
 class Core(NodeBase):
     """The state that request handlers work on. `node.Broker` adds the handlers and the face that drivers see."""
+
+    #: Reads that wait for the disk.
+    reading: Reading
 
     def __init__(self, settings: BrokerSettings, store: Store, files: Files | None, host: str, port: int, seed: int) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from engine.broker.core import Core
+from engine.broker.core import Core, Refused
 from engine.broker.stored import Depot, Draft
 from engine.broker.tables import legal_topic
 from engine.store import PutRefused, PutStatus, Queue
@@ -28,12 +28,14 @@ _AT_A_TIME: Final = 128
 #: Pause when the store takes nothing (a full disk), or when messages are not durable yet.
 _PAUSE_MS: Final = 1000
 _NOT_YET_MS: Final = 100
+#: Pause when the disk cannot be read. Messages are not left out for that: it may pass.
+_DISK_PAUSE_MS: Final = 10_000
 
 
 class Level:
     """One delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times alone."""
 
-    __slots__ = ("_delivered", "core", "delay_ms", "depot", "number", "offset", "queue")
+    __slots__ = ("_delivered", "_warm_to", "_warming", "core", "delay_ms", "depot", "number", "offset", "queue")
 
     def __init__(self, core: Core, depot: Depot, number: int, queue: Queue) -> None:
         self.core = core
@@ -48,6 +50,9 @@ class Level:
             self.offset = queue.min_offset
         #: Where the log ended after a delivery, and the next offset then: progress, once that is flushed.
         self._delivered: deque[tuple[int, int]] = deque()
+        #: Messages that slept long were just brought into memory up to here, or are being.
+        self._warm_to = 0
+        self._warming = False
 
     def run(self) -> None:
         """Alarm: deliver what is due, and be called again when the next one is."""
@@ -61,8 +66,33 @@ class Level:
         if self.offset != begin:
             self._delivered.append((core.store.end, self.offset))
             self.count(core.store.flushed)
+        self._warm_to = 0
         if wait_ms is not None:
             core.alarms.set(self.run, core.now + wait_ms)
+
+    def _warm(self) -> bool:
+        """Whether the head can be read without waiting for the disk; else a job sees to that, and `run` follows."""
+        if self._warming:
+            return False
+        core = self.core
+        job = core.store.reads.warm(self.queue, self.offset, _AT_A_TIME)
+        if job is None:
+            return True
+        self._warming = True
+        try:
+            core.reading.wait(core.reading.own, job, self._warmed, lambda refused: self._warmed(None))
+        except Refused:
+            self._warmed(None)
+        return False
+
+    def _warmed(self, offset: int | None) -> None:
+        """The messages up to an offset are in memory; None: they are not, which is tried again."""
+        self._warming = False
+        if offset is None:
+            self.core.alarms.set(self.run, self.core.now + _DISK_PAUSE_MS)
+        else:
+            self._warm_to = max(offset, self.offset + 1)
+            self.run()
 
     def count(self, flushed: int) -> None:
         """The log is durable up to here: what was delivered below is progress."""
@@ -74,12 +104,14 @@ class Level:
             self.core.delay_progress.set(self.number, offset)
 
     def _step(self) -> int | None:
-        """Look at the head: 0 if it was delivered (or is of no use), else how long to wait, None for until something arrives."""
+        """Look at the head: 0 if it was delivered (or is of no use), else how long to wait; None: something has to come or to be read."""
         core = self.core
         queue = self.queue
         self.offset = max(self.offset, queue.min_offset)
         if self.offset >= queue.max_offset:
             return _NOT_YET_MS if self.offset < queue.next_offset else None
+        if self.offset >= self._warm_to and not self._warm():
+            return None
         entry = core.store.entry(queue, self.offset)
         if entry is not None:
             physical, _, due = entry

@@ -22,6 +22,7 @@ from engine.broker.offsets import Offsets
 from engine.broker.pull import HeldPull, Pulling
 from engine.broker.query import Queries
 from engine.broker.quick import QuickSends
+from engine.broker.reading import Reading
 from engine.broker.registration import Registration
 from engine.broker.replies import Replies
 from engine.broker.retry import Retries
@@ -87,6 +88,7 @@ class Broker(Core):
     ) -> None:
         super().__init__(settings, store, files, host, port, seed)
         self.links: dict[ClientLink, None] = {}
+        self.reading = Reading(self)
         depot = Depot(self)
         self.transactions = Transactions(self, depot)
         self.sending = Sending(self, depot, self.transactions, QuickSends(self, depot.scanner))
@@ -211,7 +213,7 @@ class Broker(Core):
         if job is self._last_job:
             self._end(failure)
             return
-        if not self.keeper.done(job, failure):
+        if not self.reading.done(job, failure) and not self.keeper.done(job, failure):
             self._running.discard(job)
             if failure is not None:
                 self.notice(f"{type(job).__name__} of the store failed: {failure}")
@@ -266,10 +268,11 @@ class Broker(Core):
 
     def _on_unregistered(self) -> None:
         self._unregistered = True
+        self.reading.stop()
 
     def _finish(self) -> None:
         """Everything to disk, once no job runs any more."""
-        if self._running or self.keeper.busy:
+        if self._running or self.keeper.busy or self.reading.busy:
             return
         self.delivery.end()
         self._last_job = LastSave(self.keeper, self.store.begin_closing(self.wall))
@@ -293,6 +296,7 @@ class Broker(Core):
         self.links.pop(link, None)
         super().link_over(link)
         self.holding.gone(link)
+        self.reading.link_over(link)
         self.clients.link_over(link)
 
     # --- frames ---

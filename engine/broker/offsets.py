@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from engine.store import Read
 from mqproto.codec import Command
 from mqproto.headers import (
     GetEarliestMsgStoretimeRequest,
@@ -48,24 +49,24 @@ class Offsets:
         header = QueryConsumerOffsetRequest.decode(request.fields)
         offset = self.core.offsets.find(header.consumer_group, header.topic, header.queue_id)
         # Clients of 5.x may say that they know better where to start.
-        zero_allowed = request.fields.get("setZeroIfNotFound", "").lower() != "false"
-        if offset is None and zero_allowed and self._is_young(header.topic, header.queue_id):
-            offset = 0
+        if offset is not None or request.fields.get("setZeroIfNotFound", "").lower() == "false":
+            self._tell(link, request, offset)
+        else:
+            is_young = self._is_young(header.topic, header.queue_id)
+            self.core.reading.answer(link, request, is_young, lambda young: self._tell(link, request, 0 if young else None))
+
+    def _tell(self, link: ClientLink, request: Command, offset: int | None) -> None:
         if offset is None:
             link.reply(request, QUERY_NOT_FOUND, remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
         else:
             link.reply(request, SUCCESS, {"offset": str(offset)})
 
-    def _is_young(self, topic: str, queue_id: int) -> bool:
+    def _is_young(self, topic: str, queue_id: int) -> Read[bool]:
         """Whether the queue still has its first message, not far behind: then a new group starts with it, whatever it asks for."""
-        store = self.core.store
-        queue = store.find_queue(topic, queue_id)
+        queue = self.core.store.find_queue(topic, queue_id)
         if queue is None:
             return True
-        if queue.min_offset > 0:
-            return False
-        first = store.entry(queue, 0)
-        return first is None or not store.on_disk(first[0])
+        return queue.min_offset == 0 and self.core.store.reads.begins_in_memory(queue)
 
     def on_max(self, link: ClientLink, request: Command) -> None:
         header = GetMaxOffsetRequest.decode(request.fields)
@@ -81,13 +82,15 @@ class Offsets:
         header = GetEarliestMsgStoretimeRequest.decode(request.fields)
         store = self.core.store
         queue = store.find_queue(header.topic, header.queue_id)
-        link.reply(request, SUCCESS, {"timestamp": str(-1 if queue is None else store.earliest_store_time(queue))})
+        read = -1 if queue is None else store.reads.earliest_store_time(queue)
+        self.core.reading.answer(link, request, read, lambda time: link.reply(request, SUCCESS, {"timestamp": str(time)}))
 
     def on_search(self, link: ClientLink, request: Command) -> None:
         header = SearchOffsetRequest.decode(request.fields)
         store = self.core.store
         queue = store.find_queue(header.topic, header.queue_id)
-        link.reply(request, SUCCESS, {"offset": str(0 if queue is None else store.offset_by_time(queue, header.timestamp))})
+        read = 0 if queue is None else store.reads.offset_by_time(queue, header.timestamp)
+        self.core.reading.answer(link, request, read, lambda offset: link.reply(request, SUCCESS, {"offset": str(offset)}))
 
     def on_dump(self, link: ClientLink, request: Command) -> None:
         link.reply(request, SUCCESS, body=self.core.offsets.as_body().to_json())

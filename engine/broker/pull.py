@@ -27,7 +27,7 @@ from engine.broker.core import (
 )
 from engine.broker.filters import NO_SQL, InvalidExpressionError, TagFilters, is_tag_type
 from engine.broker.shapes import Cut, Shape, cut_header, remember
-from engine.store import GetResult, GetStatus, Queue
+from engine.store import ColdRead, GetResult, GetStatus, Queue
 from mqproto.bodies import GroupConfig, MessageModel
 from mqproto.codec import JSON, ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_head, encode_response
 from mqproto.flags import PERM_READ, PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -121,14 +121,37 @@ class Pulling:
         if header.sys_flag & PULL_COMMIT_OFFSET:
             core.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         queue = core.store.queue(header.topic, header.queue_id)
-        result = core.store.get(queue, header.queue_offset, max(1, header.max_msg_nums), codes)
+        result = core.store.reads.get(queue, header.queue_offset, max(1, header.max_msg_nums), codes)
+        if isinstance(result, ColdRead):
+            if not call.flag & ONEWAY_FLAG:
+                self._wait(result, link, queue, call.kept(), codes)
+            return
+        self._conclude(link, queue, call, settings, codes, result)
+
+    def _conclude(
+        self, link: ClientLink, queue: Queue, call: PullCall, settings: GroupConfig, codes: frozenset[int] | None, result: GetResult
+    ) -> None:
+        """Answer with what was read, or park the pull where there is nothing yet. Raises Refused."""
+        header = call.header
         code = _code(result, header.queue_offset)
         if code == PULL_NOT_FOUND and header.sys_flag & PULL_SUSPEND:
             hold_ms = self._hold_ms(header)
             if hold_ms > 0 and not call.flag & ONEWAY_FLAG:
-                self._park(HeldPull(link, queue, core.now + hold_ms, call.kept(), codes))
+                self._park(HeldPull(link, queue, self.core.now + hold_ms, call.kept(), codes))
                 return
         self._answer(link, call, settings, code, result)
+
+    def _wait(self, job: ColdRead[GetResult], link: ClientLink, queue: Queue, call: PullCall, codes: frozenset[int] | None) -> None:
+        """Go on when the disk has given what may not be in memory. Raises Refused."""
+        offset = call.header.queue_offset
+
+        def then(result: GetResult) -> None:
+            settings, _ = self._check(link, call.header)  # much may have changed meanwhile
+            if result.status is not GetStatus.FOUND and offset < queue.min_offset:
+                result = self.core.store.get(queue, offset, 1, codes)  # the messages were deleted: this says so
+            self._conclude(link, queue, call, settings, codes, result)
+
+        self.core.reading.wait(link, job, then, lambda refused: self.refuse(link, call, refused))
 
     def _hold_ms(self, header: PullMessageRequest) -> int:
         """How long a pull may wait: what it asks for, within reason (CON-19)."""
@@ -154,7 +177,10 @@ class Pulling:
                     self._look(pull)
 
     def _look(self, pull: HeldPull) -> None:
-        """Answer a parked pull if there is something for it now; else it stays, and what does not match is passed over."""
+        """Answer a parked pull if there is something for it now; else it stays, and what does not match is passed over.
+
+        It waits at the end of its queue, so whatever it finds was written just now and is read at once.
+        """
         store = self.core.store
         queue = pull.store_queue
         count = max(1, pull.call.header.max_msg_nums)

@@ -6,6 +6,7 @@ from typing import Final
 
 from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.stored import is_true
+from engine.store import QueryResult
 from mqproto.codec import Command
 from mqproto.headers import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
 
@@ -28,19 +29,27 @@ class Queries:
 
     def on_query(self, link: ClientLink, request: Command) -> None:
         header = QueryMessageRequest.decode(request.fields)
-        settings = self.core.store.settings
+        core = self.core
+        settings = core.store.settings
         wanted = settings.default_query_max_num if is_true(header.unique_key_query or "") else header.max_num
         count = max(0, min(wanted, settings.max_msgs_num_batch))
-        found = self.core.store.query(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
-        fields = QueryMessageResponse(found.index_last_time, found.index_last_offset).encode()
-        if found.views:
-            link.reply(request, SUCCESS, fields, b"".join(found.views))
-        else:
-            link.reply(request, QUERY_NOT_FOUND, fields, remark="can not find message, maybe time range not correct")
+
+        def then(found: QueryResult) -> None:
+            fields = QueryMessageResponse(found.index_last_time, found.index_last_offset).encode()
+            if found.views:
+                link.reply(request, SUCCESS, fields, b"".join(found.views))
+            else:
+                link.reply(request, QUERY_NOT_FOUND, fields, remark="can not find message, maybe time range not correct")
+
+        read = core.store.reads.query(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
+        core.reading.answer(link, request, read, then)
 
     def on_view(self, link: ClientLink, request: Command) -> None:
-        header = ViewMessageRequest.decode(request.fields)
-        record = self.core.store.record(header.offset) if header.offset >= 0 else None
-        if record is None:
-            raise Refused(SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
-        link.reply(request, SUCCESS, body=record)
+        offset = ViewMessageRequest.decode(request.fields).offset
+
+        def then(record: memoryview | None) -> None:
+            if record is None:
+                raise Refused(SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+            link.reply(request, SUCCESS, body=record)
+
+        self.core.reading.answer(link, request, self.core.store.reads.record(offset), then)

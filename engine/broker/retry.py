@@ -13,6 +13,7 @@ from engine.broker.send import own_limit
 from engine.broker.stored import Depot, Draft
 from engine.store import PutRefused
 from mqproto import properties as names
+from mqproto.bodies import GroupConfig
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT_SUB
 from mqproto.headers import ConsumerSendMsgBackRequest
@@ -55,29 +56,28 @@ class Retries:
             raise Refused(SYSTEM_ERROR, f"topic[{topic}] not exist")
         if not config.perm & PERM_WRITE:
             raise Refused(NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
-        message = self._find(header.offset)
+
+        def then(record: memoryview | None) -> None:
+            draft = self._taken_back(request, header, settings, record)
+            try:
+                self.depot.put(draft)
+            except PutRefused as failure:
+                raise Refused(SYSTEM_ERROR, failure.status.value) from None
+            if not request.flag & ONEWAY_FLAG and not link.ended:
+                answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
+                core.acknowledgements.send(link, answer, True, draft.topic)
+
+        core.reading.answer(link, request, core.store.reads.record(header.offset), then, needed=True)
+
+    def _taken_back(self, request: Command, header: ConsumerSendMsgBackRequest, settings: GroupConfig, record: memoryview | None) -> Draft:
+        """What a message becomes that is given back. Raises Refused."""
+        message = _message(record, header.offset)
         limit = own_limit(request.version, header.max_reconsume_times, settings.retry_max_times)
         if message.reconsume_times >= limit or header.delay_level < 0:
-            draft = self._dead_letter(header.group, message)
-        else:
-            level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
-            draft = self._again(topic, core.turn(settings.retry_queues), message, {names.DELAY: str(level)})
-        try:
-            self.depot.put(draft)
-        except PutRefused as failure:
-            raise Refused(SYSTEM_ERROR, failure.status.value) from None
-        if not request.flag & ONEWAY_FLAG:
-            answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-            core.acknowledgements.send(link, answer, True, draft.topic)
-
-    def _find(self, offset: int) -> MessageExt:
-        record = self.core.store.record(offset) if offset >= 0 else None
-        if record is not None:
-            try:
-                return decode_record(record)
-            except RecordError:
-                pass
-        raise Refused(SYSTEM_ERROR, f"look message by offset failed, {offset}")
+            return self._dead_letter(header.group, message)
+        level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
+        queue_id = self.core.turn(settings.retry_queues)
+        return self._again(retry_topic(header.group), queue_id, message, {names.DELAY: str(level)})
 
     def _dead_letter(self, group: str, message: MessageExt) -> Draft:
         """For the topic of those that were tried too often. It can be read like any other (ADM-06)."""
@@ -106,3 +106,13 @@ class Retries:
             sys_flag=message.sys_flag,
             reconsume_times=message.reconsume_times + 1,
         )
+
+
+def _message(record: memoryview | None, offset: int) -> MessageExt:
+    """The message of a record. Raises Refused."""
+    if record is not None:
+        try:
+            return decode_record(record)
+        except RecordError:
+            pass
+    raise Refused(SYSTEM_ERROR, f"look message by offset failed, {offset}")

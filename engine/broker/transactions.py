@@ -57,35 +57,21 @@ class Transactions:
             return  # the producer does not know either: neither an effect nor an answer
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             raise Refused(SYSTEM_ERROR, f"commitOrRollback field wrong: {header.commit_or_rollback}")
-        half = self._find(header)
+        read = self.core.store.reads.record(header.commit_log_offset)
+        self.core.reading.answer(link, request, read, lambda record: self._end(link, request, header, record), needed=True)
+
+    def _end(self, link: ClientLink, request: Command, header: EndTransactionRequest, record: memoryview | None) -> None:
+        """Commit or roll back. Raises Refused."""
+        half = _half(header, record)
         try:
             if header.commit_or_rollback == TRANSACTION_COMMIT:
                 self._commit(half)
             self._mark_done(half)
         except PutRefused as failure:
             raise refusal(failure, self.core) from None
-        if not request.flag & ONEWAY_FLAG:
+        if not request.flag & ONEWAY_FLAG and not link.ended:
             answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
             self.core.acknowledgements.send(link, answer, True, half.properties.get(names.REAL_TOPIC, ""))
-
-    def _find(self, header: EndTransactionRequest) -> MessageExt:
-        """The half message that a request names. Raises Refused unless all that it says agrees."""
-        record = self.core.store.record(header.commit_log_offset) if header.commit_log_offset >= 0 else None
-        half = None
-        if record is not None:
-            try:
-                half = decode_record(record)
-            except RecordError:
-                half = None
-        if half is None or half.topic != HALF_TOPIC:
-            raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
-        if half.properties.get(names.PRODUCER_GROUP) != header.producer_group:
-            raise Refused(SYSTEM_ERROR, "The producer group wrong")
-        if half.queue_offset != header.tran_state_table_offset:
-            raise Refused(SYSTEM_ERROR, "The transaction state table offset wrong")
-        if half.physical_offset != header.commit_log_offset:
-            raise Refused(SYSTEM_ERROR, "The commit log offset wrong")
-        return half
 
     def _commit(self, half: MessageExt) -> None:
         """Store the message where it was meant to go; its properties stay as they are (store.md 2.6)."""
@@ -123,3 +109,22 @@ class Transactions:
                 store_host=core.store_host,
             )
         )
+
+
+def _half(header: EndTransactionRequest, record: memoryview | None) -> MessageExt:
+    """The half message that a request names. Raises Refused unless all that it says agrees."""
+    half = None
+    if record is not None:
+        try:
+            half = decode_record(record)
+        except RecordError:
+            half = None
+    if half is None or half.topic != HALF_TOPIC:
+        raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
+    if half.properties.get(names.PRODUCER_GROUP) != header.producer_group:
+        raise Refused(SYSTEM_ERROR, "The producer group wrong")
+    if half.queue_offset != header.tran_state_table_offset:
+        raise Refused(SYSTEM_ERROR, "The transaction state table offset wrong")
+    if half.physical_offset != header.commit_log_offset:
+        raise Refused(SYSTEM_ERROR, "The commit log offset wrong")
+    return half

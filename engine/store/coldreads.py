@@ -143,12 +143,14 @@ class Reads:
             return self._reader.record(physical)
         return self._job(lambda reader: reader.record(physical))
 
-    def entry(self, queue: Queue, offset: int) -> Read[tuple[int, int, int] | None]:
-        """See `Store.entry`."""
-        if self._is_near(queue, offset):
-            return self._reader.entry(queue, offset)
+    def begins_in_memory(self, queue: Queue) -> Read[bool]:
+        """Whether the first message of a queue lies where memory is taken to reach (`Store.on_disk`); true if there is none."""
+        if not self._reader.on_disk(self._log.start):
+            return True  # as all messages do
+        if self._is_near(queue, queue.min_offset):
+            return self._reader.begins_in_memory(queue)
         twin = queue.picture()
-        return self._job(lambda reader: reader.entry(twin, offset))
+        return self._job(lambda reader: reader.begins_in_memory(twin))
 
     def offset_by_time(self, queue: Queue, timestamp: int) -> Read[int]:
         """See `Store.offset_by_time`."""
@@ -169,6 +171,14 @@ class Reads:
         if not self.distance:
             return self._reader.query(topic, key, max_count, begin, end)
         return self._job(lambda reader: reader.query(topic, key, max_count, begin, end), ColdIndex(self._files, self._index))
+
+    def warm(self, queue: Queue, offset: int, count: int) -> ColdRead[int] | None:
+        """A job that brings messages from an offset on into memory, so that soon after it they are read at once without waiting; its result
+        is the first offset that was not looked at. None where they are near."""
+        if self._is_near(queue, offset):
+            return None
+        twin = queue.picture()
+        return self._job(lambda reader: reader.warm(twin, offset, count))
 
     def _job(self, read: Callable[[Reader], T], index: ColdIndex | None = None) -> ColdRead[T]:
         log = ColdLog(self._files, self._log, self._flusher.visible_end)

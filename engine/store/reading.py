@@ -24,6 +24,8 @@ from engine.store.settings import StoreSettings
 _SCAN_SIZE: Final = 16_000
 #: Memory of a machine that does not tell (store.md 13.6).
 _MEMORY_UNKNOWN: Final = 24 << 30
+#: Bytes after which `warm` ends.
+_WARM_SIZE: Final = 1 << 20
 _PHYSICAL_AT: Final = 28
 #: A tags code outside of this range is no hash but stands for something that we do not know: then the consumer has to filter.
 _HASH_MIN: Final = -0x80000000
@@ -56,6 +58,22 @@ class Reader:
 
     def on_disk(self, physical: int) -> bool:
         return self._log.end - physical > self._memory
+
+    def warm(self, queue: Queue, offset: int, count: int) -> int:
+        """Read up to so many messages, or a good deal of bytes, for nothing but that the system has them in memory then."""
+        end = min(offset + count, queue.max_offset)
+        size = 0
+        while offset < end and size < _WARM_SIZE:
+            result = self.get(queue, offset, end - offset, None, None)
+            if result.next_offset <= offset:
+                break
+            offset = result.next_offset
+            size += result.size
+        return offset
+
+    def begins_in_memory(self, queue: Queue) -> bool:
+        entry = self.entry(queue, queue.min_offset)
+        return entry is None or not self.on_disk(entry[0])
 
     # --- from a queue ---
 

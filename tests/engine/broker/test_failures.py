@@ -8,6 +8,7 @@ import pytest
 
 from engine.broker.stored import Draft
 from engine.store.memory import MemoryFiles
+from engine.store.reading import Reader
 from mqproto import properties as names
 from mqproto.codec import Command
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
@@ -125,7 +126,7 @@ class TestDamagedRecords:
         peer.send()
         record = bytearray(peer.world.store.record(0) or b"")
         record[84:88] = b"\xff\xff\xff\xff"
-        monkeypatch.setattr(type(peer.world.store), "record", lambda store, offset: memoryview(bytes(record)))
+        monkeypatch.setattr(Reader, "record", lambda reader, offset: memoryview(bytes(record)))
         answer = peer.ask(code, fields)
         assert answer.code == 1
         assert answer.remark is not None

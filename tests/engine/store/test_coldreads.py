@@ -104,7 +104,6 @@ def test_the_same_answers_as_through_maps(make_rig: MakeRig, no_maps: Callable[[
                 found = no_maps(cold(reads.get(queue, offset, count, codes)))
                 assert told(found) == told(store.get(queue, offset, count, codes))
         entry = store.entry(queue, offset)
-        assert no_maps(cold(reads.entry(queue, offset))) == entry
         assert entry is not None
         for physical in (entry[0], entry[0] + 1, entry[0] + 2):
             assert no_maps(cold(reads.record(physical))) == store.record(physical)
@@ -123,7 +122,6 @@ def test_what_lies_outside_is_told_at_once(rig: Rig, offset: int) -> None:
     assert told(now(rig.store.reads.get(queue, offset, 32, None))) == told(rig.store.get(queue, offset, 32, None))
     assert now(rig.store.reads.record(rig.store.end)) is None
     assert now(rig.store.reads.record(-1)) is None
-    assert now(rig.store.reads.entry(queue, offset)) is None
     assert now(rig.store.reads.get(rig.store.queue("New", 0), 0, 1, None)).status is GetStatus.NO_MESSAGE_IN_QUEUE
 
 
@@ -186,7 +184,6 @@ def test_turned_off(make_rig: MakeRig) -> None:
     assert now(reads.record(0)) is not None
     assert now(reads.offset_by_time(queue, START)) == 0
     assert now(reads.earliest_store_time(queue)) > 0
-    assert now(reads.entry(queue, 0)) is not None
     assert len(now(reads.query("Topic", "all", 3, *ALWAYS)).views) == 3
 
 
@@ -245,14 +242,13 @@ class TestWhatIsDeletedMeanwhile:
         rig = make_rig(cold_read_distance=1)
         queue = fill(rig)
         reads = rig.store.reads
-        get, entry = cold(reads.get(queue, 0, 4, None)), cold(reads.entry(queue, 0))
+        get = cold(reads.get(queue, 0, 4, None))
         query = cold(reads.query("Topic", "all", 64, *ALWAYS))
         rig.files.remove_tree(queue.folder)
         rig.files.remove_tree(f"{rig.root}/index")
-        for job in (get, entry, query):
+        for job in (get, query):
             job.run()
         assert (get.result.status, get.result.next_offset) == (GetStatus.OFFSET_FOUND_NULL, 10)
-        assert entry.result is None
         assert query.result.views == []
 
     def test_what_was_read_outlives_its_file(self, make_rig: MakeRig) -> None:
