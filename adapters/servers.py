@@ -74,8 +74,10 @@ class BrokerFace(ServerFace):
     """A broker in this process, registered with the name servers `namesrv` (`host:port;host:port`, empty for none).
 
     It listens on loopback and a free port (and another two below it) unless told otherwise. `store` is the data directory; without it
-    the broker gets a temporary one that goes with it. `settings` are by Apache's keys, values as in `broker.conf`. Starting ends when the
-    broker is registered; it raises InvalidSetting, PortTaken, ListenFailed, StoreLocked, StoreUnwritable or StoreDamaged.
+    the broker gets a temporary one that goes with it. `recover` says what to do about damaged data: "refuse" to start (StoreDamaged),
+    "skip" it and keep what is good behind it, or "cut" the log there. `settings` are by Apache's keys, values as in `broker.conf`.
+    Starting ends when the broker is registered; it raises InvalidSetting, PortTaken, ListenFailed, StoreLocked, StoreUnwritable or
+    StoreDamaged.
     """
 
     def __init__(
@@ -85,13 +87,15 @@ class BrokerFace(ServerFace):
         port: int | None = None,
         *,
         store: str | os.PathLike[str] | None = None,
+        recover: str = "refuse",
         settings: Mapping[str, str] | None = None,
     ) -> None:
 
         def plan() -> Sequence[Opened]:
             from adapters.serving import BrokerOptions
 
-            return (BrokerOptions(host=host, port=port, namesrv=namesrv, store=store, settings=settings or {}).open(),)
+            options = BrokerOptions(host=host, port=port, namesrv=namesrv, store=store, recover=recover, settings=settings or {})
+            return (options.open(),)
 
         super().__init__(plan)
 
@@ -116,13 +120,16 @@ class StandaloneFace(ServerFace):
         port: int | None = None,
         *,
         store: str | os.PathLike[str] | None = None,
+        recover: str = "refuse",
         settings: Mapping[str, str] | None = None,
     ) -> None:
 
         def plan() -> Sequence[Opened]:
             from adapters.serving import StandaloneOptions
 
-            return StandaloneOptions(host=host, namesrv_port=namesrv_port, port=port, store=store, settings=settings or {}).open()
+            return StandaloneOptions(
+                host=host, namesrv_port=namesrv_port, port=port, store=store, recover=recover, settings=settings or {}
+            ).open()
 
         super().__init__(plan)
 

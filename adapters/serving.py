@@ -25,7 +25,7 @@ from engine.broker.node import Broker
 from engine.namesrv import NameServer
 from engine.namesrv.kv import KvConfig
 from engine.settings import IGNORED, BrokerSettings, NamesrvSettings, Settings, apply_all
-from engine.store import Store, StoreSettings
+from engine.store import Recover, Store, StoreSettings
 from mqproto.errors import InvalidSetting
 from mqproto.fastjson import JsonError
 from mqproto.hosts import join_address
@@ -119,12 +119,14 @@ class BrokerOptions:
 
     `host`, `port`, `namesrv` and `store` come before the settings `bindAddress`, `listenPort`, `namesrvAddr` and `storePathRootDir`;
     without any of them: loopback, a free port (with another two below it), no name server, a directory of its own that goes with it.
+    `recover` says what to do about damaged data: refuse, skip or cut.
     """
 
     host: str | None = None
     port: int | None = None
     namesrv: str | None = None
     store: str | os.PathLike[str] | None = None
+    recover: str = Recover.REFUSE.value
     settings: Mapping[str, str] = field(default_factory=dict)
     file_settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -132,6 +134,7 @@ class BrokerOptions:
         """Blocks while the store recovers. Raises InvalidSetting, PortTaken, ListenFailed, or what `Store.open` raises."""
         settings = BrokerSettings(listen_port=0, bind_address=LOOPBACK, broker_name=broker_name())
         storing = StoreSettings(store_path_root_dir="")
+        recover = _recover(self.recover)
         unknown = _fill((settings, storing), self.file_settings, self.settings, self.host, self.port, self.namesrv, self.store)
         listeners = broker_listeners(settings.bind_address, settings.listen_port)
         host, port = listeners["main"].getsockname()[:2]
@@ -140,7 +143,7 @@ class BrokerOptions:
         try:
             if temporary:
                 storing.store_path_root_dir = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX)
-            store = Store.open(storing, wall=wall_ms(), utc_offset_ms=utc_offset_ms())
+            store = Store.open(storing, wall=wall_ms(), utc_offset_ms=utc_offset_ms(), recover=recover)
             try:
                 node = Broker(settings, store, host=advertised, port=port, seed=new_seed())
             except BaseException:
@@ -173,6 +176,7 @@ class StandaloneOptions:
     namesrv_port: int = 0
     port: int | None = None
     store: str | os.PathLike[str] | None = None
+    recover: str = Recover.REFUSE.value
     settings: Mapping[str, str] = field(default_factory=dict)
     file_settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -186,6 +190,7 @@ class StandaloneOptions:
                 port=self.port,
                 namesrv=name_server.address,
                 store=self.store,
+                recover=self.recover,
                 settings=self.settings,
                 file_settings=self.file_settings,
             ).open()
@@ -214,6 +219,13 @@ def _fill(
     given = {"bindAddress": host, "listenPort": port, "namesrvAddr": namesrv, "storePathRootDir": store}
     apply_all(targets, {key: str(value) for key, value in given.items() if value is not None})
     return unknown
+
+
+def _recover(text: str) -> Recover:
+    try:
+        return Recover(text)
+    except ValueError:
+        raise InvalidSetting("recover", text, "refuse, skip or cut expected") from None
 
 
 def _load_kv_config(path: Path) -> KvConfig | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from adapters.cli.options import add_name_server, setting_pair
 from adapters.cli.output import complain, show
 from adapters.serving import BROKER, BrokerOptions, NameServerOptions, Opened, StandaloneOptions
 from engine.settings import PropertiesError, parse_properties
+from engine.store import Recover
 from mqproto.errors import ClientError
 
 #: Where each adapter's `serve` lives, and the backend it is given.
@@ -44,6 +46,12 @@ def _add_common(parser: argparse.ArgumentParser, port: int) -> None:
 
 def _add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="DIR", type=Path, help="data directory (default: storePathRootDir, else ~/store)")
+    parser.add_argument(
+        "--recover",
+        choices=[each.value for each in Recover],
+        default=Recover.REFUSE.value,
+        help="what to do about damaged data: refuse to start (default), skip it and keep what is good behind it, or cut the log there",
+    )
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -91,6 +99,7 @@ def run_standalone(options: argparse.Namespace) -> int:
         namesrv_port=options.namesrv_port,
         port=options.port,
         store=options.store,
+        recover=options.recover,
         settings=dict(options.set),
         file_settings=_file_settings(options, {"listenPort": str(BROKER_PORT), "storePathRootDir": str(Path.home() / "store")}),
     )
@@ -114,6 +123,7 @@ def run_broker(options: argparse.Namespace) -> int:
         port=options.port,
         namesrv=options.namesrv,
         store=options.store,
+        recover=options.recover,
         settings=dict(options.set),
         file_settings=_file_settings(options, {"listenPort": str(BROKER_PORT), "storePathRootDir": str(Path.home() / "store")}),
     )
@@ -129,11 +139,20 @@ def _serve(options: argparse.Namespace, plan: Plan) -> int:
             raise
         extra = "gevent" if options.adapter == "gevent" else "anyio"
         return complain(f"the {options.adapter} adapter needs the package {error.name}: install mqproto[{extra}], or leave --adapter out")
+    _hear_warnings()
     try:
         serve(plan, lambda opened: _announce(opened, options.json), backend)
     except OSError as error:
         return complain(f"{error.filename or options.command}: {error.strerror or error}")
     return 0
+
+
+def _hear_warnings() -> None:
+    """What servers find worth a line of an operator's attention goes to standard error, one line each."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logging.getLogger("mqproto").addHandler(handler)
 
 
 def _announce(opened: Sequence[Opened], as_json: bool) -> None:

@@ -117,6 +117,8 @@ class Core(NodeBase):
         #: What an operator should know, the latest last; told to `on_notice` instead once that is set.
         self.notices: deque[str] = deque(maxlen=NOTICES_MAX)
         self.on_notice: Callable[[str], None] | None = None
+        for found in store.recovery.notes:
+            self.notice(found)
         self.address = join_address(host, port)
         self.host = host
         self.port = port

@@ -9,7 +9,7 @@ from engine.store.extension import Unit
 from engine.store.files import Files
 from engine.store.memory import MemoryFiles
 from engine.store.queue import Queue
-from engine.store.recovery import Ending, RecoveryReport
+from engine.store.report import Ending, Lost, Recover, RecoveryReport
 from engine.store.results import BatchEntry, GetResult, GetStatus, QueryResult
 from engine.store.settings import StoreSettings
 from engine.store.store import Store
@@ -25,12 +25,14 @@ __all__ = [
     "Files",
     "GetResult",
     "GetStatus",
+    "Lost",
     "MemoryFiles",
     "PutRefused",
     "PutStatus",
     "QueryResult",
     "Queue",
     "Read",
+    "Recover",
     "RecoveryReport",
     "Store",
     "StoreDamaged",

@@ -111,6 +111,12 @@ class ConsumeQueues:
             return found
         return bytes(found) + queue.tail[: (stop - written) * ENTRY_SIZE]
 
+    def file_entries(self, queue: Queue, offset: int, stop: int) -> memoryview:
+        """Entries of the file that holds `offset`, from there on and below `stop`, whether or not they count; empty without a file."""
+        start = offset % self.per_file
+        view = self._view(f"{queue.folder}/{offset_name((offset - start) * ENTRY_SIZE)}")
+        return view[start * ENTRY_SIZE : (min(stop, offset - start + self.per_file) - offset + start) * ENTRY_SIZE]
+
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
         """Physical offset, size and tags code of one message below `next_offset`."""
         if not queue.min_offset <= offset < queue.next_offset:

@@ -42,15 +42,17 @@ class StoreDamaged(StoreError):
     """Stored data is damaged or missing.
 
     `path` is the file, `offset` the physical offset (in the log) or position (elsewhere) where it begins, None for a whole file;
-    `reasons` say how it is known that data was there. Nothing was changed. Opening with `cut=True` drops what lies behind.
+    `reasons` say how it is known that data was there, `remedy` what can be done and what it costs. Nothing was changed.
     """
 
-    def __init__(self, path: str, offset: int | None, reasons: tuple[str, ...]) -> None:
+    def __init__(self, path: str, offset: int | None, reasons: tuple[str, ...], remedy: str = "") -> None:
         self.path = path
         self.offset = offset
         self.reasons = reasons
+        self.remedy = remedy
         place = path if offset is None else f"{path} at offset {offset}"
-        super().__init__(f"damaged store: {place}: {'; '.join(reasons)}")
+        help_text = f". Nothing was changed: {remedy}" if remedy else ""
+        super().__init__(f"damaged store: {place}: {'; '.join(reasons)}{help_text}")
 
 
 class StoreUnreadable(StoreError):

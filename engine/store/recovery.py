@@ -4,65 +4,32 @@ The log is what counts: queues and index are made to agree with it. After an ord
 everything since the file that the checkpoint's times point to, and queues and index are made again from there on.
 
 Where the log stops, it has come to its end, or the last record was torn, or something is missing. It is the latter when there is proof
-that more was durable once: then nothing is changed and StoreDamaged tells where and why, unless the caller asked to cut.
+that more was durable once: then nothing is changed and StoreDamaged tells where and why, unless the caller asked to skip or to cut.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from engine.store.checkpoint import Checkpoint, write_checkpoint
 from engine.store.commitlog import CommitLog, LogFile
 from engine.store.consumequeue import ConsumeQueues
+from engine.store.damage import SkipPlan, end_of_damage, step_over
 from engine.store.errors import StoreDamaged
 from engine.store.files import Files
 from engine.store.index import Index
-from engine.store.layout import RECORD_FIXED, is_offset_name
+from engine.store.layout import RECORD_FIXED
+from engine.store.logfiles import Found, find_log_files
 from engine.store.pieces import sync_queue_files
 from engine.store.queue import Queue
 from engine.store.records import facts_of, measure, next_record
 from engine.store.redispatch import Redispatch
+from engine.store.report import Ending, Recover, RecoveryReport
 from engine.store.scanning import Scan, bytes_behind, next_nonzero, search, time_of
 from engine.store.settings import SYNC_FLUSH, StoreSettings
 
 #: After an orderly end so much of the log is checked, so that a start does not take longer the more was stored.
 _CHECKED_MAX: Final = 4 << 20
-
-
-class Ending(Enum):
-    """How the log ended."""
-
-    EMPTY = "empty"
-    #: Behind the last record there is nothing.
-    WHOLE = "whole"
-    #: The last record was not written to its end, and nothing shows that it was durable once.
-    TORN = "torn"
-    #: The caller let damaged data be dropped.
-    CUT = "cut"
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What opening found and did. Offsets are physical."""
-
-    #: The broker before was stopped in an orderly way.
-    clean: bool = True
-    ending: Ending = Ending.EMPTY
-    begin: int = 0
-    end: int = 0
-    #: From here on records were checked, and their number.
-    checked_from: int = 0
-    checked: int = 0
-    #: From here on queues and index were made again, from so many records.
-    dispatched_from: int = 0
-    dispatched: int = 0
-    #: Bytes behind the end that were not zero, and records among them that were good.
-    dropped: int = 0
-    dropped_records: int = 0
-    #: What an operator should know, one sentence each.
-    notes: list[str] = field(default_factory=list)
 
 
 class Recovery:
@@ -86,32 +53,74 @@ class Recovery:
         self._checkpoint = checkpoint
         self._abort = abort
         self._report = RecoveryReport(clean=not files.exists(abort))
-        self._empty_files: list[LogFile] = []
+        self._found = Found([], [], -1)
+        self._plan = SkipPlan(files, f"{settings.store_path_root_dir}/recovered")
+        #: How many parts of the log are skipped because their files were missing.
+        self._made = 0
         #: There is something behind the end of the log.
         self._leftovers = False
 
-    def run(self, wall: int, cut: bool) -> RecoveryReport:
-        """Open the log for writing, with queues and index that agree with it. `cut`: drop what is damaged instead of raising
-        StoreDamaged. Blocks."""
-        report = self._report
+    def run(self, wall: int, recover: Recover, thorough: bool) -> RecoveryReport:
+        """Open the log for writing, with queues and index that agree with it. `recover` says what to do about damage, `thorough` to look
+        for it in the whole log. Raises StoreDamaged. Blocks."""
+        report, log = self._report, self._log
         self._checkpoint.load()
-        self._find_log_files()
-        self._queues.load(self._log.start, report.notes)
+        self._found = find_log_files(self._files, log, recover, report)
+        self._plan.repeat(log, report)
+        self._made = len(report.skipped)
+        self._queues.load(log.start, report.notes)
         self._index.load(report.notes)
-        scan = self._scan(self._check_from() if report.clean else self._start_after_crash())
-        if scan.latest_time < self._checkpoint.log_time and report.checked_from > self._log.start:
-            scan = self._scan(self._log.start)  # the clock may have gone back, and what is later lies before
-        report.begin, report.end, report.checked = self._log.start, scan.end, scan.count
-        self._leftovers = next_nonzero(self._log, scan.end) >= 0
-        reasons = self._missing(scan)
-        if reasons and not cut:
-            raise StoreDamaged(self._log.path_of(self._file_start(scan.end)), scan.end, tuple(reasons))
-        report.notes += reasons
+        scan = self._scan(log.start if thorough else self._check_from() if report.clean else self._start_after_crash())
+        if scan.latest_time < self._checkpoint.log_time and report.checked_from > log.start:
+            scan = self._scan(log.start)  # the clock may have gone back, and what is later lies before
+        given_up = self._judge(scan, recover)
+        report.begin, report.end, report.checked = log.start, scan.end, scan.count
         if self._leftovers:
-            report.dropped = bytes_behind(self._log, scan.end)
-        report.ending = Ending.CUT if reasons else Ending.TORN if report.dropped else Ending.WHOLE if scan.count else Ending.EMPTY
-        self._apply(scan, wall)
+            report.dropped = bytes_behind(log, scan.end)
+        if report.skipped:
+            report.ending = Ending.SKIPPED
+        elif given_up or self._found.behind:
+            report.ending = Ending.CUT
+        else:
+            report.ending = Ending.TORN if report.dropped else Ending.WHOLE if scan.count else Ending.EMPTY
+        self._apply(scan, wall, given_up)
+        if report.skipped:
+            self._plan.remove()
         return report
+
+    def _judge(self, scan: Scan, recover: Recover) -> bool:
+        """Decide what to do where the scan stopped, and go on with it behind what is skipped. Gives whether data was given up."""
+        report, log = self._report, self._log
+        while True:
+            self._leftovers = next_nonzero(log, scan.end) >= 0
+            later = search(log, scan.end + 1) if self._leftovers else -1
+            belongs = later >= 0 and self._belongs(later, scan)
+            reasons = self._missing(scan, later if belongs else -1)
+            if reasons and recover is Recover.SKIP:
+                known = self._queues.known_end
+                following = end_of_damage(log, scan.end, known)
+                if following >= 0 and (belongs or later < 0 or following < later or following <= known):
+                    report.skipped.append((scan.end, following))
+                    report.notes.append(f"the log is damaged from offset {scan.end} to {following}: {'; '.join(reasons)}")
+                    scan.run(following)
+                    continue
+            if later >= 0:
+                report.dropped_records = self._count_from(later)
+            if reasons and recover is Recover.REFUSE:
+                raise self._refusal(scan.end, reasons)
+            report.notes += reasons
+            return bool(reasons)
+
+    def _refusal(self, end: int, reasons: list[str]) -> StoreDamaged:
+        count = self._report.dropped_records
+        if count:
+            remedy = (
+                f"--recover skip steps over the damage and keeps the {count} good messages behind it; "
+                f"--recover cut lets the log end here and drops them"
+            )
+        else:
+            remedy = "no good message follows; --recover skip or cut goes on with the log as it is"
+        return StoreDamaged(self._log.path_of(self._file_start(end)), end, tuple(reasons), remedy)
 
     # --- what is there ---
 
@@ -122,29 +131,11 @@ class Recovery:
             scan = Scan(self._log, check_crc)
         else:
             scan = Scan(self._log, check_crc, self._checkpoint.log_time, self._power_lost())
+        if 0 <= self._found.lengthened < start:
+            start = self._found.lengthened
         self._report.checked_from = start
         scan.run(start)
         return scan
-
-    def _find_log_files(self) -> None:
-        log, files, notes = self._log, self._files, self._report.notes
-        names = []
-        for name in files.names(log.folder):
-            if is_offset_name(name):
-                names.append(name)
-            else:
-                notes.append(f"{log.folder}/{name} is no file of the log and was left out")
-        found = [LogFile(f"{log.folder}/{name}", int(name)) for name in names]
-        while found and files.size(found[-1].path) == 0:
-            self._empty_files.append(found.pop())
-        for before, log_file in zip([None, *found], found, strict=False):
-            if (size := files.size(log_file.path)) != log.file_size:
-                raise StoreDamaged(log_file.path, None, (f"it has {size} bytes instead of the configured {log.file_size}",))
-            if log_file.start % log.file_size or (before is not None and before.start + log.file_size != log_file.start):
-                raise StoreDamaged(log_file.path, None, ("the file before it is missing",))
-        log.log_files = found
-        if not found and self._empty_files:
-            log.base = log.end = self._empty_files[-1].start
 
     def _file_start(self, offset: int) -> int:
         return offset - offset % self._log.file_size
@@ -180,21 +171,18 @@ class Recovery:
 
     # --- what is missing ---
 
-    def _missing(self, scan: Scan) -> list[str]:
-        """Why there must have been more behind the end of the scan; empty if nothing says so."""
-        report = self._report
+    def _missing(self, scan: Scan, later: int) -> list[str]:
+        """Why there must have been more behind the end of the scan; empty if nothing says so. `later`: the next good record that belongs
+        to the log, -1 if there is none."""
         reasons = []
         durable = self._checkpoint.log_time
         if scan.latest_time < durable and durable > 0:
             reasons.append(f"messages stored up to {durable} were durable, but the last one that can be read is of {scan.latest_time}")
         # Queues are ahead of the log after a crash, unless they are only written what is durable.
-        if self._queues.known_end > scan.end and (report.clean or self._settings.flush_disk_type == SYNC_FLUSH):
+        if self._queues.known_end > scan.end and (self._report.clean or self._settings.flush_disk_type == SYNC_FLUSH):
             reasons.append(f"queues know messages up to offset {self._queues.known_end}")
-        later = search(self._log, scan.end + 1) if self._leftovers else -1
         if later >= 0:
-            report.dropped_records = self._count_from(later)
-            if self._belongs(later, scan):
-                reasons.append(f"a good record follows at offset {later}")
+            reasons.append(f"a good record follows at offset {later}")
         return reasons
 
     def _belongs(self, later: int, scan: Scan) -> bool:
@@ -225,22 +213,21 @@ class Recovery:
 
     # --- making it so ---
 
-    def _apply(self, scan: Scan, wall: int) -> None:
+    def _apply(self, scan: Scan, wall: int, given_up: bool) -> None:
         report, log, queues = self._report, self._log, self._queues
         end = scan.end
+        self._step_over(scan)
         self._remove_files_behind(end)
-        orderly = report.clean and report.ending is not Ending.CUT
+        orderly = report.clean and report.ending not in (Ending.CUT, Ending.SKIPPED)
         if not orderly:
-            for file in log.files_between(report.checked_from, end):
+            for file in log.files_between(min([report.checked_from, *(begin for begin, _ in report.skipped)]), end):
                 file.sync()
             self._files.sync_folder(log.folder)
         log.resume(end, self._leftovers)
         log.last_time = scan.last_time
         begin, strange = self._dispatch_from(end)
         intact = report.clean or self._files.restarted_since(self._abort) is False
-        redispatch = Redispatch(
-            self._files, self._settings, log, queues, self._index, report.checked_from, intact, report.notes, self._promise_nothing
-        )
+        redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report, intact, self._promise_nothing)
         if begin < end or not orderly:
             if report.clean:
                 self._promise_nothing()
@@ -250,9 +237,24 @@ class Recovery:
             redispatch.clear_behind()
             for queue in queues.by_key.values():
                 queues.correct_min(queue, log.start)
+        queues.forget_maps()  # some files are gone, and may come again
         sync_queue_files(self._files, redispatch.touched, redispatch.made)
-        if report.ending is Ending.CUT:
-            self._lower_checkpoint(scan.latest_time)
+        if given_up:
+            self._lower_checkpoint(scan)
+
+    def _step_over(self, scan: Scan) -> None:
+        """Make passable what is skipped. Should that be broken off, the next opening goes on with it."""
+        report = self._report
+        if not report.skipped:
+            return
+        found, time = report.skipped[self._made :], max(scan.latest_time, 1)
+        for begin, end in found:
+            if kept := self._plan.keep(self._log, begin, end):
+                report.notes.append(f"{end - begin} damaged bytes of the log are kept in {kept}")
+        self._plan.write(report.skipped, time)
+        for begin, end in found:
+            step_over(self._log, begin, end, time)
+        report.skipped.sort()
 
     def _promise_nothing(self) -> None:
         """Queues and index are about to lose what the checkpoint, or an orderly end, says of them. If we die on the way the next opening
@@ -274,6 +276,8 @@ class Recovery:
         log, queues = self._log, self._queues
         if not queues.by_key:
             return log.start, False
+        if self._report.skipped:
+            return min(self._report.checked_from, self._report.skipped[0][0]), False
         if not self._report.clean:
             return self._report.checked_from, False
         known_end, strange = log.start, False
@@ -286,8 +290,10 @@ class Recovery:
     def _remove_files_behind(self, end: int) -> None:
         """Empty files, files that were made ahead, and what was cut off."""
         log = self._log
-        for log_file in self._empty_files:
+        for log_file in self._found.empty:
             self._report.notes.append(f"{log_file.path} is empty and was removed")
+            self._files.remove(log_file.path)
+        for log_file in reversed(self._found.behind):
             self._files.remove(log_file.path)
         while log.log_files and log.log_files[-1].start > end:
             log_file = log.log_files.pop()
@@ -339,10 +345,11 @@ class Recovery:
         view, at = self._log.view_of(log_file), offset - log_file.start
         return view[at : at + size] if measure(view, at, offset, False) == size else None
 
-    def _lower_checkpoint(self, latest: int) -> None:
+    def _lower_checkpoint(self, scan: Scan) -> None:
         """The checkpoint must not speak of messages that were given up, or the next opening would miss them again."""
-        checkpoint = self._checkpoint
-        checkpoint.log_time = min(checkpoint.log_time, max(latest, 0))
-        checkpoint.queue_time = min(checkpoint.queue_time, max(latest, 0))
-        write_checkpoint(self._files, checkpoint.path, checkpoint.times)
-        checkpoint.saved(checkpoint.times)
+        checkpoint, latest = self._checkpoint, max(scan.latest_time, 0)
+        checkpoint.log_time = min(checkpoint.log_time, latest)
+        checkpoint.queue_time = min(checkpoint.queue_time, latest)
+        if checkpoint.changed:
+            write_checkpoint(self._files, checkpoint.path, checkpoint.times)
+            checkpoint.saved(checkpoint.times)

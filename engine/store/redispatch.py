@@ -15,6 +15,7 @@ from engine.store.layout import BLANK_SIZE, ENTRY, RECORD_FIXED, UNIT, delay_tab
 from engine.store.pieces import Piece, write_piece
 from engine.store.queue import Queue
 from engine.store.records import Facts, facts_of
+from engine.store.report import Lost, RecoveryReport
 from engine.store.scanning import Scan, known_records, time_of
 from engine.store.settings import StoreSettings
 from mqproto.properties import KEYS, UNIQ_KEY
@@ -45,9 +46,8 @@ class Redispatch:
         log: CommitLog,
         queues: ConsumeQueues,
         index: Index,
-        checked_from: int,
+        report: RecoveryReport,
         intact: bool,
-        notes: list[str],
         promise_nothing: Callable[[], None],
     ) -> None:
         self._files = files
@@ -56,10 +56,11 @@ class Redispatch:
         self._queues = queues
         self._index = index
         #: Records from here on are known to be good.
-        self._checked_from = checked_from
+        self._checked_from = report.checked_from
+        self._report = report
         #: All that was written is there; otherwise what was not durable may be missing.
         self._intact = intact
-        self._notes = notes
+        self._notes = report.notes
         #: Makes durable that the next opening has to make queues and index again from the beginning, should this one not come to its end.
         self._promise_nothing = promise_nothing
         self._delays = delay_table(settings.message_delay_level)
@@ -67,6 +68,8 @@ class Redispatch:
         self._start = 0
         #: Messages that claim to begin a queue at a place that the log never had room for.
         self._doubtful: dict[Queue, tuple[Facts, int, int]] = {}
+        #: Places of messages that are known to be gone, with the offsets where they lay.
+        self._gone: dict[Queue, dict[int, int]] = {}
         #: Queue files that were changed, and which of them are new.
         self.touched: set[str] = set()
         self.made: set[str] = set()
@@ -87,8 +90,10 @@ class Redispatch:
                 start = found.offset
                 self._promise_nothing()
                 self._drop_tails()
+                self._report.lost.clear()
                 continue
             self._index.settle(wall)
+            self._tell_lost_ends()
             return start
 
     def _time_at(self, offset: int) -> int:
@@ -102,7 +107,25 @@ class Redispatch:
             if queue.written > queue.first:
                 last = self._queues.last(queue)
                 if last is None or last[0] >= start:
+                    end = queue.written
                     self._queues.shorten(queue, start)
+                    self._find_gone(queue, end)
+
+    def _find_gone(self, queue: Queue, end: int) -> None:
+        """Remember which entries behind the new end of a queue stand for messages that are gone: blank ones, and those that lead to a part
+        of the log that is skipped."""
+        at = queue.written
+        while at < end:
+            entries = self._queues.file_entries(queue, at, end)
+            for physical, size, _ in ENTRY.iter_unpack(entries):
+                if size == BLANK_SIZE or self._is_skipped(physical):
+                    self._gone.setdefault(queue, {})[at] = physical
+                at += 1
+            if not entries:
+                return
+
+    def _is_skipped(self, offset: int) -> bool:
+        return any(begin <= offset < end for begin, end in self._report.skipped)
 
     def _drop_tails(self) -> None:
         for queue in self._queues.dirty:
@@ -116,6 +139,8 @@ class Redispatch:
         for offset, record in self._records(end):
             self.count += 1
             facts = facts_of(record)
+            if not facts.has_entry and not facts.is_indexed:
+                continue
             try:
                 queue = self._queues.queue(facts.topic, facts.queue_id)
             except ValueError as failure:
@@ -212,15 +237,37 @@ class Redispatch:
         """Entries are missing before a message: their messages lie further back, or are gone. Blank entries that take their places
         carry the message's offset, so that offsets never decrease within a queue."""
         log_start = self._log.start
+        gone = self._gone.get(queue, {})
+        if gone and all(each in gone for each in range(queue.next_offset, place)):
+            self._tell_lost(queue, [each for each in range(queue.next_offset, place) if self._is_skipped(gone[each])])
+            self._add_blanks(queue, [gone[each] for each in range(queue.next_offset, place)])
+            return
         last = self._queues.last(queue) if queue.next_offset > queue.first else None
         if self._start > log_start:
             raise _BeginEarlier(log_start if last is None else max(log_start, min(last[0], self._start - 1)))
         if queue.next_offset == queue.first:
             self._queues.begin_at(queue, place)
             return
-        self._notes.append(f"messages {queue.next_offset} to {place - 1} of {queue} are gone")
-        self._queues.add(queue, ENTRY.pack(offset, BLANK_SIZE, 0) * (place - queue.next_offset))
-        queue.next_offset = place
+        self._tell_lost(queue, list(range(queue.next_offset, place)))
+        self._add_blanks(queue, [offset] * (place - queue.next_offset))
+
+    def _add_blanks(self, queue: Queue, offsets: list[int]) -> None:
+        end = queue.next_offset + len(offsets)
+        self._queues.add(queue, b"".join([ENTRY.pack(offset, BLANK_SIZE, 0) for offset in offsets]))
+        queue.next_offset = queue.max_offset = end
+
+    def _tell_lost(self, queue: Queue, places: list[int]) -> None:
+        if places:
+            self._notes.append(f"messages {places[0]} to {places[-1]} of {queue.topic}, queue {queue.queue_id}, are gone")
+            self._report.lost.append(Lost(queue.topic, queue.queue_id, places[0], places[-1]))
+
+    def _tell_lost_ends(self) -> None:
+        """Messages that were the last ones of their queues leave no place: those that come next get theirs."""
+        for queue, gone in self._gone.items():
+            places = sorted(each for each in gone if each >= queue.next_offset and self._is_skipped(gone[each]))
+            if places:
+                self._tell_lost(queue, places)
+                self._notes.append(f"{queue.topic}, queue {queue.queue_id}, ends at {queue.next_offset} now")
 
     def _write(self) -> None:
         extension = self._queues.extension

@@ -30,7 +30,8 @@ from engine.store.index import AllocateIndex, Index
 from engine.store.layout import ENTRY, FILLER_SIZE, HEAD_V4, HEADS, IPV6_EXTRA, LENGTH, MAGIC_V1
 from engine.store.queue import Queue
 from engine.store.reading import Reader
-from engine.store.recovery import Recovery, RecoveryReport
+from engine.store.recovery import Recovery
+from engine.store.report import Recover, RecoveryReport
 from engine.store.results import BatchEntry, GetResult, QueryResult
 from engine.store.retention import Retention, RetentionJob
 from engine.store.settings import StoreSettings
@@ -100,12 +101,21 @@ class Store:
         self.recovery = RecoveryReport()
 
     @classmethod
-    def open(cls, settings: StoreSettings, files: Files | None = None, *, wall: int, utc_offset_ms: int = 0, cut: bool = False) -> Store:
+    def open(
+        cls,
+        settings: StoreSettings,
+        files: Files | None = None,
+        *,
+        wall: int,
+        utc_offset_ms: int = 0,
+        recover: Recover = Recover.REFUSE,
+        thorough: bool = False,
+    ) -> Store:
         """Open a data directory, or make one. Blocks.
 
         `wall` and `utc_offset_ms` (local time minus UTC) name new index files and tell at which hours old files go. Raises
-        StoreLocked; StoreDamaged when opening would drop what is known to have been durable, unless `cut` says to drop it;
-        StoreUnwritable. What was found is in `recovery`.
+        StoreLocked; StoreDamaged when opening would drop what is known to have been durable, unless `recover` says what to do then;
+        StoreUnwritable. `thorough`: the whole log is checked, however long that takes. What was found is in `recovery`.
         """
         port = files or DiskFiles()
         root = settings.store_path_root_dir
@@ -122,7 +132,7 @@ class Store:
             store = cls(settings, port, lock, utc_offset_ms)
             if store._extended:
                 port.make_folder(store._queues.extension.folder)
-            store._start(wall, cut)
+            store._start(wall, recover, thorough)
             return store
         except (OSError, StoreError) as failure:
             if store is not None:
@@ -133,10 +143,10 @@ class Store:
                 raise StoreUnwritable(str(failure.filename or root), failure.strerror or str(failure)) from failure
             raise
 
-    def _start(self, wall: int, cut: bool) -> None:
+    def _start(self, wall: int, recover: Recover, thorough: bool) -> None:
         log, flusher = self._log, self._flusher
         recovery = Recovery(self._files, self.settings, log, self._queues, self._index, flusher.checkpoint, self._abort)
-        self.recovery = recovery.run(wall, cut)
+        self.recovery = recovery.run(wall, recover, thorough)
         self._queues.begin_extension()
         flusher.begin(self.recovery.dispatched > 0)
         self.reads.begin()

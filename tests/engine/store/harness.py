@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Store, StoreDamaged, StoreSettings
+from engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Recover, Store, StoreDamaged, StoreSettings
 from mqproto.ids import java_hash
 from mqproto.message import MessageExt
 from mqproto.record import decode_record
@@ -45,19 +45,20 @@ class Rig:
     def settings(self, **changes: Any) -> StoreSettings:
         return StoreSettings(store_path_root_dir=self.root, **{**self.changes, **changes})
 
-    def open(self, *, cut: bool = False, utc_offset_ms: int = 0, **changes: Any) -> Store:
+    def open(self, *, recover: Recover = Recover.REFUSE, thorough: bool = False, utc_offset_ms: int = 0, **changes: Any) -> Store:
         """Open the directory; the store before must have ended."""
-        self.store = Store.open(self.settings(**changes), self.files, wall=self.wall, utc_offset_ms=utc_offset_ms, cut=cut)
+        settings = self.settings(**changes)
+        self.store = Store.open(settings, self.files, wall=self.wall, utc_offset_ms=utc_offset_ms, recover=recover, thorough=thorough)
         return self.store
 
     def close(self) -> None:
         self.run_jobs()
         self.store.close(self.wall)
 
-    def reopen(self, *, cut: bool = False, **changes: Any) -> Store:
+    def reopen(self, *, recover: Recover = Recover.REFUSE, thorough: bool = False, **changes: Any) -> Store:
         """An orderly end and a new start."""
         self.close()
-        return self.open(cut=cut, **changes)
+        return self.open(recover=recover, **changes)
 
     # --- the machine around it ---
 
@@ -236,6 +237,14 @@ def damaged(rig: Rig, **changes: object) -> StoreDamaged:
         rig.open(**changes)  # type: ignore[arg-type]
     assert {path: rig.files.read(f"{rig.root}/{path}") for path in rig.tree()} == before, "nothing is changed"
     return caught.value
+
+
+def opening_fails(rig: Rig) -> StoreDamaged | None:
+    try:
+        rig.open()
+    except StoreDamaged as failure:
+        return failure
+    return None
 
 
 def disk_rig(folder: Path, **settings: Any) -> Rig:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import Ending, MemoryFiles, Store, StoreDamaged
-from tests.engine.store.harness import START, Rig, damaged, memory_rig, records
+from engine.store import Ending, MemoryFiles, Recover, Store
+from tests.engine.store.harness import START, Rig, damaged, memory_rig, opening_fails, records
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}
 
@@ -24,7 +24,7 @@ def test_damage_in_the_middle_is_refused(rig: Rig, ending: str) -> None:
     assert f"offset {bad[0]}" in str(failure)
     assert any("follows" in reason for reason in failure.reasons)
 
-    store = rig.open(cut=True)
+    store = rig.open(recover=Recover.CUT)
     assert store.recovery.ending is Ending.CUT
     assert (store.recovery.dropped_records, store.end) == (3, bad[0])
     assert store.recovery.dropped > 0
@@ -71,7 +71,7 @@ def test_lost_message_that_was_flushed_is_missed_after_a_crash(rig: Rig) -> None
     rig.kill()
     rig.set_log(start + 50, bytes(100))
     assert damaged(rig).offset == start
-    rig.open(cut=True)
+    rig.open(recover=Recover.CUT)
     rig.kill()
     assert len(Store.open(rig.settings(), rig.files, wall=START).recovery.notes) == 0
 
@@ -92,7 +92,7 @@ def test_missing_log_is_not_an_empty_one(rig: Rig) -> None:
     rig.close()
     rig.files.remove(f"{rig.root}/commitlog/{0:020d}")
     assert damaged(rig).offset == 0
-    rig.open(cut=True)
+    rig.open(recover=Recover.CUT)
     assert rig.read() == []
     rig.send(body=b"new")
     assert rig.bodies() == [b"new"]
@@ -141,11 +141,3 @@ def test_every_flipped_byte_after_a_kill_costs_at_most_the_last_message() -> Non
         assert (report.ending is Ending.TORN) == (rig.store.end == last), at
         served = sum(queue.max_offset - queue.min_offset for queue in rig.store.queues())
         assert served == (3 if report.ending is Ending.TORN else 4) or report.notes, at
-
-
-def opening_fails(rig: Rig) -> StoreDamaged | None:
-    try:
-        rig.open()
-    except StoreDamaged as failure:
-        return failure
-    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import StoreDamaged
+from engine.store import Recover, StoreDamaged
 from tests.engine.store.harness import Rig
 
 HOUR_MS = 3_600_000
@@ -39,5 +39,5 @@ def test_lost_messages_are_missed_all_the_same(rig: Rig) -> None:
     rig.set_log(last - start, bytes(64), start)
     with pytest.raises(StoreDamaged, match="were durable"):
         rig.open()
-    rig.open(cut=True)
+    rig.open(recover=Recover.CUT)
     assert rig.bodies() == bodies
