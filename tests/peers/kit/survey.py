@@ -1,7 +1,7 @@
 """Everything that a broker serves from its data directory, taken through the Java client, and compared with what another one serves.
 
-A survey has the bounds of every queue, every message with all its fields, each message looked up again by its keys, its unique id, its
-place in the log and its time, and the tables of topics, groups and offsets (requests 21, 201, 43, 45).
+A survey has the bounds of every queue, every message with all its fields, each message looked up again by its tag, its keys, its unique
+id, its place in the log and its time, and the tables of topics, groups and offsets (requests 21, 201, 43, 45).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Survey:
     kind: str
     queues: dict[tuple[str, int], Line] = field(default_factory=dict)
     messages: dict[Place, Line] = field(default_factory=dict)
-    #: By what, topic and value: the places where it is found.
+    #: By what (tag, key, unique, place), topic (or queue) and value: the places where it is found.
     finds: dict[tuple[str, str, str], Line] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
 
@@ -89,11 +89,16 @@ def check_whole(found: Survey) -> None:
         if line["problem"] is None:
             assert places == list(range(line["min"], line["max"])), (line, places)
         check_times(found, topic, queue_id)
+    for (by, where, value), line in found.finds.items():
+        topic, _, number = where.rpartition(":")
+        if by == "tag":
+            tagged = sorted(place[2] for place, one in found.messages.items() if place[:2] == (topic, int(number)) and one["tags"] == value)
+            assert [int(offset) for offset in line["found"].split()] == tagged, line
     for line in found.messages.values():
         shown = f"{_id_of(line)} {line['topic']} {line['queueId']}:{line['queueOffset']}"
-        where = found.finds.get(("place", line["topic"], _id_of(line)))
-        if where is not None:  # otherwise its host is an IPv6 one, which nobody listens on
-            assert where["found"] == shown, (where, line)
+        by_place = found.finds.get(("place", line["topic"], _id_of(line)))
+        if by_place is not None:  # otherwise its host is an IPv6 one, which nobody listens on
+            assert by_place["found"] == shown, (by_place, line)
 
 
 def check_times(found: Survey, topic: str, queue_id: int) -> None:
@@ -138,23 +143,24 @@ def assert_serves_the_same(before: Survey, after: Survey, *, besides: Collection
     for place, queue in before.queues.items():
         if place[0] in besides:
             continue
-        other = after.queues[place]
-        assert (other["min"], other["max"], other["earliest"]) == (queue["min"], queue["max"], queue["earliest"]), (queue, other)
+        bounds = [(line["min"], line["max"], line["earliest"]) for line in (queue, after.queues[place])]
+        assert bounds[0] == bounds[1], (place, bounds)
     hidden = {place for one in (before, after) for place, queue in one.queues.items() if queue["problem"] is not None}
     assert all(topic in (HALF, OP, SCHEDULE) or topic.startswith("%DLQ%") for topic, _ in hidden), hidden
     first, second = (
         {place: line for place, line in one.messages.items() if place[:2] not in hidden and place[0] not in besides}
         for one in (before, after)
     )
-    assert second.keys() == first.keys()
+    assert second.keys() == first.keys(), first.keys() ^ second.keys()
     for where, line in first.items():
-        assert second[where] == line
+        assert second[where] == line, (line, second[where])
     closed = {topic for topic, _ in hidden}
     for asked, line in before.finds.items():
-        if asked[1] not in closed:
-            assert after.finds[asked] == line
+        if asked[1].rpartition(":")[0] not in closed and asked[1] not in closed:
+            assert after.finds[asked] == line, (line, after.finds[asked])
     for name in _TABLES:
-        assert shared(name, after.tables[name]) == shared(name, before.tables[name]), name
+        one, other = shared(name, before.tables[name]), shared(name, after.tables[name])
+        assert other == one, {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
 
 def shared(name: str, table: Any) -> Any:

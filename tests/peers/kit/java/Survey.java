@@ -14,8 +14,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * Everything that a broker serves of the queues that it is asked about: bounds, messages, and each message again by its keys, its unique id,
- * its place in the log and its time. Options: names=, queues=TOPIC:COUNT,..., broker=, via= (a topic with a route; hidden topics have none).
+ * Everything that a broker serves of the queues that it is asked about: bounds, messages, and each message again by its tag, its keys, its
+ * unique id, its place in the log and its time. Options: names=, queues=TOPIC:COUNT,..., broker=, via= (a topic with a route; hidden topics have none).
  */
 final class Survey {
     private final Probe probe;
@@ -45,6 +45,7 @@ final class Survey {
         long min = consumer.minOffset(queue);
         long max = consumer.maxOffset(queue);
         TreeSet<Long> times = new TreeSet<>();
+        TreeSet<String> tags = new TreeSet<>();
         String problem = null;
         for (long offset = min; offset < max;) {
             PullResult result;
@@ -61,9 +62,15 @@ final class Survey {
             for (MessageExt message : result.getMsgFoundList()) {
                 probe.print(message);
                 times.add(message.getStoreTimestamp());
+                if (message.getTags() != null && !queue.getTopic().equals("SCHEDULE_TOPIC_XXXX")) {  // whose entries have times in the place of tags
+                    tags.add(message.getTags());
+                }
                 again(message);
             }
             offset = result.getNextBeginOffset();
+        }
+        for (String tag : tags) {
+            byTag(queue, tag, min, max);
         }
         Map<String, Object> searched = new LinkedHashMap<>();
         for (long time : new TreeSet<>(times)) {
@@ -95,6 +102,18 @@ final class Survey {
             String id = place(message);
             find(topic, "place", id, () -> consumer.viewMessage(topic, id));
         }
+    }
+
+    private void byTag(MessageQueue queue, String tag, long min, long max) throws Exception {
+        StringBuilder found = new StringBuilder();
+        for (long offset = min; offset < max;) {
+            PullResult result = consumer.pull(queue, tag, offset, 32);
+            if (result.getPullStatus() == PullStatus.FOUND) {
+                result.getMsgFoundList().forEach(message -> found.append(found.length() > 0 ? " " : "").append(message.getQueueOffset()));
+            }
+            offset = Math.max(offset + 1, result.getNextBeginOffset());
+        }
+        probe.print("by", "tag", "of", queue.getTopic() + ":" + queue.getQueueId(), "value", tag, "found", found.toString(), "problem", null);
     }
 
     private void byKey(String topic, String key) {
