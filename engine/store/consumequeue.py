@@ -140,6 +140,11 @@ class ConsumeQueues:
         self._maps[path] = found
         return found[1]
 
+    def forget_map(self, path: str) -> None:
+        """Give back the map of a file, if there is one."""
+        if path in self._maps:
+            self._maps.pop(path)[0].close()
+
     def forget_maps(self) -> None:
         """Give back all maps."""
         for file, _ in self._maps.values():
@@ -241,11 +246,6 @@ class ConsumeQueues:
                 self.extension.drop(queue.units)
         self._units_begun = False
 
-    def unused_unit_files(self, queue: Queue) -> list[str]:
-        """Files of units that no entry from `min_offset` on leads to. Blocks."""
-        data = self.chunk(queue, queue.min_offset, 1, queue.next_offset) if self.extension.present else b""
-        return self.extension.unused(queue.units or self._units(queue), ENTRY.unpack_from(data)[2]) if data else []
-
     # --- opening ---
 
     def load(self, log_start: int, notes: list[str]) -> None:
@@ -334,8 +334,7 @@ class ConsumeQueues:
         paths: list[str] = []
         while queue.first + self.per_file <= queue.min_offset and queue.first + self.per_file < queue.written:
             path = f"{queue.folder}/{offset_name(queue.first * ENTRY_SIZE)}"
-            if path in self._maps:
-                self._maps.pop(path)[0].close()
+            self.forget_map(path)
             paths.append(path)
             queue.first += self.per_file
         return paths

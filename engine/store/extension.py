@@ -207,10 +207,11 @@ class Extension:
 
     # --- deletion ---
 
-    def unused(self, units: Units, first_code: int) -> list[str]:
+    def unused(self, topic: str, queue_id: int, first_code: int) -> list[str]:
         """Files whose units all lie below the address that the first live entry of a queue holds; none if it holds no address. Blocks."""
         if not is_address(first_code):
             return []
         position = first_code - _ADDRESS_BASE
-        names = [name for name in self.files.names(units.folder) if is_offset_name(name)]
-        return [f"{units.folder}/{name}" for name in names[:-1] if int(name) + self.file_size <= position]
+        folder = self.folder_of(topic, queue_id)
+        names = [name for name in self.files.names(folder) if is_offset_name(name)]
+        return [f"{folder}/{name}" for name in names[:-1] if int(name) + self.file_size <= position]

@@ -312,9 +312,11 @@ class Flusher:
                 self._add_pieces(job, queue)
         if thorough:
             self._make_thorough(job)
-        if job.pieces or self.checkpoint.changed or job.times != self.checkpoint.times:
+        if job.pieces or job.sync or self.checkpoint.changed or job.times != self.checkpoint.times:
             self._writing = True
             self.jobs.append(job)
+        elif thorough:  # recovery has left nothing to do
+            self.settled = max(self.settled, job.settled)
 
     def _add_pieces(self, job: WriteQueues, queue: Queue) -> None:
         stop = queue.max_offset  # never what is not durable under SYNC_FLUSH

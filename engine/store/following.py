@@ -14,6 +14,7 @@ from engine.store.commitlog import CommitLog
 from engine.store.consumequeue import ConsumeQueues, first_kept
 from engine.store.files import File, Files
 from engine.store.flushing import Flusher
+from engine.store.folders import parent_of
 from engine.store.index import Index
 from engine.store.layout import ENTRY, ENTRY_SIZE, offset_name
 from engine.store.queue import Queue
@@ -28,44 +29,69 @@ _READ: Final = 200
 class FindMinimums:
     """Job: find the first entries of some queues, as far as these are in files, whose records the log still has."""
 
-    __slots__ = ("_files", "_per_file", "found", "log_start", "spans")
+    __slots__ = ("_extension", "_files", "_log_start", "_per_file", "found", "spans", "unit_files")
 
-    def __init__(self, files: Files, per_file: int, log_start: int, spans: list[tuple[Queue, int, int]]) -> None:
-        self._files = files
-        self._per_file = per_file
-        self.log_start = log_start
+    def __init__(self, queues: ConsumeQueues, log_start: int, spans: list[tuple[Queue, int, int]]) -> None:
+        self._files = queues.files
+        self._extension = queues.extension
+        self._per_file = queues.per_file
+        self._log_start = log_start
         #: Queue, offset to search from, offset to search to.
         self.spans = spans
         #: One for each span; its end if there is none. Without its file a queue has nothing to search.
         self.found: list[int] = []
+        #: Files of the queue extension that no entry leads to any more.
+        self.unit_files: list[tuple[Queue, str]] = []
 
     def run(self) -> None:
         for queue, low, high in self.spans:
-            self.found.append(self._search(queue, low, high))
+            reading = _Reading(self._files, queue, self._per_file)
+            try:
+                minimum = self._search(reading, low, high)
+                if self._extension.present and low < minimum < high:
+                    code = reading.entry(minimum)[2]
+                    self.unit_files += [(queue, path) for path in self._extension.unused(queue.topic, queue.queue_id, code)]
+            except FileNotFoundError:  # the queue was deleted
+                minimum = low
+            finally:
+                reading.close()
+            self.found.append(minimum)
 
-    def _search(self, queue: Queue, low: int, high: int) -> int:
+    def _search(self, reading: _Reading, low: int, high: int) -> int:
         """Most often nothing has changed, or everything is gone: these are looked at first."""
-        opened: dict[int, File] = {}
-
-        def entry(offset: int) -> tuple[int, int]:
-            start = offset - offset % self._per_file
-            file = opened.get(start)
-            if file is None:
-                file = opened[start] = self._files.open(f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}")
-            physical, size, _ = ENTRY.unpack(file.read((offset - start) * ENTRY_SIZE, ENTRY_SIZE))
-            return physical, size
-
-        try:
-            if first_kept(entry, low, low + 1, self.log_start) == low:
-                return low
-            if first_kept(entry, high - 1, high, self.log_start) == high:
-                return high
-            return first_kept(entry, low + 1, high - 1, self.log_start)
-        except FileNotFoundError:  # the queue was deleted
+        log_start = self._log_start
+        if first_kept(reading.place, low, low + 1, log_start) == low:
             return low
-        finally:
-            for file in opened.values():
-                file.close()
+        if first_kept(reading.place, high - 1, high, log_start) == high:
+            return high
+        return first_kept(reading.place, low + 1, high - 1, log_start)
+
+
+class _Reading:
+    """Entries of one queue, read from its files without maps."""
+
+    __slots__ = ("_files", "_opened", "_per_file", "_queue")
+
+    def __init__(self, files: Files, queue: Queue, per_file: int) -> None:
+        self._files = files
+        self._queue = queue
+        self._per_file = per_file
+        self._opened: dict[int, File] = {}
+
+    def entry(self, offset: int) -> tuple[int, int, int]:
+        start = offset - offset % self._per_file
+        file = self._opened.get(start)
+        if file is None:
+            file = self._opened[start] = self._files.open(f"{self._queue.folder}/{offset_name(start * ENTRY_SIZE)}")
+        physical, size, code = ENTRY.unpack(file.read((offset - start) * ENTRY_SIZE, ENTRY_SIZE))
+        return physical, size, code
+
+    def place(self, offset: int) -> tuple[int, int]:
+        return self.entry(offset)[:2]
+
+    def close(self) -> None:
+        for file in self._opened.values():
+            file.close()
 
 
 class RemoveFiles:
@@ -81,7 +107,7 @@ class RemoveFiles:
     def run(self) -> None:
         while self.paths:
             self._files.remove(self.paths[0])
-            self._files.sync_folder(self.paths[0].rpartition("/")[0])
+            self._files.sync_folder(parent_of(self.paths[0]))
             del self.paths[0]
 
 
@@ -98,9 +124,10 @@ class RemoveQueueFiles:
     def run(self) -> None:
         while self.items:
             queue, path = self.items[0]
-            if not queue.removed and self._files.exists(queue.folder):
+            folder = parent_of(path)
+            if not queue.removed and self._files.exists(folder):
                 self._files.remove(path)
-                self._files.sync_folder(queue.folder)
+                self._files.sync_folder(folder)
             del self.items[0]
 
 
@@ -189,7 +216,7 @@ class Follower:
                 self._move(queue, low)
         if spans:
             self.busy = True
-            self._jobs.append(FindMinimums(self._files, self._queues.per_file, self._start, spans))
+            self._jobs.append(FindMinimums(self._queues, self._start, spans))
 
     def found(self, job: FindMinimums) -> None:
         """The job ended; one that failed has found less, and files stay longer."""
@@ -202,6 +229,9 @@ class Follower:
             else:  # more was written to files meanwhile
                 queue.min_offset = max(queue.min_offset, minimum)
                 self._rest.append(queue)
+        for queue, path in job.unit_files:
+            self._queues.forget_map(path)
+            self._dead_queue_files.append((queue, path))
 
     def _move(self, queue: Queue, minimum: int) -> None:
         """Set the minimum, behind which only entries in memory have to be looked at."""

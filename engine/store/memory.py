@@ -73,7 +73,8 @@ class MemoryFile:
             if self._files.forgetful:
                 self._content.give_up()
             raise
-        self._files.touch(self._path)  # stands for what was written through a map
+        if not self._files.forgetful or self._content.durable != self._content.data:
+            self._files.touch(self._path)  # stands for what was written through a map
         if self._files.forgetful:
             self._content.sync()
 
@@ -111,6 +112,7 @@ class MemoryFiles:
         self.before_read: Callable[[str, str], None] = _unhindered
         self.locks: set[str] = set()
         self._names = Names()
+        #: Times of files, also of those that were removed: their names may come back.
         self._modified: dict[str, int | None] = {}
         #: Bytes that `allocate` gave to files.
         self._taken: dict[str, int] = {}
@@ -182,7 +184,7 @@ class MemoryFiles:
         return len(self._content(path).data)
 
     def modified(self, path: str) -> int | None:
-        return self._modified.get(path)
+        return self._modified.get(path) if path in self._names.now else None
 
     def used(self, path: str) -> int:
         return self.size(path)
@@ -245,7 +247,6 @@ class MemoryFiles:
         self.before_change("remove", path)
         if path in self._names.now:
             self._names.change({path: None})
-            self._modified.pop(path, None)
             taken = self._taken.pop(path, 0)
             if self.space is not None:
                 self.space += taken

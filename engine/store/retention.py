@@ -21,8 +21,9 @@ from mqproto.state.node import Job
 
 #: Nothing is deleted before the store has been open for so long (store.md 9.1), unless somebody asks.
 _FIRST_MS: Final = 60_000
-#: Rounds that a request grants.
+#: Rounds that a request grants, and the time between them where nothing is looked at unasked.
 _ROUNDS: Final = 20
+_INTERVAL_MS: Final = 10_000
 _HOUR_MS: Final = 3_600_000
 _HOURS: Final = 24
 
@@ -148,7 +149,7 @@ class Retention:
             return
         if (interval or self._rounds) and now >= self._look_due:
             self._busy = True
-            self._look_due = now + max(interval, 1)
+            self._look_due = now + (interval or _INTERVAL_MS)
             oldest = self._log.log_files[: min(self._settings.delete_file_batch_max, len(self._log.log_files) - 1)]
             self._jobs.append(LookAround(self._files, self.marks.folders, oldest))
         elif now >= self._work_due:

@@ -274,13 +274,13 @@ def test_files_that_no_entry_leads_to(rig: Rig) -> None:
     for number in range(20):
         rig.send(tags=f"T{number}")
     rig.settle()
-    queue = rig.store.queue("Topic", 0)
-    assert rig.store._queues.unused_unit_files(queue) == []
-    queue.min_offset = 12  # six units lie in a file
+    codes = raw_codes(rig)
+    extension = rig.store._queues.extension
+    assert extension.unused("Topic", 0, codes[0]) == []
     folder = f"{rig.root}/consumequeue_ext/Topic/0"
-    assert rig.store._queues.unused_unit_files(queue) == [f"{folder}/{start:020d}" for start in (0, 128)]
-    queue.min_offset = 11
-    assert len(rig.store._queues.unused_unit_files(queue)) == 1
+    assert extension.unused("Topic", 0, codes[12]) == [f"{folder}/{start:020d}" for start in (0, 128)], "six units lie in a file"
+    assert len(extension.unused("Topic", 0, codes[11])) == 1
+    assert extension.unused("Topic", 0, java_hash("T12")) == []
 
 
 def test_files_of_a_wrong_size_stop_the_start(rig: Rig) -> None:

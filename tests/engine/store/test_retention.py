@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
@@ -13,7 +13,7 @@ from engine.store.ageing import FileTime
 from engine.store.marks import Marks, used_percent
 from mqproto.errors import InvalidSetting
 from tests.engine.store.conftest import MakeRig
-from tests.engine.store.harness import START, Rig, records
+from tests.engine.store.harness import START, Rig, memory_rig, records
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -140,11 +140,11 @@ class TestAge:
         assert log_files(rig) == [2, 3, 4]
 
     def test_the_last_file_stays_however_old_it_is(self, aged: Aged) -> None:
-        rig = aged(file_reserved_time=0)
+        rig = aged(file_reserved_time=0, clean_resource_interval=600_000)
         rig.pass_time(DAY)
         assert log_files(rig) == [4]
         check(rig)
-        rig.pass_time(30 * DAY)
+        rig.pass_time(3 * DAY)
         assert log_files(rig) == [4]
         check(rig)
 
@@ -208,8 +208,8 @@ class TestClock:
     """Ages do not follow the wall clock to where it cannot have come from."""
 
     def test_a_leap_forward_deletes_nothing(self, aged: Aged) -> None:
-        rig = aged(file_reserved_time=400)
-        rig.pass_time(30_000)
+        rig = aged(file_reserved_time=400, clean_resource_interval=600_000)
+        rig.pass_time(600_000)
         rig.wall += 4000 * DAY
         rig.pass_time(HOUR)
         assert log_files(rig) == [0, 1, 2, 3, 4]
@@ -559,6 +559,17 @@ class TestFollowing:
         rig.reopen()
         check(rig)
 
+    def test_files_of_the_extension_follow(self, aged: Aged) -> None:
+        rig = aged(files=12, file_reserved_time=30 * 4, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=128)
+        before = [path for path in rig.tree() if path.startswith("consumequeue_ext/")]
+        rig.store.get(rig.store.queue("Topic", 0), 0, 1, frozenset((1,)))  # lets the first one be mapped
+        rig.pass_time(HOUR // 2)
+        left = [path for path in rig.tree() if path.startswith("consumequeue_ext/")]
+        assert left == before[48 // 6 :], "six units lie in a file"
+        check(rig)
+        rig.reopen()
+        check(rig)
+
     def test_the_last_file_of_a_queue_stays_so_that_its_offsets_go_on(self, aged: Aged) -> None:
         rig = aged(files=1, file_reserved_time=0)
         for _ in range(20):
@@ -673,4 +684,78 @@ class TestFailures:
         monkeypatch.undo()
         rig.pass_time(1000)
         assert rig.files.names(f"{rig.root}/consumequeue/Topic/0")[0] == f"{800:020d}", "left over by the run before"
+        check(rig)
+
+
+class TestCrashes:
+    """Memory only: it can tell what a crash at some moment would have left."""
+
+    def rig(self, **settings: Any) -> Rig:
+        rig = memory_rig(
+            **{"clean_resource_interval": 10_000, "delete_when": NOW, "max_index_num": 10, "file_reserved_time": 120, **settings}
+        )
+        fill(rig, 12)
+        rig.send("Rare")
+        rig.pass_time(59_000)
+        for number in range(9):
+            set_time(rig, log_path(rig, number), rig.wall - 10 * DAY)
+        return rig
+
+    @pytest.mark.parametrize("ext", [False, True])
+    def test_at_every_change_of_a_deletion(self, ext: bool) -> None:
+        rig = self.rig(enable_consume_queue_ext=ext, mapped_file_size_consume_queue_ext=128)
+        files = rig.files
+        assert isinstance(files, MemoryFiles)
+        left: list[MemoryFiles] = []
+
+        def crash(change: str, path: str) -> None:
+            left.append(files.process_death())
+            left.extend(files.power_loss(names=count) for count in range(files.pending_names + 1))
+
+        files.before_change = crash
+        rig.pass_time(HOUR // 2)
+        files.before_change = lambda change, path: None
+        crash("", "")
+        assert rig.store.min_physical == 9 * 4096
+        last = rig.store.queue("Topic", 0).max_offset
+        assert len(left) > 60
+        begins = set()
+        for found in left:
+            begins.add(self.reopened(found, last))
+        assert begins == {number * 4096 for number in range(10)}
+
+    def reopened(self, found: MemoryFiles, last: int) -> int:
+        """What is there after a crash is whole, goes on, and is deleted from then on as if nothing had been. Gives where the log begins."""
+        again = Rig(found, "/store", **{**self.rig_settings, "clean_resource_interval": 0})
+        check(again)
+        queue = again.store.queue("Topic", 0)
+        assert queue.max_offset == last
+        begin = again.store.min_physical
+        again.send(body=f"Topic-{last}".encode(), uniq_key=f"Topic-{last}")
+        again.send("Rare")
+        assert again.store.queue("Rare", 0).next_offset == 2
+        again.store.delete_old_files()
+        again.settle()
+        assert again.store.min_physical == 9 * 4096
+        check(again)
+        again.reopen()
+        check(again)
+        again.close()
+        return begin
+
+    rig_settings: ClassVar[dict[str, Any]] = {"delete_when": NOW, "max_index_num": 10, "file_reserved_time": 120}
+
+    def test_a_file_that_stayed_is_found_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It could not be removed, so queues keep what leads into it."""
+        rig = self.rig()
+
+        def refuse(path: str) -> None:
+            raise PermissionError(13, "the file is in use", path)
+
+        monkeypatch.setattr(rig.files, "remove", refuse)
+        rig.pass_time(HOUR // 2)
+        assert rig.store.min_physical == 9 * 4096
+        rig.kill()
+        rig.open()
+        assert rig.store.min_physical == 0
         check(rig)
