@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from adapters.cli.options import add_name_server, setting_pair
+from adapters.cli.options import add_name_server, add_settings, read_settings
 from adapters.cli.output import complain, show
 from adapters.serving import BROKER, BrokerOptions, NameServerOptions, Opened, StandaloneOptions
-from engine.settings import PropertiesError, parse_properties
 from engine.store import Recover
-from mqproto.errors import ClientError
 
 #: Where each adapter's `serve` lives, and the backend it is given.
 ADAPTERS: Final = {
@@ -31,16 +29,11 @@ BROKER_PORT: Final = 10911
 Plan = Callable[[], Sequence[Opened]]
 
 
-class ServeError(ClientError):
-    """The command line asks for something that is not there."""
-
-
 def _add_common(parser: argparse.ArgumentParser, port: int) -> None:
     parser.add_argument("--adapter", choices=ADAPTERS, default="threaded", help="what runs it (default: threaded, which needs no package)")
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, metavar="PORT", help=f"port, 0 for a free one (default: {port})")
-    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="settings in Apache's format, key=value")
-    parser.add_argument("--set", metavar="KEY=VALUE", type=setting_pair, action="append", default=[], help="one setting; may be repeated")
+    add_settings(parser)
     parser.add_argument("--json", action="store_true", help="the line that says it is ready, as JSON")
 
 
@@ -81,16 +74,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _file_settings(options: argparse.Namespace, defaults: Mapping[str, str]) -> dict[str, str]:
     """The settings of the `-c` file over `defaults`."""
-    if options.config is None:
-        return dict(defaults)
-    try:
-        text = options.config.read_text(encoding="latin-1")  # as Java reads properties (broker.md 8.1)
-    except OSError as error:
-        raise ServeError(f"cannot read {options.config}: {error.strerror}") from error
-    try:
-        return {**defaults, **parse_properties(text)}
-    except PropertiesError as error:
-        raise ServeError(f"{options.config}: {error}; write one key=value a line") from error
+    return {**defaults, **read_settings(options.config)}
 
 
 def run_standalone(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.cli import store_check, store_inspect
+from adapters.cli import store_check, store_inspect, store_repair
 from adapters.cli.store_options import Commands
 
 
@@ -15,3 +15,4 @@ def add_command(commands: Commands) -> None:
     subcommands = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
     store_inspect.add_command(subcommands)
     store_check.add_command(subcommands)
+    store_repair.add_command(subcommands)

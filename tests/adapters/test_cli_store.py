@@ -61,7 +61,7 @@ def test_inspect_sees_the_broker_that_runs(rig: Rig, capsys: Out) -> None:
     assert "stopped in an orderly way" in text
 
 
-@pytest.mark.parametrize("subcommand", ["inspect", "check"])
+@pytest.mark.parametrize("subcommand", ["inspect", "check", "repair"])
 def test_what_is_no_data_directory_is_said_in_a_line(subcommand: str, tmp_path: Path, capsys: Out) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "empty").mkdir()
@@ -95,3 +95,71 @@ def test_check_refuses_what_cannot_be(rig: Rig, capsys: Out) -> None:
     assert run(capsys, "check", rig.root, "--limit", "-1")[0] == 2
     code, _, complaint = run(capsys, "check", rig.root, "--commitlog", f"{rig.root}/none")
     assert (code, complaint) == (2, f"mqproto: {rig.root}/none: there is no such directory\n")
+
+
+def test_repair_shows_first_and_then_does(rig: Rig, capsys: Out) -> None:
+    bodies = rig.send_many(30)
+    rig.close()
+    assert run(capsys, "repair", rig.root) == (0, "nothing is wrong, nothing to do\n", "")
+    rig.set_bytes(f"consumequeue/Topic/0/{0:020d}", 20, bytes(20))
+    rig.files.remove_tree(f"{rig.root}/index")
+    tree = rig.tree()
+    code, text, _ = run(capsys, "repair", rig.root, "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
+    assert (code, text.splitlines()[-1], rig.tree()) == (1, "nothing was changed; --yes does it", tree)
+    assert "to do: make queues and index again from 30 records of the log (queue files of 200 bytes; index: 100 slots" in text
+    code, text, _ = run(capsys, "repair", rig.root, "--yes", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
+    assert (code, text.splitlines()[-1]) == (0, "repaired")
+    assert run(capsys, "check", rig.root)[0] == 0
+    rig.open()
+    assert rig.bodies() == bodies
+    assert rig.found("Topic-17") == [17]
+    rig.close()
+
+
+def test_repair_of_a_damaged_log_wants_a_choice(rig: Rig, capsys: Out) -> None:
+    rig.send_many(30)
+    rig.close()
+    rig.set_log(600, bytes(30))
+    code, _, complaint = run(capsys, "repair", rig.root, "--yes")
+    assert (code, complaint) == (1, "mqproto: the log is damaged: choose --recover skip or --recover cut; nothing was changed\n")
+    code, text, _ = run(capsys, "repair", rig.root, "--yes", "--recover", "skip")
+    assert (code, text.splitlines()[-1]) == (0, "repaired")
+    rig.open()
+    assert len(rig.read(start=5)) == 25
+    rig.close()
+
+
+def test_repair_says_where_it_put_what_it_took(rig: Rig, capsys: Out) -> None:
+    rig.send_many(30)
+    rig.close()
+    rig.set_log(600, bytes(30))
+    code, text, _ = run(capsys, "repair", rig.root, "--yes", "--recover", "cut")
+    assert code == 0
+    assert f"what was taken away is in {rig.root}/set-aside-1" in text
+    assert any(path.startswith("set-aside-1/commitlog/") for path in rig.tree())
+
+
+def test_repair_asks_on_a_terminal(rig: Rig, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.send_many(3)
+    rig.close()
+    rig.set_bytes(f"consumequeue/Topic/0/{0:020d}", 20, bytes(20))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for answer, expected in (("n", 1), ("", 1), ("y", 0)):
+        monkeypatch.setattr("builtins.input", lambda prompt, answer=answer: answer)
+        assert run(capsys, "repair", rig.root)[0] == expected
+
+
+def test_repair_leaves_a_running_broker_alone(rig: Rig, capsys: Out) -> None:
+    code, text, complaint = run(capsys, "repair", rig.root, "--yes", "--rebuild")
+    assert (code, text) == (2, "")
+    assert "is locked" in complaint
+    assert len(complaint.splitlines()) == 1
+    rig.close()
+
+
+def test_repair_with_settings_that_cannot_be(rig: Rig, capsys: Out) -> None:
+    rig.close()
+    for arguments in (("--set", "messageDelayLevel=often"), ("-c", f"{rig.root}/none")):
+        code, _, complaint = run(capsys, "repair", rig.root, *arguments)
+        assert (code, len(complaint.splitlines())) == (2, 1)

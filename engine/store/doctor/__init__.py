@@ -11,6 +11,7 @@ from engine.store.doctor.indexes import IndexView
 from engine.store.doctor.inspection import Inspection, QueueState, Size, inspect
 from engine.store.doctor.log import LogPart, LogView, Stop, Walk
 from engine.store.doctor.queues import QueueView
+from engine.store.doctor.repairing import Repair, RepairPlan, RepairRefused
 
 __all__ = [
     "Check",
@@ -24,6 +25,9 @@ __all__ = [
     "Progress",
     "QueueState",
     "QueueView",
+    "Repair",
+    "RepairPlan",
+    "RepairRefused",
     "Report",
     "Size",
     "Stop",

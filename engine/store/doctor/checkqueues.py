@@ -31,7 +31,7 @@ _SWEEP: Final = 1 << 14
 #: No delay level is longer. Levels are whole seconds.
 _DELAY_MAX: Final = 10 * 366 * 86_400_000
 #: Topics that are in no table.
-_UNLISTED: Final = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
+UNLISTED: Final = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
 
 _MISSING: Final = "have no entry"
 _BLANK: Final = "have a blank entry"
@@ -260,7 +260,7 @@ class QueueChecks:
         view = check.view
         if not self._directory.whole:
             self._report.note(f"{view} is {count} messages behind the log, from the one at offset {run.offset} on")
-        elif not view.parts and self._topics is not None and view.topic not in self._topics and view.topic not in _UNLISTED:
+        elif not view.parts and self._topics is not None and view.topic not in self._topics and view.topic not in UNLISTED:
             self._report.note(f"{view} is gone, as its topic is; the log still has {count} of its messages")
         elif not view.parts:
             self._report.add(QUEUES, view.folder, None, f"the queue is missing; the log has {count} of its messages", REBUILD)

@@ -49,7 +49,7 @@ class ConfigState:
 class Directory:
     """One directory. Make it with `open_directory`."""
 
-    __slots__ = ("checkpoint", "clean", "files", "index_pair", "log", "owner", "queue_file_size", "root")
+    __slots__ = ("checkpoint", "clean", "files", "index_pair", "log", "owner", "queue_file_size", "queue_size_found", "root")
 
     def __init__(self, files: Files, root: str, commit_log: str, index_pair: tuple[int, int] | None) -> None:
         self.files = files
@@ -62,7 +62,9 @@ class Directory:
         self.index_pair = index_pair
         self.checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self.checkpoint.load()
-        self.queue_file_size = self._find_queue_file_size()
+        #: Bytes of a queue file: what most of them have; without any, what is usual.
+        self.queue_size_found = self._find_queue_file_size()
+        self.queue_file_size = self.queue_size_found or _USUAL_QUEUE_FILE
 
     @property
     def running(self) -> bool:
@@ -111,7 +113,7 @@ class Directory:
                     continue
             if len(sizes) >= _SAMPLE:
                 break
-        return most_common([size for size in sizes if size > 0 and size % ENTRY_SIZE == 0], _USUAL_QUEUE_FILE)
+        return most_common([size for size in sizes if size > 0 and size % ENTRY_SIZE == 0], 0)
 
     # --- the rest ---
 
