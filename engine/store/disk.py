@@ -11,7 +11,6 @@ import errno
 import mmap
 import os
 import struct
-import sys
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -31,7 +30,7 @@ _CHUNK: Final = 1 << 20
 _MANY: Final = 64
 _ZEROS: Final = bytes(_CHUNK)
 #: `struct flock` of the systems whose layout we know: its form, and where in it kind, length and holder lie.
-_FLOCKS: Final = {"linux": ("hhqqi4x", (0, 3, 4)), "darwin": ("qqihh", (3, 1, 2))}
+_FLOCKS: Final = {"Linux": ("hhqqi4x", (0, 3, 4)), "Darwin": ("qqihh", (3, 1, 2))}
 
 
 class DiskFile:
@@ -253,8 +252,8 @@ class DiskFiles:
         """Our own locks are in the list: closing the file here would end them. Where we cannot ask, nobody is seen."""
         if str(Path(path).resolve()) in DiskLock.held:
             return os.getpid()
-        layout = _FLOCKS.get(sys.platform)
-        if not _HAS_RECORD_LOCKS or layout is None:
+        layout = _FLOCKS.get(os.uname().sysname) if _HAS_RECORD_LOCKS else None
+        if layout is None:
             return None
         form, (kind_at, length_at, owner_at) = layout
         asked = [0, 0, 0, 0, 0]

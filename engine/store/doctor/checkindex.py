@@ -7,7 +7,6 @@ entry after the other would have left it: links that go anywhere but to the entr
 
 from __future__ import annotations
 
-import sys
 from array import array
 from typing import Final
 
@@ -22,6 +21,7 @@ from mqproto.properties import KEYS, UNIQ_KEY
 _CHUNK: Final = 8192
 _SLOTS_AT_A_TIME: Final = 1 << 18
 _NONE: Final = 1 << 63
+_LITTLE_ENDIAN: Final = array("H", (1,)).tobytes()[0] == 1
 _I32_MAX: Final = 0x7FFFFFFF
 #: Faults of one file that are told one by one.
 _TOLD_MAX: Final = 16
@@ -211,7 +211,7 @@ class IndexChecks:
         for first in range(0, index.slots, _SLOTS_AT_A_TIME):
             count = min(_SLOTS_AT_A_TIME, index.slots - first)
             found = array("i", index.file.read(HEAD_SIZE + INDEX_SLOT.size * first, INDEX_SLOT.size * count))
-            if sys.byteorder == "little":
+            if _LITTLE_ENDIAN:
                 found.byteswap()
             known = self._newest[first : first + count]
             if found == known:

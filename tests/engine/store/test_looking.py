@@ -68,7 +68,10 @@ def test_who_holds_a_lock(tmp_path: Path) -> None:
 
 def test_on_other_systems_nobody_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lock").write_bytes(b"lock")
-    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Other", "", "", "", "")))
+    assert DiskFiles().locked_by(str(tmp_path / "lock")) is None
+    monkeypatch.setattr(disk, "_HAS_RECORD_LOCKS", False)
+    monkeypatch.delattr(os, "uname")
     assert DiskFiles().locked_by(str(tmp_path / "lock")) is None
 
 
