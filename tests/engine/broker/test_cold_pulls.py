@@ -158,6 +158,11 @@ class TestPull:
         world.end_all()
         assert peer.read() == []
         assert len(world.broker.holding) == 1
+        gone = world.connect()
+        gone.tell(11, pull_fields(offset=2, sysFlag="6"))
+        gone.close()
+        world.end_all()
+        assert len(world.broker.holding) == 1
         world.advance(15_000)
         assert [answer.code for answer in peer.read()] == [19]
 

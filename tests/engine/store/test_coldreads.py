@@ -116,6 +116,24 @@ def test_the_same_answers_as_through_maps(make_rig: MakeRig, no_maps: Callable[[
             assert found == store.query("Topic", key, 5, begin, end)
 
 
+def test_what_is_not_durable_is_not_there(make_rig: MakeRig, no_maps: Callable[[Any], Any]) -> None:
+    rig = make_rig(cold_read_distance=1, flush_disk_type="SYNC_FLUSH")
+    physical = [rig.send(keys="k") for _ in range(3)]
+    for visible in (False, True):
+        assert (no_maps(cold(rig.store.reads.record(physical[1]))) is not None) is visible
+        assert len(no_maps(cold(rig.store.reads.query("Topic", "k", 9, *ALWAYS))).views) == 3 * visible
+        rig.store.want_flush()
+        rig.run_jobs()
+
+
+def test_keys_that_wait_for_their_place_are_found(rig: Rig, no_maps: Callable[[Any], Any]) -> None:
+    for _ in range(3):
+        rig.send(keys="k")
+    job = cold(rig.store.reads.query("Topic", "k", 9, *ALWAYS))
+    rig.run_jobs()
+    assert len(no_maps(job).views) == 3
+
+
 @pytest.mark.parametrize("offset", [-1, 67, 68, 1000])
 def test_what_lies_outside_is_told_at_once(rig: Rig, offset: int) -> None:
     queue = fill(rig, 67)
