@@ -283,6 +283,8 @@ class Pulling:
         if link.ended or call.flag & ONEWAY_FLAG:
             return
         core = self.core
+        if result.damaged:
+            core.notice(result.damaged)
         broker_id = 0
         if core.settings.slave_read_enable:
             broker_id = settings.which_broker_when_consume_slowly if result.suggest_slave else settings.broker_id

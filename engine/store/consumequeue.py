@@ -40,6 +40,7 @@ class ConsumeQueues:
         "known_end",
         "mark_spacing",
         "per_file",
+        "torn",
     )
 
     def __init__(self, files: Files, settings: StoreSettings) -> None:
@@ -55,6 +56,8 @@ class ConsumeQueues:
         self.dirty: list[Queue] = []
         #: Behind the last message of the log that any queue knew when it was loaded; -1: none did.
         self.known_end = -1
+        #: Queues that end, as they were found, at an entry that is neither good nor empty: it is damaged, and there was more.
+        self.torn: set[Queue] = set()
         self._maps: dict[str, tuple[File, memoryview]] = {}
         self._maps_max = settings.mapped_queue_files
         self.extension = Extension(files, settings, self._view)
@@ -283,6 +286,9 @@ class ConsumeQueues:
             queue.min_offset = queue.first
         else:
             self.correct_min(queue, log_start)
+            data = self.chunk(queue, queue.first, 1, queue.min_offset)
+            if data and ENTRY.unpack_from(data)[0] < 0:
+                notes.append(f"{queue} begins with an entry that leads nowhere: `store check` tells what is damaged")
 
     def shorten(self, queue: Queue, below: int | None) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
         """Let a queue end behind its last good entry: one that is set and, if `below` is given, lies below that physical offset.
@@ -298,6 +304,8 @@ class ConsumeQueues:
             file = self.files.open(f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}")
             try:
                 good = _good_entries(file, end - start, below)
+                if below is None and good < end - start and any(file.read(good * ENTRY_SIZE, ENTRY_SIZE)):
+                    self.torn.add(queue)
                 if good:
                     queue.written = start + good
                     last = _place(file, good - 1)
@@ -316,8 +324,13 @@ class ConsumeQueues:
 
     def correct_min(self, queue: Queue, log_start: int) -> None:
         """Set the first offset whose record the log still has (store.md 4.4; the blank entries that a queue may begin with never
-        count)."""
-        queue.min_offset = first_kept(lambda offset: self._place(queue, offset), queue.first, queue.next_offset, log_start)
+        count). Looks at the first entry before it searches, so that nothing depends on those in between while all are there."""
+        low = queue.first
+        if low < queue.next_offset:
+            physical, size = self._place(queue, low)
+            if physical < log_start or (size == BLANK_SIZE and physical == 0):
+                low = first_kept(lambda offset: self._place(queue, offset), low, queue.next_offset, log_start)
+        queue.min_offset = low
 
     def first_kept_in_memory(self, queue: Queue, low: int, log_start: int) -> int:
         """The same from an offset on whose entry, as all that follow, is still in memory."""

@@ -14,7 +14,18 @@ from engine.store.consumequeue import ConsumeQueues
 from engine.store.extension import Unit, is_address
 from engine.store.flushing import Flusher
 from engine.store.index import Index
-from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HEADS, MAGIC_FILLER, RECORD_FIXED, SIZE_MAGIC, delay_table
+from engine.store.layout import (
+    BLANK_SIZE,
+    ENTRY,
+    ENTRY_SIZE,
+    HEADS,
+    MAGIC_FILLER,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_FIXED,
+    SIZE_MAGIC,
+    delay_table,
+)
 from engine.store.queue import Queue
 from engine.store.records import facts_of, store_time_of
 from engine.store.results import GetResult, GetStatus, QueryResult
@@ -108,7 +119,7 @@ class Reader:
         self, queue: Queue, entries: bytes | memoryview | bytearray, offset: int, wanted: int, codes: frozenset[int] | None
     ) -> GetResult | None:
         """The quick way: records that lie side by side are given as one view. None when anything is unusual: records that are gone,
-        or lie far back."""
+        or lie far back, or entries that lead to no record (one look at the last record of each run shows it)."""
         log = self._log
         first: int = ENTRY.unpack_from(entries)[0]
         settings = self._settings
@@ -117,7 +128,7 @@ class Reader:
         wanted = min(wanted, settings.max_transfer_count_on_message_in_memory)
         size_max = settings.max_transfer_bytes_on_message_in_memory
         views: list[memoryview] = []
-        run_start = run_end = total = count = scanned = 0
+        run_start = run_end = last_size = total = count = scanned = 0
         for physical, size, code in ENTRY.iter_unpack(entries):
             if count and (count >= wanted or total + size > size_max):
                 break
@@ -129,17 +140,18 @@ class Reader:
                     return None
                 if run_end:
                     view = log.slice(run_start, run_end)
-                    if view is None:
+                    if view is None or SIZE_MAGIC.unpack_from(view, run_end - run_start - last_size)[0] != last_size:
                         return None
                     views.append(view)
                 run_start = physical
             run_end = physical + size
+            last_size = size
             total += size
             count += 1
         if not count:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, 0, 0, [], 0, 0, False)
         view = log.slice(run_start, run_end)
-        if view is None or run_end > self._flusher.visible_end:
+        if view is None or run_end > self._flusher.visible_end or SIZE_MAGIC.unpack_from(view, len(view) - last_size)[0] != last_size:
             return None
         views.append(view)
         return GetResult(GetStatus.FOUND, offset + scanned, 0, 0, views, total, count, False)
@@ -159,10 +171,11 @@ class Reader:
         status = GetStatus.NO_MATCHED_MESSAGE
         views: list[memoryview] = []
         total = count = scanned = 0
+        damaged = ""
         last = skip_below = -1
         for physical, size, code in ENTRY.iter_unpack(entries):
             last = physical
-            if physical < skip_below:
+            if 0 <= physical < skip_below:
                 scanned += 1
                 continue
             if count and self._full(count, total + size, wanted, physical < memory_from):
@@ -171,10 +184,12 @@ class Reader:
             if codes is not None and code not in codes and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes)):
                 continue
             view = self._visible(physical, size)
-            if view is None:
+            if view is None or not _is_record(view):
                 if not count:
                     status = GetStatus.MESSAGE_WAS_REMOVING
-                skip_below = (physical // log.file_size + 1) * log.file_size if size != BLANK_SIZE else -1
+                if size != BLANK_SIZE and not 0 <= physical < log.start:
+                    damaged = f"{queue} leads to no message at queue offset {offset + scanned - 1}: `store check` tells what is damaged"
+                skip_below = (physical // log.file_size + 1) * log.file_size if physical < log.start and size != BLANK_SIZE else -1
                 continue
             if matches is not None and not matches(view):
                 continue
@@ -183,7 +198,7 @@ class Reader:
             count += 1
             status = GetStatus.FOUND
             skip_below = -1
-        return GetResult(status, offset + scanned, 0, 0, views, total, count, log.end - last > self._memory)
+        return GetResult(status, offset + scanned, 0, 0, views, total, count, log.end - last > self._memory, damaged)
 
     def _unwanted(self, queue: Queue, code: int, codes: frozenset[int]) -> bool:
         """Whether what stands in place of a tags code is known to lead to one that is not wanted; otherwise the consumer has to filter."""
@@ -274,3 +289,11 @@ class Reader:
                     found[physical] = record
         last_time, last_offset = self._index.last
         return QueryResult([found[physical] for physical in sorted(found)], last_time, last_offset)
+
+
+def _is_record(view: memoryview) -> bool:
+    """Whether bytes that a queue leads to begin as a record of that size. They do not where an entry is damaged."""
+    if len(view) < RECORD_FIXED:
+        return False
+    size, magic = SIZE_MAGIC.unpack_from(view)
+    return size == len(view) and magic in (MAGIC_V1, MAGIC_V2)

@@ -280,12 +280,14 @@ class Recovery:
             return min(self._report.checked_from, self._report.skipped[0][0]), False
         if not self._report.clean:
             return self._report.checked_from, False
-        known_end, strange = log.start, False
+        known_end, begin, strange = log.start, end, False
         for queue in queues.by_key.values():
             queue_end, dropped = self._drop_strange_entries(queue)
+            if dropped:  # the entries may be damaged, and their messages lie anywhere behind the last good one
+                begin = min(begin, queue_end)
+                strange = True
             known_end = max(known_end, queue_end)
-            strange |= dropped
-        return min(known_end, end), strange
+        return min(known_end, begin), strange
 
     def _remove_files_behind(self, end: int) -> None:
         """Empty files, files that were made ahead, and what was cut off."""
@@ -304,22 +306,24 @@ class Recovery:
             self._files.remove(log_file.path)
 
     def _drop_strange_entries(self, queue: Queue) -> tuple[int, bool]:
-        """Let a queue end with an entry that leads to its own message. Gives where that message ends, and whether entries were dropped."""
+        """Let a queue end with an entry that leads to its own message. Gives where that message ends (the start of the log if there is
+        none), and whether entries were dropped."""
         queues, log = self._queues, self._log
         before = queue.next_offset
-        end = -1
+        end = log.start
         while queue.next_offset > queue.min_offset:
             entry = queues.entry(queue, queue.next_offset - 1)
-            if entry is not None:
-                end = entry[0] + entry[1]
-                if entry[0] < log.start or not self._is_strange(entry, queue):
-                    break
+            if entry is not None and (entry[0] < log.start or not self._is_strange(entry, queue)):
+                end = max(end, entry[0] + entry[1])
+                break
             queue.next_offset -= 1
             queue.written = queue.max_offset = queue.next_offset
         dropped = before - queue.next_offset
         if dropped:
             self._report.notes.append(f"{queue} had {dropped} entries that lead to no message of it")
-        return end, dropped > 0
+        if queue in queues.torn:
+            self._report.notes.append(f"{queue} had a damaged entry behind its end: what follows is made again")
+        return end, dropped > 0 or queue in queues.torn
 
     def _is_strange(self, entry: tuple[int, int, int], queue: Queue) -> bool:
         """Whether the last entry of a queue leads to no message, or to one of another queue, which knows it. A message that nobody else

@@ -25,7 +25,7 @@ class GetResult:
 
     `views` are slices of the mapped log, whole records in order; records that lie side by side share a view. They stay valid for
     as long as they are held. `size` is their length together, `count` the number of records in them. `suggest_slave` says that
-    what was read lies further back than memory reaches.
+    what was read lies further back than memory reaches. `damaged`: what an operator should know of a queue that leads to no messages.
     """
 
     status: GetStatus
@@ -36,6 +36,7 @@ class GetResult:
     size: int
     count: int
     suggest_slave: bool
+    damaged: str = ""
 
 
 @dataclass(slots=True)

@@ -35,8 +35,10 @@ class IndexChecks:
         "_begun",
         "_directory",
         "_entries",
+        "_first_time",
         "_index",
         "_last_physical",
+        "_last_time",
         "_lost",
         "_newest",
         "_number",
@@ -62,6 +64,9 @@ class IndexChecks:
         self._place = 0
         self._number = 0
         self._last_physical = -1
+        #: Store times of the messages of the file's first and last entry; None: not seen.
+        self._first_time: int | None = None
+        self._last_time: int | None = None
         #: An entry of the current file was compared.
         self._begun = False
         #: Messages with keys that are in no file: before the first file, between files, behind the last one.
@@ -125,6 +130,9 @@ class IndexChecks:
     def _check_time(self, store_time: int) -> None:
         """Seconds since the first entry; those of the first one itself may be counted from the file before (store.md 5.3)."""
         index = self._index
+        self._last_time = store_time
+        if self._number == 1:
+            self._first_time = store_time
         if index is None or self._number == 1:
             return
         seconds = min(max((store_time - index.head.begin_time) // 1000, 0), _I32_MAX) if index.head.begin_time > 0 else 0
@@ -172,6 +180,7 @@ class IndexChecks:
 
     def _next_file(self) -> None:
         self._entries, self._place, self._number = [], 0, 1
+        self._first_time = self._last_time = None
         self._begun = False
         self._told = 0
         self.physical = _NONE
@@ -201,6 +210,9 @@ class IndexChecks:
             for at, what, found, known in ((16, "first", head.begin, first[1]), (24, "last", head.end, last[1])):
                 if found != known:
                     self._report.add(INDEX, index.path, at, f"its head says that the {what} offset is {found}; it is {known}", REBUILD)
+        for at, what, stored, time in ((0, "first", head.begin_time, self._first_time), (8, "last", head.end_time, self._last_time)):
+            if time is not None and stored != time:
+                self._report.add(INDEX, index.path, at, f"its head says that the {what} message is of {stored}; it is of {time}", REBUILD)
         used = len(self._newest) - self._newest.count(0)
         if head.slots_used not in (used, index.count - 1):  # up to 4.7.0 every entry counts
             self._report.add(INDEX, index.path, 32, f"its head counts {head.slots_used} slots in use; it has {used}", REBUILD)
