@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,10 @@ LOCAL_NAME_SERVER: Final = "127.0.0.1:9876"
 
 class SettingsUnreadable(ClientError):  # noqa: N818 - a name that says what happened needs no suffix
     """A file of settings cannot be read."""
+
+
+class OptionError(ClientError):
+    """An option says what cannot be."""
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -31,6 +36,17 @@ def setting_pair(text: str) -> tuple[str, str]:
     if not separator or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
     return key.strip(), value
+
+
+def time_ms(text: str) -> int:
+    """An argument that is a time: milliseconds, or ISO form, UTC unless it says otherwise. As wall time in ms."""
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+        return max(int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000), 0)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 2024-05-01T12:00:00Z or milliseconds expected") from None
 
 
 def add_name_server(parser: argparse.ArgumentParser, default: str | None = LOCAL_NAME_SERVER) -> None:

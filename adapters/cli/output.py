@@ -37,7 +37,12 @@ def time_text(ms: int) -> str:
 
 def message_json(message: MessageExt) -> str:
     """A received message as one line of JSON."""
-    fields: dict[str, Any] = {
+    return json.dumps({**message_fields(message), **body_fields(message.body)}, ensure_ascii=False)
+
+
+def message_fields(message: MessageExt) -> dict[str, Any]:
+    """All of a message for JSON but its body."""
+    return {
         "topic": message.topic,
         "brokerName": message.broker_name,
         "queueId": message.queue_id,
@@ -53,23 +58,31 @@ def message_json(message: MessageExt) -> str:
         "storeTimestamp": message.store_time,
         "storeHost": message.store_host,
         "reconsumeTimes": message.reconsume_times,
-        **body_fields(message.body),
     }
-    return json.dumps(fields, ensure_ascii=False)
 
 
 def message_text(message: MessageExt) -> str:
     """A received message as one line for people: when and where it was stored, tag, keys, body."""
-    words = [time_text(message.store_time), f"{message.broker_name}/{message.topic}/{message.queue_id}@{message.queue_offset}"]
+    return " ".join([*message_words(message), body_text(message.body)])
+
+
+def message_words(message: MessageExt) -> list[str]:
+    """All of a message for people but its body."""
+    broker = f"{message.broker_name}/" if message.broker_name else ""
+    words = [time_text(message.store_time), f"{broker}{message.topic}/{message.queue_id}@{message.queue_offset}"]
     if message.tags:
         words.append(f"tags={message.tags}")
     if message.keys:
         words.append(f"keys={','.join(message.keys)}")
     if message.reconsume_times:
         words.append(f"retry={message.reconsume_times}")
-    body = message.body.decode(errors="backslashreplace")
-    words.append("".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in body))
-    return " ".join(words)
+    return words
+
+
+def body_text(body: bytes) -> str:
+    """A body for people, on one line."""
+    text = body.decode(errors="backslashreplace")
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def result_json(result: SendResult) -> str:

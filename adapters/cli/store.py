@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.cli import store_check, store_inspect, store_repair
+from adapters.cli import store_check, store_dump, store_export, store_import, store_inspect, store_repair
 from adapters.cli.store_options import Commands
 
 
@@ -16,3 +16,6 @@ def add_command(commands: Commands) -> None:
     store_inspect.add_command(subcommands)
     store_check.add_command(subcommands)
     store_repair.add_command(subcommands)
+    store_dump.add_command(subcommands)
+    store_export.add_command(subcommands)
+    store_import.add_command(subcommands)

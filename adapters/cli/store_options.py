@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TypeAlias
 
 from engine.store import DiskFiles
@@ -39,3 +40,13 @@ def state_text(directory: Directory) -> str:
         who = f" (process {directory.owner})" if directory.owner else ""
         return f"a broker runs on it{who}: what it has not written to files is not seen"
     return "stopped in an orderly way" if directory.clean else "not stopped in an orderly way: the next start recovers"
+
+
+def confirmed(question: str) -> bool:
+    """Ask, if somebody is there to answer."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 
 from adapters.cli.options import add_settings, read_settings
 from adapters.cli.output import complain, show
 from adapters.cli.progress import ProgressBar
-from adapters.cli.store_options import Commands, add_directory, index_pair
+from adapters.cli.store_options import Commands, add_directory, confirmed, index_pair
 from engine.settings import apply
 from engine.store import DiskFiles, StoreSettings
 from engine.store.doctor import Repair
@@ -69,20 +68,10 @@ def run(options: argparse.Namespace) -> int:
         return 1 if plan.left else 0
     if plan.needs_choice and options.recover is None:
         return complain("the log is damaged: choose --recover skip or --recover cut; nothing was changed", 1)
-    if not options.yes and not _confirmed():
+    if not options.yes and not confirmed("do this?"):
         show("nothing was changed; --yes does it")
         return 1
     return _do(repair)
-
-
-def _confirmed() -> bool:
-    """Ask, if somebody is there to answer."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return False
-    try:
-        return input("do this? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def _do(repair: Repair) -> int:

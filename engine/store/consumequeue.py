@@ -18,10 +18,16 @@ from engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, is_offset_
 from engine.store.pieces import Piece, sync_queue_files, write_piece
 from engine.store.queue import NO_SIZE, Queue
 from engine.store.settings import StoreSettings
+from mqproto.names import TOPIC_LENGTH_MAX
 
 _NO_ENTRIES: Final = memoryview(b"")
 #: Names that would lead out of their folder. The broker checks topics; the store makes sure.
 _NOT_A_NAME: Final = frozenset({"", ".", ".."})
+
+
+def is_topic_name(topic: str) -> bool:
+    """Whether a folder may have the name of a topic."""
+    return topic not in _NOT_A_NAME and not ("/" in topic or "\\" in topic or "\0" in topic) and len(topic.encode()) <= TOPIC_LENGTH_MAX
 
 
 class ConsumeQueues:
@@ -67,7 +73,7 @@ class ConsumeQueues:
         """The queue; made, in memory, when there is none. ValueError for a topic that is no name of a folder."""
         queue = self.by_key.get((topic, queue_id))
         if queue is None:
-            if topic in _NOT_A_NAME or "/" in topic or "\\" in topic or "\0" in topic or len(topic.encode()) > 127:
+            if not is_topic_name(topic):
                 raise ValueError(f"no topic has the name {topic!r}")
             queue = self.by_key[topic, queue_id] = Queue(topic, queue_id, f"{self.folder}/{topic}/{queue_id}")
         return queue

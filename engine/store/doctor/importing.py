@@ -100,7 +100,7 @@ class Import:
 
     def run(self) -> Iterator[int]:
         """Raises ExportDamaged, ImportRefused, PutRefused, OSError; what was stored before stays. To be used once."""
-        queues = [self._queue_of(one) for one in self._plan.queues]
+        queues = [self._store.queue(one.topic, one.queue_id) for one in self._plan.queues]
         for message in self._reader.messages():
             one = self._plan.queues[message.number]
             if one.fate is Fate.THERE or (one.fate is Fate.CONTINUED and message.offset < one.first):
@@ -119,12 +119,6 @@ class Import:
         self._store.want_flush()
         self._run_jobs()
         self._save_tables()
-
-    def _queue_of(self, one: QueuePlan) -> Queue:
-        try:
-            return self._store.queue(one.topic, one.queue_id)
-        except ValueError as failure:
-            raise ImportRefused(str(failure)) from None
 
     def _put(self, one: QueuePlan, queue: Queue, message: ExportedMessage) -> None:
         """Append a message, at its offset if offsets are kept."""

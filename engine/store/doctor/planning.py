@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
+from engine.store.consumequeue import is_topic_name
 from engine.store.doctor.directory import Directory
 from engine.store.doctor.exportfile import ExportedMessage, ExportedQueue, ExportHead, ExportReader
 from engine.store.doctor.messages import Range, TopicMessages
@@ -156,6 +157,11 @@ class ImportPlan:
         return sum(each.messages - each.present for each in self.queues if each.fate is not Fate.REFUSED)
 
     @property
+    def exported(self) -> int:
+        """All messages of the export."""
+        return sum(each.messages for each in self.queues)
+
+    @property
     def refused(self) -> list[QueuePlan]:
         return [each for each in self.queues if each.fate is Fate.REFUSED]
 
@@ -247,6 +253,8 @@ def _queues(head: ExportHead, target: Target, rename: Mapping[str, str]) -> Iter
     seen: set[tuple[str, int]] = set()
     for source in head.queues:
         topic = rename.get(source.topic, source.topic)
+        if not is_topic_name(topic):
+            raise ImportRefused(f"no topic has the name {topic!r}")
         if topic in UNMOVABLE:
             raise ImportRefused(f"{topic} belongs to the broker itself: no messages can be put there")
         if (topic, source.queue_id) in seen:
