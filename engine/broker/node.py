@@ -255,6 +255,10 @@ class Broker(Core):
             self.flush_wanted = False
             self.acknowledgements.entry_over()
             self.store.want_flush()
+        if self.store.notices:
+            for text in self.store.notices:
+                self.notice(text)
+            self.store.notices.clear()
         store_jobs = self.store.jobs
         if store_jobs:
             self._running.update(store_jobs)

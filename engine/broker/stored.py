@@ -227,7 +227,7 @@ def refusal(failure: PutRefused, core: Core) -> Refused:
         return Refused(SYSTEM_ERROR, "create mapped file failed, server is busy or broken.")
     if status is PutStatus.SERVICE_NOT_AVAILABLE:
         log, queues = core.store.disk_ratios()
-        return Refused(14, f"service not available now: the disk is full or the store was shut down. CL: {log:5.2f} CQ: {queues:5.2f}")
+        return Refused(14, f"service not available now: {failure.why}. CL: {log:5.2f} CQ: {queues:5.2f}")
     return Refused(
         MESSAGE_ILLEGAL,
         f"the message is illegal, maybe msg body or properties length not matched. msg body length limit "

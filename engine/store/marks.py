@@ -41,9 +41,10 @@ class Marks:
         """Where to look: a folder on the disk of the log, one on the disk of the queues."""
         return self._folders
 
-    def looked(self, usages: tuple[tuple[int, int] | None, ...]) -> None:
-        """Bytes in use and free, for each of `folders`."""
+    def looked(self, usages: tuple[tuple[int, int] | None, ...]) -> str:
+        """Bytes in use and free, for each of `folders`. Gives the refusal."""
         self._usages = usages
+        return self.refusal
 
     @property
     def ratios(self) -> tuple[float, float]:
@@ -80,11 +81,17 @@ class Marks:
         """Why no message is taken; empty while there is room."""
         for folder, usage in zip(self._folders, self._usages, strict=True):
             if usage is not None and self._over(self._warning, usage):
-                return (
-                    f"the disk of {folder} is full: {used_percent(usage)} % are in use, messages are taken up to {self._warning:.0%}, "
-                    f"and {usage[1] >> 20} MiB are free"
-                )
+                return f"the disk of {folder} is {_told(usage)}, and messages are taken up to {round(self._warning * 100)} %"
         return ""
+
+    @property
+    def state(self) -> str:
+        """How full the disks are, in words."""
+        return ", ".join(f"the disk of {folder} is {_told(usage)}" for folder, usage in zip(self._folders, self._usages, strict=True))
+
+
+def _told(usage: tuple[int, int] | None) -> str:
+    return "of unknown state" if usage is None else f"{used_percent(usage)} % full with {usage[1] >> 20} MiB free"
 
 
 def _mark(value: float, bounds: tuple[float, float]) -> float:

@@ -73,6 +73,7 @@ class Retention:
         "_jobs",
         "_log",
         "_look_due",
+        "_notices",
         "_rounds",
         "_settings",
         "_time",
@@ -89,6 +90,7 @@ class Retention:
         flusher: Flusher,
         follower: Follower,
         jobs: list[Job],
+        notices: list[str],
         utc_offset_ms: int,
     ) -> None:
         self._files = files
@@ -97,6 +99,7 @@ class Retention:
         self._flusher = flusher
         self._follower = follower
         self._jobs = jobs
+        self._notices = notices
         self._utc_offset = utc_offset_ms
         self._hours = settings.delete_hours
         #: How full the disks are.
@@ -183,8 +186,10 @@ class Retention:
     # --- deciding ---
 
     def _look(self, usages: tuple[tuple[int, int] | None, ...]) -> None:
-        self.marks.looked(usages)
-        self._log.refuse("disk", self.marks.refusal)
+        before, refusal = self.marks.refusal, self.marks.looked(usages)
+        self._log.refuse("disk", refusal)
+        if bool(refusal) != bool(before):
+            self._notices.append(f"messages are refused: {refusal}" if refusal else "messages are taken again: the disk has room")
 
     def _choose(self, job: LookAround, now: int, wall: int, time: int) -> None:
         """Let files leave the log: old ones if it is time, the disk is pressed, or somebody asked; younger ones if a disk is full."""
@@ -203,10 +208,15 @@ class Retention:
         durable = min(self._flusher.flushed, self._flusher.settled)
         excess = -(-self.marks.excess() // log.file_size)
         young = (excess or settings.delete_file_batch_max) if forced else 0
+        counts = [0, 0]
         for log_file, written in zip(job.log_files, job.last_written(), strict=True):
             old = written is not None and time - written >= reserved
             if log_file.start + log.file_size > durable or len(log.log_files) == 1 or not (old or young > 0):
                 break
             young -= 1
+            counts[not old] += 1
             self._dead.append(log.drop_first())
         self._work_due = now
+        for count, why in zip(counts, (f"they are older than {settings.file_reserved_time} hours", self.marks.state), strict=True):
+            if count:
+                self._notices.append(f"{count} files of the log are deleted, it begins at offset {log.start} now: {why}")

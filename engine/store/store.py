@@ -66,6 +66,7 @@ class Store:
         "_retry_at",
         "_unflushed",
         "jobs",
+        "notices",
         "reads",
         "recovery",
         "settings",
@@ -77,6 +78,8 @@ class Store:
         self.settings = settings
         #: Jobs to run; the owner empties the list and answers each by `done`.
         self.jobs: list[Job] = []
+        #: What an operator should know; the owner tells and empties it.
+        self.notices: list[str] = []
         self._files = files
         self._claim = Claim(lock)
         self._abort = f"{root}/abort"
@@ -88,7 +91,7 @@ class Store:
         checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
         follower = Follower(files, settings, self._log, self._queues, self._index, self._flusher, self.jobs)
-        self._retention = Retention(files, settings, self._log, self._flusher, follower, self.jobs, utc_offset_ms)
+        self._retention = Retention(files, settings, self._log, self._flusher, follower, self.jobs, self.notices, utc_offset_ms)
         memory = files.memory()
         reader = self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, memory)
         #: Reads that do not wait for the disk; the other verbs for reading do where it has to be.

@@ -68,6 +68,50 @@ class TestFullDisk:
         world.advance(5000)
         assert [message.body for message in world.connect().messages(queue=3)] == [bytes(1000)]
 
+    def test_a_nearly_full_disk_takes_nothing_until_it_has_room_again(self) -> None:
+        world = World(files=MemoryFiles(space=2_000_000), store={"clean_resource_interval": 10_000, "disk_free_files_enough": 0})
+        world.files.capacity = 20_000_000
+        peer = world.connect()
+        peer.send(properties="DELAY\x014\x02", e="3")
+        world.files.space = 1_000_000
+        world.advance(10_000)
+        answer = peer.send()
+        assert answer.code == 14
+        assert answer.remark is not None
+        assert "the disk of /store/commitlog is 95 % full with 0 MiB free" in answer.remark
+        assert "CL:  0.95 CQ:  0.95" in answer.remark
+        assert any("messages are refused" in notice for notice in world.broker.notices)
+        world.advance(30_000)
+        assert peer.messages(queue=3) == []
+        world.files.space = 2_000_000
+        world.advance(11_000)
+        assert any("messages are taken again" in notice for notice in world.broker.notices)
+        assert peer.send().code == 0
+        assert len(peer.messages(queue=3)) == 1, "a delayed one has waited"
+
+    def test_a_parked_pull_outlives_the_deletion_of_everything_before_it(self) -> None:
+        files = MemoryFiles()
+        world = World(files=files, store={"mapped_file_size_commit_log": 1 << 16, "file_reserved_time": 0})
+        files.clock = lambda: world.wall
+        peer = world.connect()
+        for _ in range(100):
+            peer.send(body=bytes(2000))
+        world.advance(61_000)
+        waiting = world.connect()
+        waiting.tell(11, pull_fields("T", "G", 0, 100, sysFlag="6", suspendTimeoutMillis="20000"))
+        world.store.delete_old_files()
+        world.advance(15_000)
+        queue = world.store.queue("T", 0)
+        assert (queue.min_offset, queue.max_offset) == (queue.min_offset, 100)
+        assert queue.min_offset > 50
+        assert waiting.read() == []
+        assert peer.ask(31, {"topic": "T", "queueId": "0"}).fields["offset"] == str(queue.min_offset)
+        early = peer.pull(offset=0)
+        assert (early.code, early.fields["nextBeginOffset"]) == (21, str(queue.min_offset))
+        peer.send(body=b"new")
+        (answer,) = waiting.read()
+        assert (answer.code, answer.fields["minOffset"]) == (0, str(queue.min_offset))
+
 
 class TestScheduleTopic:
     """MSG-11: a bad record in the schedule topic is left out and noted; those behind it come."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -105,6 +106,7 @@ class TestAge:
         rig.pass_time(2000)
         assert log_files(rig) == [2, 3, 4]
         assert rig.store.min_physical == 2 * 4096
+        assert rig.store.notices == ["2 files of the log are deleted, it begins at offset 8192 now: they are older than 72 hours"]
         check(rig)
         rig.pass_time(60_000)
         assert log_files(rig) == [2, 3, 4], "the third file is not old yet"
@@ -290,6 +292,8 @@ class TestMarks:
         rig.reopen(disk_free_files_enough=0)
         rig.pass_time(100_000)
         assert log_files(rig) == [3, 4]
+        (notice,) = rig.store.notices
+        assert re.match("3 files of the log are deleted, it begins at offset 12288 now: the disk of .*commitlog is 86 % full", notice)
         assert rig.store.writable
         check(rig)
 
@@ -315,7 +319,7 @@ class TestMarks:
         rig.send()
         rig.pass_time(10_000)
         assert not rig.store.writable
-        with pytest.raises(PutRefused, match="is full: 91 % are in use, messages are taken up to 90%") as refused:
+        with pytest.raises(PutRefused, match="is 91 % full with 0 MiB free, and messages are taken up to 90 %") as refused:
             rig.send()
         assert refused.value.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert len(rig.read()) == 2
@@ -324,9 +328,12 @@ class TestMarks:
         with pytest.raises(PutRefused):
             rig.send()
         assert rig.store.disk_ratios() == (0.91, 0.91)
+        (notice,) = rig.store.notices
+        assert notice.startswith("messages are refused: the disk of ")
         usage(rig, monkeypatch, 90)
         rig.pass_time(1000)
         rig.send()
+        assert rig.store.notices[1:] == ["messages are taken again: the disk has room"]
         assert len(rig.read()) == 3
         usage(rig, monkeypatch, 91)
         rig.reopen()
@@ -350,7 +357,7 @@ class TestMarks:
         for _ in range(5):
             rig.pass_time(10_000)
             assert not rig.store.writable
-            with pytest.raises(PutRefused, match=f"disk of {rig.root} is full"):
+            with pytest.raises(PutRefused, match=f"disk of {rig.root} is 95 % full"):
                 rig.send()
 
     def test_an_unknown_usage_is_not_full(self, aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
