@@ -107,7 +107,7 @@ class Reads:
 
     def begin(self) -> None:
         """The store is open: what is appended from now on is its own."""
-        self._opened_at = self._log.end
+        self._opened_at = self._reader.trusted_from = self._log.end
 
     # --- what is near ---
 

@@ -38,6 +38,7 @@ _MEMORY_UNKNOWN: Final = 24 << 30
 #: Bytes after which `warm` ends.
 _WARM_SIZE: Final = 1 << 20
 _PHYSICAL_AT: Final = 28
+_EVERYTHING: Final = 1 << 62
 #: A tags code outside of this range is no hash but stands for something that we do not know: then the consumer has to filter.
 _HASH_MIN: Final = -0x80000000
 _HASH_MAX: Final = 0x7FFFFFFF
@@ -46,7 +47,7 @@ _HASH_MAX: Final = 0x7FFFFFFF
 class Reader:
     """The reading side of a store."""
 
-    __slots__ = ("_delays", "_flusher", "_index", "_log", "_memory", "_queues", "_settings", "near")
+    __slots__ = ("_delays", "_flusher", "_index", "_log", "_memory", "_queues", "_settings", "near", "trusted_from")
 
     def __init__(
         self,
@@ -66,6 +67,8 @@ class Reader:
         self._memory = (memory or _MEMORY_UNKNOWN) * settings.access_message_in_memory_max_ratio // 100
         #: Bytes behind the end of the log that count as in memory where it decides how much one answer has.
         self.near = min(self._memory, settings.cold_read_distance or self._memory)
+        #: Entries of messages from this offset on were made by this process and never came from a disk: nothing is wrong with them.
+        self.trusted_from = _EVERYTHING
 
     def on_disk(self, physical: int) -> bool:
         return self._log.end - physical > self._memory
@@ -127,6 +130,7 @@ class Reader:
             return None
         wanted = min(wanted, settings.max_transfer_count_on_message_in_memory)
         size_max = settings.max_transfer_bytes_on_message_in_memory
+        unsure = first < self.trusted_from
         views: list[memoryview] = []
         run_start = run_end = last_size = total = count = scanned = 0
         for physical, size, code in ENTRY.iter_unpack(entries):
@@ -140,7 +144,7 @@ class Reader:
                     return None
                 if run_end:
                     view = log.slice(run_start, run_end)
-                    if view is None or SIZE_MAGIC.unpack_from(view, run_end - run_start - last_size)[0] != last_size:
+                    if view is None or (unsure and SIZE_MAGIC.unpack_from(view, run_end - run_start - last_size)[0] != last_size):
                         return None
                     views.append(view)
                 run_start = physical
@@ -151,7 +155,9 @@ class Reader:
         if not count:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, 0, 0, [], 0, 0, False)
         view = log.slice(run_start, run_end)
-        if view is None or run_end > self._flusher.visible_end or SIZE_MAGIC.unpack_from(view, len(view) - last_size)[0] != last_size:
+        if view is None or run_end > self._flusher.visible_end:
+            return None
+        if unsure and SIZE_MAGIC.unpack_from(view, len(view) - last_size)[0] != last_size:
             return None
         views.append(view)
         return GetResult(GetStatus.FOUND, offset + scanned, 0, 0, views, total, count, False)
