@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
+from engine.store.doctor.checklog import LogCheck
 from engine.store.doctor.directory import Directory
 from engine.store.doctor.findings import INDEX, LOOK, REBUILD, Report
 from engine.store.doctor.indexes import HEAD_SIZE, IndexView
@@ -39,6 +40,7 @@ class IndexChecks:
         "_index",
         "_last_physical",
         "_last_time",
+        "_log",
         "_lost",
         "_newest",
         "_number",
@@ -51,10 +53,11 @@ class IndexChecks:
         "physical",
     )
 
-    def __init__(self, directory: Directory, report: Report, stop: int) -> None:
+    def __init__(self, directory: Directory, report: Report, log: LogCheck) -> None:
         self._directory = directory
         self._report = report
-        self._stop = stop
+        self._stop = log.stop
+        self._log = log
         self._views = directory.index_files()
         self._index: IndexView | None = None
         #: The newest entry of each slot so far.
@@ -85,7 +88,9 @@ class IndexChecks:
     def seen(self, offset: int, facts: Facts) -> None:
         """A record comes by."""
         while self.physical < offset:
-            self._fault("leads to offset {} where no message begins", self.physical)
+            if self.physical >= self._log.gone:
+                self._fault("leads to offset {} where no message begins", self.physical)
+            self._last_time = None
             self._advance()
         hashes = self._hashes(facts) if facts.is_indexed else []
         found: list[int] = []
@@ -172,6 +177,7 @@ class IndexChecks:
             if self._last_physical <= physical < self._stop:
                 self.physical = physical
                 return
+            self._last_time = None
             if physical < self._stop or self._directory.whole:
                 self._fault("is not in the order of the log: it leads to offset {}", physical)
             self._newest[self._entries[self._place][0] % index.slots] = self._number
@@ -247,6 +253,7 @@ class IndexChecks:
         while self._index is not None:
             if self.physical < end or self._directory.whole:
                 self._fault("leads to offset {} where no message begins", self.physical)
+            self._last_time = None
             self._advance()
         lost, report, whole = self._lost, self._report, self._directory.whole
         folder = f"{self._directory.root}/index"

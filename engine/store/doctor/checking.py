@@ -53,9 +53,9 @@ class Check:
         self._check_configs()
         log = LogCheck(directory, report)
         log.check_files()
-        queues = QueueChecks(directory, report, self._delays, log.stop)
+        queues = QueueChecks(directory, report, self._delays, log)
         queues.check_files()
-        index = IndexChecks(directory, report, log.stop)
+        index = IndexChecks(directory, report, log)
         begin = report.begin = directory.log.start
         total = log.stop - begin
         next_report = begin + _STEP

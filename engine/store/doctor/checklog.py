@@ -19,13 +19,15 @@ _NO_LETTERS: Final = "/\\\0\ufffd"
 class LogCheck:
     """One walk over the whole log, damaged places included."""
 
-    __slots__ = ("_directory", "_report", "end", "last_time", "latest_time", "stop")
+    __slots__ = ("_directory", "_report", "end", "gone", "last_time", "latest_time", "stop")
 
     def __init__(self, directory: Directory, report: Report) -> None:
         self._directory = directory
         self._report = report
         #: Nothing from here on is looked at: what a running broker appends.
         self.stop = directory.end() if directory.running else directory.log.limit
+        #: Below this offset a running broker has deleted the files while we looked at them.
+        self.gone = -1
         #: Where the log ends.
         self.end = directory.log.start
         #: Store time of the last record, and the latest of all.
@@ -56,8 +58,9 @@ class LogCheck:
                 report.lost(part.path, part.start, begin, f"{missing} files are missing before it", "restore them, or `store repair`")
 
     def records(self) -> Iterator[tuple[int, memoryview]]:
-        """Offset and bytes of all records whose form is good. Raises OSError."""
+        """Offset and bytes of all records whose form is good. A file that cannot be read is passed over from there on."""
         log = self._directory.log
+        log.tolerant = True
         offset = log.start
         while offset < self.stop:
             walk = Walk(log)
@@ -66,7 +69,7 @@ class LogCheck:
             self._count(walk.count)
             if walk.stop is Stop.THERE:
                 return
-            if self._deleted(offset):
+            if self._unreadable(offset) or self._deleted(offset):
                 offset += log.file_size - offset % log.file_size
                 continue
             record = log.record(offset)
@@ -111,6 +114,16 @@ class LogCheck:
         part = self._directory.log.part_at(offset)
         return self._directory.log.folder if part is None else part.path
 
+    def _unreadable(self, offset: int) -> bool:
+        """Whether the disk does not give the file that holds an offset."""
+        log = self._directory.log
+        part = log.part_at(offset)
+        if part is None or part.path not in log.unreadable:
+            return False
+        what = f"it cannot be read: {log.unreadable[part.path]}"
+        self._report.lost(part.path, offset, offset, what, "copy what the disk still gives, to another disk")
+        return True
+
     def _deleted(self, offset: int) -> bool:
         """Whether a running broker has just deleted a file, because it was old."""
         directory = self._directory
@@ -118,6 +131,7 @@ class LogCheck:
         if part is None or not directory.running or directory.files.exists(part.path):
             return False
         self._report.note(f"the broker deleted {part.path} meanwhile")
+        self.gone = part.start + directory.log.file_size
         return True
 
     def _wrong_crc(self, offset: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from engine.store.doctor.checklog import LogCheck
 from engine.store.doctor.directory import Directory
 from engine.store.doctor.findings import LOOK, QUEUES, REBUILD, Report
 from engine.store.doctor.queues import QueueView
@@ -81,9 +82,22 @@ class QueueCheck:
 class QueueChecks:
     """All queues."""
 
-    __slots__ = ("_by_key", "_chunk", "_delays", "_directory", "_kept", "_log_start", "_report", "_topics", "_units", "stop")
+    __slots__ = (
+        "_behind",
+        "_by_key",
+        "_chunk",
+        "_delays",
+        "_directory",
+        "_kept",
+        "_log",
+        "_log_start",
+        "_report",
+        "_topics",
+        "_units",
+        "stop",
+    )
 
-    def __init__(self, directory: Directory, report: Report, delays: list[int], stop: int) -> None:
+    def __init__(self, directory: Directory, report: Report, delays: list[int], log: LogCheck) -> None:
         self._directory = directory
         self._report = report
         #: Milliseconds of each delay level.
@@ -91,8 +105,11 @@ class QueueChecks:
         self._topics: dict[str, Any] | None = directory.topics()
         self._log_start = directory.log.start
         #: Entries of messages from here on are not looked at: a running broker appends them.
-        self.stop = stop
+        self.stop = log.stop
+        self._log = log
         self._kept = 0
+        #: Queues that end before their messages do, by how many, and from which offset on.
+        self._behind: list[tuple[QueueView, int, int]] = []
         self._units = UnitsView(directory.files, directory.root)
         self._by_key = {(view.topic, view.queue_id): QueueCheck(view) for view in directory.queues()}
         self._chunk = max(_CHUNK_MIN, min(_CHUNK_MAX, _KEPT_MAX // ENTRY_SIZE // max(len(self._by_key), 1)))
@@ -235,7 +252,7 @@ class QueueChecks:
             return True
         if physical >= self.stop and not self._directory.whole:
             return True
-        return expired and 0 <= physical < self._log_start and size > 0
+        return size > 0 and (0 <= physical < self._log.gone or (expired and 0 <= physical < self._log_start))
 
     def finish(self, end: int) -> None:
         """The log is at its end, which is given: judge what was collected."""
@@ -253,13 +270,24 @@ class QueueChecks:
             if check.unseen:
                 what = f"more entries do not fit: {check.unseen}"
                 self._report.add(QUEUES, check.view.folder, None, what, REBUILD)
+        self._note_behind()
+
+    def _note_behind(self) -> None:
+        if not self._behind:
+            return
+        view, messages, offset = self._behind[0]
+        queues = f"{view} is {messages} messages" if len(self._behind) == 1 else ""
+        if not queues:
+            messages, offset = sum(each[1] for each in self._behind), min(each[2] for each in self._behind)
+            queues = f"{len(self._behind)} queues are together {messages} messages"
+        self._report.note(f"{queues} behind the log, from the one at offset {offset} on")
 
     def _judge_behind(self, check: QueueCheck, run: Run) -> None:
         """A queue ends before its messages do."""
         count = run.last + 1 - run.first
         view = check.view
         if not self._directory.whole:
-            self._report.note(f"{view} is {count} messages behind the log, from the one at offset {run.offset} on")
+            self._behind.append((view, count, run.offset))
         elif not view.parts and self._topics is not None and view.topic not in self._topics and view.topic not in UNLISTED:
             self._report.note(f"{view} is gone, as its topic is; the log still has {count} of its messages")
         elif not view.parts:

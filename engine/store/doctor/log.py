@@ -46,7 +46,7 @@ class Stop(Enum):
 class LogView:
     """The files of the log, sorted; there may be gaps between them, and odd sizes."""
 
-    __slots__ = ("_by_start", "_open", "file_size", "files", "folder", "parts", "strange")
+    __slots__ = ("_by_start", "_open", "file_size", "files", "folder", "parts", "strange", "tolerant", "unreadable")
 
     def __init__(self, files: Files, folder: str) -> None:
         self.files = files
@@ -65,6 +65,9 @@ class LogView:
                 continue
         #: Bytes of a file: what most of them have.
         self.file_size = most_common([part.size for part in self.parts if part.size], 1)
+        #: Files that the disk does not give count as empty and are listed here with the reason, instead of raising OSError.
+        self.tolerant = False
+        self.unreadable: dict[str, str] = {}
         self._by_start = {part.start: part for part in self.parts}
         self._open: dict[str, ReadFile] = {}
 
@@ -90,7 +93,9 @@ class LogView:
         return self._by_start.get(offset - offset % self.file_size)
 
     def _file(self, part: LogPart) -> ReadFile | None:
-        """The file, opened; None when it was deleted meanwhile."""
+        """The file, opened; None when it was deleted meanwhile, or cannot be read."""
+        if part.path in self.unreadable:
+            return None
         file = self._open.get(part.path)
         if file is None:
             try:
@@ -109,7 +114,13 @@ class LogView:
         if part is None or file is None:
             return b""
         at = offset - part.start
-        return file.read(at, min(size, self.file_size - at))
+        try:
+            return file.read(at, min(size, self.file_size - at))
+        except OSError as failure:
+            if not self.tolerant:
+                raise OSError(failure.errno, failure.strerror, part.path) from failure
+            self.unreadable[part.path] = failure.strerror or str(failure)
+            return b""
 
     def record(self, offset: int, check_crc: bool = False) -> memoryview | None:
         """The record that begins at an offset; None if none does. Raises OSError."""
