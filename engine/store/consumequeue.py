@@ -24,6 +24,10 @@ _NO_ENTRIES: Final = memoryview(b"")
 #: Names that would lead out of their folder. The broker checks topics; the store makes sure.
 _NOT_A_NAME: Final = frozenset({"", ".", ".."})
 
+_REMEDY: Final = (
+    "set mappedFileSizeConsumeQueue to what the directory was made with; --recover skip or cut makes the queue again from the log"
+)
+
 
 def is_topic_name(topic: str) -> bool:
     """Whether a folder may have the name of a topic."""
@@ -257,17 +261,21 @@ class ConsumeQueues:
 
     # --- opening ---
 
-    def load(self, log_start: int, notes: list[str]) -> None:
+    def load(self, log_start: int, notes: list[str], unusable: Callable[[Queue, StoreDamaged], None]) -> None:
         """Find all queues on disk, how far each one goes, and its first message that a log from `log_start` on still has.
 
-        Raises StoreDamaged for files of a wrong size. Blocks.
+        `unusable` is told of queues with files that are missing or of a wrong size; they stay empty, unless it raises. Blocks.
         """
         self.extension.present |= self.files.exists(self.extension.folder)
         for topic in self.files.names(self.folder):
             topic_folder = f"{self.folder}/{topic}"
             for name in self.files.names(topic_folder):
                 if name.isascii() and name.isdigit() and self.files.is_folder(f"{topic_folder}/{name}"):
-                    self._load(self.queue(topic, int(name)), log_start, notes)
+                    queue = self.queue(topic, int(name))
+                    try:
+                        self._load(queue, log_start, notes)
+                    except StoreDamaged as damage:
+                        unusable(queue, damage)
 
     def _load(self, queue: Queue, log_start: int, notes: list[str]) -> None:
         names = [name for name in self.files.names(queue.folder) if is_offset_name(name)]
@@ -280,9 +288,9 @@ class ConsumeQueues:
         for index, start in enumerate(starts):
             path = f"{queue.folder}/{names[index]}"
             if (size := self.files.size(path)) != self.file_size:
-                raise StoreDamaged(path, None, (f"it has {size} bytes instead of the configured {self.file_size}",))
+                raise StoreDamaged(path, None, (f"it has {size} bytes instead of the configured {self.file_size}",), _REMEDY)
             if start != starts[0] + self.file_size * index or start % self.file_size:
-                raise StoreDamaged(path, None, ("the file before it is missing",))
+                raise StoreDamaged(path, None, ("the file before it is missing",), _REMEDY)
         queue.first = starts[0] // ENTRY_SIZE
         queue.written = (starts[-1] + self.file_size) // ENTRY_SIZE
         first, last = self.shorten(queue, None)

@@ -137,7 +137,8 @@ class DiskFiles:
 
     def names(self, folder: str) -> list[str]:
         try:
-            return sorted(path.name for path in Path(folder).iterdir())
+            with os.scandir(folder) as entries:  # a third of the time of Path: there may be ten thousands of folders
+                return sorted([entry.name for entry in entries])
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -148,7 +149,7 @@ class DiskFiles:
         return Path(path).is_dir()
 
     def size(self, path: str) -> int:
-        return Path(path).stat().st_size
+        return os.stat(path).st_size  # noqa: PTH116 - quicker, and asked of every queue file
 
     def modified(self, path: str) -> int | None:
         try:

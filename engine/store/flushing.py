@@ -21,6 +21,7 @@ from engine.store.folders import parent_of
 from engine.store.index import Index
 from engine.store.indexfile import IndexFile
 from engine.store.layout import PAGE_BITS
+from engine.store.manifest import write_manifest
 from engine.store.pieces import Piece, sync_queue_files, write_piece
 from engine.store.queue import Queue
 from engine.store.settings import SYNC_FLUSH, StoreSettings
@@ -120,6 +121,7 @@ class Flusher:
         "_flushing",
         "_in_turn",
         "_made",
+        "_manifest_path",
         "_queue_due",
         "_queue_thorough",
         "_removals",
@@ -154,6 +156,7 @@ class Flusher:
     ) -> None:
         self._files = files
         self._settings = settings
+        self._manifest_path = f"{settings.store_path_root_dir}/manifest"
         self.log = log
         self.queues = queues
         self.index = index
@@ -420,3 +423,4 @@ class Flusher:
             self._add_pieces(job, queue)
         self._make_thorough(job)
         job.run()
+        write_manifest(self._files, self._manifest_path, log, self.queues, self.index, job.times)

@@ -20,6 +20,7 @@ from engine.store.files import Files
 from engine.store.index import Index
 from engine.store.layout import RECORD_FIXED
 from engine.store.logfiles import Found, find_log_files
+from engine.store.manifest import Manifest, adopt_queues, index_lost_from, read_manifest, restore_ends
 from engine.store.pieces import sync_queue_files
 from engine.store.queue import Queue
 from engine.store.records import facts_of, measure, next_record
@@ -57,6 +58,10 @@ class Recovery:
         self._plan = SkipPlan(files, f"{settings.store_path_root_dir}/recovered")
         #: How many parts of the log are skipped because their files were missing.
         self._made = 0
+        self._manifest: Manifest | None = None
+        self._manifest_path = f"{settings.store_path_root_dir}/manifest"
+        #: What queues or index lost of an orderly end begins here; -1: nothing.
+        self._lost_from = -1
         #: There is something behind the end of the log.
         self._leftovers = False
 
@@ -68,12 +73,17 @@ class Recovery:
         self._found = find_log_files(self._files, log, recover, report)
         self._plan.repeat(log, report)
         self._made = len(report.skipped)
-        self._queues.load(log.start, report.notes)
-        self._index.load(report.notes)
+        self._load(recover, thorough)
         scan = self._scan(log.start if thorough else self._check_from() if report.clean else self._start_after_crash())
         if scan.latest_time < self._checkpoint.log_time and report.checked_from > log.start:
             scan = self._scan(log.start)  # the clock may have gone back, and what is later lies before
+        if self._manifest is not None and scan.end > self._manifest.log_end:
+            self._forget_manifest(recover)  # somebody else went on with the log
+            scan = self._scan(self._check_from())
         given_up = self._judge(scan, recover)
+        if report.clean and self._manifest is None and scan.count and self._checkpoint.queue_time < scan.last_time:
+            report.notes.append("the checkpoint is older than the last message, as after a crash: its queues and keys are made again")
+            self._lost_from = self._start_after_crash()
         report.begin, report.end, report.checked = log.start, scan.end, scan.count
         if self._leftovers:
             report.dropped = bytes_behind(log, scan.end)
@@ -87,6 +97,49 @@ class Recovery:
         if report.skipped:
             self._plan.remove()
         return report
+
+    def _load(self, recover: Recover, thorough: bool) -> None:
+        """Find queues and index: by the manifest of an orderly end, otherwise by looking at each of them."""
+        report = self._report
+        if report.clean and not report.skipped and not thorough:
+            self._manifest = read_manifest(self._files, self._manifest_path, self._checkpoint, report.notes)
+        self._index.load(report.notes)
+        if self._manifest is None or not self._adopt(self._manifest):
+            self._forget_manifest(recover)
+
+    def _adopt(self, manifest: Manifest) -> bool:
+        """Believe a manifest; False if it does not fit to what is there."""
+        begin = adopt_queues(manifest, self._queues, self._report.notes) if manifest.log_start == self._log.start else None
+        if begin is None:
+            return False
+        self._lost_from = begin
+        if self._settings.message_index_enable and (lost := index_lost_from(manifest, self._index)) >= 0:
+            self._report.notes.append(f"files of {self._index.folder} are missing: the index is made again from offset {lost} on")
+            self._lost_from = lost if begin < 0 else min(begin, lost)
+        return True
+
+    def _forget_manifest(self, recover: Recover) -> None:
+        """Look into each queue."""
+        self._manifest = None
+        self._lost_from = -1
+        self._queues.by_key.clear()
+        self._queues.forget_maps()
+        self._queues.known_end = -1
+        unusable: list[Queue] = []
+
+        def on_unusable(queue: Queue, damage: StoreDamaged) -> None:
+            if recover is Recover.REFUSE:
+                raise damage
+            self._report.notes.append(f"{damage.path}: {damage.reasons[0]}: {queue} is made again from the log")
+            unusable.append(queue)
+
+        self._queues.load(self._log.start, self._report.notes, on_unusable)
+        if unusable:
+            self._promise_nothing()
+            self._lost_from = self._log.start
+        for queue in unusable:
+            for folder in self._queues.folders_of(queue):
+                self._files.remove_tree(folder)
 
     def _judge(self, scan: Scan, recover: Recover) -> bool:
         """Decide what to do where the scan stopped, and go on with it behind what is skipped. Gives whether data was given up."""
@@ -233,6 +286,8 @@ class Recovery:
                 self._promise_nothing()
             report.dispatched_from = redispatch.run(begin, end, wall)
             report.dispatched = redispatch.count
+        if self._manifest is not None and self._lost_from >= 0 and orderly:
+            restore_ends(self._manifest, queues, report.notes)
         if not orderly or strange:
             redispatch.clear_behind()
             for queue in queues.by_key.values():
@@ -276,10 +331,15 @@ class Recovery:
         log, queues = self._log, self._queues
         if not queues.by_key:
             return log.start, False
+        begin, lost_from = self._report.checked_from, self._lost_from
         if self._report.skipped:
-            return min(self._report.checked_from, self._report.skipped[0][0]), False
+            begin = min(begin, self._report.skipped[0][0])
+        if lost_from >= 0 or self._report.skipped:
+            return min(begin if lost_from < 0 else min(lost_from, begin), end), True
         if not self._report.clean:
-            return self._report.checked_from, False
+            return begin, False
+        if self._manifest is not None:
+            return min(queues.known_end, end), False
         known_end, begin, strange = log.start, end, False
         for queue in queues.by_key.values():
             queue_end, dropped = self._drop_strange_entries(queue)

@@ -156,6 +156,7 @@ class Store:
         self._retention.begin()
         flusher.checkpoint.make()
         self._files.write(self._abort, b"")
+        self._files.remove(f"{self.settings.store_path_root_dir}/manifest")
         self._files.sync_folder(self.settings.store_path_root_dir)
 
     def release(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles, PutRefused, Store, StoreLocked, StoreSettings, StoreUnwritable
+from engine.store import DiskFiles, PutRefused, Recover, Store, StoreLocked, StoreSettings, StoreUnwritable
 from tests.engine.store.harness import START, Rig, damaged, disk_rig
 
 
@@ -63,7 +63,13 @@ def test_missing_file_is_named(rig: Rig) -> None:
     assert damaged(rig).path.endswith(f"{8192:020d}")
     rig.files.write(f"{rig.root}/commitlog/{4096:020d}", saved)
     rig.files.remove(f"{rig.root}/consumequeue/Topic/0/{200:020d}")
+    untouched = rig.tree()
+    rig.files.remove(f"{rig.root}/manifest")
     assert damaged(rig).path.endswith(f"consumequeue/Topic/0/{400:020d}")
+    rig.open(recover=Recover.SKIP)
+    assert len(rig.read()) == 60
+    rig.close()
+    assert rig.tree() == sorted([*untouched, f"consumequeue/Topic/0/{200:020d}"])
 
 
 def test_foreign_files_are_left_alone(rig: Rig) -> None:

@@ -81,14 +81,20 @@ def keys_are_found(rig: Rig) -> bool:
     return all(rig.found(f"{topic}{number}", topic) == [number] for topic, bodies in SENT.items() for number in range(len(bodies)))
 
 
-def test_queues_after_an_orderly_end() -> None:
-    """The end of a queue is made again from the log. What is damaged in the middle is passed over and told; nothing else is served."""
+@pytest.mark.parametrize("manifest", [True, False])
+def test_queues_after_an_orderly_end(manifest: bool) -> None:
+    """The end of a queue is made again from the log, unless a manifest spares a look at it. What is damaged elsewhere is passed over and
+    told; nothing else is served."""
     outcomes = {"refused": 0, "whole": 0, "told": 0}
     rig = small("closed")
     for path in [path for path in rig.tree() if path.startswith("consumequeue/")]:
         for at, files in flipped(small("closed"), path):
+            if manifest and at % 7:
+                continue
             broken = not doctor(files).clean
             rig.files = files
+            if not manifest:
+                files.remove(f"{rig.root}/manifest")
             if not opens(rig):
                 outcomes["refused"] += 1
                 continue
@@ -97,7 +103,8 @@ def test_queues_after_an_orderly_end() -> None:
                 found, told = served(rig, topic)
                 assert found == bodies or (broken and (told or noted)), (path, at)
                 outcomes["whole" if found == bodies else "told"] += 1
-    assert min(outcomes.values()) > 0, outcomes
+    assert min(outcomes["whole"], outcomes["told"]) > 0, outcomes
+    assert (outcomes["refused"] > 0) != manifest
 
 
 @pytest.mark.parametrize("kind", ["consumequeue", "index"])
