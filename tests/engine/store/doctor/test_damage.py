@@ -323,7 +323,15 @@ def test_a_slot_that_leads_elsewhere(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "value", "word"), [(2, 5, "first offset"), (3, 5, "last offset"), (4, 7, "slots in use"), (5, 60, "its newest one is")]
+    ("number", "value", "word"),
+    [
+        (0, 5, "first message"),
+        (1, 5, "last message"),
+        (2, 5, "first offset"),
+        (3, 5, "last offset"),
+        (4, 7, "slots in use"),
+        (5, 60, "its newest one is"),
+    ],
 )
 def test_a_head_that_is_wrong(rig: Rig, number: int, value: int, word: str) -> None:
     head = list(INDEX_HEAD.unpack_from(rig.files.read(f"{rig.root}/{index_path(rig)}")))
