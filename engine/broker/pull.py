@@ -122,24 +122,12 @@ class Pulling:
             core.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         queue = core.store.queue(header.topic, header.queue_id)
         result = core.store.reads.get(queue, header.queue_offset, max(1, header.max_msg_nums), codes)
-        if isinstance(result, ColdRead):
-            if not call.flag & ONEWAY_FLAG:
-                self._wait(result, link, queue, call.kept(), codes)
-            return
-        self._conclude(link, queue, call, settings, codes, result)
-
-    def _conclude(
-        self, link: ClientLink, queue: Queue, call: PullCall, settings: GroupConfig, codes: frozenset[int] | None, result: GetResult
-    ) -> None:
-        """Answer with what was read, or park the pull where there is nothing yet. Raises Refused."""
-        header = call.header
-        code = _code(result, header.queue_offset)
-        if code == PULL_NOT_FOUND and header.sys_flag & PULL_SUSPEND:
-            hold_ms = self._hold_ms(header)
-            if hold_ms > 0 and not call.flag & ONEWAY_FLAG:
-                self._park(HeldPull(link, queue, self.core.now + hold_ms, call.kept(), codes))
-                return
-        self._answer(link, call, settings, code, result)
+        if isinstance(result, GetResult):
+            code = _code(result, header.queue_offset)
+            if code != PULL_NOT_FOUND or not self._parked(link, queue, call, codes):
+                self._answer(link, call, settings, code, result)
+        elif not call.flag & ONEWAY_FLAG:
+            self._wait(result, link, queue, call.kept(), codes)
 
     def _wait(self, job: ColdRead[GetResult], link: ClientLink, queue: Queue, call: PullCall, codes: frozenset[int] | None) -> None:
         """Go on when the disk has given what may not be in memory. Raises Refused."""
@@ -149,9 +137,21 @@ class Pulling:
             settings, _ = self._check(link, call.header)  # much may have changed meanwhile
             if result.status is not GetStatus.FOUND and offset < queue.min_offset:
                 result = self.core.store.get(queue, offset, 1, codes)  # the messages were deleted: this says so
-            self._conclude(link, queue, call, settings, codes, result)
+            code = _code(result, offset)
+            if code != PULL_NOT_FOUND or not self._parked(link, queue, call, codes):
+                self._answer(link, call, settings, code, result)
 
         self.core.reading.wait(link, job, then, lambda refused: self.refuse(link, call, refused))
+
+    def _parked(self, link: ClientLink, queue: Queue, call: PullCall, codes: frozenset[int] | None) -> bool:
+        """Nothing is there yet: park the pull if it may wait. Raises Refused."""
+        if not call.header.sys_flag & PULL_SUSPEND or call.flag & ONEWAY_FLAG:
+            return False
+        hold_ms = self._hold_ms(call.header)
+        if hold_ms <= 0:
+            return False
+        self._park(HeldPull(link, queue, self.core.now + hold_ms, call.kept(), codes))
+        return True
 
     def _hold_ms(self, header: PullMessageRequest) -> int:
         """How long a pull may wait: what it asks for, within reason (CON-19)."""

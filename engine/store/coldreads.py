@@ -79,7 +79,7 @@ class Reads:
     Whoever gets a job runs it; jobs that are not run any more are just dropped.
     """
 
-    __slots__ = ("_files", "_flusher", "_index", "_log", "_memory", "_opened_at", "_queues", "_reader", "_settings", "distance")
+    __slots__ = ("_distance", "_files", "_flusher", "_index", "_log", "_memory", "_off", "_opened_at", "_queues", "_reader", "_settings")
 
     def __init__(
         self,
@@ -100,9 +100,12 @@ class Reads:
         self._flusher = flusher
         self._reader = reader
         self._memory = memory
-        #: How far behind the end of the log a byte is near, in bytes; 0: every byte is.
-        self.distance = max(1, reader.near) if settings.cold_read_distance else 0
-        queues.mark_spacing = max(1, self.distance // 2)
+        #: Everything is near.
+        self._off = settings.cold_read_distance == 0
+        #: How far behind the end of the log a byte is near, in bytes.
+        self._distance = max(1, reader.near)
+        queues.mark_spacing = max(1, self._distance // 2)
+        #: Where the log ended when the store was opened: what lies before that was not written by it.
         self._opened_at = _NOWHERE
 
     def begin(self) -> None:
@@ -113,18 +116,15 @@ class Reads:
 
     def _edge(self) -> int:
         """Where in the log that begins which is near."""
-        if not self.distance:
-            return 0
-        edge = self._log.end - self.distance
-        return edge if edge > self._opened_at else self._opened_at
+        return 0 if self._off else max(self._log.end - self._distance, self._opened_at)
 
     def _is_near(self, queue: Queue, offset: int) -> bool:
         """Whether everything that a read from an offset looks at is near."""
-        if not queue.min_offset <= offset < queue.max_offset:
-            return True  # there is nothing to look at
+        if self._off or not queue.min_offset <= offset < queue.max_offset:
+            return True  # outside of the queue there is nothing to look at
         edge = self._edge()
         if offset < queue.written:
-            return edge == 0 or queue.is_new(offset, edge)
+            return queue.is_new(offset, edge)
         physical: int = ENTRY.unpack_from(queue.tail, (offset - queue.written) * ENTRY_SIZE)[0]
         return physical >= edge
 
@@ -132,7 +132,11 @@ class Reads:
 
     def get(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None) -> Read[GetResult]:
         """See `Store.get`."""
-        if self._is_near(queue, offset):
+        edge = self._log.end - self._distance
+        if edge < self._opened_at:
+            edge = self._opened_at
+        mark = queue.old_mark  # nearly all reads are behind it, so what `_is_near` finds out is left to the others
+        if (mark[1] >= edge and offset >= mark[0]) or self._is_near(queue, offset):
             return self._reader.get(queue, offset, max_count, codes, None)
         twin = queue.picture()
         return self._job(lambda reader: reader.get(twin, offset, max_count, codes, None))
@@ -168,7 +172,7 @@ class Reads:
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> Read[QueryResult]:
         """See `Store.query`. Always a job, unless nothing can be cold: a chain of the index may lead anywhere."""
-        if not self.distance:
+        if self._off:
             return self._reader.query(topic, key, max_count, begin, end)
         return self._job(lambda reader: reader.query(topic, key, max_count, begin, end), ColdIndex(self._files, self._index))
 

@@ -118,7 +118,7 @@ class ConsumeQueues:
         if offset >= written:
             return queue.tail[(offset - written) * ENTRY_SIZE : (stop - written) * ENTRY_SIZE]
         start = offset % self.per_file
-        view = self._view(self.path_of(queue, offset))
+        view = self._view(f"{queue.folder}/{offset_name((offset - start) * ENTRY_SIZE)}")
         found = view[start * ENTRY_SIZE : (min(stop, written) - offset + start) * ENTRY_SIZE]
         if stop <= written or not found:
             return found

@@ -84,8 +84,9 @@ class Queue:
         """Entries from `offset` on were just written to files. Marks are `spacing` bytes of the log apart, so that the old one is never
         much further back than twice that, nor, while the queue grows, much nearer than once."""
         if physical - self.new_mark[1] >= spacing:
-            self.old_mark = self.new_mark
-            self.new_mark = (offset, physical)
+            mark = (offset, physical)
+            self.old_mark = mark if self.new_mark is _NOWHERE else self.new_mark
+            self.new_mark = mark
 
     def is_new(self, offset: int, edge: int) -> bool:
         """Whether an entry in a file, and all behind it, were written by this process and lead to the log from `edge` on."""
