@@ -13,7 +13,7 @@ from typing import Final
 from engine.store.commitlog import CommitLog
 from engine.store.consumequeue import ConsumeQueues, entry_of
 from engine.store.extension import Unit, Units
-from engine.store.files import File, Files
+from engine.store.files import Files, ReadFile
 from engine.store.index import Index, candidates
 from engine.store.indexfile import ENTRY_SIZE, HEAD_SIZE, SLOT_SIZE, IndexFile
 from engine.store.layout import ENTRY_SIZE as PLACE_SIZE
@@ -33,7 +33,7 @@ class Parts:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._file: File | None = None
+        self._file: ReadFile | None = None
         self._path = ""
         self._data = memoryview(b"")
         #: Where `_data` begins.
@@ -44,7 +44,7 @@ class Parts:
         if path != self._path:
             self.close()
             try:
-                self._file = self._files.open(path)
+                self._file = self._files.open_to_read(path)
             except FileNotFoundError:
                 return self._data
             self._path = path

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from engine.store.files import File, Lock, ReadFile
+from engine.store.memorylimit import memory_limit
 
 try:
     import fcntl
@@ -278,9 +279,10 @@ class DiskFiles:
 
     def memory(self) -> int | None:
         try:
-            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         except (ValueError, OSError, AttributeError):
             return None
+        return min(size, memory_limit(text_of) or size)
 
     def restarted_since(self, path: str) -> bool | None:
         """By the kernel's note of when it was started; both times come from the same clock."""
@@ -292,4 +294,12 @@ class DiskFiles:
         for line in lines:
             if line.startswith("btime "):
                 return written < int(line.split()[1])
+        return None
+
+
+def text_of(path: str) -> str | None:
+    """What a file of the system says; None if it is not there."""
+    try:
+        return Path(path).read_text("ascii", "replace")
+    except OSError:
         return None

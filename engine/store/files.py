@@ -121,7 +121,7 @@ class Files(Protocol):
         """Bytes of the disk under a path: in use, and free for us. None if unknown."""
 
     def memory(self) -> int | None:
-        """Bytes of memory of the machine. None if unknown."""
+        """Bytes of memory of the machine, or of the container if it may use less. None if unknown."""
 
     def restarted_since(self, path: str) -> bool | None:
         """Whether the machine was started after a file was last written, so that unsynced bytes may be gone. None if unknown."""

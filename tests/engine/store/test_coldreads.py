@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.store import ColdRead, Files, GetResult, GetStatus, Queue, Read
 from engine.store.commitlog import CommitLog
 from engine.store.consumequeue import ConsumeQueues
-from engine.store.files import File
+from engine.store.files import ReadFile
 from engine.store.indexfile import IndexFile
 from engine.store.layout import ENTRY
 from mqproto.ids import java_hash
@@ -279,7 +279,7 @@ class TestWhatIsDeletedMeanwhile:
 
 
 class CountedFile:
-    def __init__(self, file: File, files: CountedFiles) -> None:
+    def __init__(self, file: ReadFile, files: CountedFiles) -> None:
         self._file = file
         self._files = files
 
@@ -309,8 +309,8 @@ class CountedFiles:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
 
-    def open(self, path: str) -> Any:
-        file = self._files.open(path)
+    def open_to_read(self, path: str) -> Any:
+        file = self._files.open_to_read(path)
         self.open_now += 1
         return CountedFile(file, self)
 
