@@ -48,7 +48,7 @@ PURE = frozenset(
     ]
 )
 #: The store is the only place that touches files.
-FILES = frozenset(["os", "mmap", "fcntl", "errno", "stat", "pathlib", "shutil"])
+FILES = frozenset(["os", "mmap", "fcntl", "msvcrt", "errno", "stat", "pathlib", "shutil", "ctypes"])
 #: Optional compression libraries, imported where a body needs them (DESIGN: extra `compression`).
 COMPRESSION = frozenset({"lz4", "zstandard"})
 

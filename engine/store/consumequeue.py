@@ -62,7 +62,7 @@ class ConsumeQueues:
         #: Entries of a file.
         self.per_file = self.file_size // ENTRY_SIZE
         self.by_key: dict[tuple[str, int], Queue] = {}
-        #: Queues with a tail.
+        #: Queues with a tail, but for those that are just being written. Some may have been deleted.
         self.dirty: list[Queue] = []
         #: Behind the last message of the log that any queue knew when it was loaded; -1: none did.
         self.known_end = -1
@@ -94,8 +94,9 @@ class ConsumeQueues:
         start = offset - offset % self.per_file
         queue.first = queue.written = start
         queue.min_offset = queue.max_offset = queue.next_offset = offset
+        had_tail = bool(queue.tail)
         queue.tail[:] = BLANK * (offset - start)
-        if queue.tail and queue not in self.dirty:
+        if queue.tail and not had_tail:
             self.dirty.append(queue)
 
     def skip(self, queue: Queue, offset: int, physical: int) -> None:
@@ -197,9 +198,7 @@ class ConsumeQueues:
         queue.removed = True
         queue.fixed_size = NO_SIZE  # sends every append to the check that refuses it
         self.by_key.pop((queue.topic, queue.queue_id), None)
-        if queue.tail:
-            self.dirty.remove(queue)
-            queue.tail.clear()
+        queue.tail.clear()
         folders = self.folders_of(queue)
         if queue.units is not None:
             self.extension.drop(queue.units)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import struct
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -122,19 +124,48 @@ class DiskLock:
 
     held: ClassVar[set[str]] = set()
 
-    def __init__(self, name: str, fd: int) -> None:
+    def __init__(self, name: str, fd: int, end_watch: Callable[[], None]) -> None:
         self._name = name
         self._fd = fd
+        self._end_watch = end_watch
 
     def release(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)  # any close of the file in this process ends the record lock
             self._fd = -1
+            self._end_watch()
             DiskLock.held.discard(self._name)
+
+
+def _sync_system() -> Callable[[int], int] | None:
+    """The call that makes a whole file system durable, where it tells of failures (Linux 5.8 and later)."""
+    system = os.uname() if hasattr(os, "uname") else None
+    release = re.match(r"(\d+)\.(\d+)", system.release) if system is not None and system.sysname == "Linux" else None
+    if release is None or (int(release[1]), int(release[2])) < (5, 8):
+        return None
+    import ctypes
+
+    try:
+        found: Callable[[int], int] = ctypes.CDLL(None).syncfs
+    except (OSError, AttributeError):
+        return None
+    return found
+
+
+def _on_one_disk(fd: int, *paths: str) -> bool:
+    device = os.fstat(fd).st_dev
+    try:
+        return all(Path(path).stat().st_dev == device for path in paths)
+    except OSError:
+        return False
 
 
 class DiskFiles:
     """The file system of the machine."""
+
+    def __init__(self) -> None:
+        #: Folders, with a slash behind, whose file systems are watched for failures.
+        self._watches: dict[str, int] = {}
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -223,14 +254,20 @@ class DiskFiles:
         finally:
             os.close(fd)
 
-    def sync_ahead(self, count: int) -> bool:
-        """Each sync of a new file or folder waits for the journal and the disk; after one sync of everything they find it done. Those of
-        files are still needed: only they tell of failures."""
-        sync_everything: object = getattr(os, "sync", None)
-        if count < _MANY or not callable(sync_everything):
+    def sync_all(self, paths: Collection[str]) -> bool:
+        """Each sync of a file waits for the disk on its own; one of the whole file system waits once. It tells of every failure since the
+        lock was taken, from Linux 5.8 on. Otherwise, and after a failure, which may be somebody else's, each file has to be asked; those
+        find most of their work done."""
+        if len(paths) < _MANY:
             return False
-        sync_everything()
-        return True
+        sync_system = _sync_system()
+        for root, watch in self._watches.items():
+            if sync_system is not None and all(path.startswith(root) for path in paths) and _on_one_disk(watch, min(paths), max(paths)):
+                return sync_system(watch) == 0
+        sync_everything: object = getattr(os, "sync", None)
+        if callable(sync_everything):
+            sync_everything()
+        return False
 
     def lock(self, path: str) -> Lock | None:
         name = str(Path(path).resolve())
@@ -248,7 +285,21 @@ class DiskFiles:
             os.close(fd)
             raise
         DiskLock.held.add(name)
-        return DiskLock(name, fd)
+        return DiskLock(name, fd, self._watch(path.rpartition("/")[0] + "/"))
+
+    def _watch(self, root: str) -> Callable[[], None]:
+        """Keep a folder open, so that no failure of its disk is missed. Gives how that ends."""
+        try:
+            watch = os.open(root, os.O_RDONLY)
+        except OSError:  # Windows opens no folders
+            return lambda: None
+        self._watches[root] = watch
+
+        def end() -> None:
+            self._watches.pop(root, None)
+            os.close(watch)
+
+        return end
 
     def locked_by(self, path: str) -> int | None:
         """Our own locks are in the list: closing the file here would end them. Where we cannot ask, nobody is seen."""

@@ -7,6 +7,7 @@ in `append` only when a job came too late.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 
@@ -108,8 +109,8 @@ class Files(Protocol):
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable."""
 
-    def sync_ahead(self, count: int) -> bool:
-        """So many files are about to be synced, one by one: do what makes that quicker. Gives whether all names are durable now."""
+    def sync_all(self, paths: Collection[str]) -> bool:
+        """Many files are about to be synced. True: they are durable now, and so are all names; False: each of them has to be."""
 
     def lock(self, path: str) -> Lock | None:
         """Lock the first byte of a file against other processes, Java's among them (store.md 1.1); None if it is taken."""

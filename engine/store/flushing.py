@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import compress
 from typing import Final
 
 from engine.store.checkpoint import Checkpoint, write_checkpoint
@@ -20,7 +21,7 @@ from engine.store.files import File, Files
 from engine.store.folders import parent_of
 from engine.store.index import Index
 from engine.store.indexfile import IndexFile
-from engine.store.layout import PAGE_BITS
+from engine.store.layout import ENTRY_SIZE, PAGE_BITS
 from engine.store.manifest import write_manifest
 from engine.store.pieces import Piece, sync_queue_files, write_piece
 from engine.store.queue import Queue
@@ -32,6 +33,10 @@ from mqproto.state.node import Job
 #: (the disk does not keep up, or is full) messages are refused.
 _PRESSURE: Final = 16 << 20
 _ENTRIES_MAX: Final = 128 << 20
+#: Queues and bytes of one job that writes queues: what its making and its end cost the loop.
+_SLICE: Final = 1000
+_SLICE_BYTES: Final = 4 << 20
+_NEVER: Final = 1 << 62
 
 
 class FlushLog:
@@ -56,9 +61,10 @@ class FlushLog:
 
 
 class WriteQueues:
-    """Job: write queue entries to their files; if `sync` is given, make those files durable; then full index files, the checkpoint last."""
+    """Job: write queue entries to their files. The last one of a round also makes files and full index files durable, if it is thorough,
+    and then writes the checkpoint."""
 
-    __slots__ = ("checkpoint_path", "files", "full", "index_files", "made", "pieces", "settled", "stops", "sync", "times", "unit_stops")
+    __slots__ = ("checkpoint_path", "files", "full", "index_files", "last", "made", "pieces", "settled", "stops", "sync", "times", "unit_stops")
 
     def __init__(self, files: Files, checkpoint: Checkpoint) -> None:
         self.files = files
@@ -72,6 +78,7 @@ class WriteQueues:
         #: Files to make durable, and which of them are new.
         self.sync: set[str] = set()
         self.made: set[str] = set()
+        self.last = False
         self.index_files: list[File] = []
         #: Which of those were full when the job began: the one that was not may become it meanwhile, with entries that the job misses.
         self.full: list[IndexFile] = []
@@ -81,10 +88,28 @@ class WriteQueues:
     def run(self) -> None:
         for piece in self.pieces:
             write_piece(self.files, piece)
+        if not self.last:
+            return
         for file in self.index_files:
             file.sync()
         sync_queue_files(self.files, self.sync, self.made)
         write_checkpoint(self.files, self.checkpoint_path, self.times)
+
+
+class Round:
+    """One writing of queues, in as many jobs as it takes."""
+
+    __slots__ = ("end", "job", "left", "thorough", "time")
+
+    def __init__(self, left: list[Queue], thorough: bool, end: int, time: int) -> None:
+        #: Queues that no job has been made for.
+        self.left = left
+        self.thorough = thorough
+        #: What is visible below this end of the log is in files afterwards, and with it whatever was stored up to this time.
+        self.end = end
+        self.time = time
+        #: The job that is under way.
+        self.job: WriteQueues | None = None
 
 
 class RemoveQueues:
@@ -115,6 +140,7 @@ class Flusher:
     """Keeps data durable. `flushed` is how far the log is; `visible_end` how far readers may see."""
 
     __slots__ = (
+        "_clock_floor",
         "_files",
         "_flush_due",
         "_flush_thorough",
@@ -125,6 +151,7 @@ class Flusher:
         "_queue_due",
         "_queue_thorough",
         "_removals",
+        "_round",
         "_round_end",
         "_sealed",
         "_settings",
@@ -187,6 +214,9 @@ class Flusher:
         self._in_turn: deque[Job] = deque()
         #: Messages below have durable entries in files of queues.
         self.settled = 0
+        self._round: Round | None = None
+        #: The earliest time that the clock went back to during the round.
+        self._clock_floor = _NEVER
 
     @property
     def visible_end(self) -> int:
@@ -289,6 +319,7 @@ class Flusher:
         checkpoint = self.checkpoint
         checkpoint.log_time = min(checkpoint.log_time, wall)
         checkpoint.queue_time = min(checkpoint.queue_time, wall)
+        self._clock_floor = min(self._clock_floor, wall)
         self._queue_due = 0
 
     def fail(self, failure: Exception) -> None:
@@ -304,22 +335,56 @@ class Flusher:
         Delay queues do not wait: 4.9 fills in what it misses after a crash with other times, and delivers at once (store.md 8.6).
         """
         queues = self.queues
-        waiting = sum([len(queue.tail) for queue in queues.dirty]) + queues.extension.waiting
-        everything = thorough or waiting >= _PRESSURE
+        sizes = [len(queue.tail) for queue in queues.dirty]
+        waiting = sum(sizes) + queues.extension.waiting
         enough = self._settings.flush_consume_queue_least_pages << PAGE_BITS
         self._round_end = self.visible_end
         self.log.refuse("queues", "the disk does not take queue entries" if waiting >= _ENTRIES_MAX else "")
-        job = WriteQueues(self._files, self.checkpoint)
-        for queue in queues.dirty:
-            if everything or len(queue.tail) >= enough or queue.topic == SCHEDULE_TOPIC:
-                self._add_pieces(job, queue)
-        if thorough:
-            self._make_thorough(job)
+        if thorough or waiting >= _PRESSURE:
+            chosen, queues.dirty = queues.dirty, []
+        else:
+            large = [size >= enough or queue.topic == SCHEDULE_TOPIC for queue, size in zip(queues.dirty, sizes, strict=True)]
+            chosen = list(compress(queues.dirty, large))
+            if chosen:
+                queues.dirty = [queue for queue, is_large in zip(queues.dirty, large, strict=True) if not is_large]
+        self._clock_floor = _NEVER
+        self._round = Round(chosen, thorough, self.visible_end, self.checkpoint.log_time if self.sync else self.log.last_time)
+        self._go_on(self._round)
+
+    def _go_on(self, round_: Round) -> None:
+        """Start the next job of a round, or end it when nothing is left to do."""
+        job = self._next_job(round_)
         if job.pieces or job.sync or self.checkpoint.changed or job.times != self.checkpoint.times:
             self._writing = True
+            round_.job = job
             self.jobs.append(job)
-        elif thorough:  # recovery has left nothing to do
-            self.settled = max(self.settled, job.settled)
+        else:
+            if round_.thorough:  # recovery has left nothing to do
+                self.settled = max(self.settled, job.settled)
+            self._keep(job)
+            self._round = None
+
+    def _next_job(self, round_: Round) -> WriteQueues:
+        """A job with the next queues of a round that have something to write."""
+        job = WriteQueues(self._files, self.checkpoint)
+        size = 0
+        while round_.left and len(job.stops) < _SLICE and size < _SLICE_BYTES:
+            queue = round_.left.pop()
+            if not queue.removed:
+                size += (queue.max_offset - queue.written) * ENTRY_SIZE
+                self._add_pieces(job, queue)
+            if not job.pieces and len(job.stops) >= _SLICE:
+                self._keep(job)
+                job.stops.clear()
+        if not round_.left:
+            job.last = True
+            if round_.thorough:
+                self._make_thorough(job, round_)
+        return job
+
+    def _keep(self, job: WriteQueues) -> None:
+        """The queues of a job may have, or have got, entries that are not in files."""
+        self.queues.dirty += [queue for queue, _ in job.stops if queue.tail]
 
     def _add_pieces(self, job: WriteQueues, queue: Queue) -> None:
         stop = queue.max_offset  # never what is not durable under SYNC_FLUSH
@@ -337,7 +402,7 @@ class Flusher:
             if piece.at == 0:
                 self._made.add(piece.path)
 
-    def _make_thorough(self, job: WriteQueues) -> None:
+    def _make_thorough(self, job: WriteQueues, round_: Round) -> None:
         """Let the job make everything durable, so that the checkpoint can say so."""
         job.sync, self._unsynced = self._unsynced, set()
         job.made, self._made = self._made, set()
@@ -350,8 +415,8 @@ class Flusher:
         if index.current is not None and index.current.view:
             index.current.write_head()
             job.index_files.append(index.current.map())
-        self._thorough_end = job.settled = self.visible_end
-        queue_time = self.checkpoint.log_time if self.sync else self.log.last_time
+        self._thorough_end = job.settled = round_.end
+        queue_time = min(round_.time, self._clock_floor)
         if index.late:  # what is indexed is behind: recovery has to begin before that
             queue_time = min(queue_time, index.late[0][2] - 1)
             self._thorough_end = -1
@@ -359,22 +424,33 @@ class Flusher:
 
     def written(self, job: WriteQueues, failure: Exception | None) -> None:
         self._writing = False
-        if failure is None:
+        round_ = self._round
+        assert round_ is not None
+        round_.job = None
+        if failure is not None:
+            self._unsynced |= job.sync
+            self._made |= job.made
+            self._thorough_end = -1
+            self.queues.dirty += [queue for queue in round_.left if queue.tail]
+            round_.left.clear()
+            if not (isinstance(failure, OSError) and failure.errno in NO_ROOM):
+                self.fail(failure)
+        else:
             for queue, stop in job.stops:
                 self.queues.wrote(queue, stop)
             for units, stop in job.unit_stops:
                 self.queues.extension.wrote(units, stop)
-            self.queues.dirty = [queue for queue in self.queues.dirty if queue.tail]
-            _, self.checkpoint.queue_time, self.checkpoint.index_time = job.times
-            self.checkpoint.saved(job.times)
-            self.index.full = [each for each in self.index.full if each not in job.full]
-            self.settled = max(self.settled, job.settled)
+            if job.last:
+                _, queue_time, self.checkpoint.index_time = job.times
+                self.checkpoint.queue_time = min(queue_time, self._clock_floor)
+                self.checkpoint.saved(job.times)
+                self.index.full = [each for each in self.index.full if each not in job.full]
+                self.settled = max(self.settled, job.settled)
+        self._keep(job)
+        if failure is None and not job.last:
+            self._go_on(round_)
         else:
-            self._unsynced |= job.sync
-            self._made |= job.made
-            self._thorough_end = -1
-            if not (isinstance(failure, OSError) and failure.errno in NO_ROOM):
-                self.fail(failure)
+            self._round = None
         self._remove_queues()
 
     def remove(self, unwanted: list[Queue]) -> None:
@@ -418,9 +494,15 @@ class Flusher:
         self._seal()
         FlushLog(self._files, log.files_between(self.flushed, log.end), log.folder, log.end, log.last_time).run()
         self._flushed_to(log.end, log.last_time)
+        interrupted = self._round
+        if interrupted is not None and interrupted.job is not None:  # asked for, and never begun
+            self._unsynced |= interrupted.job.sync
+            self._made |= interrupted.job.made
+        everything = [queue for queue in self.queues.by_key.values() if queue.tail]
         job = WriteQueues(self._files, self.checkpoint)
-        for queue in self.queues.dirty:
+        for queue in everything:
             self._add_pieces(job, queue)
-        self._make_thorough(job)
+        job.last = True
+        self._make_thorough(job, Round([], True, log.end, log.last_time))
         job.run()
         write_manifest(self._files, self._manifest_path, log, self.queues, self.index, job.times)

@@ -7,7 +7,7 @@ disk forgets). At `before_change` and `before_read` a test lets calls fail, or l
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from engine.store.files import File, Lock, ReadFile
 from engine.store.folders import parent_of
@@ -260,7 +260,7 @@ class MemoryFiles:
         self.before_change("sync folder", path)
         self._names.sync(path.rstrip("/") or path)
 
-    def sync_ahead(self, count: int) -> bool:
+    def sync_all(self, paths: Collection[str]) -> bool:
         return False
 
     def lock(self, path: str) -> Lock | None:

@@ -31,7 +31,8 @@ def write_piece(files: Files, piece: Piece) -> None:
 
 def sync_queue_files(files: Files, paths: set[str], made: set[str]) -> None:
     """Make queue files durable, and the names of those that were made. A queue may have been deleted meanwhile. Blocks."""
-    named = files.sync_ahead(len(paths))
+    if files.sync_all(paths):
+        return
     for path in sorted(paths):
         try:
             file = files.open(path)
@@ -42,6 +43,6 @@ def sync_queue_files(files: Files, paths: set[str], made: set[str]) -> None:
         finally:
             file.close()
     folders = {path.rsplit("/", depth)[0] for path in made for depth in (1, 2, 3)}
-    for folder in () if named else sorted(folders):
+    for folder in sorted(folders):
         if files.exists(folder):
             files.sync_folder(folder)

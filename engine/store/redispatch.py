@@ -272,6 +272,8 @@ class Redispatch:
     def _write(self) -> None:
         extension = self._queues.extension
         for queue in self._queues.dirty:
+            if queue.removed:
+                continue
             if queue.units is not None:
                 self._write_pieces(extension.pieces(queue.units))
                 extension.wrote(queue.units, queue.units.written + len(queue.units.tail))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.store import DiskFiles, Files, MemoryFiles
+from engine.store import DiskFiles, Files, MemoryFiles, disk
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -159,15 +160,56 @@ def test_without_fdatasync_the_whole_file_is_synced(tmp_path: Path, monkeypatch:
     assert len(synced) == 1
 
 
-def test_many_files_are_synced_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def many(root: Path) -> list[str]:
+    paths = [str(root / f"file{number}") for number in range(100)]
+    for path in paths:
+        Path(path).touch()
+    return paths
+
+
+def test_many_files_are_synced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, paths, answers = DiskFiles(), many(tmp_path), [0, -1]
+    asked: list[int] = []
+
+    def sync_system(fd: int) -> int:
+        asked.append(os.fstat(fd).st_ino)
+        return answers.pop(0)
+
+    monkeypatch.setattr("engine.store.disk._sync_system", lambda: sync_system)
+    monkeypatch.setattr(os, "sync", lambda: None, raising=False)
+    assert not files.sync_all(paths), "nobody watches for failures"
+    lock = files.lock(f"{tmp_path}/lock")
+    assert lock is not None
+    assert not files.sync_all(paths[:10])
+    assert not files.sync_all([*paths, "/elsewhere"])
+    assert files.sync_all(paths)
+    assert not files.sync_all(paths), "a failure, of these files or others: each has to be asked"
+    assert asked == [tmp_path.stat().st_ino] * 2
+    lock.release()
+    assert not files.sync_all(paths)
+
+
+def test_without_a_call_for_one_disk_everything_is_synced_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
+    files, paths = DiskFiles(), many(tmp_path)
+    lock = files.lock(f"{tmp_path}/lock")
+    assert lock is not None
+    monkeypatch.setattr("engine.store.disk._sync_system", lambda: None)
     monkeypatch.setattr(os, "sync", lambda: calls.append("sync"), raising=False)
-    assert not DiskFiles().sync_ahead(10)
-    assert DiskFiles().sync_ahead(1000)
+    assert not files.sync_all(paths)
     assert calls == ["sync"]
     monkeypatch.delattr(os, "sync")
-    assert not DiskFiles().sync_ahead(1000)
-    assert not MemoryFiles().sync_ahead(1000)
+    assert not files.sync_all(paths)
+    assert not MemoryFiles().sync_all(paths)
+    lock.release()
+
+
+@pytest.mark.parametrize(("release", "there"), [("5.7.19-generic", False), ("5.8.0", True), ("6.18.44-x", True), ("odd", False)])
+def test_old_systems_do_not_tell_of_failures(monkeypatch: pytest.MonkeyPatch, release: str, there: bool) -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux has the call")
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "host", release, "", "")))
+    assert (disk._sync_system() is not None) is there
 
 
 def test_without_holes_every_byte_may_be_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
