@@ -23,7 +23,8 @@ from engine.store.disk import DiskFiles
 from engine.store.errors import PutRefused, PutStatus, StoreError, StoreLocked, StoreUnwritable
 from engine.store.extension import Unit
 from engine.store.files import Files, Lock
-from engine.store.flushing import Flusher, FlushLog, RemoveQueues, WriteQueues
+from engine.store.flushing import Flusher
+from engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
 from engine.store.folders import make_durable_folder
 from engine.store.following import Follower
 from engine.store.index import AllocateIndex, Index

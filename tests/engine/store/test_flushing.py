@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from engine.store import MemoryFiles, PutRefused, PutStatus, Store, StoreUnwritable
-from engine.store.flushing import FlushLog, RemoveQueues, WriteQueues
+from engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
 from mqproto.state.node import Job
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import START, Rig, memory_rig
