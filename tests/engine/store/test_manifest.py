@@ -218,6 +218,7 @@ class CountingFiles(DiskFiles):
     """Counts what is opened."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.opened = 0
 
     def open(self, path: str) -> File:
