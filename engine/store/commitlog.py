@@ -196,25 +196,48 @@ class CommitLog:
 
     # --- opening ---
 
-    def resume(self, end: int, leftovers: bool) -> None:
-        """Go on writing at `end`: in the last file, or in a new one that begins there. Blocks.
+    def resume(self, end: int, leftovers: bool) -> bool:
+        """Go on writing at `end`: in the last file, or in a new one that begins there. Gives whether there is room for that; if not, what
+        there is can be read, and the next append asks again. Blocks.
 
         If there are `leftovers` behind `end` they are made zero, so that nothing old can be taken for a record that follows a new one.
         """
-        if not self.log_files or end >= self.log_files[-1].start + self.file_size:
-            self._add(self._create(end))
-        else:
+        self.end = end
+        self.limit = end
+        room = True
+        if self.log_files and end < self.log_files[-1].start + self.file_size:
             log_file = self.log_files[-1]
             if leftovers and self.file_of(log_file).clear(end - log_file.start, self.file_size):
                 self.file_of(log_file).sync()
             self._write_into(log_file)
-        self.end = end
-        self.limit = end
-        self._allocate_now(min(end + _FIRST_WINDOW, self.base + self.file_size), end + FILLER_SIZE)
+            room = self._begin_window()
+        else:
+            try:
+                made = self._create(end)
+                self._add(made)
+            except OSError as failure:
+                if failure.errno not in NO_ROOM or not self.log_files:
+                    raise
+                self._write_into(self.log_files[-1])  # full to its end, so the next append makes the file that follows
+                room = False
+            else:
+                room = self._begin_window()
         if self.unsynced_names:
             self.files.sync_folder(self.folder)
             self.unsynced_names = False
+        self._short = self._short or not room
         self.look_ahead()
+        return room
+
+    def _begin_window(self) -> bool:
+        """Allocate the first blocks; False if the disk has none."""
+        try:
+            self._allocate_now(min(self.end + _FIRST_WINDOW, self.base + self.file_size), self.end + FILLER_SIZE)
+        except OSError as failure:
+            if failure.errno not in NO_ROOM:
+                raise
+            return False
+        return True
 
     def _create(self, start: int) -> LogFile:
         """Make a file at once."""
@@ -259,7 +282,8 @@ class CommitLog:
                 if not self._busy:  # a job may just be making the same file
                     self.files.remove(log_file.path)
                 raise
-        SIZE_MAGIC.pack_into(self.view, self.end - self.base, following - self.end, MAGIC_FILLER)
+        if self.end < following:
+            SIZE_MAGIC.pack_into(self.view, self.end - self.base, following - self.end, MAGIC_FILLER)
         self._spare = None
         self._add(log_file)
         self.end = following

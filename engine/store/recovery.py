@@ -276,7 +276,9 @@ class Recovery:
             for file in log.files_between(min([report.checked_from, *(begin for begin, _ in report.skipped)]), end):
                 file.sync()
             self._files.sync_folder(log.folder)
-        log.resume(end, self._leftovers)
+        if not log.resume(end, self._leftovers):
+            report.full = True
+            report.notes.append("the disk is full: messages are refused until there is room")
         log.last_time = scan.last_time
         begin, strange = self._dispatch_from(end)
         intact = report.clean or self._files.restarted_since(self._abort) is False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from engine.store.commitlog import CommitLog
+from engine.store.commitlog import NO_ROOM, CommitLog
 from engine.store.consumequeue import ConsumeQueues
 from engine.store.errors import StoreDamaged
 from engine.store.files import Files
@@ -24,6 +24,9 @@ from mqproto.properties import KEYS, UNIQ_KEY
 _ENTRIES_MAX: Final = 16 << 20
 #: Keys that may wait until the index file has room for them.
 _LATE_MAX: Final = 1024
+#: What may be kept in memory because the disk is full: bytes of entries, and keys. Beyond, a start needs room on the disk.
+_IN_MEMORY_MAX: Final = 128 << 20
+_KEYS_MAX: Final = 1 << 20
 #: Enough of a record to see when it was stored.
 _HEAD_SIZE: Final = 91
 
@@ -65,6 +68,8 @@ class Redispatch:
         self._promise_nothing = promise_nothing
         self._delays = delay_table(settings.message_delay_level)
         self._waiting = 0
+        self._write_at = _ENTRIES_MAX
+        self._settle_at = _LATE_MAX
         self._start = 0
         #: Messages that claim to begin a queue at a place that the log never had room for.
         self._doubtful: dict[Queue, tuple[Facts, int, int]] = {}
@@ -92,7 +97,7 @@ class Redispatch:
                 self._drop_tails()
                 self._report.lost.clear()
                 continue
-            self._index.settle(wall)
+            self._settle_index(wall)
             self._tell_lost_ends()
             return start
 
@@ -150,9 +155,9 @@ class Redispatch:
                 self._add_entry(queue, facts, offset, len(record))
             if facts.is_indexed and self._settings.message_index_enable:
                 self._index.add(queue, facts.properties.get(UNIQ_KEY), facts.properties.get(KEYS), offset, facts.store_time)
-                if len(self._index.late) >= _LATE_MAX:
-                    self._index.settle(wall)
-            if self._waiting >= _ENTRIES_MAX:
+                if len(self._index.late) >= self._settle_at:
+                    self._settle_index(wall)
+            if self._waiting >= self._write_at:
                 self._write()
         self._settle_doubts()
 
@@ -270,17 +275,46 @@ class Redispatch:
                 self._notes.append(f"{queue.topic}, queue {queue.queue_id}, ends at {queue.next_offset} now")
 
     def _write(self) -> None:
+        """Put entries into files. On a full disk they stay in memory, for the store to write them when there is room."""
+        queues = self._queues
+        try:
+            for queue in queues.dirty:
+                if not queue.removed:
+                    self._write_queue(queue)
+        except OSError as failure:
+            if failure.errno not in NO_ROOM or self._waiting > _IN_MEMORY_MAX:
+                raise
+            queues.dirty = [queue for queue in queues.dirty if queue.tail and not queue.removed]
+            self._write_at = self._waiting + _ENTRIES_MAX
+            self._tell_full("entries of queues")
+        else:
+            queues.dirty = []
+            self._waiting = 0
+            self._write_at = _ENTRIES_MAX
+
+    def _write_queue(self, queue: Queue) -> None:
         extension = self._queues.extension
-        for queue in self._queues.dirty:
-            if queue.removed:
-                continue
-            if queue.units is not None:
-                self._write_pieces(extension.pieces(queue.units))
-                extension.wrote(queue.units, queue.units.written + len(queue.units.tail))
-            self._write_pieces(self._queues.pieces(queue, queue.next_offset))
-            self._queues.wrote(queue, queue.next_offset)
-        self._queues.dirty = []
-        self._waiting = 0
+        if queue.units is not None:
+            self._write_pieces(extension.pieces(queue.units))
+            extension.wrote(queue.units, queue.units.written + len(queue.units.tail))
+        self._write_pieces(self._queues.pieces(queue, queue.next_offset))
+        self._queues.wrote(queue, queue.next_offset)
+
+    def _settle_index(self, wall: int) -> None:
+        try:
+            self._index.settle(wall)
+        except OSError as failure:
+            if failure.errno not in NO_ROOM or len(self._index.late) > _KEYS_MAX:
+                raise
+            self._settle_at = len(self._index.late) + _LATE_MAX
+            self._tell_full("keys of the index")
+        else:
+            self._settle_at = _LATE_MAX
+
+    def _tell_full(self, what: str) -> None:
+        note = f"the disk is full: {what} are kept in memory until there is room"
+        if note not in self._notes:
+            self._notes.append(note)
 
     def _write_pieces(self, pieces: Iterator[Piece]) -> None:
         for piece in pieces:

@@ -62,5 +62,7 @@ class RecoveryReport:
     #: Damaged parts of the log that were stepped over (begin, end), and the messages that are known to have been in them.
     skipped: list[tuple[int, int]] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
+    #: The disk has no room for another message.
+    full: bool = False
     #: What an operator should know, one sentence each.
     notes: list[str] = field(default_factory=list)

@@ -151,6 +151,8 @@ class Store:
         log, flusher = self._log, self._flusher
         recovery = Recovery(self._files, self.settings, log, self._queues, self._index, flusher.checkpoint, self._abort)
         self.recovery = recovery.run(wall, recover, thorough)
+        if self.recovery.full:
+            self._retry_at = wall
         self._queues.begin_extension()
         flusher.begin(self.recovery.dispatched > 0)
         self.reads.begin()
@@ -434,6 +436,8 @@ class Store:
 
     def timer(self, now: int, wall: int) -> None:
         """Time has passed (`now` monotonic, both in ms)."""
+        if self._index.late:  # there was no room for them, and no new key may ever come to ask again
+            self._index.retry(wall)
         self._flusher.timer(now)
         if self._flusher.failure is None:
             self._retention.timer(now, wall)
