@@ -39,6 +39,8 @@ _MEMORY_UNKNOWN: Final = 24 << 30
 _WARM_SIZE: Final = 1 << 20
 _PHYSICAL_AT: Final = 28
 _EVERYTHING: Final = 1 << 62
+#: Later than any store time.
+_NEVER: Final = 1 << 63
 #: A tags code outside of this range is no hash but stands for something that we do not know: then the consumer has to filter.
 _HASH_MIN: Final = -0x80000000
 _HASH_MAX: Final = 0x7FFFFFFF
@@ -267,16 +269,32 @@ class Reader:
         return -1 if view is None else store_time_of(view)
 
     def offset_by_time(self, queue: Queue, timestamp: int) -> int:
-        """By halving the whole queue; messages that cannot be read count as older. After the clock was set back the result still lies
-        within the queue."""
+        """By halving the whole queue; messages that cannot be read count as older, a place without a message counts as the next one does.
+        After the clock was set back the result still lies within the queue."""
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2
-            if self.store_time(queue, middle) < timestamp:
+            if self._time_from(queue, middle, high) < timestamp:
                 low = middle + 1
             else:
                 high = middle
         return low
+
+    def _time_from(self, queue: Queue, offset: int, stop: int) -> int:
+        """Store time of the first message at an offset or behind it; -1 if it cannot be read, a time after all if there is none below
+        `stop`."""
+        count = 1
+        while offset < stop:
+            data = self._queues.chunk(queue, offset, count, stop)
+            if not data:
+                return -1
+            for physical, size, _ in ENTRY.iter_unpack(data):
+                if size != BLANK_SIZE:
+                    view = self._visible(physical, min(size, HEADS[-1].size))
+                    return -1 if view is None else store_time_of(view)
+            offset += len(data) // ENTRY_SIZE
+            count = _SCAN_SIZE // ENTRY_SIZE
+        return _NEVER
 
     # --- by key ---
 

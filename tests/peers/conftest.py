@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.peers.kit import peers, probes
+from tests.peers.kit.hands import JAVA, Hands
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, serve
@@ -73,6 +74,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 def clients() -> Iterator[Clients]:
     with probes.all_clients() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def hands(clients: Clients, tmp_path_factory: pytest.TempPathFactory) -> Hands:
+    """Directories of ours, to be given to other brokers."""
+    need(JAVA)
+    return Hands(clients, tmp_path_factory.mktemp("handover"))
 
 
 _numbers = itertools.count(1)

@@ -10,7 +10,7 @@ import pytest
 from engine.store import Ending, GetStatus, Lost, MemoryFiles, Recover, StoreError
 from engine.store.damage import SMALLEST, blank_record
 from engine.store.records import facts_of, measure
-from tests.engine.store.harness import Rig, damaged, memory_rig, opening_fails, records
+from tests.engine.store.harness import START, Rig, damaged, memory_rig, opening_fails, records
 
 
 def places(rig: Rig, topic: str = "Topic") -> dict[int, bytes]:
@@ -75,6 +75,24 @@ def test_messages_behind_the_damage_stay(rig: Rig, ending: str, at: int) -> None
         assert len(places(rig)) == 8
         assert rig.found("next") == [8]
         assert {queue.topic for queue in rig.store.queues()} == {"Topic", "Other"}
+
+
+@pytest.mark.parametrize("hole", [1, 3, 4, 6])
+def test_a_search_by_time_is_not_misled_by_a_hole(rig: Rig, hole: int) -> None:
+    times = [START + 10 * (number // 3) for number in range(8)]
+    for number, time in enumerate(times):
+        rig.send(body=b"%d" % number, at=time)
+    queue = rig.store.queue("Topic", 0)
+    bad = rig.store.entry(queue, hole)
+    assert bad is not None
+    rig.close()
+    rig.set_log(bad[0] + 88, b"?")
+    queue = rig.open(recover=Recover.SKIP).queue("Topic", 0)
+    there = set(places(rig))
+    assert there == set(range(8)) - {hole}
+    for time in (*times, START - 1, START + 1, START + 11, START + 21):
+        found = rig.store.offset_by_time(queue, time)
+        assert {number for number in there if number >= found} == {number for number in there if times[number] >= time}
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

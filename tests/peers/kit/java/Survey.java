@@ -55,6 +55,10 @@ final class Survey {
                 problem = failure.getClass().getSimpleName() + ": " + failure.getMessage();
                 break;
             }
+            if (result.getPullStatus() == PullStatus.NO_MATCHED_MSG && result.getNextBeginOffset() > offset) {  // a hole
+                offset = result.getNextBeginOffset();
+                continue;
+            }
             if (result.getPullStatus() != PullStatus.FOUND) {
                 problem = result.toString();
                 break;

@@ -1,0 +1,41 @@
+"""What time does to a data directory at rest: old files go."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from engine.settings import apply
+from engine.store import Store, StoreSettings
+from tests.peers.kit.filling import LOG_FILE
+from tests.peers.kit.hands import SETTINGS
+
+_HOUR = 3600
+
+
+def _settings(folder: Path, **changes: str) -> StoreSettings:
+    settings = StoreSettings()
+    apply(settings, {**SETTINGS, **changes})
+    settings.store_path_root_dir = str(folder)
+    return settings
+
+
+def delete_first_files(folder: Path, count: int) -> None:
+    """Let the first files of the log be old, and the store delete them as it does every day."""
+    wall = int(time.time() * 1000)
+    for number in range(count):
+        path = folder / "commitlog" / f"{number * LOG_FILE:020d}"
+        os.utime(path, times=(time.time() - 100 * _HOUR,) * 2)
+    every_hour = ";".join(f"{hour:02d}" for hour in range(24))
+    store = Store.open(_settings(folder, deleteWhen=every_hour, fileReservedTime="72"), wall=wall)
+    now = 0
+    while (due := store.next_deadline()) is not None and now < 600_000:
+        now = max(now, due)
+        store.timer(now, wall + now)
+        while store.jobs:
+            job = store.jobs.pop(0)
+            job.run()
+            store.done(job, None, now, wall + now)
+    assert store.min_physical == count * LOG_FILE
+    store.close(wall + now)

@@ -1,0 +1,50 @@
+"""Directories of ours that have seen more than messages: under Apache's brokers, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.peers.conftest import need
+from tests.peers.kit.filling import fill
+from tests.peers.kit.hands import OURS, Hands, wait_saved
+from tests.peers.kit.operating import delete_first_files
+from tests.peers.kit.survey import assert_serves_the_same
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.xdist_group("operations-4.9.7")
+def test_the_extension_of_queues(hands: Hands, tmp_path: Path) -> None:
+    need("apache:4.9.7")
+    extended = {"enableConsumeQueueExt": "true"}
+    directory = hands.fresh(tmp_path)
+    for kind in (OURS, "apache:4.9.7", OURS):
+        with directory.under(kind, **extended) as server:
+            if directory.filled.turns:
+                assert_serves_the_same(directory.served, hands.look(server))
+            hands.add(directory, server)
+            if kind != OURS:
+                wait_saved(directory)
+                server.crash()
+    assert (tmp_path / "store" / "consumequeue_ext" / "Orders" / "0" / f"{0:020d}").exists()
+
+
+@pytest.mark.xdist_group("operations-4.9.7")
+def test_a_log_without_its_first_files(hands: Hands, tmp_path: Path) -> None:
+    need("apache:4.9.7")
+    directory = hands.written("stopped").copied(tmp_path)
+    with directory.under(OURS) as server:
+        hands.add(directory, server)
+    delete_first_files(tmp_path / "store", 2)
+    with directory.under(OURS) as server:
+        directory.served = hands.look(server)
+    with directory.under("apache:4.9.7") as server:
+        assert_serves_the_same(directory.served, hands.look(server))
+        fill(hands.pair(server), directory.filled)
+        directory.served = hands.look(server)
+        wait_saved(directory)
+        server.crash()
+    with directory.under(OURS) as server:
+        assert_serves_the_same(directory.served, hands.look(server))
