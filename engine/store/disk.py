@@ -1,39 +1,24 @@
 """Files on a disk.
 
-Where a system lacks a call, the same promise is kept another way: without `posix_fallocate` zeros are written, without `fdatasync`
-the whole file is synced, where a folder cannot be synced (Windows) renames are durable when the system pleases, without record
-locks only stores of this process exclude each other.
+What systems do differently is in `engine.store.system`.
 """
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
-import re
-import struct
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import ClassVar, Final
 
+from engine.store import system
 from engine.store.files import File, Lock, ReadFile
 from engine.store.memorylimit import memory_limit
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    _HAS_RECORD_LOCKS = False
-else:
-    _HAS_RECORD_LOCKS = True
-
-#: What a file system answers that cannot allocate ahead.
-_CANNOT: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
 _CHUNK: Final = 1 << 20
 #: From so many files on it is quicker to sync everything first.
 _MANY: Final = 64
 _ZEROS: Final = bytes(_CHUNK)
-#: `struct flock` of the systems whose layout we know: its form, and where in it kind, length and holder lie.
-_FLOCKS: Final = {"Linux": ("hhqqi4x", (0, 3, 4)), "Darwin": ("qqihh", (3, 1, 2))}
 
 
 class DiskFile:
@@ -57,25 +42,18 @@ class DiskFile:
         return self._view
 
     def read(self, start: int, size: int) -> bytes:
-        return os.pread(self._fd, size, start)
+        return system.read_at(self._fd, self.path, start, size)
 
     def write(self, start: int, data: bytes | memoryview) -> None:
         rest = memoryview(data)
         while rest:
-            written = os.pwrite(self._fd, rest, start)
+            written = system.write_at(self._fd, self.path, start, rest)
             start += written
             rest = rest[written:]
 
     def allocate(self, start: int, size: int) -> None:
-        allocate: object = getattr(os, "posix_fallocate", None)
-        if callable(allocate):
-            try:
-                allocate(self._fd, start, size)
-                return
-            except OSError as failure:
-                if failure.errno not in _CANNOT:
-                    raise
-        self._allocate_by_writing(start, start + size)
+        if not system.allocate(self._fd, start, size):
+            self._allocate_by_writing(start, start + size)
 
     def _allocate_by_writing(self, start: int, end: int) -> None:
         """Write every byte of the range again: blocks that are written cannot be missing later."""
@@ -96,21 +74,10 @@ class DiskFile:
         return changed
 
     def next_data(self, start: int) -> int:
-        if start >= self._size:
-            return self._size
-        seek_data: int | None = getattr(os, "SEEK_DATA", None)
-        if seek_data is None:
-            return start
-        try:
-            return os.lseek(self._fd, start, seek_data)
-        except OSError as failure:
-            if failure.errno == errno.ENXIO:  # nothing but a hole up to the end
-                return self._size
-            return start
+        return self._size if start >= self._size else system.next_data(self._fd, start, self._size)
 
     def sync(self) -> None:
-        sync_data = getattr(os, "fdatasync", os.fsync)
-        sync_data(self._fd)
+        system.sync_file(self._fd)
 
     def close(self) -> None:
         self._view = None
@@ -131,25 +98,11 @@ class DiskLock:
 
     def release(self) -> None:
         if self._fd >= 0:
+            system.unlock_first_byte(self._fd)
             os.close(self._fd)  # any close of the file in this process ends the record lock
             self._fd = -1
             self._end_watch()
             DiskLock.held.discard(self._name)
-
-
-def _sync_system() -> Callable[[int], int] | None:
-    """The call that makes a whole file system durable, where it tells of failures (Linux 5.8 and later)."""
-    system = os.uname() if hasattr(os, "uname") else None
-    release = re.match(r"(\d+)\.(\d+)", system.release) if system is not None and system.sysname == "Linux" else None
-    if release is None or (int(release[1]), int(release[2])) < (5, 8):
-        return None
-    import ctypes
-
-    try:
-        found: Callable[[int], int] = ctypes.CDLL(None).syncfs
-    except (OSError, AttributeError):
-        return None
-    return found
 
 
 def _on_one_disk(fd: int, *paths: str) -> bool:
@@ -198,15 +151,15 @@ class DiskFiles:
         Path(path).mkdir(parents=True, exist_ok=True)
 
     def open(self, path: str) -> File:
-        fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        fd = os.open(path, os.O_RDWR | system.BINARY)
         return DiskFile(path, fd, os.fstat(fd).st_size)
 
     def open_to_read(self, path: str) -> ReadFile:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        fd = os.open(path, os.O_RDONLY | system.BINARY)
         return DiskFile(path, fd, os.fstat(fd).st_size)
 
     def create(self, path: str, size: int) -> File:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | system.BINARY, 0o644)
         try:
             if os.fstat(fd).st_size < size:
                 os.ftruncate(fd, size)
@@ -219,10 +172,10 @@ class DiskFiles:
         return Path(path).read_bytes()
 
     def write(self, path: str, data: bytes) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | system.BINARY, 0o644)
         try:
             DiskFile(path, fd, len(data)).write(0, data)
-            os.fsync(fd)
+            system.sync_file(fd)
         finally:
             os.close(fd)
 
@@ -242,17 +195,7 @@ class DiskFiles:
         folder.rmdir()
 
     def sync_folder(self, path: str) -> None:
-        try:
-            fd = os.open(path, os.O_RDONLY)
-        except PermissionError:  # Windows opens no folders
-            return
-        try:
-            os.fsync(fd)
-        except OSError as failure:
-            if failure.errno not in _CANNOT:
-                raise
-        finally:
-            os.close(fd)
+        system.sync_folder(path)
 
     def sync_all(self, paths: Collection[str]) -> bool:
         """Each sync of a file waits for the disk on its own; one of the whole file system waits once. It tells of every failure since the
@@ -260,27 +203,24 @@ class DiskFiles:
         find most of their work done."""
         if len(paths) < _MANY:
             return False
-        sync_system = _sync_system()
+        sync_disk = system.sync_of_one_disk()
         for root, watch in self._watches.items():
-            if sync_system is not None and all(path.startswith(root) for path in paths) and _on_one_disk(watch, min(paths), max(paths)):
-                return sync_system(watch) == 0
-        sync_everything: object = getattr(os, "sync", None)
-        if callable(sync_everything):
-            sync_everything()
+            if sync_disk is not None and all(path.startswith(root) for path in paths) and _on_one_disk(watch, min(paths), max(paths)):
+                return sync_disk(watch) == 0
+        system.sync_everything()
         return False
 
     def lock(self, path: str) -> Lock | None:
         name = str(Path(path).resolve())
         if name in DiskLock.held:
             return None
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | system.BINARY, 0o644)
         try:
-            if _HAS_RECORD_LOCKS:
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            os.pwrite(fd, b"lock", 0)
-        except (BlockingIOError, PermissionError):
-            os.close(fd)
-            return None
+            if not system.lock_first_byte(fd):
+                os.close(fd)
+                return None
+            os.lseek(fd, 0, os.SEEK_SET)
+            os.write(fd, b"lock")
         except BaseException:
             os.close(fd)
             raise
@@ -305,33 +245,21 @@ class DiskFiles:
         """Our own locks are in the list: closing the file here would end them. Where we cannot ask, nobody is seen."""
         if str(Path(path).resolve()) in DiskLock.held:
             return os.getpid()
-        layout = _FLOCKS.get(os.uname().sysname) if _HAS_RECORD_LOCKS else None
-        if layout is None:
-            return None
-        form, (kind_at, length_at, owner_at) = layout
-        asked = [0, 0, 0, 0, 0]
-        asked[kind_at], asked[length_at] = fcntl.F_WRLCK, 1
         try:
             fd = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
-            found = struct.unpack(form, fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(form, *asked)))
+            return system.lock_holder(fd)
         finally:
             os.close(fd)
-        return None if found[kind_at] == fcntl.F_UNLCK else max(int(found[owner_at]), 0)
 
     def usage(self, path: str) -> tuple[int, int] | None:
-        try:
-            found = os.statvfs(path)
-        except (OSError, AttributeError):
-            return None
-        return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize
+        return system.usage(path)
 
     def memory(self) -> int | None:
-        try:
-            size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (ValueError, OSError, AttributeError):
+        size = system.memory()
+        if size is None:
             return None
         return min(size, memory_limit(text_of) or size)
 

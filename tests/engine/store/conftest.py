@@ -1,4 +1,5 @@
-"""Every test that asks for `rig` or `make_rig` runs over files on disk and over files in memory."""
+"""Every test that asks for `rig` or `make_rig` runs over files on disk and over files in memory, and those at the core of the store also
+over files on a disk whose system lacks everything that a system may lack."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.engine.store.harness import Rig, disk_rig, memory_rig
+from tests.engine.store.harness import Rig, disk_rig, memory_rig, take_calls_away
 
 
 class MakeRig(Protocol):
@@ -16,14 +17,25 @@ class MakeRig(Protocol):
         """A rig on a new directory, with small files and these settings."""
 
 
-@pytest.fixture(params=["disk", "memory"])
-def make_rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeRig]:
+CORE = frozenset(["test_reading", "test_flushing", "test_recovery", "test_extension", "test_layout", "test_closing", "test_many_queues"])
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "make_rig" in metafunc.fixturenames:
+        bare = metafunc.module.__name__.rpartition(".")[2] in CORE
+        metafunc.parametrize("make_rig", ["disk", "memory", *["bare disk"] * bare], indirect=True)
+
+
+@pytest.fixture
+def make_rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRig]:
     rigs: list[Rig] = []
+    if request.param == "bare disk":
+        take_calls_away(monkeypatch)
 
     def make(**settings: Any) -> Rig:
         folder = tmp_path / str(len(rigs))
         folder.mkdir()
-        rigs.append(disk_rig(folder, **settings) if request.param == "disk" else memory_rig(**settings))
+        rigs.append(disk_rig(folder, **settings) if request.param != "memory" else memory_rig(**settings))
         return rigs[-1]
 
     yield make

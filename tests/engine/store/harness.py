@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Recover, Store, StoreDamaged, StoreSettings
+from engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Recover, Store, StoreDamaged, StoreSettings, system
 from mqproto.ids import java_hash
 from mqproto.message import MessageExt
 from mqproto.record import decode_record
@@ -245,6 +246,28 @@ def opening_fails(rig: Rig) -> StoreDamaged | None:
     except StoreDamaged as failure:
         return failure
     return None
+
+
+class NoLocks:
+    """The module of Windows with the locks of files, of which nobody holds one."""
+
+    LK_NBLCK, LK_UNLCK = 2, 0
+
+    def locking(self, fd: int, mode: int, size: int) -> None:
+        assert (os.lseek(fd, 0, os.SEEK_CUR), size) == (0, 1)
+
+
+def take_calls_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system without any call that systems may lack."""
+    for name in ("posix_fallocate", "fdatasync", "pread", "pwrite", "SEEK_DATA", "sync", "uname", "sysconf"):
+        monkeypatch.delattr(os, name, raising=False)
+    monkeypatch.setattr(system, "fcntl", None)
+    monkeypatch.setattr(system, "msvcrt", NoLocks())
+
+    def no_folders(path: str) -> None:
+        """Folders cannot be opened."""
+
+    monkeypatch.setattr(system, "sync_folder", no_folders)
 
 
 def disk_rig(folder: Path, **settings: Any) -> Rig:

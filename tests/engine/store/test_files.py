@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.store import DiskFiles, Files, MemoryFiles, disk
+from engine.store import DiskFiles, Files, MemoryFiles, system
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -175,7 +175,7 @@ def test_many_files_are_synced_at_once(tmp_path: Path, monkeypatch: pytest.Monke
         asked.append(os.fstat(fd).st_ino)
         return answers.pop(0)
 
-    monkeypatch.setattr("engine.store.disk._sync_system", lambda: sync_system)
+    monkeypatch.setattr("engine.store.system.sync_of_one_disk", lambda: sync_system)
     monkeypatch.setattr(os, "sync", lambda: None, raising=False)
     assert not files.sync_all(paths), "nobody watches for failures"
     lock = files.lock(f"{tmp_path}/lock")
@@ -194,7 +194,7 @@ def test_without_a_call_for_one_disk_everything_is_synced_ahead(tmp_path: Path, 
     files, paths = DiskFiles(), many(tmp_path)
     lock = files.lock(f"{tmp_path}/lock")
     assert lock is not None
-    monkeypatch.setattr("engine.store.disk._sync_system", lambda: None)
+    monkeypatch.setattr("engine.store.system.sync_of_one_disk", lambda: None)
     monkeypatch.setattr(os, "sync", lambda: calls.append("sync"), raising=False)
     assert not files.sync_all(paths)
     assert calls == ["sync"]
@@ -209,7 +209,7 @@ def test_old_systems_do_not_tell_of_failures(monkeypatch: pytest.MonkeyPatch, re
     if sys.platform != "linux":
         pytest.skip("only Linux has the call")
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "host", release, "", "")))
-    assert (disk._sync_system() is not None) is there
+    assert (system.sync_of_one_disk() is not None) is there
 
 
 def test_without_holes_every_byte_may_be_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

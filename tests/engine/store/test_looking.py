@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles, MemoryFiles, disk
+from engine.store import DiskFiles, MemoryFiles, disk, system
 
 #: Another process that holds a lock until its standard input ends.
 HOLDER = """
@@ -70,7 +70,7 @@ def test_on_other_systems_nobody_is_seen(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "lock").write_bytes(b"lock")
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Other", "", "", "", "")))
     assert DiskFiles().locked_by(str(tmp_path / "lock")) is None
-    monkeypatch.setattr(disk, "_HAS_RECORD_LOCKS", False)
+    monkeypatch.setattr(system, "fcntl", None)
     monkeypatch.delattr(os, "uname")
     assert DiskFiles().locked_by(str(tmp_path / "lock")) is None
 
