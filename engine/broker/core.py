@@ -139,6 +139,8 @@ class Core(NodeBase):
         self.group_settings = GroupSettings(settings, keeper)
         self.offsets = ConsumerOffsets(settings, keeper)
         self.delay_progress = DelayProgress(keeper, store.settings.flush_delay_offset_interval)
+        if store.end > store.min_physical:
+            keeper.tell_missing(("topics.json", "consumerOffset.json"))
         #: Queues with somebody waiting in which something became visible during this entry, in order.
         self.arrived: dict[Queue, None] = {}
         #: Something was stored that must become durable before it is acknowledged or visible.

@@ -121,7 +121,15 @@ class Keeper:
             self._notice(f"{damage}: starting without it")
         if file.warning:
             self._notice(file.warning)
+        kept.changed = not file.found  # so that one that is missing at the next start was lost
         return value, kept
+
+    def tell_missing(self, names: Iterable[str]) -> None:
+        """There are messages already: tell of tables that should be there and are not."""
+        for kept in self._tables:
+            path = kept.file.path
+            if path.rpartition("/")[2] in names and not kept.file.found:
+                self._notice(f"there are messages, but no {path}: if it was lost, bring it back before consumers connect")
 
     def changed(self, kept: Kept) -> None:
         """The table has changed: save it, in its rhythm."""
@@ -344,9 +352,7 @@ class ConsumerOffsets:
     def __init__(self, settings: BrokerSettings, keeper: Keeper) -> None:
         self._keeper = keeper
         self.table: dict[str, dict[int, int]] = {}
-        loaded, self._kept = keeper.keep(
-            "consumerOffset.json", OffsetTable.from_json, self._text, settings.flush_consumer_offset_interval, needed=False
-        )
+        loaded, self._kept = keeper.keep("consumerOffset.json", OffsetTable.from_json, self._text, settings.flush_consumer_offset_interval)
         if loaded is not None:
             self.table = loaded.offsets
         self._count = sum(map(len, self.table.values()))

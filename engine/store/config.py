@@ -1,7 +1,8 @@
 """Configuration files: tables of topics, groups and offsets, as text with a backup beside it (store.md 10.3).
 
 A file is replaced in one step: the new text is made durable beside it, the old file becomes the backup, the new one takes its name. At
-every moment one whole generation can be read. A damaged file never becomes the backup, and never reads as an empty table.
+every moment one whole generation can be read. A damaged file never becomes the backup, never reads as an empty table, and is set aside as
+`<path>.damaged` when a new one takes its place.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class SaveConfig:
 class ConfigFile:
     """One file and its backup `<path>.bak`."""
 
-    __slots__ = ("_files", "_folder_made", "_good", "path", "warning")
+    __slots__ = ("_files", "_folder_made", "_good", "found", "path", "warning")
 
     def __init__(self, path: str, files: Files | None = None) -> None:
         self.path = path
@@ -42,6 +43,8 @@ class ConfigFile:
         self._folder_made = False
         #: The file is worth being kept as the backup.
         self._good = False
+        #: The last `load` found the file or its backup.
+        self.found = False
         #: What an operator should know of the last `load`; empty: nothing.
         self.warning = ""
 
@@ -52,6 +55,7 @@ class ConfigFile:
         what is there cannot be read, and OSError. Blocks.
         """
         self.warning = ""
+        self.found = True
         backup = self.path + ".bak"
         why = ""
         if self._files.exists(self.path):
@@ -65,16 +69,21 @@ class ConfigFile:
         if not self._files.exists(backup):
             if why:
                 raise ConfigDamaged(self.path, f"{why}; there is no backup")
+            self.found = False
             return None
         try:
             value = self._read(backup, parse)
         except (ValueError, MQError) as failure:
-            raise ConfigDamaged(self.path, why or f"it is missing; backup: {failure}") from failure
+            raise ConfigDamaged(self.path, f"{why or 'the first is missing'}; backup: {failure}") from failure
         self.warning = f"{self.path} {'is damaged (' + why + ')' if why else 'is missing'}: its backup is used"
         return value
 
     def _read(self, path: str, parse: Callable[[str], T]) -> T:
-        text = self._files.read(path).decode("utf-8-sig")
+        data = self._files.read(path)
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:  # up to 4.9 Java writes in the charset of its platform; names are ASCII in any of them
+            text = data.decode("latin-1")
         if not text.strip("\0 \t\r\n"):
             raise ValueError("it is empty")
         return parse(text)
@@ -87,8 +96,8 @@ class ConfigFile:
             make_durable_folder(files, folder)
             self._folder_made = True
         files.write(path + ".tmp", text.encode())
-        if self._good and files.exists(path):
-            files.rename(path, path + ".bak")
+        if files.exists(path):
+            files.rename(path, path + (".bak" if self._good else ".damaged"))
         files.rename(path + ".tmp", path)
         files.sync_folder(folder)
         self._good = True

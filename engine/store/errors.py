@@ -79,7 +79,8 @@ class ConfigDamaged(StoreError):
     def __init__(self, path: str, why: str) -> None:
         self.path = path
         self.why = why
-        super().__init__(f"configuration file {path} and its backup are unreadable: {why}")
+        remedy = "Repair one of them, or move both away to begin with an empty table"
+        super().__init__(f"configuration file {path} and its backup {path}.bak are unreadable: {why}. {remedy}")
 
 
 class PutRefused(StoreError):

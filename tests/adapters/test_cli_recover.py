@@ -83,3 +83,23 @@ def test_embedded_broker(tmp_path: Path) -> None:
         pass
     with broker("refuse"):
         pass
+
+
+def test_damaged_tables_are_told(tmp_path: Path) -> None:
+    """A good backup: a warning. None: no start, and both files are named."""
+    root = tmp_path / "store"
+    with Broker(store=root, settings=SIZES):
+        pass
+    table = root / "config" / "topics.json"
+    table.with_name("topics.json.bak").write_bytes(table.read_bytes())
+    table.write_bytes(b"{")
+    with server(tmp_path, "broker", *options(root)) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=LIMIT)
+    assert f"{table} is damaged" in errors
+    table.write_bytes(b"{")
+    table.with_name("topics.json.bak").write_bytes(b"")
+    done = run(tmp_path, "broker", *options(root))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"{table} and its backup {table}.bak are unreadable" in line

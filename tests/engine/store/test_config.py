@@ -158,3 +158,72 @@ def test_store_names_its_files() -> None:
     rig.store.config_file("topics.json").save("{}")
     assert rig.files.read("/store/config/topics.json") == b"{}"
     rig.store.close(0)
+
+
+def test_damaged_file_is_set_aside(place: tuple[Files, str]) -> None:
+    files, path = place
+    ConfigFile(path, files).save('{"n": 1}')
+    ConfigFile(path, files).save('{"n": 2}')
+    files.write(path + ".bak", b'{"n": 1}')
+    files.write(path, b'{"n": 3')
+    file = ConfigFile(path, files)
+    file.load(parse)
+    file.save('{"n": 4}')
+    assert (files.read(path + ".damaged"), files.read(path + ".bak")) == (b'{"n": 3', b'{"n": 1}')
+
+
+def test_text_in_another_charset(place: tuple[Files, str]) -> None:
+    """Up to 4.9 Java writes in the charset of its platform (store.md 10.1)."""
+    files, path = place
+    ConfigFile(path, files).save("{}")
+    files.write(path, '{"note": "Gr\u00fc\u00dfe", "n": 1}'.encode("latin-1"))
+    assert ConfigFile(path, files).load(parse) == {"note": "Gr\u00fc\u00dfe", "n": 1}
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_one_generation_survives_between_every_pair_of_operations(damaged: bool) -> None:
+    """REC-10: whatever the disk kept of the names, after the death of the process and of the machine."""
+    path = "/c/offsets.json"
+    crashes = 0
+
+    def look(change: str, changed: str) -> None:
+        nonlocal crashes
+        copies = [files.process_death(), *(files.power_loss(names=count) for count in range(files.pending_names + 1))]
+        for copy in copies:
+            found = ConfigFile(path, copy).load(parse)
+            assert found is not None, (change, changed)
+            assert found["n"] >= oldest, (change, changed)
+            crashes += 1
+
+    files = MemoryFiles(forgetful=True)
+    file = ConfigFile(path, files)
+    file.save('{"n": 1}')
+    file.save('{"n": 2}')
+    oldest = 2
+    if damaged:
+        files.write(path, b'{"n"')
+        file.load(parse)
+        oldest = 1
+    files.before_change = look
+    for number in (3, 4):
+        file.save(f'{{"n": {number}}}')
+        oldest = number
+    look("end", path)
+    assert crashes > 20
+
+
+def test_full_disk_keeps_the_old_generation(place: tuple[Files, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    files, path = place
+    file = ConfigFile(path, files)
+    file.save('{"n": 1}')
+
+    def full(written: str, data: bytes) -> None:
+        raise OSError(28, "No space left on device", written)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            file.save('{"n": 2}')
+        assert ConfigFile(path, files).load(parse) == {"n": 1}
+    file.save('{"n": 3}')
+    assert ConfigFile(path, files).load(parse) == {"n": 3}
