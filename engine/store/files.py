@@ -75,6 +75,9 @@ class Files(Protocol):
     def modified(self, path: str) -> int | None:
         """Wall time at which a file was last written, in ms, through a map up to a sync late. None if unknown, or without file."""
 
+    def set_modified(self, path: str, wall: int) -> None:
+        """Let a file count as last written at a wall time (ms). FileNotFoundError if there is none."""
+
     def used(self, path: str) -> int:
         """Bytes that a file really takes on the disk; its length where that is unknown. FileNotFoundError if there is none."""
 

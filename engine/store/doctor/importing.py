@@ -20,7 +20,7 @@ from engine.store.doctor.planning import RECORD_CRC, Fate, ImportPlan, ImportRef
 from engine.store.doctor.tables import TableFiles
 from engine.store.errors import PutRefused
 from engine.store.files import Files
-from engine.store.layout import HEADS, RECORD_FIXED, SYS_FLAG_AT
+from engine.store.layout import ENTRY_SIZE, HEADS, RECORD_FIXED, SYS_FLAG_AT, offset_name
 from engine.store.queue import Queue
 from engine.store.records import facts_of, topic_span
 from engine.store.settings import StoreSettings
@@ -57,7 +57,7 @@ class Import:
     """One import, by a plan that was made for the directory as it is. `run` yields the messages stored so far, and ends when all is
     durable; then `stored` and `there` count messages that were stored and that were there."""
 
-    __slots__ = ("_files", "_now", "_plan", "_reader", "_since", "_store", "_wall", "stored", "there")
+    __slots__ = ("_files", "_now", "_plan", "_reader", "_since", "_store", "_times", "_wall", "stored", "there")
 
     def __init__(
         self, files: Files, settings: StoreSettings, reader: ExportReader, plan: ImportPlan, *, wall: int, utc_offset_ms: int = 0
@@ -76,6 +76,8 @@ class Import:
         self._wall = wall
         self._now = 0
         self._since = 0
+        #: Files of queues, and when they would have been written.
+        self._times: dict[str, int] = {}
         self.stored = 0
         self.there = 0
         begin_log(files, settings, plan)
@@ -90,6 +92,8 @@ class Import:
         """Give the directory back, orderly. Blocks. Raises StoreUnwritable."""
         self._run_jobs()
         self._store.close(self._wall)
+        for path, time in self._times.items():
+            self._files.set_modified(path, time)
 
     def _check_bounds(self) -> None:
         for one in self._plan.queues:
@@ -119,6 +123,20 @@ class Import:
         self._store.want_flush()
         self._run_jobs()
         self._save_tables()
+        for queue in queues:
+            self._times.update(self._file_times(queue))
+
+    def _file_times(self, queue: Queue) -> Iterator[tuple[str, int]]:
+        """When the last message of each file of a queue was stored: 4.x looks for a time in the first file that was written at that time
+        or later (store.md 14.3)."""
+        per_file = self._store.settings.queue_file_size // ENTRY_SIZE
+        place = queue.min_offset
+        while place < queue.next_offset:
+            start = place - place % per_file
+            place = min(start + per_file, queue.next_offset)
+            time = self._store.store_time(queue, place - 1)
+            if time > 0:
+                yield f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}", time
 
     def _put(self, one: QueuePlan, queue: Queue, message: ExportedMessage) -> None:
         """Append a message, at its offset if offsets are kept."""
@@ -213,7 +231,7 @@ def begin_log(files: Files, settings: StoreSettings, plan: ImportPlan) -> None:
     size = settings.mapped_file_size_commit_log
     start = -(-first * RECORD_FIXED // size) * size
     files.make_folder(folder)
-    file = files.create(f"{folder}/{start:020d}", size)
+    file = files.create(f"{folder}/{offset_name(start)}", size)
     file.sync()
     file.close()
     files.sync_folder(folder)

@@ -252,6 +252,19 @@ def test_store_times_never_go_back(rig: Rig) -> None:
     rig.open()
 
 
+def test_queue_files_tell_when_their_messages_were_stored(rig: Rig) -> None:
+    """4.x looks for a time in the first file that was written then or later: 10 entries fit a file."""
+    filled(rig, 150)
+    stored = [each.store_time for each in rig.read("A", 2)]
+    rig.close()
+    data, _ = export(rig.files, rig.root, "A")
+    move(rig.files, other(rig), data)
+    names = rig.files.names(f"{other(rig)}/consumequeue/A/2")
+    found = [rig.files.modified(f"{other(rig)}/consumequeue/A/2/{name}") for name in names]
+    assert found == [stored[9], stored[19], stored[24]]
+    rig.open()
+
+
 SENT = st.lists(
     st.tuples(
         st.sampled_from(["A", "B", "%RETRY%g"]),
