@@ -235,6 +235,10 @@ class Store:
         """Let files of the log that are older than `fileReservedTime` go now, whatever the hour, as request 329 asks for; jobs do it."""
         self._retention.request()
 
+    def begin_log_file(self) -> None:
+        """Let the next message begin a new file of the log. Blocks. Raises OSError when the disk has no room."""
+        self._log.begin_file()
+
     # --- writing ---
 
     def append(

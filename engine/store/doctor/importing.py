@@ -104,6 +104,7 @@ class Import:
 
     def run(self) -> Iterator[int]:
         """Raises ExportDamaged, ImportRefused, PutRefused, OSError; what was stored before stays. To be used once."""
+        self._leave_first_file()
         queues = [self._store.queue(one.topic, one.queue_id) for one in self._plan.queues]
         for message in self._reader.messages():
             one = self._plan.queues[message.number]
@@ -125,6 +126,15 @@ class Import:
         self._save_tables()
         for queue in queues:
             self._times.update(self._file_times(queue))
+
+    def _leave_first_file(self) -> None:
+        """In a log that begins at 0 the blank entries that a queue begins with lead Apache's brokers to its first file: they pass over
+        all messages there that follow blank ones, so messages of such queues go into a later file (store.md 4.4, 14.1)."""
+        store = self._store
+        blank = any(one.first == 0 and one.source.begin and one.messages for one in self._plan.queues)
+        if blank and store.min_physical == 0 and store.end < store.settings.mapped_file_size_commit_log:
+            store.begin_log_file()
+            self._run_jobs()
 
     def _file_times(self, queue: Queue) -> Iterator[tuple[str, int]]:
         """When the last message of each file of a queue was stored: 4.x looks for a time in the first file that was written at that time
@@ -220,8 +230,8 @@ def _properties(record: memoryview, body_end: int) -> bytes:
 def begin_log(files: Files, settings: StoreSettings, plan: ImportPlan) -> None:
     """Let the log of a new directory begin so far from 0 that the offsets of its queues are none that it could not have.
 
-    A queue that begins later begins with blank entries; Apache's brokers take them for messages of a log that begins at 0 and lead
-    consumers past what follows (store.md 4.4, 14.1). Recovery doubts a message that claims a place for which there were never enough
+    A queue that begins later begins with blank entries; Apache's brokers take them for messages of a log that begins at 0 (store.md 4.4),
+    and consumers for lag. Recovery doubts a message that claims a place for which there were never enough
     bytes. Blocks. Raises OSError.
     """
     root, folder = settings.store_path_root_dir, settings.commit_log_folder

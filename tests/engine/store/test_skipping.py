@@ -93,3 +93,18 @@ def test_a_moved_queue_survives_the_loss_of_all_queues(rig: Rig, count: int) -> 
     rig.open()
     assert [each.queue_offset for each in rig.read()] == [(1 << 40) + number for number in range(count)]
     assert not any("claims place" in note for note in rig.store.recovery.notes)
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_message_may_begin_a_file_of_the_log(rig: Rig, before: int) -> None:
+    rig.send_many(before)
+    rig.store.begin_log_file()
+    rig.run_jobs()
+    assert rig.send(body=b"next") == 4096
+    for _ in range(2):
+        assert [each.queue_offset for each in rig.read()] == list(range(before + 1))
+        assert rig.read()[-1].physical_offset == 4096
+        rig.reopen()
+    rig.kill()
+    rig.open()
+    assert rig.read()[-1].physical_offset == 4096

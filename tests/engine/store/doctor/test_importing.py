@@ -85,6 +85,34 @@ def test_queues_begin_where_they_began(rig: Rig) -> None:
     rig.open()
 
 
+@pytest.mark.parametrize("own", [0, 1, 20])
+def test_queues_that_begin_late_come_into_a_directory_that_is_there(rig: Rig, own: int) -> None:
+    """Where the log begins at 0 they lie in a later file: Apache's brokers are led there by blank places."""
+    rig.send_many(60, size=300)
+    rig.close()
+    for start in (0, 4096):
+        rig.files.remove(f"{rig.root}/commitlog/{start:020d}")
+    rig.open()
+    before = contents(rig.store, rig)
+    rig.close()
+    data, _ = export(rig.files, rig.root, "Topic")
+    there = opened(rig.files, other(rig))
+    there.send_many(own, "Own", size=300)
+    there.close()
+    move(rig.files, other(rig), data)
+    for ending in ("orderly", "killed", "without queues"):
+        there.open()
+        assert contents(there.store, there)["Topic", 0] == before["Topic", 0]
+        assert len(there.read("Own")) == own
+        assert all(each.physical_offset >= 4096 for each in there.read())
+        if ending == "orderly":
+            there.kill()
+        else:
+            there.close()
+            there.files.remove_tree(f"{there.root}/consumequeue")
+    rig.open()
+
+
 def test_only_what_was_asked_for_moves(rig: Rig) -> None:
     filled(rig)
     middle = rig.read("A")[3].store_time
