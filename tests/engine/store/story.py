@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +23,8 @@ TINY: dict[str, Any] = {
     "flush_commit_log_least_pages": 1,
 }
 QUEUES = (("A", 0), ("A", 1), ("B", 0), ("%RETRY%g", 0))
+#: A good deal longer than files of the log are kept.
+OLD_MS = 200 * 3_600_000
 CONFIG = "/store/config/topics.json"
 
 
@@ -31,10 +33,11 @@ class Death(BaseException):
 
 
 class Generation:
-    """What was sent to one queue, until it was deleted: body and key of each message, and where its record ends."""
+    """What was sent to one queue, until it was deleted: body and key of each message, and where its record begins and ends."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[bytes, str]] = []
+        self.begins: list[int] = []
         self.ends: list[int] = []
 
     def promised(self, flushed: int | None) -> int:
@@ -52,11 +55,14 @@ class History:
     def last(self) -> Generation:
         return self.generations[-1]
 
-    def recognise(self, bodies: list[bytes], flushed: int | None) -> Generation | None:
-        """The generation that was found, if everything is there that was promised; None for anything else."""
+    def recognise(self, first: int, bodies: list[bytes], flushed: int | None, log_start: int) -> Generation | None:
+        """The generation that was found, if everything is there that was promised; None for anything else. `first` is the offset of the
+        first message; those before must lie before the start of the log."""
+        end = first + len(bodies)
         for generation in reversed(self.generations):
             promised = generation.promised(flushed)
-            if promised <= len(bodies) and bodies == [body for body, _ in generation.messages[: len(bodies)]]:
+            is_it = bodies == [body for body, _ in generation.messages[first:end]]
+            if is_it and promised <= end <= len(generation.messages) and first == bisect_left(generation.begins, log_start, 0, end):
                 return generation
             if promised:
                 break
@@ -110,16 +116,20 @@ class Story:
         files.before_change = self._before_change
         self.files = files
         self.rig = Rig(files, "/store", **self.settings)
+        files.clock = self._clock
         self.config = ConfigFile(CONFIG, files)
 
     def _before_change(self, change: str, path: str) -> None:
         self.cut()
 
+    def _clock(self) -> int:
+        return self.rig.wall
+
     def run(self, steps: int) -> None:
         """Live on for a while, with an orderly end in the middle."""
         actions = {
             self.send: 40, self.send_batch: 8, self.flush: 10, self.run_job: 18, self.tell_job: 14, self.pass_time: 10,
-            self.save_config: 3, self.delete_queue: 1, self.restart: 1, self.kill: 1,
+            self.save_config: 3, self.delete_queue: 1, self.grow_old: 2, self.restart: 1, self.kill: 1,
         }  # fmt: skip
         chosen = self.rng.choices(list(actions), list(actions.values()), k=steps)
         chosen[steps // 2] = self.restart
@@ -136,23 +146,24 @@ class Story:
     def _body(self) -> bytes:
         return self.rng.randbytes(self.rng.randrange(self.rng.choice((20, 700))))
 
-    def _note(self, queue: tuple[str, int], body: bytes, key: str, end: int) -> None:
+    def _note(self, queue: tuple[str, int], body: bytes, key: str, begin: int, end: int) -> None:
         self.histories[queue].last.messages.append((body, key))
+        self.histories[queue].last.begins.append(begin)
         self.histories[queue].last.ends.append(end)
 
     def send(self) -> None:
         self.rig.wall += self.rng.choice((0, 1, 5000))
         queue, body, key = self.rng.choice(QUEUES), self._body(), self._key()
-        self.rig.send(queue[0], body, queue[1], uniq_key=key, keys="all" if self.rng.random() < 0.1 else "")
-        self._note(queue, body, key, self.rig.store.end)
+        begin = self.rig.send(queue[0], body, queue[1], uniq_key=key, keys="all" if self.rng.random() < 0.1 else "")
+        self._note(queue, body, key, begin, self.rig.store.end)
 
     def send_batch(self) -> None:
         queue = self.rng.choice(QUEUES)
         messages = [(self._body(), self._key()) for _ in range(self.rng.randint(1, 4))]
         entries = [BatchEntry(body, f"UNIQ_KEY\x01{key}".encode(), 0, 0, key, None) for body, key in messages]
         offsets = self.rig.store.append_batch(self.rig.store.queue(*queue), entries, 0, 0, HOST, HOST, 0, self.rig.wall)
-        for (body, key), end in zip(messages, [*offsets[1:], self.rig.store.end], strict=True):
-            self._note(queue, body, key, end)
+        for (body, key), begin, end in zip(messages, offsets, [*offsets[1:], self.rig.store.end], strict=True):
+            self._note(queue, body, key, begin, end)
 
     def flush(self) -> None:
         self.rig.store.want_flush()
@@ -179,6 +190,19 @@ class Story:
         self.rig.store.delete_queues(lambda each: (each.topic, each.queue_id) == queue)
         self.histories[queue].generations.append(Generation())
 
+    def grow_old(self) -> None:
+        """So much time passes that files of the log are old, and somebody asks to delete them; all but the last one may go."""
+        for ms in (60_000, 60_000, OLD_MS):
+            self.rig.now += ms
+            self.rig.wall += ms
+            self.rig.store.timer(self.rig.now, self.rig.wall)
+            self.jobs.finish(self.rig, self.rng)
+        self.rig.store.delete_old_files()
+        for _ in range(self.rng.randrange(8)):
+            self.rig.store.timer(self.rig.now, self.rig.wall)
+            self.jobs.run_one(self.rig.store, self.rng)
+            self.jobs.tell_one(self.rig, self.rng)
+
     def restart(self) -> None:
         self.jobs.finish(self.rig, self.rng)
         self.rig.store.close(self.rig.wall)
@@ -199,12 +223,8 @@ class Story:
 
     def go_on_with(self, rig: Rig) -> None:
         """The store was opened again: what it serves is what counts from now on."""
-        for (topic, queue_id), generation in check_contents(self, rig, None).items():
-            queue = rig.store.queue(topic, queue_id)
-            places = [rig.store.entry(queue, offset) for offset in range(queue.max_offset)]
-            generation.ends = [place[0] + place[1] for place in places if place is not None]
-            assert len(generation.ends) == len(generation.messages)
-            generations = self.histories[topic, queue_id].generations
+        for queue, generation in check_contents(self, rig, None).items():
+            generations = self.histories[queue].generations
             del generations[generations.index(generation) + 1 :]
 
 
@@ -215,13 +235,16 @@ def check_contents(story: Story, rig: Rig, flushed: int | None) -> dict[tuple[st
     """What an opened store serves is what was sent, in order, and everything that was promised. `flushed`: what was durable when
     power was lost; None: only the process died, or nothing did. Gives what was found in each queue."""
     recognised = {}
+    log_start = rig.store.min_physical
+    assert log_start <= story.rig.store.min_physical or rig is story.rig
     for (topic, queue_id), history in story.histories.items():
         found = rig.bodies(topic, queue_id)
         queue = rig.store.queue(topic, queue_id)
-        assert (queue.min_offset, queue.max_offset, queue.next_offset) == (0, len(found), len(found))
-        generation = history.recognise(found, flushed)
-        assert generation is not None, (topic, queue_id, history.last.promised(flushed), len(found))
-        for offset, (_, key) in enumerate(generation.messages[: len(found)]):
+        first = queue.min_offset
+        assert (queue.max_offset, queue.next_offset) == (first + len(found), first + len(found))
+        generation = history.recognise(first, found, flushed, log_start)
+        assert generation is not None, (queue, log_start, history.last.promised(flushed))
+        for offset, (_, key) in enumerate(generation.messages[first : queue.max_offset], first):
             assert rig.found(key, topic) == [offset], (topic, key)
         recognised[topic, queue_id] = generation
     return recognised
@@ -238,7 +261,7 @@ def check_next(rig: Rig) -> None:
     assert rig.store.recovery.clean
     for (topic, queue_id), bodies in expected.items():
         assert rig.bodies(topic, queue_id) == bodies
-        assert bodies.index(b"next") in rig.found("next", topic)
+        assert rig.store.queue(topic, queue_id).max_offset - 1 in rig.found("next", topic)
 
 
 def check_config(story: Story, files: MemoryFiles) -> None:
