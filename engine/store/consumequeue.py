@@ -47,6 +47,7 @@ class ConsumeQueues:
         "file_size",
         "files",
         "folder",
+        "followed",
         "known_end",
         "mark_spacing",
         "per_file",
@@ -66,6 +67,8 @@ class ConsumeQueues:
         self.dirty: list[Queue] = []
         #: Behind the last message of the log that any queue knew when it was loaded; -1: none did.
         self.known_end = -1
+        #: The beginning of the log that the minima of all queues agree with.
+        self.followed = 0
         #: Queues that end, as they were found, at an entry that is neither good nor empty: it is damaged, and there was more.
         self.torn: set[Queue] = set()
         self._maps: dict[str, tuple[File, memoryview]] = {}

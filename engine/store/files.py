@@ -100,7 +100,7 @@ class Files(Protocol):
         """Replace or make a file and make its content durable. Not atomic: write elsewhere and `rename`."""
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file over another, atomically."""
+        """Move a file over another, or a folder to a name that is free, atomically."""
 
     def remove(self, path: str) -> None:
         """Remove a file; nothing if there is none. Where maps keep it alive its blocks come free with the last of them; a system that

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from engine.store.checkpoint import Checkpoint, write_checkpoint
 from engine.store.extension import Units
 from engine.store.files import File, Files
@@ -81,8 +83,16 @@ class WriteQueues:
         write_checkpoint(self.files, self.checkpoint_path, self.times)
 
 
+#: What the folder of a deleted queue is called until it is gone: its name, and this behind it.
+DELETED: Final = ".deleted"
+
+
 class RemoveQueues:
-    """Job: remove the folders of deleted queues."""
+    """Job: remove the folders of deleted queues.
+
+    Each gets a name first that is no queue's: when we die on the way a queue is there as a whole or not at all. One that had lost only
+    its last files would give their places out again.
+    """
 
     __slots__ = ("files", "folders")
 
@@ -91,10 +101,20 @@ class RemoveQueues:
         self.folders = folders
 
     def run(self) -> None:
-        for folder in self.folders:
-            self.files.remove_tree(folder)
+        files = self.files
+        named = [folder if folder.endswith(DELETED) else folder + DELETED for folder in self.folders]
+        topics = {parent_of(folder) for folder in self.folders}
+        for folder, deleted in zip(self.folders, named, strict=True):
+            if folder != deleted and files.exists(folder):
+                files.remove_tree(deleted)
+                files.rename(folder, deleted)
+        for topic in sorted(topics):
+            if files.exists(topic):
+                files.sync_folder(topic)
+        for deleted in named:
+            files.remove_tree(deleted)
         changed = set()
-        for topic in {parent_of(folder) for folder in self.folders}:
+        for topic in topics:
             if self.files.exists(topic):
                 if self.files.names(topic):
                     changed.add(topic)

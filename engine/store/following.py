@@ -136,6 +136,7 @@ class Follower:
 
     __slots__ = (
         "_batch",
+        "_complete",
         "_dead_index_files",
         "_dead_queue_files",
         "_files",
@@ -165,8 +166,9 @@ class Follower:
         self._retry = settings.redelete_hanged_file_interval
         #: The beginning of the log that was followed, or is being followed.
         self._start = 0
-        #: Queues that have not been gone through.
+        #: Queues that have not been gone through, and whether all others were looked into as far as was needed.
         self._rest: list[Queue] = []
+        self._complete = True
         self._dead_queue_files: deque[tuple[Queue, str]] = deque()
         self._dead_index_files: list[str] = []
         #: A job is under way.
@@ -174,7 +176,7 @@ class Follower:
 
     def begin(self) -> None:
         """The store was opened, and the minima of its queues are right. Files that an earlier run left over are noted."""
-        self._start = self._log.start
+        self._start = self._queues.followed = self._log.start
         for queue in self._queues.by_key.values():
             self._drop_files(queue)
         self._dead_index_files += self._index.drop_below(self._start)
@@ -191,6 +193,7 @@ class Follower:
         elif self._start < self._log.start:
             self._start = self._log.start
             self._rest = list(self._queues.by_key.values())
+            self._complete = True
             self._dead_index_files += self._index.drop_below(self._start)
         elif self._dead_queue_files:
             batch = [self._dead_queue_files.popleft() for _ in range(min(self._batch, len(self._dead_queue_files)))]
@@ -217,10 +220,17 @@ class Follower:
         if spans:
             self.busy = True
             self._jobs.append(FindMinimums(self._queues, self._start, spans))
+        else:
+            self._end_pass()
+
+    def _end_pass(self) -> None:
+        if not self._rest and self._complete:
+            self._queues.followed = self._start
 
     def found(self, job: FindMinimums) -> None:
         """The job ended; one that failed has found less, and files stay longer."""
         self.busy = False
+        self._complete &= len(job.found) == len(job.spans)
         for (queue, _, stop), minimum in zip(job.spans, job.found, strict=False):
             if queue.removed:
                 continue
@@ -232,6 +242,7 @@ class Follower:
         for queue, path in job.unit_files:
             self._queues.forget_map(path)
             self._dead_queue_files.append((queue, path))
+        self._end_pass()
 
     def _move(self, queue: Queue, minimum: int) -> None:
         """Set the minimum, behind which only entries in memory have to be looked at."""

@@ -105,6 +105,16 @@ class Names:
             else:
                 self.now[path] = content
 
+    def move_folder(self, old: str, new: str) -> None:
+        """Another name for a folder, in one step. What is in it comes along, as durable as it was."""
+        inside = old + "/"
+        for names in (self.now, self.durable):
+            names.update({new + path[len(old) :]: content for path, content in names.items() if path.startswith(inside)})
+        for change in self.pending:
+            change.update({new + path[len(old) :]: content for path, content in change.items() if path.startswith(inside)})
+        gone = [path for path in self.now if path == old or path.startswith(inside)]
+        self.change({**dict.fromkeys(gone), new: FOLDER})
+
     def replace(self, path: str, content: Content) -> None:
         """Another content under a name, wherever and however durably it is there."""
         old = self.now[path]
@@ -119,7 +129,11 @@ class Names:
         """The names in a folder become durable."""
         for change in self.pending:
             for path in [path for path in change if parent_of(path) == folder]:
-                del change[path]
+                if change.pop(path) is None:  # with everything that was in it, unless that is there anew
+                    for lost in [each for each in change if each.startswith(path + "/")]:
+                        del change[lost]
+                        if self.durable.get(lost) is not self.now.get(lost):
+                            self.durable.pop(lost, None)
         self.pending = [change for change in self.pending if change]
         for path in [path for path in self.durable if parent_of(path) == folder and path not in self.now]:
             del self.durable[path]

@@ -242,6 +242,9 @@ class MemoryFiles:
 
     def rename(self, old: str, new: str) -> None:
         self.before_change("rename", old)
+        if self.is_folder(old):
+            self._names.move_folder(old, new)
+            return
         self._old.discard(new)
         self._names.change({old: None, new: self._content(old)})
         self._modified[new] = self._modified.pop(old, None)

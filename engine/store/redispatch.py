@@ -9,6 +9,7 @@ from engine.store.commitlog import NO_ROOM, CommitLog
 from engine.store.consumequeue import ConsumeQueues
 from engine.store.errors import StoreDamaged
 from engine.store.files import Files
+from engine.store.flushjobs import DELETED
 from engine.store.index import Index
 from engine.store.indexrepair import cut_index
 from engine.store.layout import BLANK_SIZE, ENTRY, RECORD_FIXED, UNIT, delay_table, is_offset_name
@@ -324,8 +325,14 @@ class Redispatch:
                 self.made.add(piece.path)
 
     def clear_behind(self) -> None:
-        """Write what is known and make what lies behind it in the files zero, so that it is not taken for entries later. Blocks."""
+        """Write what is known and make what lies behind it in the files zero, so that it is not taken for entries later; and finish
+        removing what was deleted. Blocks."""
         self._write()
+        for folder in (self._queues.folder, self._queues.extension.folder):
+            for topic in self._files.names(folder):
+                for name in self._files.names(f"{folder}/{topic}"):
+                    if name.endswith(DELETED):
+                        self._files.remove_tree(f"{folder}/{topic}/{name}")
         per_file = self._queues.per_file
         for queue in self._queues.by_key.values():
             keep = queue.written - 1 - (queue.written - 1) % per_file if queue.written > queue.first else -1

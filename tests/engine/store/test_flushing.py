@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -394,3 +395,33 @@ def test_disk_ratios(make_rig: MakeRig) -> None:
     for ratio in rig.store.disk_ratios():
         assert ratio == -1 if isinstance(rig.files, MemoryFiles) else 0 < ratio < 1
     assert rig.store.dispatch_behind == 0
+
+
+@pytest.mark.parametrize("changes", range(1, 12))
+def test_a_queue_is_deleted_as_a_whole_or_not_at_all(changes: int) -> None:
+    """Whenever the process dies while the files go; what is left of them goes with the next start, as the deletion was asked for."""
+    rig = memory_rig()
+    rig.send_many(35)
+    rig.send_many(3, "Other")
+    rig.settle()
+    rig.wall += 10_000
+    rig.send_many(40, "Other")  # so that a recovery begins behind the messages of the queue
+    rig.settle()
+    rig.store.delete_queues(lambda queue: queue.topic == "Topic")
+    left = changes
+
+    def before_change(change: str, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+
+    files = rig.files
+    assert isinstance(files, MemoryFiles)
+    files.before_change = before_change
+    with suppress(KeyboardInterrupt):
+        rig.run_jobs()
+    rig.files = files.process_death()
+    rig.open()
+    assert len(rig.bodies()) in (0, 35)
+    assert not [path for path in rig.tree() if ".deleted" in path]

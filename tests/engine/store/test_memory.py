@@ -74,6 +74,23 @@ def test_a_tree_goes_name_by_name_the_last_first(files: MemoryFiles) -> None:
     assert files.power_loss(names=3).names("/d") == ["old"]
 
 
+def test_a_folder_moves_with_what_is_in_it(files: MemoryFiles) -> None:
+    files.make_folder("/d/q")
+    files.write("/d/q/1", b"1")
+    files.sync_folder("/d/q")
+    files.sync_folder("/d")
+    files.write("/d/q/2", b"2")
+    files.rename("/d/q", "/d/gone")
+    assert (files.names("/d"), files.names("/d/gone"), files.exists("/d/q/1")) == (["gone", "old"], ["1", "2"], False)
+    assert [files.power_loss(names=count).names("/d") for count in (1, 2)] == [["old", "q"], ["gone", "old"]]
+    assert files.power_loss(names=2).names("/d/gone") == ["1", "2"]
+    files.sync_folder("/d")
+    assert files.power_loss().names("/d/gone") == ["1"]
+    files.make_folder("/d/q")
+    files.sync_folder("/d")
+    assert files.power_loss().names("/d/q") == [], "a folder made anew has nothing of the one before"
+
+
 def test_a_failed_sync_forgets(files: MemoryFiles) -> None:
     """The system takes pages for clean that it could not write: the next sync goes well and writes nothing."""
     file = files.open("/d/old")
