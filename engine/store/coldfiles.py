@@ -54,6 +54,11 @@ class Parts:
             self._at = low
         return self._data[start - self._at : end - self._at]
 
+    @property
+    def gone(self) -> bool:
+        """Whether the file that was asked for last is not there."""
+        return not self._path
+
     def close(self) -> None:
         self._path = ""
         self._data = memoryview(b"")
@@ -87,6 +92,8 @@ class ColdLog:
         high = max(end, min(start + _AHEAD, stop, self.visible_end)) if start == self._stopped_at else end
         found = self._parts.read(self._log.path_of(base), start - base, end - base, start - base, high - base)
         self._stopped_at = end
+        if self._parts.gone:  # deleted meanwhile: the log begins behind it
+            self.start = stop
         return found if len(found) == end - start else None
 
     def close(self) -> None:

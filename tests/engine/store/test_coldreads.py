@@ -251,6 +251,7 @@ class TestWhatIsDeletedMeanwhile:
             job.run()
         assert jobs[0].result.status is GetStatus.MESSAGE_WAS_REMOVING
         assert jobs[0].result.next_offset == 4
+        assert not jobs[0].result.damaged, "nobody looks for damage where files were deleted in order"
         assert jobs[1].result is None
         assert 0 < len(jobs[2].result.views) < 60
         assert earliest.result == -1
