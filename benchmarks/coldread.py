@@ -1,9 +1,10 @@
 """What producers notice of a consumer that reads old messages from disk: python benchmarks/coldread.py [--quick] [--megabytes N] ...
 
-A broker in a process of its own gets old messages, and is started anew over them, with the page cache dropped. Then producers send while
-consumers read the old messages from the beginning; the cache of the old files is dropped again and again meanwhile. The same with reads
-on the loop, through the maps (`coldReadDistance=0`), with the old messages in the cache, and without consumers, in turn for several
-rounds. Printed are the producers' rate and latencies (median of the rounds, and the worst) and how fast the consumers were.
+A broker in a process of its own gets old messages in many queues, and is started anew over them, with the page cache dropped. Then
+producers send while consumers read a few of these queues from the beginning; the cache of the old files is dropped again and again
+meanwhile. The messages of one queue lie scattered in the log, so nearly each one has to come from the disk. The same with reads on the
+loop, through the maps (`coldReadDistance=0`), with the old messages in the cache, and without consumers, in turn for several rounds.
+Printed are the producers' rate and latencies (median of the rounds, in brackets the worst) and how fast the consumers were.
 
 Needs a C compiler for the load generator (mqload.c), and Linux for dropping the cache. The figures belong to one machine on one day; how
 much there is to see depends on its disk. What only the processor's time costs shows in the rows with the messages in the cache.
@@ -32,7 +33,8 @@ sys.path.insert(0, str(ROOT))  # for tests.peers.kit, which is no part of the di
 from tests.peers.kit import peers, servers, wire  # noqa: E402
 
 BODY = 1024
-QUEUES = 4
+#: Queues of the old topic, and how many of them consumers read, one each.
+OLD_QUEUES, CONSUMERS = 64, 8
 OLD, NEW = "Old", "New"
 #: The log's files are small, so that those of old messages are left alone by the sends.
 FILE_SIZE = 64 << 20
@@ -84,6 +86,7 @@ class Bench:
     def broker(self, distance: int) -> Iterator[int]:
         """A broker over the directory; its port."""
         settings = {"mappedFileSizeCommitLog": str(FILE_SIZE), "coldReadDistance": str(distance), "brokerIP1": "127.0.0.1"}
+        settings["defaultTopicQueueNums"] = str(OLD_QUEUES)
         port = servers.free_port()
         command = servers.our_command(self.options.adapter, self.store, settings, names_port=servers.free_port(), port=port)
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -100,7 +103,7 @@ class Bench:
     def fill(self) -> None:
         """Store the old messages."""
         with self.broker(DISTANCE) as port:
-            line = finish(self.load("send", port, 4, 32, self.old_messages, BODY, OLD, QUEUES))
+            line = finish(self.load("send", port, OLD_QUEUES, 1, self.old_messages, BODY, OLD, OLD_QUEUES))
             say(f"{self.options.megabytes} MB of old messages stored: {line}")
         files = sorted((self.store / "commitlog").iterdir())
         self.old_files = [path for path in files[:-1] if path.stat().st_size] + sorted((self.store / "consumequeue" / OLD).glob("*/*"))
@@ -118,10 +121,12 @@ class Bench:
                     pass
 
     def resident(self) -> float:
-        """Part of the old files that is in the cache, by samples."""
+        """Part of the old files of the log that is in the cache, by samples."""
         found: list[bool] = []
         buffer = bytearray(1)
         for path in self.old_files:
+            if path.parent.name != "commitlog":
+                continue
             with path.open("rb", buffering=0) as file:
                 for at in range(0, path.stat().st_size, 1 << 21):
                     try:
@@ -145,14 +150,14 @@ class Bench:
                 self.drop()
 
         with self.broker(case.distance) as port:
-            sender = self.load("send", port, 16, 1, 2000, BODY, NEW, QUEUES)  # to warm up
+            sender = self.load("send", port, 16, 1, 2000, BODY, NEW, 4)  # to warm up
             rate, _, _ = figures(finish(sender))
             dropping = threading.Thread(target=keep_dropping)
             if case.cold:
                 dropping.start()
-            reader = self.load("pull", port, QUEUES, self.old_messages, 32, OLD, QUEUES) if case.reads else None
+            reader = self.load("pull", port, CONSUMERS, self.old_messages, 32, OLD, OLD_QUEUES) if case.reads else None
             share = 0.5 if case.reads else 1.0
-            sender = self.load("send", port, 16, 1, max(1000, int(rate * share * self.options.seconds)), BODY, NEW, QUEUES)
+            sender = self.load("send", port, 16, 1, max(1000, int(rate * share * self.options.seconds)), BODY, NEW, 4)
             line = finish(sender)
             early = reader is not None and reader.poll() is not None
             reader_line = finish(reader) if reader is not None else ""
@@ -173,8 +178,8 @@ class Bench:
 def finish(process: subprocess.Popen[str]) -> str:
     """The line of a load generator that has ended."""
     out = process.communicate(timeout=600)[0].strip()
-    if not out:
-        raise peers.PeerFailedError(f"{process.args!r} printed nothing")
+    if process.returncode:
+        raise peers.PeerFailedError(f"{process.args!r} failed: {out}")
     return out
 
 
@@ -207,8 +212,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--adapter", choices=servers.ADAPTERS, default="threaded")
     parser.add_argument("--megabytes", type=int, default=600, help="old messages (default 600)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long producers send in a round, about")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long producers send in a round, about")
     parser.add_argument("--quick", action="store_true", help="one short round: to see that it works, not for figures")
     parser.add_argument("--folder", type=Path, help="where the data directory goes while it runs (default: a temporary folder)")
     options = parser.parse_args(arguments)
