@@ -1,4 +1,4 @@
-"""What one message costs the store: python3 benchmarks/store.py [--messages N] [--topics N] [--sync] [--folder DIR]
+"""What one message costs the store: python3 benchmarks/store.py [--messages N] [--filler BYTES] [--topics N] [--sync] [--folder DIR]
 
 Messages of 1 KiB with a unique id go through `Store.append`: log record, queue entry, index entry. Printed are microseconds of CPU for
 each message: of the appends alone (the quickest and the middle of many rounds), and with the jobs, which a broker runs beside its loop.
@@ -47,7 +47,7 @@ class Bench:
                 job.run()
                 self.store.done(job, None, self.now, self.wall)
 
-    def fill(self, queues: list[Queue], rounds: int) -> tuple[list[float], float]:
+    def fill(self, queues: list[Queue], rounds: int, body: bytes = BODY) -> tuple[list[float], float]:
         """CPU of each round of appends, in microseconds a message; and of everything, jobs included."""
         append = self.store.append
         took: list[float] = []
@@ -60,7 +60,7 @@ class Bench:
             chosen = [queues[(self.stored + n) % len(queues)] for n in range(ROUND)]
             start = time.process_time()
             for queue, unique_id, text in zip(chosen, ids, properties, strict=True):
-                append(queue, BODY, text, 0, 0, wall, HOST, HOST, 0, 0, 2598942, unique_id, None, wall)
+                append(queue, body, text, 0, 0, wall, HOST, HOST, 0, 0, 2598942, unique_id, None, wall)
             took.append((time.process_time() - start) / ROUND * 1e6)
             self.stored += ROUND
             start = time.process_time()
@@ -100,6 +100,7 @@ def stores(arguments: argparse.Namespace) -> Iterator[Bench]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--filler", type=int, default=len(BODY), help="bytes of the bodies between, where the disk is small")
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--sync", action="store_true", help="SYNC_FLUSH")
     parser.add_argument("--folder", help="where the scratch folder goes")
@@ -109,7 +110,7 @@ def main() -> None:
     bench = next(fresh)
     queue = bench.store.queue("TopicTest", 0)
     few = show("one queue, nothing stored", *bench.fill([queue], 50))
-    bench.fill([queue], max(0, arguments.messages - 200_000) // ROUND)
+    bench.fill([queue], max(0, arguments.messages - 200_000) // ROUND, BODY[: arguments.filler])
     many = show(f"one queue, {bench.stored:,} stored", *bench.fill([queue], 50))
     store, last = bench.store, queue.max_offset
     for label, codes in (("all", None), ("by tag", frozenset({2598942}))):

@@ -5,7 +5,7 @@ Leaves to others: which keys a message has, and when a file is made or full (`in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from engine.store.files import File, Files
@@ -15,6 +15,8 @@ _I32_MAX: Final = 0x7FFFFFFF
 HEAD_SIZE: Final = INDEX_HEAD.size
 SLOT_SIZE: Final = INDEX_SLOT.size
 ENTRY_SIZE: Final = INDEX_ENTRY.size
+#: So many entries that are too new are passed one by one.
+_NEWER_MAX: Final = 1000
 
 
 class IndexFile:
@@ -129,8 +131,13 @@ class IndexFile:
         return self.follow(key_hash, begin, end)
 
     def follow(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
-        """The same once the file is mapped."""
+        """The same once the file is mapped.
+
+        A chain of one key may be as long as the file. Where it begins with many entries that are too new, it is gone on with at the place
+        where its entries become old enough.
+        """
         number = self.slot(key_hash)
+        newer = 0
         while 0 < number < self.count:
             found, physical, seconds, previous = self.entry(number)
             stored = self.begin_time + seconds * 1000
@@ -140,3 +147,23 @@ class IndexFile:
             if previous >= number:
                 return
             number = previous
+            newer = newer + 1 if stored > end else 0
+            if newer == _NEWER_MAX:
+                number = yield from self._old_enough(number, key_hash % self.slots, end)
+
+    def _old_enough(self, number: int, slot: int, end: int) -> Generator[int, None, int]:
+        """The newest entry of a slot, up to a given one, that was stored no later than `end`; 0 if there is none. Entries are in the order
+        of time, unless the clock went back. Gives -1 for each entry that it looks at."""
+        low, high = 1, number + 1
+        while low < high:
+            middle = (low + high) // 2
+            yield -1
+            if self.begin_time + self.entry(middle)[2] * 1000 <= end:
+                low = middle + 1
+            else:
+                high = middle
+        for earlier in range(low - 1, 0, -1):
+            yield -1
+            if self.entry(earlier)[0] % self.slots == slot:
+                return earlier
+        return 0
