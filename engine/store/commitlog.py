@@ -8,6 +8,7 @@ Leaves to others: what a record holds (`store`), when to flush (`flushing`), wha
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import Final
 
 from engine.store.files import File, Files
@@ -377,7 +378,8 @@ class CommitLog:
         if self._spare is not None:
             if self._spare.file is not None:
                 self._spare.file.close()
-            self.files.remove(self._spare.path)
+            with suppress(OSError):  # it does no harm, the next opening takes it or removes it
+                self.files.remove(self._spare.path)
             self._spare = None
         for log_file in self.log_files:
             log_file.view = None

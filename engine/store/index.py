@@ -9,6 +9,7 @@ durable and adds the rest again from the log.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import Final
 
@@ -317,7 +318,8 @@ class Index:
 
     def close(self) -> None:
         """Give all files back; one that was made ahead and never used is removed."""
-        self._drop_next()
+        with suppress(OSError):  # it does no harm, the next file of that name takes its place
+            self._drop_next()
         for index_file in self.index_files:
             index_file.close()
 

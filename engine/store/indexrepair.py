@@ -27,6 +27,7 @@ def cut_index(index: Index, offset: int, store_time: Callable[[int], int], intac
     death of a process; otherwise only what lies before the offset is. A file is cut before the first page that is missing, and
     `notes` tells so.
     """
+    removed = False
     while index.index_files:
         last = index.index_files[-1]
         if last.count > 1 and last.begin < offset and _cut(last, offset, store_time, intact, notes):
@@ -34,6 +35,9 @@ def cut_index(index: Index, offset: int, store_time: Callable[[int], int], intac
         last.close()
         index.files.remove(last.path)
         index.index_files.pop()
+        removed = True
+    if removed:
+        index.files.sync_folder(index.folder)
     index.begin_again()
 
 

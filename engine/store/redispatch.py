@@ -343,6 +343,7 @@ class Redispatch:
                 start = int(name) // ENTRY.size
                 if start > keep:
                     self._files.remove(path)
+                    self.made.add(path)  # its folder is synced like that of a new one
                 elif start == keep and queue.written % per_file:
                     file = self._files.open(path)
                     if file.clear((queue.written - start) * ENTRY.size, file.size):

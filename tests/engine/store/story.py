@@ -221,11 +221,13 @@ class Story:
         self.rig = Rig(self.files, "/store", wall=self.rig.wall, **self.settings)
         self.go_on_with(self.rig)
 
-    def go_on_with(self, rig: Rig) -> None:
+    def go_on_with(self, rig: Rig, flushed: int | None = None) -> None:
         """The store was opened again: what it serves is what counts from now on."""
-        for queue, generation in check_contents(self, rig, None).items():
+        for queue, generation in check_contents(self, rig, flushed).items():
             generations = self.histories[queue].generations
             del generations[generations.index(generation) + 1 :]
+            end = rig.store.queue(*queue).max_offset
+            del generation.messages[end:], generation.begins[end:], generation.ends[end:]
 
 
 # --- what has to be true after a crash ---

@@ -16,7 +16,7 @@ import pytest
 from engine.store import MemoryFiles
 from engine.store.doctor import check
 from tests.engine.store.harness import Rig
-from tests.engine.store.story import TINY, Death, Story, check_config, check_contents, check_next
+from tests.engine.store.story import QUEUES, TINY, Death, Story, check_config, check_contents, check_next
 
 STEPS: Final = 150
 #: Sectors of a page: a page of a map is written in one go by some disks, in parts by others.
@@ -71,6 +71,19 @@ class Cuts:
         rig.close()
         report = check(files, "/store", index_pair=(TINY["max_hash_slot_num"], TINY["max_index_num"]))
         assert report.clean, [str(finding) for finding in report.findings]
+        self.lose_power_after_an_orderly_end(rig, files, rng)
+
+    def lose_power_after_an_orderly_end(self, rig: Rig, files: MemoryFiles, rng: random.Random) -> None:
+        """What a recovery removed does not come back, whatever the disk did with it."""
+        rig.open()
+        served = {queue: rig.bodies(*queue) for queue in QUEUES}
+        rig.close()
+        rig.files = lose_power(files, rng)
+        rig.open()
+        assert rig.store.recovery.clean
+        assert {queue: rig.bodies(*queue) for queue in QUEUES} == served
+        assert all(rig.store.queue(topic, queue_id).max_offset - 1 in rig.found("next", topic) for topic, queue_id in QUEUES)
+        rig.close()
 
     def crash_in_recovery(self, story: Story, files: MemoryFiles, rng: random.Random) -> MemoryFiles:
         """Open the directory and crash before one of the changes that this makes, in the way of the first crash."""
