@@ -18,9 +18,10 @@ from engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, is_offset_
 from engine.store.pieces import Piece, sync_queue_files, write_piece
 from engine.store.queue import NO_SIZE, Queue
 from engine.store.settings import StoreSettings
-from mqproto.names import TOPIC_LENGTH_MAX
 
 _NO_ENTRIES: Final = memoryview(b"")
+#: Bytes of the longest topic: 5.x keeps retry topics in records of version 2, and names of folders end there (store.md 2.2).
+_TOPIC_MAX: Final = 255
 #: Names that would lead out of their folder. The broker checks topics; the store makes sure.
 _NOT_A_NAME: Final = frozenset({"", ".", ".."})
 
@@ -31,7 +32,7 @@ _REMEDY: Final = (
 
 def is_topic_name(topic: str) -> bool:
     """Whether a folder may have the name of a topic."""
-    return topic not in _NOT_A_NAME and not ("/" in topic or "\\" in topic or "\0" in topic) and len(topic.encode()) <= TOPIC_LENGTH_MAX
+    return topic not in _NOT_A_NAME and not ("/" in topic or "\\" in topic or "\0" in topic) and len(topic.encode()) <= _TOPIC_MAX
 
 
 class ConsumeQueues:
@@ -280,8 +281,15 @@ class ConsumeQueues:
                         unusable(queue, damage)
 
     def _load(self, queue: Queue, log_start: int, notes: list[str]) -> None:
-        names = [name for name in self.files.names(queue.folder) if is_offset_name(name)]
-        while names and self.files.size(f"{queue.folder}/{names[-1]}") == 0:
+        sizes: dict[str, int] = {}
+        for name in self.files.names(queue.folder):
+            path = f"{queue.folder}/{name}"
+            if is_offset_name(name):
+                size = self.files.size(path)
+                if size == self.file_size or not self.files.is_folder(path):
+                    sizes[name] = size
+        names = list(sizes)
+        while names and sizes[names[-1]] == 0:
             notes.append(f"{queue.folder}/{names[-1]} is empty and was left out")
             names.pop()
         if not names:
@@ -289,7 +297,7 @@ class ConsumeQueues:
         starts = [int(name) for name in names]
         for index, start in enumerate(starts):
             path = f"{queue.folder}/{names[index]}"
-            if (size := self.files.size(path)) != self.file_size:
+            if (size := sizes[names[index]]) != self.file_size:
                 raise StoreDamaged(path, None, (f"it has {size} bytes instead of the configured {self.file_size}",), _REMEDY)
             if start != starts[0] + self.file_size * index or start % self.file_size:
                 raise StoreDamaged(path, None, ("the file before it is missing",), _REMEDY)

@@ -129,7 +129,7 @@ class Index:
         """Find the files on disk. Those of another size or with a strange name are left alone. Blocks."""
         for name in self.files.names(self.folder):
             path = f"{self.folder}/{name}"
-            if not is_index_name(name):
+            if not is_index_name(name) or self.files.is_folder(path):
                 notes.append(f"{path} is no index file and was left out")
             elif (size := self.files.size(path)) != self.file_size:
                 notes.append(f"{path} has {size} bytes instead of the configured {self.file_size} and was left out")

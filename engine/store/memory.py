@@ -181,6 +181,8 @@ class MemoryFiles:
         return self._names.now.get(path) is FOLDER
 
     def size(self, path: str) -> int:
+        if self.is_folder(path):
+            return 4096  # as many file systems say
         return len(self._content(path).data)
 
     def modified(self, path: str) -> int | None:

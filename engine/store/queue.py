@@ -7,6 +7,7 @@ from typing import Final
 from engine.store.extension import Units
 from engine.store.layout import ENTRY_SIZE, RECORD_FIXED
 from mqproto.ids import java_hash
+from mqproto.names import TOPIC_LENGTH_MAX
 
 _MASK: Final = 0xFFFFFFFF
 #: 31**32: what the hash of a text is multiplied by when 32 characters follow it.
@@ -74,8 +75,9 @@ class Queue:
         #: SYNC_FLUSH: it has messages that no flush has begun to make durable.
         self.unflushed = False
         #: Length and text of the topic as every record of the queue holds them, and the record's size without body and properties.
+        #: Longer topics, which only 5.x has, are read and not written.
         self.topic_field = bytes((len(encoded),)) + encoded
-        self.fixed_size = RECORD_FIXED + len(encoded)
+        self.fixed_size = RECORD_FIXED + len(encoded) if len(encoded) <= TOPIC_LENGTH_MAX else NO_SIZE
         #: Hash of `topic#`, alone and as the part that it has in the hash of `topic#` and a key of 32 characters.
         self.prefix_hash = java_hash(topic + "#") & _MASK
         self.key_hash = self.prefix_hash * _POWER_32 & _MASK

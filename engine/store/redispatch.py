@@ -342,8 +342,9 @@ class Redispatch:
                     continue
                 start = int(name) // ENTRY.size
                 if start > keep:
-                    self._files.remove(path)
-                    self.made.add(path)  # its folder is synced like that of a new one
+                    if not self._files.is_folder(path):
+                        self._files.remove(path)
+                        self.made.add(path)  # its folder is synced like that of a new one
                 elif start == keep and queue.written % per_file:
                     file = self._files.open(path)
                     if file.clear((queue.written - start) * ENTRY.size, file.size):

@@ -29,7 +29,7 @@ from engine.store.folders import make_durable_folder
 from engine.store.following import Follower
 from engine.store.index import AllocateIndex, Index
 from engine.store.layout import ENTRY, FILLER_SIZE, HEAD_V4, HEADS, IPV6_EXTRA, LENGTH, MAGIC_V1
-from engine.store.queue import Queue
+from engine.store.queue import NO_SIZE, Queue
 from engine.store.reading import Reader
 from engine.store.recovery import Recovery
 from engine.store.report import Recover, RecoveryReport
@@ -341,6 +341,8 @@ class Store:
         settings = self.settings
         if queue.removed:
             raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, f"the queue {queue.queue_id} of {queue.topic} was deleted")
+        if queue.fixed_size == NO_SIZE:
+            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"the topic {queue.topic} is too long for a record of this store")
         if body_size > settings.max_message_size:
             raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a body of {body_size} bytes is longer than {settings.max_message_size}")
         if properties_size > _PROPERTIES_MAX:

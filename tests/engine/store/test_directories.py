@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.store import DiskFiles, PutRefused, Recover, Store, StoreLocked, StoreSettings, StoreUnwritable
+from engine.store.files import Lock
 from tests.engine.store.harness import START, Rig, damaged, disk_rig
 
 
@@ -148,3 +150,138 @@ def test_log_may_lie_elsewhere(tmp_path: Path) -> None:
     rig.close()
     with pytest.raises(PutRefused, match="closed"):
         rig.send()
+
+
+FOREIGN = [
+    "notes",
+    "commitlog/00000000000000008192/x",
+    "commitlog/sub/x",
+    "index/20200101000000000/x",
+    "index/sub/x",
+    "consumequeue/Topic/0/00000000000000000200/x",
+    "consumequeue/Topic/sub/x",
+    "consumequeue/Empty/x",
+    "consumequeue/0",
+    "config/sub/x",
+]
+
+
+@pytest.mark.parametrize("ending", ["clean", "killed"])
+def test_foreign_files_and_folders_everywhere(rig: Rig, ending: str) -> None:
+    bodies = rig.send_many(8)
+    rig.settle()
+    rig.close() if ending == "clean" else rig.kill()
+    for path in FOREIGN:
+        rig.files.make_folder(f"{rig.root}/{path}".rpartition("/")[0])
+        rig.files.write(f"{rig.root}/{path}", b"mine")
+    rig.files.make_folder(f"{rig.root}/consumequeue/NoQueue")
+    rig.files.make_folder(f"{rig.root}/consumequeue/NoFile/3")
+    for _ in range(2):
+        rig.open()
+        assert rig.bodies() == bodies
+        assert rig.found("Topic-7") == [7]
+        assert {queue.topic for queue in rig.store.queues() if queue.max_offset} == {"Topic"}
+        assert all(rig.files.read(f"{rig.root}/{path}") == b"mine" for path in FOREIGN)
+        rig.close()
+    rig.open()
+
+
+def test_topics_that_differ_in_case_only(rig: Rig) -> None:
+    rig.send("Topic", b"1")
+    rig.send("TOPIC", b"2")
+    for end in (rig.close, rig.kill):
+        end()
+        rig.open()
+        assert (rig.bodies("Topic"), rig.bodies("TOPIC")) == ([b"1"], [b"2"])
+
+
+def test_symbolic_link_is_the_same_directory(tmp_path: Path) -> None:
+    rig = disk_rig(tmp_path)
+    rig.send_many(3)
+    rig.close()
+    link = tmp_path / "link"
+    link.symlink_to(rig.root, target_is_directory=True)
+    linked = Rig(DiskFiles(), str(link))
+    assert len(linked.read()) == 3
+    with pytest.raises(StoreLocked):
+        rig.open()
+    linked.send()
+    linked.reopen()
+    linked.close()
+    assert len(rig.open().recovery.notes) == 0
+    assert len(rig.read()) == 4
+    rig.close()
+
+
+def test_another_process_holds_the_lock(tmp_path: Path) -> None:
+    """As Apache's broker does: a record lock on the first byte (store.md 1.1)."""
+    pytest.importorskip("fcntl")
+    rig = disk_rig(tmp_path)
+    rig.send()
+    rig.close()
+    code = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'r+b') as file:\n"
+        "    fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)\n"
+        "    print('locked', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, f"{rig.root}/lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        before = rig.tree()
+        with pytest.raises(StoreLocked, match="another broker"):
+            rig.open()
+        assert rig.tree() == before
+        holder.communicate()
+    rig.open()
+    assert len(rig.read()) == 1
+    rig.close()
+
+
+class Forbidding(DiskFiles):
+    """A directory whose files may not be opened: of another user, or on a file system that is mounted to be read only."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def _refuse(self, path: str) -> None:
+        raise OSError(self.number, os.strerror(self.number), path)
+
+    def lock(self, path: str) -> Lock | None:
+        self._refuse(path)
+        return None
+
+    def make_folder(self, path: str) -> None:
+        self._refuse(path)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EPERM])
+@pytest.mark.parametrize("new", [False, True])
+def test_directory_of_another_user_or_read_only(tmp_path: Path, number: int, new: bool) -> None:
+    if not new:
+        rig = disk_rig(tmp_path)
+        rig.send()
+        rig.close()
+    settings = StoreSettings(store_path_root_dir=str(tmp_path / "store"))
+    with pytest.raises(StoreUnwritable, match=os.strerror(number)) as caught:
+        Store.open(settings, Forbidding(number), wall=START)
+    assert str(tmp_path / "store") in str(caught.value)
+
+
+def test_root_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "store").write_bytes(b"mine")
+    with pytest.raises(StoreUnwritable, match="store"):
+        disk_rig(tmp_path)
+    assert (tmp_path / "store").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("path", ["commitlog", "consumequeue", "index"])
+def test_folder_that_is_a_file(tmp_path: Path, path: str) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / path).write_bytes(b"mine")
+    with pytest.raises(StoreUnwritable, match=path):
+        disk_rig(tmp_path)
+    assert (tmp_path / "store" / path).read_bytes() == b"mine"

@@ -179,7 +179,7 @@ def test_refusals_leave_no_hole(rig: Rig) -> None:
         rig.reopen()
 
 
-@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a\0b", "x" * 128, "\u6807" * 43])
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a\0b", "x" * 256, "\u6807" * 86])
 def test_topics_that_are_no_folders_are_refused(rig: Rig, topic: str) -> None:
     with pytest.raises(ValueError, match="no topic"):
         rig.store.queue(topic, 0)
