@@ -356,10 +356,6 @@ class ConsumeQueues:
                 low = first_kept(lambda offset: self._place(queue, offset), low, queue.next_offset, log_start)
         queue.min_offset = low
 
-    def first_kept_in_memory(self, queue: Queue, low: int, log_start: int) -> int:
-        """The same from an offset on whose entry, as all that follow, is still in memory."""
-        return first_kept(lambda offset: self._place(queue, offset), low, queue.next_offset, log_start)
-
     def _place(self, queue: Queue, offset: int) -> tuple[int, int]:
         data = self.chunk(queue, offset, 1, queue.next_offset)
         physical, size, _ = ENTRY.unpack_from(data) if data else (-1, 0, 0)

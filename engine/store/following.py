@@ -208,15 +208,11 @@ class Follower:
         spans = []
         for _ in range(min(_LOOKED_AT, len(self._rest))):
             queue = self._rest.pop()
-            low = queue.min_offset
-            if queue.removed or low == queue.next_offset:
-                continue
-            if low < queue.written:
-                spans.append((queue, low, queue.written))
+            # Entries in memory are of messages that stay: files of the log wait until their entries are in files.
+            if not queue.removed and queue.min_offset < queue.written:
+                spans.append((queue, queue.min_offset, queue.written))
                 if len(spans) == _READ:
                     break
-            else:
-                self._move(queue, low)
         if spans:
             self.busy = True
             self._jobs.append(FindMinimums(self._queues, self._start, spans))
@@ -231,25 +227,14 @@ class Follower:
         """The job ended; one that failed has found less, and files stay longer."""
         self.busy = False
         self._complete &= len(job.found) == len(job.spans)
-        for (queue, _, stop), minimum in zip(job.spans, job.found, strict=False):
-            if queue.removed:
-                continue
-            if minimum < stop or queue.written == stop:
-                self._move(queue, minimum)
-            else:  # more was written to files meanwhile
+        for (queue, _, _), minimum in zip(job.spans, job.found, strict=False):
+            if not queue.removed:
                 queue.min_offset = max(queue.min_offset, minimum)
-                self._rest.append(queue)
+                self._drop_files(queue)
         for queue, path in job.unit_files:
             self._queues.forget_map(path)
             self._dead_queue_files.append((queue, path))
         self._end_pass()
-
-    def _move(self, queue: Queue, minimum: int) -> None:
-        """Set the minimum, behind which only entries in memory have to be looked at."""
-        if minimum >= queue.written:
-            minimum = self._queues.first_kept_in_memory(queue, minimum, self._start)
-        queue.min_offset = max(queue.min_offset, minimum)
-        self._drop_files(queue)
 
     def _drop_files(self, queue: Queue) -> None:
         for path in self._queues.drop_files(queue):

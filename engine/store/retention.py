@@ -211,7 +211,7 @@ class Retention:
         counts = [0, 0]
         for log_file, written in zip(job.log_files, job.last_written(), strict=True):
             old = written is not None and time - written >= reserved
-            if log_file.start + log.file_size > durable or len(log.log_files) == 1 or not (old or young > 0):
+            if log_file.start + log.file_size > durable or not (old or young > 0):
                 break
             young -= 1
             counts[not old] += 1

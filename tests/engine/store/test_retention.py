@@ -11,6 +11,9 @@ import pytest
 
 from engine.store import DiskFiles, GetStatus, MemoryFiles, PutRefused, PutStatus, StoreSettings
 from engine.store.ageing import FileTime
+from engine.store.commitlog import AllocateLog
+from engine.store.flushjobs import WriteQueues
+from engine.store.following import RemoveQueueFiles
 from engine.store.marks import Marks, used_percent
 from mqproto.errors import InvalidSetting
 from tests.engine.store.conftest import MakeRig
@@ -256,7 +259,8 @@ class TestClock:
         assert time.at(76 * HOUR, START + HOUR) == START + HOUR
         assert time.at(77 * HOUR, START + 9 * HOUR) == START + 2 * HOUR
         assert time.at(78 * HOUR, START + 3 * HOUR) == START + 3 * HOUR, "a leap that was taken back"
-        assert time.at(150 * HOUR, START + 75 * HOUR) == START + 75 * HOUR
+        assert time.at(140 * HOUR, START + 71 * HOUR) == START + 65 * HOUR
+        assert time.at(150 * HOUR, START + 81 * HOUR) == START + 75 * HOUR, "the same leap once more is a new one"
 
     def test_many_leaps_are_remembered_in_bounded_space(self) -> None:
         time = FileTime(72 * HOUR, 0)
@@ -340,8 +344,10 @@ class TestMarks:
         assert not rig.store.writable, "known from the start"
 
     def test_ends_of_jobs_do_not_open_it_again(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
-        rig = make_rig(clean_resource_interval=10_000, allocation_window=1024, mapped_file_size_commit_log=1 << 16)
-        rig.send(body=bytes(700))
+        rig = make_rig(clean_resource_interval=10_000, allocation_window=1 << 18, mapped_file_size_commit_log=8 << 20)
+        while not any(isinstance(job, AllocateLog) for job in rig.store.jobs):
+            rig.store.jobs.clear()
+            rig.send(body=bytes(100_000))
         held, rig.store.jobs[:] = list(rig.store.jobs), []
         usage(rig, monkeypatch, 95)
         rig.pass_time(10_000)
@@ -613,7 +619,7 @@ class TestFollowing:
         kinds = rig.pass_time(HOUR // 4)
         assert set(kinds) == {"LookAround"}, "nothing was deleted, nothing is gone through"
 
-    def test_entries_in_memory_follow_too(self, make_rig: MakeRig) -> None:
+    def test_a_queue_with_one_message(self, make_rig: MakeRig) -> None:
         rig = make_rig(clean_resource_interval=10, delete_when=NOW, file_reserved_time=0)
         rig.pass_time(120_000)
         fill(rig, 3)
@@ -672,26 +678,65 @@ class TestFailures:
         assert rig.store.queue("Topic", 0).min_offset > 0
         assert rig.store.writable
 
-    def test_the_same_with_files_of_queues(self, aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
-        rig = aged(files=12, file_reserved_time=30 * 4)
+    @pytest.mark.parametrize("restarted", [False, True])
+    def test_the_same_with_files_of_queues_and_index(self, aged: Aged, monkeypatch: pytest.MonkeyPatch, restarted: bool) -> None:
+        rig = aged(files=12, file_reserved_time=30 * 4, max_index_num=10)
         remove = rig.files.remove
 
         def refuse(path: str) -> None:
-            if "consumequeue" in path:
+            if "consumequeue" in path or "/index/" in path:
                 raise PermissionError(13, "the file is in use", path)
             remove(path)
 
         monkeypatch.setattr(rig.files, "remove", refuse)
         rig.pass_time(100_000)
-        assert rig.files.names(f"{rig.root}/consumequeue/Topic/0")[0] == f"{0:020d}"
+        folder, index = f"{rig.root}/consumequeue/Topic/0", f"{rig.root}/index"
+        assert rig.files.names(folder)[0] == f"{0:020d}"
         check(rig)
-        rig.kill()
-        rig.open()
-        check(rig)
+        if restarted:
+            rig.kill()
+            monkeypatch.undo()
+            rig.open()
+            folder, index = f"{rig.root}/consumequeue/Topic/0", f"{rig.root}/index"
+            check(rig)
+        count = len(rig.files.names(index))
+        assert count > 5
         monkeypatch.undo()
-        rig.pass_time(1000)
-        assert rig.files.names(f"{rig.root}/consumequeue/Topic/0")[0] == f"{800:020d}", "left over by the run before"
+        rig.pass_time(1000 if restarted else 121_000)
+        assert rig.files.names(folder)[0] == f"{800:020d}"
+        assert len(rig.files.names(index)) < count
         check(rig)
+
+    def test_queue_files_are_worked_on_one_by_one(self, rig: Rig) -> None:
+        rig.send()
+        rig.store.timer(0, rig.wall)
+        assert "WriteQueues" in [type(job).__name__ for job in rig.store.jobs]
+        job = RemoveQueueFiles(rig.files, [])
+        rig.store._flusher.in_turn(job)
+        assert job not in rig.store.jobs
+        assert rig.run_jobs()[-1] == "RemoveQueueFiles"
+
+    def test_index_files_that_are_not_durable_stay(self, make_rig: MakeRig) -> None:
+        rig = make_rig(max_index_num=10)
+        fill(rig, 5)
+        index = rig.store._index
+        assert len(index.full) == 2
+        assert index.drop_below(1 << 60) == []
+        rig.settle()
+        assert len(index.drop_below(1 << 60)) == 2
+        assert len(index.index_files) == 1
+
+    def test_without_room_for_entries_of_queues_files_stay(self, aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(job: WriteQueues) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(WriteQueues, "run", full)
+        rig = aged()
+        rig.pass_time(HOUR // 4)
+        assert log_files(rig) == [0, 1, 2, 3, 4]
+        monkeypatch.undo()
+        rig.pass_time(HOUR // 4)
+        assert log_files(rig) == [2, 3, 4]
 
 
 class TestCrashes:
