@@ -37,6 +37,8 @@ _SCAN_SIZE: Final = 16_000
 _MEMORY_UNKNOWN: Final = 24 << 30
 #: Bytes after which `warm` ends.
 _WARM_SIZE: Final = 1 << 20
+#: Bytes that the answer to a query has: half of what a frame takes, and one message may be longer.
+_QUERY_SIZE_MAX: Final = 8 << 20
 _PHYSICAL_AT: Final = 28
 _EVERYTHING: Final = 1 << 62
 #: Later than any store time.
@@ -299,9 +301,13 @@ class Reader:
     # --- by key ---
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> QueryResult:
-        """Only messages that have the topic, the key and a store time in the range; hashes and index times are just a hint."""
+        """Only messages that have the topic, the key and a store time in the range; hashes and index times are just a hint.
+
+        The newest ones, and no more than a frame takes.
+        """
         limit = min(max_count, self._settings.max_msgs_num_batch)
         found: dict[int, memoryview] = {}
+        size = 0
         assert self._index is not None
         for physical in self._index.candidates(topic, key, begin, end):
             if len(found) >= limit:
@@ -310,6 +316,9 @@ class Reader:
             if record is not None:
                 facts = facts_of(record)
                 if facts.topic == topic and begin <= facts.store_time <= end and facts.has_key(key):
+                    size += len(record)
+                    if size > _QUERY_SIZE_MAX and found:
+                        break
                     found[physical] = record
         last_time, last_offset = self._index.last
         return QueryResult([found[physical] for physical in sorted(found)], last_time, last_offset)

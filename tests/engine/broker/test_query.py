@@ -73,3 +73,13 @@ def test_by_place(filled: Peer) -> None:
 def test_no_message_there(filled: Peer, offset: int) -> None:
     answer = filled.ask(33, {"offset": str(offset)})
     assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {offset}")
+
+
+def test_many_long_messages_of_one_key() -> None:
+    """Together they would be longer than any frame."""
+    world = World(store={"mapped_file_size_commit_log": 1 << 26, "allocation_window": 1 << 26})
+    peer = world.connect()
+    for n in range(6):
+        peer.send(body=bytes([n]) * (3 << 20), properties="KEYS\x01long\x02")
+    answer = query(peer, "long")
+    assert [message.body[0] for message in decode_records(answer.body)] == [4, 5]

@@ -357,3 +357,11 @@ def test_batch_is_stored_whole_or_not_at_all(rig: Rig, bad: BatchEntry) -> None:
     with pytest.raises(PutRefused):
         rig.store.append_batch(queue, [good, bad, good], 0, START, HOST, HOST, 0, START)
     assert (rig.store.end, queue.next_offset) == (0, 0)
+
+
+def test_a_query_gives_no_more_than_a_frame_takes(make_rig: MakeRig) -> None:
+    rig = make_rig(mapped_file_size_commit_log=1 << 24, allocation_window=1 << 24)
+    for _ in range(6):
+        rig.send(body=bytes(3 << 20), keys="large")
+        rig.run_jobs()
+    assert rig.found("large") == [4, 5]
