@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from adapters.cli.store_options import Commands, add_directory, confirmed, opene
 from adapters.cli.tables import size_text, table
 from adapters.identity import utc_offset_ms, wall_ms
 from engine.settings import apply
-from engine.store import DiskFiles, StoreSettings
+from engine.store import DiskFiles, StoreSettings, StoreUnwritable
 from engine.store.doctor import Directory
 from engine.store.doctor.exportfile import ExportReader
 from engine.store.doctor.importing import Import, settings_for
@@ -120,8 +121,11 @@ def _run(importing: Import, plan: ImportPlan) -> int:
         with ProgressBar("importing", unit=lambda count: f"{count} messages") as bar:
             for done in importing.run():
                 bar.show(done, plan.exported)
-    finally:
-        importing.close()
+    except BaseException:
+        with contextlib.suppress(StoreUnwritable):  # what went wrong first is what counts
+            importing.close()
+        raise
+    importing.close()
     return importing.stored
 
 
@@ -146,10 +150,17 @@ def _lines(plan: ImportPlan) -> Iterator[str]:
     yield f"messages  {plan.messages} to import"
     yield f"topics    {', '.join(each.name for each in plan.topics) or 'none'} to add or change"
     yield f"groups    {', '.join(plan.groups) or 'none'} to add"
-    added, kept = sum(each.taken for each in plan.offsets), sum(each.here is not None for each in plan.offsets)
-    yield f"offsets   {added} to add, {kept} are there and stay, {_lost(plan)} have no meaning here"
+    yield f"offsets   {_taken(plan)} to add or raise, {_kept(plan)} are there and stay, {_lost(plan)} have no meaning here"
     for note in plan.notes:
         yield f"note: {note}"
+
+
+def _taken(plan: ImportPlan) -> int:
+    return sum(each.taken for each in plan.offsets)
+
+
+def _kept(plan: ImportPlan) -> int:
+    return sum(each.here is not None and not each.taken for each in plan.offsets)
 
 
 def _lost(plan: ImportPlan) -> int:
@@ -190,8 +201,8 @@ def _fields(plan: ImportPlan) -> dict[str, Any]:
         "topics": [each.name for each in plan.topics],
         "groups": plan.groups,
         "offsets": {
-            "taken": sum(each.taken for each in plan.offsets),
-            "kept": sum(each.here is not None for each in plan.offsets),
+            "taken": _taken(plan),
+            "kept": _kept(plan),
             "lost": _lost(plan),
         },
         "notes": plan.notes,

@@ -240,9 +240,15 @@ class Planner:
                 one = by_place.get((topic, queue_id))
                 if one is not None:
                     here = tables.offsets.offsets.get(f"{one.topic}@{group}", {}).get(queue_id)
-                    taken = here is None and one.keeps_offsets
-                    # a group that was further than the export has consumed all of it
-                    plan.offsets.append(OffsetPlan(one.topic, group, queue_id, min(offset, one.source.end), here, taken))
+                    offset = min(offset, one.source.end)  # a group that was further has consumed all of the export
+                    plan.offsets.append(OffsetPlan(one.topic, group, queue_id, offset, here, _is_taken(one, offset, here)))
+
+
+def _is_taken(one: QueuePlan, offset: int, here: int | None) -> bool:
+    """Whether a committed offset replaces that of the target: where it means the same, and the group was further there."""
+    if here is None:
+        return one.keeps_offsets
+    return here < offset and one.keeps_offsets and one.fate is not Fate.APPENDED
 
 
 def _queues(head: ExportHead, target: Target, rename: Mapping[str, str]) -> Iterator[QueuePlan]:
