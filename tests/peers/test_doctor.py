@@ -1,0 +1,95 @@
+"""Directories that the doctor repaired, under Apache's brokers; and the doctor over what those added."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.settings import apply
+from engine.store import DiskFiles, Recover, StoreSettings
+from engine.store.doctor import Repair, check
+from mqproto.codes import RequestCode
+from mqproto.codes import ResponseCode as Code
+from mqproto.flags import pull_flag
+from mqproto.record import decode_records
+from tests.peers.conftest import need
+from tests.peers.kit import wire
+from tests.peers.kit.filling import LOG_FILE
+from tests.peers.kit.hands import SETTINGS, Hands, wait_saved
+from tests.peers.kit.peers import JAVA_VERSIONS
+from tests.peers.kit.servers import Server
+from tests.peers.kit.survey import assert_serves_the_same
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("handover-stopped")]
+
+
+def repair(root: Path, recover: Recover = Recover.REFUSE) -> None:
+    """Repair a directory, whose broker has the settings of the tests."""
+    settings = StoreSettings()
+    apply(settings, SETTINGS)
+    repairing = Repair(DiskFiles(), str(root), recover=recover, settings=settings)
+    for _ in repairing.survey():
+        pass
+    assert repairing.plan.steps
+    for _ in repairing.run(int(time.time() * 1000)):
+        pass
+    assert repairing.report.findings == []
+
+
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
+def test_apache_serves_what_was_repaired(hands: Hands, tmp_path: Path, version: str) -> None:
+    need(f"apache:{version}")
+    directory = hands.written("stopped").copied(tmp_path)
+    root = tmp_path / "store"
+    shutil.rmtree(root / "consumequeue" / "Orders" / "1")
+    shutil.rmtree(root / "index")
+    with (root / "consumequeue" / "Later" / "0" / f"{0:020d}").open("r+b") as file:
+        file.write(bytes(20))
+    repair(root)
+    with directory.under(f"apache:{version}") as server:
+        assert_serves_the_same(directory.served, hands.look(server))
+        hands.add(directory, server)
+        wait_saved(directory)
+    report = check(DiskFiles(), str(root))
+    assert report.findings == []
+    assert report.entries == report.records
+
+
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
+def test_apache_goes_on_with_what_was_skipped(hands: Hands, tmp_path: Path, version: str) -> None:
+    """One message is gone and its place stays. Apache's brokers cannot read there: a consumer has to be set behind it (docs/doctor.md)."""
+    need(f"apache:{version}")
+    directory = hands.written("stopped").copied(tmp_path)
+    root = tmp_path / "store"
+    queue, line = next(
+        (place[:2], line)
+        for place, line in sorted(directory.served.messages.items())
+        if place[0] == "Orders" and place[2] == 1 and directory.served.queues[place[:2]]["max"] > 3
+    )
+    with (root / "commitlog" / f"{line['physicalOffset'] // LOG_FILE * LOG_FILE:020d}").open("r+b") as file:
+        file.seek(line["physicalOffset"] % LOG_FILE + 4)
+        file.write(b"ruin")
+    repair(root, Recover.SKIP)
+    end = directory.served.queues[queue]["max"]
+    with directory.under(f"apache:{version}") as server:
+        found = hands.look(server)
+        before, after = ({place: (one["min"], one["max"]) for place, one in each.queues.items()} for each in (directory.served, found))
+        assert after == before
+        kept = {place: one for place, one in directory.served.messages.items() if place[:2] != queue}
+        assert {place: one for place, one in found.messages.items() if place[:2] != queue} == kept
+        assert pulled(server, queue, 1) == (Code.SYSTEM_ERROR, [])
+        assert pulled(server, queue, 2) == (Code.SUCCESS, list(range(2, end)))
+
+
+def pulled(server: Server, queue: tuple[str, int], offset: int) -> tuple[int, list[int]]:
+    """What a pull of all that a queue has from an offset on gives: its code, and the offsets of the messages."""
+    fields = {
+        "consumerGroup": "surveyors", "topic": queue[0], "queueId": str(queue[1]), "queueOffset": str(offset), "maxMsgNums": "32",
+        "sysFlag": str(pull_flag(commit_offset=False, suspend=False, subscription=True)), "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    header, body = wire.ask(server.broker, RequestCode.PULL_MESSAGE, fields)
+    return header["code"], [message.queue_offset for message in decode_records(body)]
