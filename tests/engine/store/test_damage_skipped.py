@@ -9,8 +9,9 @@ import pytest
 
 from engine.store import Ending, GetStatus, Lost, MemoryFiles, Recover, StoreError
 from engine.store.damage import SMALLEST, blank_record
+from engine.store.doctor import check
 from engine.store.records import facts_of, measure
-from tests.engine.store.harness import START, Rig, damaged, memory_rig, opening_fails, records
+from tests.engine.store.harness import SMALL, START, Rig, damaged, memory_rig, opening_fails, records
 
 
 def places(rig: Rig, topic: str = "Topic") -> dict[int, bytes]:
@@ -25,6 +26,14 @@ def places(rig: Rig, topic: str = "Topic") -> dict[int, bytes]:
         found |= {message.queue_offset: bytes(message.body) for message in records(result.views)}
         offset = result.next_offset
     return found
+
+
+def doctor(rig: Rig) -> list[str]:
+    """What `store check` finds in the directory, after an orderly end."""
+    rig.close()
+    report = check(rig.files, rig.root, index_pair=(SMALL["max_hash_slot_num"], SMALL["max_index_num"]))
+    rig.open()
+    return [] if report.clean else [str(finding) for finding in report.findings]
 
 
 def end_as(rig: Rig, ending: str) -> None:
@@ -67,6 +76,7 @@ def test_messages_behind_the_damage_stay(rig: Rig, ending: str, at: int) -> None
         assert [rig.found(f"Topic-{number}") for number in range(8)] == [[number] if number != 4 else [] for number in range(8)]
         rig.reopen()
         assert rig.store.recovery.notes == []
+    assert doctor(rig) == []
     rig.send(body=b"next", uniq_key="next")
     for _ in range(2):
         rig.kill()
@@ -122,6 +132,7 @@ def test_several_places_and_several_files(rig: Rig, ending: str) -> None:
         rig.kill()
         rig.open()
         assert places(rig) == {number: body for number, body in enumerate(bodies) if number not in lost}
+    assert doctor(rig) == []
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -145,6 +156,7 @@ def test_missing_files(rig: Rig, ending: str, missing: list[int]) -> None:
         rig.reopen()
         rig.kill()
         rig.open()
+    assert doctor(rig) == []
     if untouched is not None:
         rig.files = untouched
         assert rig.open(recover=Recover.CUT).recovery.ending is Ending.CUT
@@ -301,6 +313,7 @@ def test_any_damage(seed: int) -> None:
         rig.kill()
         rig.open()
         assert places(rig) == kept
+    assert doctor(rig) == []
 
 
 def test_log_files_of_a_wrong_setting_are_never_changed(rig: Rig) -> None:
