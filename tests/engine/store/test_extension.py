@@ -280,6 +280,7 @@ def test_files_that_no_entry_leads_to(rig: Rig) -> None:
     folder = f"{rig.root}/consumequeue_ext/Topic/0"
     assert extension.unused("Topic", 0, codes[12]) == [f"{folder}/{start:020d}" for start in (0, 128)], "six units lie in a file"
     assert len(extension.unused("Topic", 0, codes[11])) == 1
+    assert len(extension.unused("Topic", 0, codes[-1] + 1000)) == len(unit_files(rig)) - 1, "the last one stays"
     assert extension.unused("Topic", 0, java_hash("T12")) == []
 
 
