@@ -14,7 +14,7 @@ from typing import Final
 from engine.store.errors import StoreDamaged
 from engine.store.extension import Extension, Unit, Units
 from engine.store.files import File, Files
-from engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, is_offset_name, offset_name
+from engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, is_offset_name, offset_name
 from engine.store.pieces import Piece, sync_queue_files, write_piece
 from engine.store.queue import NO_SIZE, Queue
 from engine.store.settings import StoreSettings
@@ -391,7 +391,7 @@ def entry_of(data: bytes | memoryview | bytearray) -> tuple[int, int, int] | Non
     if not data:
         return None
     physical, size, code = ENTRY.unpack_from(data)
-    return None if size == BLANK_SIZE or size <= 0 else (physical, size, code)
+    return None if size == BLANK_SIZE or size <= 0 or code == HOLE_CODE else (physical, size, code)
 
 
 def _place(file: File, number: int) -> tuple[int, int] | None:

@@ -34,6 +34,10 @@ ENTRY_SIZE: Final = 20
 #: The size in entries that stand for messages that were never there.
 BLANK_SIZE: Final = 0x7FFFFFFF
 BLANK: Final = ENTRY.pack(0, BLANK_SIZE, 0)
+#: The tags code in entries whose messages are gone, between others; position and size are those of the message that follows. Apache's
+#: brokers fail over a blank entry whose position is not 0, and pass over the rest of a log file behind one whose position is; this way
+#: they give the following message twice, and once to who wants certain tags. No tag's hash, and no address of the extension.
+HOLE_CODE: Final = 0x7FFFFFFF_80000000
 
 #: A unit of the extension: its size, tags code, store time, bytes of the bitmap that follows.
 UNIT: Final = Struct(">hqqh")

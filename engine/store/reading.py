@@ -19,6 +19,7 @@ from engine.store.layout import (
     ENTRY,
     ENTRY_SIZE,
     HEADS,
+    HOLE_CODE,
     MAGIC_FILLER,
     MAGIC_V1,
     MAGIC_V2,
@@ -161,6 +162,8 @@ class Reader:
         view = log.slice(run_start, run_end)
         if view is None or run_end > self._flusher.visible_end:
             return None
+        if ENTRY.unpack_from(entries, (scanned - 1) * ENTRY_SIZE)[2] == HOLE_CODE:  # any other hole shows by the entry behind it
+            return None
         if unsure and SIZE_MAGIC.unpack_from(view, len(view) - last_size)[0] != last_size:
             return None
         views.append(view)
@@ -188,9 +191,12 @@ class Reader:
             if 0 <= physical < skip_below:
                 scanned += 1
                 continue
-            if count and self._full(count, total + size, wanted, physical < memory_from):
+            if count and (code == HOLE_CODE or self._full(count, total + size, wanted, physical < memory_from)):
                 break
             scanned += 1
+            if code == HOLE_CODE:
+                status = GetStatus.MESSAGE_WAS_REMOVING
+                continue
             if codes is not None and code not in codes and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes)):
                 continue
             view = self._visible(physical, size)
@@ -266,7 +272,8 @@ class Reader:
 
     def earliest_store_time(self, queue: Queue | None) -> int:
         if queue is not None:
-            return self.store_time(queue, queue.min_offset)
+            time = self._time_from(queue, queue.min_offset, queue.max_offset)
+            return -1 if time == _NEVER else time
         view = self.record(self._log.start)
         return -1 if view is None else store_time_of(view)
 

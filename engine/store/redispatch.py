@@ -12,7 +12,7 @@ from engine.store.files import Files
 from engine.store.flushjobs import DELETED
 from engine.store.index import Index
 from engine.store.indexrepair import cut_index
-from engine.store.layout import BLANK_SIZE, ENTRY, RECORD_FIXED, UNIT, delay_table, is_offset_name
+from engine.store.layout import BLANK_SIZE, ENTRY, HOLE_CODE, RECORD_FIXED, UNIT, delay_table, is_offset_name
 from engine.store.pieces import Piece, write_piece
 from engine.store.queue import Queue
 from engine.store.records import Facts, facts_of
@@ -123,8 +123,8 @@ class Redispatch:
         at = queue.written
         while at < end:
             entries = self._queues.file_entries(queue, at, end)
-            for physical, size, _ in ENTRY.iter_unpack(entries):
-                if size == BLANK_SIZE or self._is_skipped(physical):
+            for physical, size, code in ENTRY.iter_unpack(entries):
+                if size == BLANK_SIZE or code == HOLE_CODE or self._is_skipped(physical):
                     self._gone.setdefault(queue, {})[at] = physical
                 at += 1
             if not entries:
@@ -188,7 +188,7 @@ class Redispatch:
                 if not self._is_vouched_for(queue, facts, offset, size):
                     return
             else:
-                self._fill_gap(queue, place, offset)
+                self._fill_gap(queue, place, offset, size)
         self._append_entry(queue, facts, offset, size)
 
     def _append_entry(self, queue: Queue, facts: Facts, offset: int, size: int) -> None:
@@ -216,7 +216,7 @@ class Redispatch:
         return False
 
     def _begin_with(self, queue: Queue, facts: Facts, offset: int, size: int) -> None:
-        self._fill_gap(queue, facts.queue_offset, offset)
+        self._fill_gap(queue, facts.queue_offset, offset, size)
         self._append_entry(queue, facts, offset, size)
 
     def _settle_doubts(self) -> None:
@@ -239,14 +239,19 @@ class Redispatch:
             self._files.remove_tree(folder)
         return self._queues.queue(old.topic, old.queue_id)
 
-    def _fill_gap(self, queue: Queue, place: int, offset: int) -> None:
-        """Entries are missing before a message: their messages lie further back, or are gone. Blank entries that take their places
-        carry the message's offset, so that offsets never decrease within a queue."""
+    def _fill_gap(self, queue: Queue, place: int, offset: int, size: int) -> None:
+        """Entries are missing before a message: their messages lie further back, or are gone. Entries that take their places lead to that
+        message (`HOLE_CODE`), so that offsets never decrease within a queue."""
+        hole = ENTRY.pack(offset, size, HOLE_CODE)
         log_start = self._log.start
         gone = self._gone.get(queue, {})
         if gone and all(each in gone for each in range(queue.next_offset, place)):
-            self._tell_lost(queue, [each for each in range(queue.next_offset, place) if self._is_skipped(gone[each])])
-            self._add_blanks(queue, [gone[each] for each in range(queue.next_offset, place)])
+            lost = [each for each in range(queue.next_offset, place) if self._is_skipped(gone[each])]
+            if not lost and queue.next_offset == queue.first:
+                self._queues.begin_at(queue, place)
+                return
+            self._tell_lost(queue, lost)
+            self._add_holes(queue, hole, place)
             return
         last = self._queues.last(queue) if queue.next_offset > queue.first else None
         if self._start > log_start:
@@ -255,11 +260,10 @@ class Redispatch:
             self._queues.begin_at(queue, place)
             return
         self._tell_lost(queue, list(range(queue.next_offset, place)))
-        self._add_blanks(queue, [offset] * (place - queue.next_offset))
+        self._add_holes(queue, hole, place)
 
-    def _add_blanks(self, queue: Queue, offsets: list[int]) -> None:
-        end = queue.next_offset + len(offsets)
-        self._queues.add(queue, b"".join([ENTRY.pack(offset, BLANK_SIZE, 0) for offset in offsets]))
+    def _add_holes(self, queue: Queue, hole: bytes, end: int) -> None:
+        self._queues.add(queue, hole * (end - queue.next_offset))
         queue.next_offset = queue.max_offset = end
 
     def _tell_lost(self, queue: Queue, places: list[int]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.peers.conftest import need
 from tests.peers.kit.filling import fill
 from tests.peers.kit.hands import OURS, Hands, wait_saved
-from tests.peers.kit.operating import delete_first_files
+from tests.peers.kit.operating import damage, delete_first_files, skip_damage
 from tests.peers.kit.survey import assert_serves_the_same
 
 pytestmark = pytest.mark.timeout(300)
@@ -48,3 +48,22 @@ def test_a_log_without_its_first_files(hands: Hands, tmp_path: Path) -> None:
         server.crash()
     with directory.under(OURS) as server:
         assert_serves_the_same(directory.served, hands.look(server))
+
+
+@pytest.mark.parametrize(
+    "version", [pytest.param(version, marks=pytest.mark.xdist_group(f"operations-{version}")) for version in ("4.9.7", "5.3.3")]
+)
+def test_damage_that_was_stepped_over(hands: Hands, tmp_path: Path, version: str) -> None:
+    need(f"apache:{version}")
+    directory = hands.written("killed").copied(tmp_path)
+    lost = next(place for place in directory.served.messages if place[0] == "Batched" and place[2] == 2)
+    damage(tmp_path / "store", directory.served.messages[lost])
+    skip_damage(tmp_path / "store")
+    with directory.under(OURS) as server:
+        found = hands.look(server, {lost})
+        assert found.messages == {place: line for place, line in directory.served.messages.items() if place != lost}
+        server.crash()
+    (tmp_path / "store" / "checkpoint").unlink()  # so that Apache's broker begins with the first file
+    with directory.under(f"apache:{version}") as server:
+        assert_serves_the_same(found, hands.look(server, {lost}))
+        server.crash()

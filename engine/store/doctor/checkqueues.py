@@ -16,7 +16,7 @@ from engine.store.doctor.findings import LOOK, QUEUES, REBUILD, Report
 from engine.store.doctor.queues import QueueView
 from engine.store.doctor.units import UnitsView
 from engine.store.extension import is_address
-from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, SCHEDULE_TOPIC, offset_name
+from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, SCHEDULE_TOPIC, offset_name
 from engine.store.records import Facts
 from mqproto.ids import java_hash
 from mqproto.properties import DELAY, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, TAGS
@@ -175,7 +175,7 @@ class QueueChecks:
             self._report.entries += 1
         elif entry_size == 0:
             check.fault(_MISSING, place, offset)
-        elif entry_size == BLANK_SIZE:
+        elif entry_size == BLANK_SIZE or code == HOLE_CODE:
             check.fault(_BLANK, place, offset)
         else:
             check.fault(_SIZE if physical == offset else _ELSEWHERE, place, offset)
@@ -238,11 +238,11 @@ class QueueChecks:
                     break
                 place = min(other.first for other in check.view.parts if other.first > place)
                 continue
-            for physical, size, _ in ENTRY.iter_unpack(data):
+            for physical, size, code in ENTRY.iter_unpack(data):
                 if size == 0 and physical == 0:
                     if not expired:
                         return place
-                elif not self._goes_without(physical, size, expired):
+                elif code != HOLE_CODE and not self._goes_without(physical, size, expired):
                     check.fault(_stray(physical), place, physical)
                 place += 1
         return place

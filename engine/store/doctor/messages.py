@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from engine.store.doctor.directory import Directory
 from engine.store.doctor.log import Stop, Walk
 from engine.store.doctor.queues import QueueView
-from engine.store.layout import BLANK_SIZE, ENTRY
+from engine.store.layout import BLANK_SIZE, ENTRY, HOLE_CODE
 from engine.store.records import Facts, facts_of, store_time_of
 
 #: Entries of a queue that are read at a time.
@@ -211,8 +211,8 @@ class TopicMessages:
             if not data:  # the file is gone
                 place += one.view.per_file - place % one.view.per_file
                 continue
-            for physical, size, _ in ENTRY.iter_unpack(data):
-                if size != BLANK_SIZE:
+            for physical, size, code in ENTRY.iter_unpack(data):
+                if size != BLANK_SIZE and code != HOLE_CODE:
                     yield physical, number, place, size
                 place += 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engine.store.files import Files
-from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, is_offset_name
+from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, is_offset_name
 
 
 class QueuePart(NamedTuple):
@@ -84,7 +84,7 @@ class QueueView:
     def entry(self, place: int) -> tuple[int, int, int] | None:
         """Physical offset, size and tags code of a message; None for a place that has none. Raises OSError."""
         found = self.raw_entry(place)
-        return found if found[0] >= 0 and 0 < found[1] != BLANK_SIZE else None
+        return found if found[0] >= 0 and 0 < found[1] != BLANK_SIZE and found[2] != HOLE_CODE else None
 
     def end(self) -> int:
         """Behind the last entry that is set, found by halving as they follow each other; `first` if there is none. Raises OSError."""

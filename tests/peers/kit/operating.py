@@ -1,13 +1,14 @@
-"""What time does to a data directory at rest: old files go."""
+"""What operators and time do to a data directory at rest: old files go, damage is stepped over."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from engine.settings import apply
-from engine.store import Store, StoreSettings
+from engine.store import Recover, Store, StoreSettings
 from tests.peers.kit.filling import LOG_FILE
 from tests.peers.kit.hands import SETTINGS
 
@@ -39,3 +40,21 @@ def delete_first_files(folder: Path, count: int) -> None:
             store.done(job, None, now, wall + now)
     assert store.min_physical == count * LOG_FILE
     store.close(wall + now)
+
+
+def damage(folder: Path, line: dict[str, Any]) -> None:
+    """Turn over the first bits of a message's body where it lies in the log."""
+    start = line["physicalOffset"] // LOG_FILE * LOG_FILE
+    with (folder / "commitlog" / f"{start:020d}").open("r+b") as file:
+        file.seek(line["physicalOffset"] - start + 88)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes((byte ^ 0xFF,)))
+
+
+def skip_damage(folder: Path) -> None:
+    """Open and close, stepping over what is damaged."""
+    wall = int(time.time() * 1000)
+    store = Store.open(_settings(folder), wall=wall, recover=Recover.SKIP)
+    assert not store.recovery.clean
+    store.close(wall)

@@ -58,7 +58,10 @@ class Survey:
 
 
 def survey(pair: Pair, queues: Mapping[str, int], via: str, holes: Collection[Place] = ()) -> Survey:
-    """Ask for the queues 0 to COUNT-1 of each topic; `via` is one of them that has a route. `holes` are places that have lost theirs."""
+    """Ask for the queues 0 to COUNT-1 of each topic; `via` is one of them that has a route.
+
+    `holes` are places that have lost their messages.
+    """
     wire.wait_route(pair.server.names, via)
     words = ",".join(f"{topic}:{count}" for topic, count in queues.items())
     outcome = pair.run("survey", group="surveyors", queues=words, via=via, limit=120)
@@ -70,9 +73,12 @@ def survey(pair: Pair, queues: Mapping[str, int], via: str, holes: Collection[Pl
             found.finds[line["by"], line["of"], line["value"]] = line
         elif "body" in line:
             place = (line["topic"], line["queueId"], line["queueOffset"])
-            assert place not in found.messages, f"one place of a queue was handed out twice: {line}"
             for bound in ("MIN_OFFSET", "MAX_OFFSET"):  # the client's own, of the queue when it was asked
                 line["properties"].pop(bound, None)
+            if place in found.messages:  # Apache's brokers give what follows a hole twice
+                again = not pair.server.ours and (*place[:2], place[2] - 1) in holes
+                assert again, f"one place of a queue was handed out twice: {line}"
+                assert found.messages[place] == line
             found.messages[place] = line
     for name, (code, member) in _TABLES.items():
         header, body = wire.ask(pair.server.broker, code, {})
