@@ -68,6 +68,7 @@ class Flusher:
         "_queue_due",
         "_queue_thorough",
         "_removals",
+        "_removing",
         "_round",
         "_round_end",
         "_sealed",
@@ -126,7 +127,9 @@ class Flusher:
         #: Queue files that were written and are not durable, and which of them are new.
         self._unsynced: set[str] = set()
         self._made: set[str] = set()
+        #: Folders of deleted queues that no job knows yet, and those that a job removes.
         self._removals: list[str] = []
+        self._removing: list[str] = []
         #: Jobs of others that work on queue files and wait for their turn.
         self._in_turn: deque[Job] = deque()
         #: Messages below have durable entries in files of queues.
@@ -381,8 +384,8 @@ class Flusher:
         """One job at a time works on queue files, so that a queue made anew under an old name is not removed with it."""
         if self._removals and not self._writing:
             self._writing = True
-            self.jobs.append(RemoveQueues(self._files, self._removals))
-            self._removals = []
+            self._removing, self._removals = self._removals, []
+            self.jobs.append(RemoveQueues(self._files, self._removing))
         elif self._in_turn and not self._writing:
             self._writing = True
             self.jobs.append(self._in_turn.popleft())
@@ -398,6 +401,7 @@ class Flusher:
 
     def removed(self, failure: Exception | None) -> None:
         self._writing = False
+        self._removing = []
         if failure is not None:
             self.fail(failure)
         self._remove_queues()
@@ -408,6 +412,8 @@ class Flusher:
         """Make everything durable at once. Blocks. Raises OSError."""
         log = self.log
         self.index.settle(wall)
+        if self._removing or self._removals:  # whatever their job has come to: what is left of a deleted queue would be taken for whole
+            RemoveQueues(self._files, self._removing + self._removals).run()
         self._seal()
         FlushLog(self._files, log.files_between(self.flushed, log.end), log.folder, log.end, log.last_time).run()
         self._flushed_to(log.end, log.last_time)

@@ -204,7 +204,10 @@ class Story:
             self.jobs.tell_one(self.rig, self.rng)
 
     def restart(self) -> None:
-        self.jobs.finish(self.rig, self.rng)
+        """An orderly end; the jobs that were not begun by then never are."""
+        while self.jobs.ended:
+            self.jobs.tell_one(self.rig, self.rng)
+        self.jobs = LateJobs()
         self.rig.store.close(self.rig.wall)
         self.rig.open()
         assert self.rig.store.recovery.clean
