@@ -32,7 +32,7 @@ from mqproto.state.node import Job
 _PRESSURE: Final = 16 << 20
 _ENTRIES_MAX: Final = 128 << 20
 #: Queues and bytes of one job that writes queues: what its making and its end cost the loop.
-_SLICE: Final = 1000
+_SLICE: Final = 500
 _SLICE_BYTES: Final = 4 << 20
 _NEVER: Final = 1 << 62
 

@@ -221,7 +221,8 @@ def test_a_full_disk_interrupts_a_round(make_rig: MakeRig, at: int) -> None:
     assert (counts(rig), rig.store.recovery.notes) == ({2}, [])
 
 
-def test_a_clock_that_goes_back_during_a_round(make_rig: MakeRig) -> None:
+@pytest.mark.parametrize("turn", [2, 7])
+def test_a_clock_that_goes_back_during_a_round(make_rig: MakeRig, turn: int) -> None:
     rig = make_rig()
     send_each(rig)
     rig.run_jobs()
@@ -232,13 +233,58 @@ def test_a_clock_that_goes_back_during_a_round(make_rig: MakeRig) -> None:
         nonlocal turns
         if isinstance(job, WriteQueues):
             turns += 1
-            if turns == 2:
+            if turns == turn:
                 rig.send("Topic0", at=back)
 
     rig.store.timer(0, rig.wall)
     rig.run_jobs(meanwhile)
-    assert turns > 2
+    assert turns == 7, "the last one writes the checkpoint"
     assert rig.store._flusher.checkpoint.queue_time <= back
+
+
+def test_queues_with_many_entries_are_written_early(make_rig: MakeRig) -> None:
+    """Between thorough rounds nothing is synced, and the checkpoint says nothing new of queues."""
+    rig = make_rig(mapped_file_size_commit_log=1 << 20)
+    send_each(rig)
+    rig.settle()
+    before = rig.store._flusher.checkpoint.queue_time
+    for topic in topics(10):
+        for _ in range(410):
+            rig.send(topic, b"")
+        rig.send("Topic40")
+    rig.run_jobs()
+    seen = []
+
+    def look(job: Job) -> None:
+        if isinstance(job, WriteQueues):
+            seen.append((len(job.stops), job.last, bool(job.sync)))
+
+    rig.now += 1000
+    rig.store._flusher._queue_thorough = rig.now + 1
+    rig.store.timer(rig.now, rig.wall)
+    rig.run_jobs(look)
+    assert seen == [(8, False, False), (2, True, False)]
+    assert rig.store._flusher.checkpoint.queue_time == before
+    assert [queue.topic for queue in rig.store._queues.dirty] == ["Topic40"]
+
+
+def test_what_an_unbegun_job_was_to_sync_is_synced_at_the_end() -> None:
+    rig = memory_rig()
+    send_each(rig)
+    rig.run_jobs()
+    rig.store.timer(0, rig.wall)
+    while True:
+        jobs, rig.store.jobs[:] = list(rig.store.jobs), []
+        if any(isinstance(job, WriteQueues) and job.last for job in jobs):
+            break
+        for job in jobs:
+            job.run()
+            rig.store.done(job, None, rig.now, rig.wall)
+    rig.store.close(rig.wall)
+    rig.cut_power()
+    rig.open()
+    assert (counts(rig), rig.store.recovery.dispatched) == ({1}, 0)
+    rig.store.close(rig.wall)
 
 
 def test_many_queues_are_deleted_at_once(make_rig: MakeRig) -> None:
