@@ -69,6 +69,7 @@ class Machine(Generic[N]):
         self.name = name
         self.addresses = dict(addresses)
         self.files = MemoryFiles(forgetful=True)
+        self.files.clock = lambda: world.now + world.wall_ahead
         #: Where the server runs, or ran last.
         self.host: Host | None = None
         #: When the machine lost power, and when the server was started, in virtual time.

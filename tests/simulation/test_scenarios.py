@@ -221,6 +221,27 @@ def test_a_disk_that_fails_is_never_trusted_again(settings: dict[str, str]) -> N
         assert SendStatus.SEND_OK not in statuses
 
 
+@pytest.mark.parametrize("power", [False, True])
+def test_old_files_are_deleted_while_everything_goes_on(power: bool) -> None:
+    """Consumers that keep up lose nothing by it, whatever the broker goes through meanwhile."""
+    keep_nothing = {"fileReservedTime": "0", "deleteWhen": ";".join(map(str, range(24))), "cleanResourceInterval": "1000"}
+    small = {"mappedFileSizeCommitLog": "8192", "mappedFileSizeConsumeQueue": "400", "flushConsumeQueueThoroughInterval": "1000"}
+    cluster = Cluster(10, weather=CALM, settings={**SYNC, **keep_nothing, **small})
+    producer, consumer = cluster.producer("shop"), reader(cluster)
+    begins = []
+    for round_ in range(8):
+        send(producer, *range(50 * round_, 50 * round_ + 50))
+        cluster.run_until(lambda: len(set(bodies(consumer))) == 50 * round_ + 50, 60_000)  # noqa: B023 - called within the round
+        cluster.run_for(70_000)
+        begins.append(cluster.broker.node.store.min_physical)
+        cluster.broker.crash(power=power)
+        cluster.broker.start()
+    assert sorted(set(bodies(consumer))) == list(range(400))
+    assert begins == sorted(begins)
+    assert begins[0] > 0
+    assert begins[-1] > 6 * begins[0]
+
+
 def test_a_slow_disk_delays_only_what_waits_for_it() -> None:
     cluster = Cluster(9, weather=CALM, settings={**SYNC, "syncFlushTimeout": "1000"})
     producer = cluster.producer("shop")
