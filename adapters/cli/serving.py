@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import logging
@@ -141,6 +142,8 @@ def _hear_warnings() -> None:
 
 def _announce(opened: Sequence[Opened], as_json: bool) -> None:
     """The one line that says that clients may come."""
+    # What was made for the directory stays as long as the process: with ten thousands of queues, walking over it took the collector 40 ms.
+    gc.freeze()
     for one in opened:
         for key in one.unknown_keys:
             print(f"mqproto: setting {key} is not known and has no effect", file=sys.stderr)
