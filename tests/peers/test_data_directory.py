@@ -92,7 +92,11 @@ def test_brokers_take_over_each_others_directories(talk: Talk, tmp_path: Path, v
             if not turn:
                 open_group(pair, "Moved", "movers")
             # The group goes on behind what it has consumed, and gets what the last broker had in its delay queue.
-            assert_same(server, [*new, *late], consume(pair, "Moved", "movers", len(new) + len(late), seconds=50).messages)
+            received = consume(pair, "Moved", "movers", len(new) + len(late), seconds=50).messages
+            assert_same(server, [*new, *late], received)
+            waited = [line["storeTimestamp"] - line["bornTimestamp"] for line in received if line["body"].startswith("late")]
+            assert len(waited) == len(late)
+            assert all(each >= 12_000 for each in waited), "delivered before its time"
             sent += [*new, *late]
             before = [line["max"] for line in offsets(pair, "Moved", "movers")]
             committed(pair, "Moved", "movers", before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from tests.peers.conftest import need
 from tests.peers.kit.filling import fill
 from tests.peers.kit.hands import OURS, Hands, wait_saved
-from tests.peers.kit.operating import damage, delete_first_files, skip_damage
+from tests.peers.kit.operating import damage, delete_first_files, skip_damage, store_command
+from tests.peers.kit.probes import Line
 from tests.peers.kit.survey import assert_serves_the_same
 
 pytestmark = pytest.mark.timeout(300)
@@ -67,3 +69,40 @@ def test_damage_that_was_stepped_over(hands: Hands, tmp_path: Path, version: str
     with directory.under(f"apache:{version}") as server:
         assert_serves_the_same(found, hands.look(server, {lost}))
         server.crash()
+
+
+@pytest.mark.xdist_group("operations-4.9.7")
+def test_queues_and_index_that_were_repaired(hands: Hands, tmp_path: Path) -> None:
+    need("apache:4.9.7")
+    directory = hands.written("stopped").copied(tmp_path)
+    for folder in ("consumequeue", "index"):
+        shutil.rmtree(tmp_path / "store" / folder)
+    store_command("repair", tmp_path / "store", "--yes")
+    with directory.under("apache:4.9.7") as server:
+        assert_serves_the_same(directory.served, hands.look(server))
+        server.crash()
+
+
+@pytest.mark.xdist_group("operations-4.9.7")
+def test_topics_that_moved(hands: Hands, tmp_path: Path) -> None:
+    """They lie elsewhere in the log of another directory; all else is as it was."""
+    need("apache:4.9.7")
+    source, target = hands.written("stopped"), hands.fresh(tmp_path)
+    target.port = source.port
+    moved = {"Orders": 4, "Batched": 2, "Big": 1}
+    wanted = [word for topic in moved for word in ("--topic", topic)]
+    store_command("export", source.home / "store", tmp_path / "topics.export", *wanted)
+    store_command("import", tmp_path / "store", tmp_path / "topics.export", "--yes")
+    with target.under("apache:4.9.7") as server:
+        found = hands.look(server, queues=moved)
+        server.crash()
+    for topic in moved:
+        assert [without_place(line) for line in found.of(topic)] == [without_place(line) for line in source.served.of(topic)]
+    for (by, topic, value), line in source.served.finds.items():
+        if by in ("key", "unique", "tag") and topic.partition(":")[0] in moved:
+            assert len(found.finds[by, topic, value]["found"].split()) == len(line["found"].split()) > 0, line
+
+
+def without_place(line: Line) -> Line:
+    """A message without where it lies in the log."""
+    return {name: value for name, value in line.items() if name != "physicalOffset"}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from engine.settings import apply
 from engine.store import Recover, Store, StoreSettings
-from tests.peers.kit.filling import LOG_FILE
-from tests.peers.kit.hands import SETTINGS
+from tests.peers.kit.filling import LOG_FILE, SMALL_FILES
+from tests.peers.kit.hands import FAR, SETTINGS
+from tests.peers.kit.servers import ROOT
 
 _HOUR = 3600
 
@@ -58,3 +61,12 @@ def skip_damage(folder: Path) -> None:
     store = Store.open(_settings(folder), wall=wall, recover=Recover.SKIP)
     assert not store.recovery.clean
     store.close(wall)
+
+
+def store_command(command: str, folder: Path, *words: object) -> None:
+    """Run `store COMMAND FOLDER ...` of the command line with the settings of the brokers; it must end well."""
+    settings = {**SMALL_FILES, "messageDelayLevel": FAR} if command != "export" else {}
+    pairs = [f"--set={key}={value}" for key, value in settings.items()]
+    arguments = [sys.executable, "-m", "adapters", "store", command, str(folder), *map(str, words), *pairs]
+    done = subprocess.run(arguments, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
