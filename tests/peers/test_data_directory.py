@@ -42,9 +42,10 @@ def fill(pair: Pair, topic: str, mark: str) -> list[Sent]:
     ]
 
 
-def check(pair: Pair, topic: str, sent: list[Sent]) -> None:
-    """All of it is there, and found by key and id."""
-    assert_same(pair.server, sent, pull(pair, topic, len(sent)))
+def check(pair: Pair, topic: str, sent: list[Sent], late: list[Sent]) -> None:
+    """All of it is there, and found by key and id. What is `late` may be there already: a busy machine takes long to change brokers."""
+    waiting = {message.body.decode() for message in late}
+    assert_same(pair.server, sent, [line for line in pull(pair, topic, len(sent)) if line["body"] not in waiting])
     for message in (sent[3], sent[-1]):
         assert_same(pair.server, [message], pair.run("query", topic=topic, key=message.keys).messages)
         assert_same(pair.server, [message], pair.run("view", topic=topic, id=message.msg_id).messages)
@@ -65,7 +66,7 @@ def test_our_broker_comes_back_with_everything(talk: Talk, tmp_path: Path, adapt
             server.crash()
     with serve(f"ours:{adapter}", tmp_path, port) as server:
         pair = talk(server)
-        check(pair, "Kept", sent)
+        check(pair, "Kept", sent, [])
         if not crash:  # offsets are saved every few seconds: after a crash the group gets some messages again
             committed(pair, "Kept", "kept", before)
             more = pair.produce(topic="Kept", count=3, body="more")
@@ -86,7 +87,7 @@ def test_brokers_take_over_each_others_directories(talk: Talk, tmp_path: Path, v
         with serve(kind, tmp_path, port, messageDelayLevel=DELAYS) as server:
             pair = talk(server)
             if turn:
-                check(pair, "Moved", sent)
+                check(pair, "Moved", sent, late)
                 committed(pair, "Moved", "movers", before)
             new = fill(pair, "Moved", f"turn{turn}")
             if not turn:
