@@ -32,7 +32,8 @@ class Marks:
         self._pressed_at = settings.disk_max_used_space_ratio
         self._force = _mark(settings.disk_space_clean_forcibly_ratio, _FORCE_BOUNDS)
         self._warning = _mark(settings.disk_space_warning_level_ratio, _WARNING_BOUNDS)
-        #: So many free bytes are enough, whatever the percentages are; 0: the percentages alone count.
+        #: So many free bytes are enough to force no file to go, and half of them to take messages, whatever the percentages are: so
+        #: that files go before messages are refused. 0: the percentages alone count.
         self._enough = settings.disk_free_files_enough * settings.mapped_file_size_commit_log
         self._usages: tuple[tuple[int, int] | None, ...] = (None, None)
 
@@ -52,10 +53,10 @@ class Marks:
         log, queues = (max(used_percent(usage), -100) for usage in self._usages)
         return log / 100 if log >= 0 else -1.0, queues / 100 if queues >= 0 else -1.0
 
-    def _over(self, mark: float, usage: tuple[int, int] | None) -> bool:
+    def _over(self, mark: float, enough: int, usage: tuple[int, int] | None) -> bool:
         if usage is None or used_percent(usage) / 100 <= mark:
             return False
-        return not self._enough or usage[1] < self._enough
+        return not enough or usage[1] < enough
 
     @property
     def pressed(self) -> bool:
@@ -65,12 +66,12 @@ class Marks:
     @property
     def forced(self) -> bool:
         """Files should go even if they are not old."""
-        return any(self._over(min(self._force, self._warning), usage) for usage in self._usages)
+        return any(self._over(min(self._force, self._warning), self._enough, usage) for usage in self._usages)
 
     def excess(self) -> int:
         """Bytes that have to come free on the log's disk until no file is forced to go; 0: that is not where space is missing."""
         usage, mark = self._usages[0], min(self._force, self._warning)
-        if usage is None or not self._over(mark, usage):
+        if usage is None or not self._over(mark, self._enough, usage):
             return 0
         used, free = usage
         above = used - int(mark * (used + free))
@@ -80,7 +81,7 @@ class Marks:
     def refusal(self) -> str:
         """Why no message is taken; empty while there is room."""
         for folder, usage in zip(self._folders, self._usages, strict=True):
-            if usage is not None and self._over(self._warning, usage):
+            if usage is not None and self._over(self._warning, self._enough // 2, usage):
                 return f"the disk of {folder} is {_told(usage)}, and messages are taken up to {round(self._warning * 100)} %"
         return ""
 

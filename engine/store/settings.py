@@ -82,7 +82,8 @@ class StoreSettings(Settings):
     #: Parts of 1, or percent if beyond 1; bounded as in 5.x: 0.30 to 0.85 and 0.35 to 0.90.
     disk_space_clean_forcibly_ratio: float = setting(0.85, high=100)
     disk_space_warning_level_ratio: float = setting(0.90, high=100)
-    #: Our own: with room for so many files of the log no percentage forces deletion or stops writing; 0: percentages alone count.
+    #: Our own: with room for so many files of the log no percentage forces deletion, with half of it none stops writing; 0: percentages
+    #: alone count.
     disk_free_files_enough: int = setting(16)
 
     #: Our own: messages that lie further behind the end of the log, in bytes, are read in jobs, and less of them at a time; nearer ones

@@ -137,6 +137,8 @@ class TestMarks:
             ({"disk_free_files_enough": 0}, 850 * GB, 150 * GB, True, False),
             ({}, 88 * GB, 12 * GB, True, True),
             ({}, 97 * GB, 3 * GB, False, True),
+            ({}, 140 * GB, 10 * GB, True, True),
+            ({}, 140 * GB, 8 * GB, False, True),
             ({"disk_free_files_enough": 2}, 97 * GB, 3 * GB, True, False),
         ],
     )
