@@ -28,7 +28,7 @@ from engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
 from engine.store.folders import make_durable_folder
 from engine.store.following import Follower
 from engine.store.index import AllocateIndex, Index
-from engine.store.layout import ENTRY, FILLER_SIZE, HEAD_V4, HEADS, IPV6_EXTRA, LENGTH, MAGIC_V1
+from engine.store.layout import ENTRY, ENTRY_SIZE, FILLER_SIZE, HEAD_V4, HEADS, HOLE_CODE, IPV6_EXTRA, LENGTH, MAGIC_V1
 from engine.store.queue import NO_SIZE, Queue
 from engine.store.reading import Reader
 from engine.store.recovery import Recovery
@@ -218,6 +218,15 @@ class Store:
         else:
             queues.begin_at(queue, offset)
             queues.write_beginning(queue)
+
+    def lead_over(self, queue: Queue, places: int) -> None:
+        """Let as many places before the last message of a queue lead to that message, for the sake of Apache's brokers (`HOLE_CODE`).
+
+        For places that `skip_to` left in the middle of a queue, right after the message was stored: no job may have run since.
+        """
+        physical, size, _ = ENTRY.unpack_from(queue.tail, len(queue.tail) - ENTRY_SIZE)
+        begin = len(queue.tail) - (places + 1) * ENTRY_SIZE
+        queue.tail[begin:-ENTRY_SIZE] = ENTRY.pack(physical, size, HOLE_CODE) * places
 
     def delete_dead_queues(self) -> list[Queue]:
         """Delete the queues of which the log has no message any more, as request 306 asks for; gives them. A queue that never had one

@@ -151,8 +151,10 @@ class Import:
     def _put(self, one: QueuePlan, queue: Queue, message: ExportedMessage) -> None:
         """Append a message, at its offset if offsets are kept."""
         store, record = self._store, message.record
+        places = 0
         if one.keeps_offsets and message.offset > queue.next_offset:
             self._run_jobs()
+            places = message.offset - queue.next_offset if queue.next_offset else 0
             store.skip_to(queue, message.offset)
         facts = facts_of(record)
         head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
@@ -177,6 +179,8 @@ class Import:
             )
         except PutRefused as failure:
             raise ImportRefused(f"message {message.offset} of {one.topic}/{one.queue_id} was not taken: {failure.why}") from failure
+        if places:
+            store.lead_over(queue, places)
         if store.jobs:
             self._run_jobs()
 

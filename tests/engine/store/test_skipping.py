@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.store.layout import ENTRY
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig, memory_rig
 
@@ -37,8 +38,13 @@ def test_a_queue_goes_on_at_an_offset(rig: Rig, offset: int, settled: bool) -> N
         rig.settle()
     rig.send_many(50, "Other")
     queue = rig.store.queue("Topic", 0)
+    places = offset - queue.next_offset
     rig.store.skip_to(queue, offset)
-    rig.send(body=b"after")
+    physical = rig.send(body=b"after")
+    rig.store.lead_over(queue, places)
+    raw = [ENTRY.unpack_from(rig.store._queues.chunk(queue, place, 1, offset + 1)) for place in range(3, offset + 1)]
+    assert [each[0] for each in raw] == [physical] * (places + 1)
+    assert {each[1] for each in raw} == {raw[-1][1]}, "Apache's brokers read a whole message there"
     for _ in range(2):
         queue = rig.store.queue("Topic", 0)
         assert (queue.min_offset, queue.max_offset) == (0, offset + 1)
