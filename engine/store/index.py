@@ -37,6 +37,8 @@ _HEADS_MAX: Final = 4096
 #: Entries that get blocks at a time: at first, and later.
 _FIRST_STEP: Final = 1 << 14
 _STEP: Final = 1 << 18
+#: Bytes that are read at a time.
+_CHUNK: Final = 1 << 20
 #: Keys that may wait for their place. Beyond it the store refuses messages.
 LATE_MAX: Final = 1 << 16
 #: Entries that one query looks at. A chain may be as long as a file has entries, and the loop waits for the query.
@@ -50,14 +52,15 @@ def index_hash_of(topic_hash: int, key: str) -> int:
 
 
 class AllocateIndex:
-    """Job: make an index file, or allocate blocks of one."""
+    """Job: make an index file, or allocate blocks of one; of one that was found, also bring the slots into memory."""
 
-    __slots__ = ("end", "file", "files", "folder", "path", "ready", "size", "start")
+    __slots__ = ("end", "entries_at", "file", "files", "folder", "path", "ready", "size", "start")
 
     def __init__(self, index: Index, path: str, file: File | None, start: int, end: int, ready: int) -> None:
         self.files = index.files
         self.folder = index.folder
         self.size = index.file_size
+        self.entries_at = index.file_size - ENTRY_SIZE * index.entries_max
         self.path = path
         #: The open file; None: it is still to be made.
         self.file = file
@@ -69,6 +72,9 @@ class AllocateIndex:
     def run(self) -> None:
         if self.file is not None:
             self.file.allocate(self.start, self.end - self.start)
+            if self.start == 0:  # every key goes to another page of the slots: appends must not wait for the disk with each
+                for at in range(0, self.entries_at, _CHUNK):
+                    self.file.read(at, min(_CHUNK, self.entries_at - at))
             return
         self.files.make_folder(self.folder)
         file = self.files.create(self.path, self.size)

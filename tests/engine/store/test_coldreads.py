@@ -13,6 +13,7 @@ from engine.store import ColdRead, Files, GetResult, GetStatus, Queue, Read
 from engine.store.commitlog import CommitLog
 from engine.store.consumequeue import ConsumeQueues
 from engine.store.files import ReadFile
+from engine.store.index import AllocateIndex
 from engine.store.indexfile import IndexFile
 from engine.store.layout import ENTRY
 from mqproto.ids import java_hash
@@ -356,6 +357,28 @@ def test_what_a_read_costs(make_rig: MakeRig) -> None:
         assert files.open_now == 0
         assert len(files.reads) <= calls
         assert sum(files.reads) <= size
+
+
+def test_the_slots_of_an_index_from_before_are_read_before_keys_are_added(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends would look at one after the other, each from disk."""
+    rig = make_rig(max_hash_slot_num=1_000_000)
+    rig.send(keys="k")
+    rig.reopen()
+    rig.send(keys="k")
+    (job,) = [job for job in rig.store.jobs if isinstance(job, AllocateIndex)]
+    assert job.file is not None
+    sizes: list[int] = []
+    read = type(job.file).read
+
+    def noted(file: Any, start: int, size: int) -> bytes:
+        sizes.append(size)
+        data: bytes = read(file, start, size)
+        return data
+
+    monkeypatch.setattr(type(job.file), "read", noted)
+    job.run()
+    assert sum(sizes) == 40 + 4 * 1_000_000
+    assert max(sizes) <= 1 << 20
 
 
 @settings(max_examples=50, deadline=None)
