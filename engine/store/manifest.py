@@ -103,30 +103,26 @@ def adopt_queues(manifest: Manifest, queues: ConsumeQueues, notes: list[str]) ->
     files, size = queues.files, queues.file_size
     if manifest.queue_file_size != size:
         return None
-    present = {
-        (topic, name): [file for file in files.names(f"{queues.folder}/{topic}/{name}") if is_offset_name(file)]
-        for topic in files.names(queues.folder)
-        for name in files.names(f"{queues.folder}/{topic}")
-        if name.isascii() and name.isdigit()
-    }
+    unknown = {(topic, name) for topic in files.names(queues.folder) for name in files.names(f"{queues.folder}/{topic}")}
     damaged: list[Queue] = []
     for topic, queue_id, first, low, end in manifest.queues:
         queue = queues.queue(topic, queue_id)
-        wanted = [offset_name(at) for at in range(first * ENTRY_SIZE, end * ENTRY_SIZE, size)]
-        there = present.pop((topic, str(queue_id)), [])
+        unknown.discard((topic, str(queue_id)))
         queue.first, queue.min_offset = first, low
         queue.written = queue.next_offset = queue.max_offset = end
-        if any(files.size(f"{queue.folder}/{name}") != size for name in there):
+        for kept, at in enumerate(range(first * ENTRY_SIZE, end * ENTRY_SIZE, size)):
+            path = f"{queue.folder}/{offset_name(at)}"
+            try:
+                if files.size(path) != size:
+                    return None
+            except FileNotFoundError:
+                notes.append(f"{path} is missing: {queue} is made again from the log")
+                _shorten(queues, queue, kept)
+                damaged.append(queue)
+                break
+    for topic, name in unknown:
+        if name.isascii() and name.isdigit() and any(map(is_offset_name, files.names(f"{queues.folder}/{topic}/{name}"))):
             return None
-        if there != wanted:
-            kept = next((at for at, name in enumerate(wanted) if name not in there), len(wanted))
-            if kept == len(wanted):
-                return None  # more files than there were
-            notes.append(f"{queue.folder}/{wanted[kept]} is missing: {queue} is made again from the log")
-            _shorten(queues, queue, kept)
-            damaged.append(queue)
-    if any(present.values()):
-        return None
     queues.known_end = manifest.log_end
     begin = -1
     for queue in damaged:
