@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from engine.store import MemoryFiles
+from engine.store.pieces import sync_queue_files, write_piece
 from tests.engine.store.harness import memory_rig
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}
@@ -89,3 +91,30 @@ def test_power_loss_after_a_recovery_loses_nothing_either() -> None:
     rig.cut_power()
     rig.open()
     assert rig.bodies() == bodies
+
+
+def test_queue_files_that_a_recovery_removed_do_not_come_back() -> None:
+    """Power is lost after the orderly end that followed: the files of entries whose messages had been lost stay away."""
+    rig = memory_rig(message_index_enable=False)
+    rig.send_many(5)
+    for _ in range(2):
+        rig.wall += 10_000
+        rig.send_many(40, "Other")  # so that the recovery begins behind those messages, and has nothing to add to their queue
+        rig.settle()
+    rig.send_many(40)
+    rig.run_jobs()
+    store = rig.store
+    for piece in store._queues.pieces(store.queue("Topic", 0), 45):  # the queue's files get ahead of the log
+        write_piece(rig.files, piece)
+        sync_queue_files(rig.files, {piece.path}, {piece.path})
+    rig.cut_power()
+    rig.open()
+    assert len(rig.bodies()) == 5
+    rig.close()
+    assert isinstance(rig.files, MemoryFiles)
+    files = rig.files
+    for names in range(files.pending_names + 1):
+        rig.files = files.power_loss(names=names)
+        rig.open()
+        assert rig.store.recovery.clean
+        assert len(rig.bodies()) == 5
