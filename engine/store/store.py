@@ -205,8 +205,9 @@ class Store:
         """Let the next message of a queue get a higher offset. The places in between stay blank; a queue that never had a message
         begins there (store.md 4.3).
 
-        For messages that move from one directory to another. A beginning is durable at once, blank places in the middle with the
-        message that follows. Blocks; no job may be under way. Raises ValueError for an offset that the queue has passed, and OSError.
+        For messages that move from one directory to another. The file that a queue begins with is durable at once; whatever a crash
+        leaves of blank places, the message that follows brings them back. Blocks; no job may be under way. Raises ValueError for an
+        offset that the queue has passed, and OSError.
         """
         queues = self._queues
         if offset < queue.next_offset or queue.next_offset != queue.max_offset:

@@ -11,12 +11,13 @@ from tests.engine.store.harness import Rig, memory_rig
 
 @pytest.mark.parametrize("offset", [1, 7, 10, 13, 20])
 def test_a_queue_begins_at_an_offset(make_rig: MakeRig, offset: int) -> None:
-    """Durably so, before there is a message: 10 entries fit a file."""
+    """Its first file is there before a message is: 10 entries fit a file."""
     rig = make_rig()
     rig.send("Other")
     queue = rig.store.queue("Topic", 0)
     rig.store.skip_to(queue, offset)
     assert (queue.min_offset, queue.max_offset, queue.next_offset) == (offset, offset, offset)
+    assert rig.files.names(queue.folder) == [f"{(offset - offset % 10) * 20:020d}"]
     rig.reopen()
     queue = rig.store.queue("Topic", 0)
     assert (queue.min_offset, queue.max_offset, queue.next_offset) == (offset, offset, offset)
