@@ -83,6 +83,8 @@ def _do(repair: Repair) -> int:
     except MQError as error:
         where = f"; what was taken away is in {repair.aside}" if repair.aside else ""
         return complain(f"{error}{where}; the repair can be begun again")
+    for lost in repair.lost:
+        show(f"lost: {lost.topic}/{lost.queue_id} {lost.first} to {lost.last}")
     for finding in repair.report.findings:
         show(f"still wrong: {finding}")
     if repair.aside:

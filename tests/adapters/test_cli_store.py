@@ -124,6 +124,7 @@ def test_repair_of_a_damaged_log_wants_a_choice(rig: Rig, capsys: Out) -> None:
     assert (code, complaint) == (1, "mqproto: the log is damaged: choose --recover skip or --recover cut; nothing was changed\n")
     code, text, _ = run(capsys, "repair", rig.root, "--yes", "--recover", "skip")
     assert (code, text.splitlines()[-1]) == (0, "repaired")
+    assert "lost: Topic/0 " in text
     rig.open()
     assert len(rig.read(start=5)) == 25
     rig.close()

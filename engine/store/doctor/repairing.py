@@ -21,7 +21,7 @@ from engine.store.doctor.findings import CHECKPOINT, HEAD, INDEX, LOG, QUEUES, R
 from engine.store.errors import StoreDamaged, StoreError, StoreLocked, StoreUnwritable
 from engine.store.files import Files
 from engine.store.layout import offset_name
-from engine.store.report import Recover
+from engine.store.report import Lost, Recover
 from engine.store.settings import StoreSettings
 from engine.store.store import Store
 
@@ -54,7 +54,7 @@ class RepairPlan:
 class Repair:
     """One repair: `survey` to its end, look at `plan`, then `run`."""
 
-    __slots__ = ("_commit_log", "_files", "_index_pair", "_recover", "_settings", "aside", "plan", "rebuild", "report", "root")
+    __slots__ = ("_commit_log", "_files", "_index_pair", "_recover", "_settings", "aside", "lost", "plan", "rebuild", "report", "root")
 
     def __init__(
         self,
@@ -79,6 +79,8 @@ class Repair:
         self.plan = RepairPlan()
         #: Of the check before, and after `run` of the one afterwards.
         self.report = Report(0)
+        #: Messages that were lost with damage of the log, by the places of their queues.
+        self.lost: list[Lost] = []
         #: The folder with what was taken away; empty: nothing was, or nothing is left there.
         self.aside = ""
 
@@ -242,6 +244,7 @@ class Repair:
     def _reopen(self, recover: Recover, wall: int, utc_offset_ms: int, before: set[tuple[str, int]] | None) -> None:
         """Open and close the store. Queues that were not there `before`, of topics that were deleted, go again."""
         store = Store.open(self._settings, self._files, wall=wall, utc_offset_ms=utc_offset_ms, recover=recover, thorough=True)
+        self.lost += [lost for lost in store.recovery.lost if lost not in self.lost]
         if before and self.plan.rebuilds:
             topics = self._open().topics()
             if topics is not None:

@@ -150,6 +150,7 @@ def test_damage_is_stepped_over(rig: Rig) -> None:
     begin, end = damage_in_the_middle(rig)
     ruined = rig.log(begin - begin % 4096)[begin % 4096 : end % 4096]
     repair = repaired(rig, Recover.SKIP)
+    assert repair.lost == [("Orders", 1, 2, 2)]
     assert any("71 records" in step or "keep the good ones" in step for step in repair.plan.steps)
     rig.open()
     queue = rig.store.queue("Orders", 1)
