@@ -183,6 +183,19 @@ def test_bytes_behind_the_end(rig: Rig) -> None:
     assert "a torn record" in checked(rig).notes[0]
 
 
+def test_old_records_behind_the_end_are_left_over(rig: Rig) -> None:
+    """Apache's broker does not clear what it cuts off; a record that is not older would belong to the log."""
+    end = checked(rig).end
+    place = end + 40
+    old = rig.log()[: places(rig, queue_id=0)[0][1]]
+    for stored, count in ((START - 1, 0), (START * 2, 1)):
+        moved = old[:28] + place.to_bytes(8, "big") + old[36:56] + stored.to_bytes(8, "big") + old[64:]
+        in_log(rig, place, 0, moved)
+        report = checked(rig)
+        assert report.by_part.get("log", 0) == count
+        assert any("left over" in note for note in report.notes) is (count == 0)
+
+
 def test_a_torn_record_after_a_crash_is_no_fault(rig: Rig) -> None:
     """Queue and index entries that lead to it are none either: the next start cuts all of them."""
     last = places(rig, SCHEDULE_TOPIC)[-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.store import DiskFiles, MemoryFiles
-from engine.store.doctor import Stop, Walk, open_directory
+from engine.store.doctor import Stop, Walk, log, open_directory
 from engine.store.errors import StoreUnreadable
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig
@@ -97,3 +97,15 @@ def test_a_directory_that_may_not_be_read(rig: Rig) -> None:
     files.make_folder("/store/commitlog")
     with pytest.raises(StoreUnreadable, match=r"/store.*Permission denied"):
         open_directory(files, "/store")
+
+
+def test_a_record_is_found_wherever_the_windows_end(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.send(body=b"x" * 200)
+    wanted = rig.send()
+    rig.close()
+    for window in range(64, 128):
+        monkeypatch.setattr(log, "_WINDOW", window)
+        directory = open_directory(rig.files, rig.root)
+        assert directory.log.search(1) == wanted, window
+        directory.close()
+    rig.open()

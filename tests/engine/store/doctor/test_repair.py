@@ -209,16 +209,21 @@ def test_a_torn_tail_is_cut_and_kept(make_rig: MakeRig) -> None:
     assert (rig.store.end, rig.store.recovery.clean) == (end, True)
 
 
-def test_what_a_broker_cut_off_and_left(rig: Rig) -> None:
-    """A clean directory of Apache's may have whole old records behind its end."""
-    end = check(rig.files, rig.root).end
-    old = rig.log()[: rig.log().find(b"\xda\xa3\x20\xa7", 100) - 4]
-    rig.set_log(end % 4096, old[:28] + end.to_bytes(8, "big") + old[36:], end - end % 4096)
+def test_old_queues_are_kept_while_anything_is_wrong(rig: Rig) -> None:
+    rig.open()
+    entry = rig.store.entry(rig.store.queue("Orders", 0), 2)
+    rig.close()
+    assert entry is not None
+    rig.set_log(entry[0] % 4096 + 56, bytes(8), entry[0] - entry[0] % 4096)
     rig.set_bytes(f"consumequeue/Orders/1/{0:020d}", 60, bytes(20))
-    repair = Repair(rig.files, rig.root)
+    repair = Repair(rig.files, rig.root, settings=rig.settings())
     for _ in repair.survey():
         pass
-    assert (repair.report.end, repair.plan.needs_choice) in ((end, False), (end + len(old), False))
+    assert "stay" in repair.plan.left[0]
+    for _ in repair.run(rig.wall):
+        pass
+    assert not repair.report.clean
+    assert rig.files.exists(f"{repair.aside}/consumequeue/Orders/1/{0:020d}")
 
 
 def test_the_checkpoint_claims_more_than_there_is(rig: Rig) -> None:
