@@ -140,6 +140,17 @@ def test_ranges_of_offsets_and_times(rig: Rig) -> None:
     assert places(rig, bounds=Bounds(from_offset=1 << 40)) == []
 
 
+def test_keys_within_a_range(rig: Rig) -> None:
+    for number in range(6):
+        rig.wall += 1000
+        rig.send(queue_id=number % 2, keys="same")
+    rig.close()
+    assert places(rig, topic="Topic", key="same", queue_id=1) == [0, 1, 2]
+    assert places(rig, topic="Topic", key="same", bounds=Bounds(from_offset=1, to_offset=2)) == [1, 1]
+    assert places(rig, topic="Topic", key="same", bounds=Bounds(from_time=START + 4000)) == [1, 2, 2]
+    rig.open()
+
+
 def test_unflushed_messages_have_ranges_too(rig: Rig) -> None:
     rig.send()
     rig.settle()
@@ -185,13 +196,14 @@ def test_damage_is_told_and_passed_over() -> None:
 
 
 def test_an_index_that_begins_late_does_not_hide_anything() -> None:
-    rig = memory_rig()
+    rig = memory_rig(message_index_enable=False)
     rig.send(uniq_key="old")
     rig.close()
-    rig.files.remove_tree(f"{rig.root}/index")
-    rig.open()
+    rig.open(message_index_enable=True)
     rig.send(uniq_key="new")
     rig.close()
+    directory = open_directory(rig.files, rig.root)
+    assert [index.head.begin for index in directory.index_files()] == [directory.queue("Topic", 0).raw_entry(1)[0]]
     assert places(rig, topic="Topic", key="old") == [0]
     assert places(rig, topic="Topic", key="new") == [1]
     assert places(rig, topic="Topic", key="none") == []
