@@ -11,6 +11,7 @@ import pytest
 from engine.store import DiskFiles, Ending, MemoryFiles
 from engine.store.files import File
 from tests.engine.store.harness import START, Rig, memory_rig
+from tests.engine.store.story import OLD_MS
 
 
 def filled(rig: Rig) -> dict[str, list[bytes]]:
@@ -237,3 +238,28 @@ def test_start_looks_into_no_queue(tmp_path: object) -> None:
     assert rig.files.opened < 10
     assert len(list(rig.store.queues())) == 50
     rig.close()
+
+
+def test_an_end_before_the_queues_follow_the_beginning_of_the_log() -> None:
+    """Files of the log were deleted, and the store ended before its queues were told: the next start looks into them."""
+    rig = memory_rig()
+    assert isinstance(rig.files, MemoryFiles)
+    rig.files.clock = lambda: rig.wall
+    rig.send_many(60, size=300)
+    rig.settle()
+    rig.now += OLD_MS
+    rig.wall += OLD_MS
+    rig.store.delete_old_files()
+    while not rig.store.min_physical:
+        rig.store.timer(rig.now, rig.wall)
+        if not rig.store.min_physical:
+            rig.run_jobs()
+    assert rig.store.queue("Topic", 0).min_offset == 0
+    rig.store.jobs.clear()
+    rig.store.close(rig.wall)
+    rig.open()
+    queue = rig.store.queue("Topic", 0)
+    place = rig.store.entry(queue, queue.min_offset)
+    assert place is not None
+    assert place[0] >= rig.store.min_physical
+    assert len(rig.bodies()) == 60 - queue.min_offset
