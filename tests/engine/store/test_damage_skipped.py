@@ -323,3 +323,20 @@ def test_log_files_of_a_wrong_setting_are_never_changed(rig: Rig) -> None:
         for size in (2048, 1 << 20):
             failure = damaged(rig, recover=recover, mapped_file_size_commit_log=size)
             assert "mappedFileSizeCommitLog" in failure.remedy
+
+
+@pytest.mark.parametrize("longest", [184, 200, 211, 212])
+def test_long_damage_becomes_several_blank_records(monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
+    """The last one has the size of a record too."""
+    monkeypatch.setattr("engine.store.damage._LONGEST", longest)
+    rig = memory_rig()
+    bodies = rig.send_many(8)
+    bad = rig.store.entry(rig.store.queue("Topic", 0), 4)
+    assert bad is not None
+    assert bad[1] == 212
+    rig.close()
+    rig.set_log(bad[0] + 90, b"?")
+    rig.open(recover=Recover.SKIP)
+    rig.reopen()
+    assert places(rig) == {number: body for number, body in enumerate(bodies) if number != 4}
+    assert doctor(rig) == []
