@@ -25,6 +25,7 @@ from mqproto.state.holding import Holding
 from mqproto.state.node import SERVER_UNSENT_LIMIT, Buffer, Job, Link, NodeBase, Run
 
 if TYPE_CHECKING:
+    from engine.broker.longwork import LongAnswers
     from engine.broker.reading import Reading
     from engine.broker.shapes import Shape
 
@@ -109,6 +110,8 @@ class Core(NodeBase):
 
     #: Reads that wait for the disk.
     reading: Reading
+    #: Answers that are built in slices.
+    long: LongAnswers
 
     def __init__(self, settings: BrokerSettings, store: Store, files: Files | None, host: str, port: int, seed: int) -> None:
         super().__init__()

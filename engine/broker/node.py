@@ -18,6 +18,7 @@ from engine.broker.clients import Clients
 from engine.broker.core import NOT_SUPPORTED, OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, UNSENT_MAX, ClientLink, Core, Handlers, Refused
 from engine.broker.delay import Delays
 from engine.broker.locks import Locking
+from engine.broker.longwork import LongAnswers
 from engine.broker.offsets import Offsets
 from engine.broker.pull import HeldPull, Pulling
 from engine.broker.query import Queries
@@ -89,6 +90,7 @@ class Broker(Core):
         super().__init__(settings, store, files, host, port, seed)
         self.links: dict[ClientLink, None] = {}
         self.reading = Reading(self)
+        self.long = LongAnswers(self)
         depot = Depot(self)
         self.transactions = Transactions(self, depot)
         self.sending = Sending(self, depot, self.transactions, QuickSends(self, depot.scanner))
@@ -301,6 +303,7 @@ class Broker(Core):
         super().link_over(link)
         self.holding.gone(link)
         self.reading.link_over(link)
+        self.long.link_over(link)
         self.clients.link_over(link)
 
     # --- frames ---

@@ -93,7 +93,7 @@ class Offsets:
         self.core.reading.answer(link, request, read, lambda offset: link.reply(request, SUCCESS, {"offset": str(offset)}))
 
     def on_dump(self, link: ClientLink, request: Command) -> None:
-        link.reply(request, SUCCESS, body=self.core.offsets.as_body().to_json())
+        self.core.long.reply(link, request, self.core.offsets.as_body())
 
     def on_dump_delays(self, link: ClientLink, request: Command) -> None:
         link.reply(request, SUCCESS, body=self.core.delay_progress.as_body().to_json())

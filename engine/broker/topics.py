@@ -68,7 +68,7 @@ class TopicAdmin:
             self.core.acknowledgements.confirm(link, answer)
 
     def on_topics(self, link: ClientLink, request: Command) -> None:
-        link.reply(request, SUCCESS, body=self.core.topics.as_body().to_json())
+        self.core.long.reply(link, request, self.core.topics.as_body())
 
     def on_system_topics(self, link: ClientLink, request: Command) -> None:
         link.reply(request, SUCCESS, body=TopicList(sorted(self.core.topics.built_in)).to_json())
@@ -101,7 +101,7 @@ class TopicAdmin:
         self._confirm(link, request)
 
     def on_groups(self, link: ClientLink, request: Command) -> None:
-        link.reply(request, SUCCESS, body=self.core.group_settings.as_body().to_json())
+        self.core.long.reply(link, request, self.core.group_settings.as_body())
 
     def on_delete_group(self, link: ClientLink, request: Command) -> None:
         header = DeleteSubscriptionGroupRequest.decode(request.fields)

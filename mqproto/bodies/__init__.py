@@ -42,6 +42,7 @@ from mqproto.bodies.config import (
     TopicTable,
 )
 from mqproto.bodies.members import Body
+from mqproto.bodies.pieces import json_pieces, pretty_pieces
 from mqproto.bodies.routes import (
     BrokerData,
     ClusterInfo,
@@ -123,6 +124,8 @@ __all__ = [
     "TopicRoute",
     "TopicStats",
     "TopicTable",
+    "json_pieces",
+    "pretty_pieces",
     "topic_from_text",
     "topic_to_text",
 ]

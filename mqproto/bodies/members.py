@@ -7,7 +7,7 @@ one is missing, numbers may be texts, enums may be ordinals. Writing leaves None
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, dataclass_transform, overload
@@ -24,11 +24,23 @@ LARGE: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """A map or a list as the JSON writer takes it, one entry at a time: pairs of key and value if `paired`, else values alone."""
+
+    entries: Iterator[Any]
+    paired: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """How values of one kind are read from what the JSON reader gives (never None) and turned into what the writer takes."""
+    """How values of one kind are read from what the JSON reader gives (never None) and turned into what the writer takes.
+
+    What may be long has `table`: it gives the entries that there are now, each to be written when it is asked for.
+    """
 
     read: Callable[[Any], T]
     write: Callable[[T], Any]
+    table: Callable[[T], Table] | None = None
 
 
 def _same(value: Any) -> Any:
@@ -100,7 +112,10 @@ def list_of(kind: Kind[T]) -> Kind[list[T]]:
             raise JsonError(f"no array: {type(value).__name__}")
         return [kind.read(one) for one in value if one is not None]
 
-    return Kind(read, lambda values: [kind.write(one) for one in values])
+    def table(values: list[T]) -> Table:
+        return Table(map(kind.write, list(values)), paired=False)
+
+    return Kind(read, lambda values: [kind.write(one) for one in values], table)
 
 
 def map_of(key: Kind[K], kind: Kind[T]) -> Kind[dict[K, T]]:
@@ -111,7 +126,10 @@ def map_of(key: Kind[K], kind: Kind[T]) -> Kind[dict[K, T]]:
             raise JsonError(f"no object: {type(value).__name__}")
         return {key.read(one): kind.read(entry) for one, entry in value.items() if entry is not None}
 
-    return Kind(read, lambda entries: {key.write(one): kind.write(entry) for one, entry in entries.items()})
+    def table(entries: dict[K, T]) -> Table:
+        return Table(((key.write(one), kind.write(entry)) for one, entry in list(entries.items())), paired=True)
+
+    return Kind(read, lambda entries: {key.write(one): kind.write(entry) for one, entry in entries.items()}, table)
 
 
 def read_queue(value: Any) -> MessageQueue:
@@ -144,7 +162,10 @@ def queue_map(kind: Kind[T]) -> Kind[dict[MessageQueue, T]]:
                 result[read_queue(loads(queue) if isinstance(queue, str) else queue)] = kind.read(entry)
         return result
 
-    return Kind(read, lambda entries: JavaMap((write_queue(queue), kind.write(entry)) for queue, entry in entries.items()))
+    def table(entries: dict[MessageQueue, T]) -> Table:
+        return Table(((write_queue(queue), kind.write(entry)) for queue, entry in list(entries.items())), paired=True)
+
+    return Kind(read, lambda entries: JavaMap((write_queue(queue), kind.write(entry)) for queue, entry in entries.items()), table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +209,7 @@ class Body:
     __slots__ = ()
 
     members: ClassVar[tuple[Member, ...]] = ()
-    _written: ClassVar[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = ()
+    _written: ClassVar[tuple[tuple[str, str, Kind[Any]], ...]] = ()
     _names: ClassVar[dict[str, str]] = {}
     #: The attribute that keeps unknown members, or "".
     _keeps: ClassVar[str] = ""
@@ -227,9 +248,9 @@ class Body:
     def to_value(self) -> dict[str, Any]:
         """As the JSON writer takes it: members sorted by name, None left out."""
         result: dict[str, Any] = {}
-        for name, attribute, write in self._written:
+        for name, attribute, kind in self._written:
             value = getattr(self, attribute)
-            written = None if value is None else write(value)
+            written = None if value is None else kind.write(value)
             if written is not None:
                 result[name] = written
         if self._keeps:
@@ -237,6 +258,18 @@ class Body:
             if unknown:
                 return dict(sorted({**unknown, **result}.items()))
         return result
+
+    def to_members(self) -> list[tuple[str, Any]]:
+        """The members of `to_value`, with those that may be long as `Table`."""
+        result: dict[str, Any] = {}
+        if self._keeps:
+            result |= getattr(self, self._keeps)
+        for name, attribute, kind in self._written:
+            value = getattr(self, attribute)
+            written = None if value is None else kind.write(value) if kind.table is None else kind.table(value)
+            if written is not None:
+                result[name] = written
+        return sorted(result.items())
 
     def to_json(self) -> bytes:
         """As every peer takes it (wire.md 14): compact UTF-8."""
@@ -259,7 +292,7 @@ def body(plain: type[B]) -> type[B]:
         factory = None if one.default_factory is MISSING else one.default_factory
         default = None if one.default is MISSING else one.default
         table.append(Member(one.name, one.metadata["name"], one.metadata["kind"], one.metadata["also"], default, factory))
-    names = [(name, row.attribute, row.kind.write) for row in table for name in (row.name, row.also) if name]
+    names = [(name, row.attribute, row.kind) for row in table for name in (row.name, row.also) if name]
     made.members = tuple(table)
     made._written = tuple(sorted(names, key=lambda row: row[0]))
     made._names = {name: attribute for name, attribute, _ in names}

@@ -55,6 +55,8 @@ from mqproto.bodies import (
     TopicRoute,
     TopicStats,
     TopicTable,
+    json_pieces,
+    pretty_pieces,
     topic_from_text,
     topic_to_text,
 )
@@ -171,6 +173,8 @@ def test_body_round_trip(golden: Golden, index: int) -> None:
         return
     ours = cls.from_json(text).to_json()
     assert cls.from_json(ours) == cls.from_json(text)
+    assert "".join(json_pieces(cls.from_json(text))).encode() == ours
+    assert "".join(pretty_pieces(cls.from_json(text))) == cls.from_json(text).to_pretty()
     # 4.9 writes one of the two names of a topic's system flag, and defaults where 4.x members were absent
     spared = {"topicSynFlag"} | ({"consumeTps"} if '"consumeTps":' not in text else set())
     for version in ("4.9.7", "5.3.3"):
@@ -243,6 +247,8 @@ def agrees(cls: type[Body], theirs: bytes, version: str, code: int) -> None:
     body = cls.from_json(theirs)
     ours = body.to_json()
     assert cls.from_json(ours) == body
+    assert "".join(json_pieces(body)).encode() == ours
+    assert "".join(pretty_pieces(body)) == body.to_pretty()
     if isinstance(body, TopicRoute):
         ours = body.to_json(standard=b'"brokerAddrs":{"' in theirs)
         for one in (b"topicSynFlag", b"topicSysFlag"):
@@ -340,6 +346,7 @@ def test_configuration_files_are_written_as_apache_writes_them(golden: Golden, v
         else:
             assert body.to_pretty() == text
         assert cls.from_json(body.to_pretty()) == body
+        assert "".join(pretty_pieces(body)) == body.to_pretty()
 
 
 def test_names_of_many_bytes_survive() -> None:
