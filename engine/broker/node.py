@@ -20,12 +20,15 @@ from engine.broker.delay import Delays
 from engine.broker.locks import Locking
 from engine.broker.longwork import LongAnswers
 from engine.broker.offsets import Offsets
+from engine.broker.progress import Progress
 from engine.broker.pull import HeldPull, Pulling
 from engine.broker.query import Queries
 from engine.broker.quick import QuickSends
 from engine.broker.reading import Reading
 from engine.broker.registration import Registration
+from engine.broker.relays import Relays
 from engine.broker.replies import Replies
+from engine.broker.resets import Resets
 from engine.broker.retry import Retries
 from engine.broker.send import Sending
 from engine.broker.shapes import take_other
@@ -119,6 +122,9 @@ class Broker(Core):
             Locking(self),
             Replies(self, depot, self.sending),
             Retries(self, depot),
+            Progress(self),
+            Resets(self),
+            Relays(self),
             TopicAdmin(self, self.registration, self.pulling),
         )
         handlers: Handlers = {}

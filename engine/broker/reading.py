@@ -10,11 +10,11 @@ or while all such links together hold a lot, for what a job has read lies in mem
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from engine.broker.core import OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Refused
-from engine.store import ColdRead, Read
+from engine.store import ColdRead, Queue, Read, Reader
 from mqproto.codec import Command
 from mqproto.state.node import SERVER_UNSENT_LIMIT, Job, Link
 
@@ -28,6 +28,8 @@ OF_A_LINK_MAX: Final = 1000
 #: Bytes that may be unsent to a link, and to all links that were given something from the disk, when the next read begins.
 LINK_UNSENT_MAX: Final = SERVER_UNSENT_LIMIT // 4
 UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
+#: Queues that one job reads where many have to be read.
+QUEUES_OF_A_READ: Final = 256
 #: Pause before it is looked again whether peers took their answers.
 _PAUSE_MS: Final = 50
 
@@ -83,6 +85,30 @@ class Reading:
             return
         request.body = b""  # nobody reads it again, and it may be long
         self.wait(link, read, then, lambda refused: link.reply(request, refused.code, remark=refused.remark), needed)
+
+    def across(
+        self,
+        link: ClientLink,
+        request: Command,
+        queues: Sequence[Queue],
+        read: Callable[[Reader, Sequence[Queue]], list[T]],
+        then: Callable[[list[T]], None],
+    ) -> None:
+        """Call `then` with what `read` finds of each of many queues, in their order, now or later. Errors are those of `answer`."""
+        found: list[T] = []
+
+        def go_on(part: list[T]) -> None:
+            found.extend(part)
+            while len(found) < len(queues):
+                rest = queues[len(found) : len(found) + QUEUES_OF_A_READ]
+                more = self.core.store.reads.across(rest, read)
+                if isinstance(more, ColdRead):
+                    self.answer(link, request, more, go_on)
+                    return
+                found.extend(more)
+            then(found)
+
+        go_on([])
 
     def wait(
         self, link: Link, job: ColdRead[T], then: Callable[[T], None], refuse: Callable[[Refused], None], needed: bool = False

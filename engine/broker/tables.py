@@ -10,7 +10,7 @@ after 10 s, everything at the end. One save of a table runs at a time; changes m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from engine.settings import BrokerSettings
@@ -56,6 +56,7 @@ _SYSTEM_GROUPS: Final = (
 #: Pause before a table that could not be saved is tried again.
 _RETRY_MS: Final = 10_000
 _UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NONE: Final[Mapping[int, int]] = {}
 _legal: Final = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 
 T = TypeVar("T")
@@ -387,23 +388,48 @@ class ConsumerOffsets:
         self._keeper.changed(self._kept)
         return True
 
+    def of(self, group: str, topic: str) -> Mapping[int, int]:
+        """What a group has committed of a topic, by queue."""
+        return self.table.get(f"{topic}@{group}", _NONE)
+
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have committed offsets of a topic."""
-        return [group for name, _, group in map(_split_key, self.table) if name == topic]
+        prefix = f"{topic}@"
+        return [key[len(prefix) :] for key in self.table if key.startswith(prefix)]
 
     def topics_of(self, group: str) -> list[str]:
         """Topics of which a group has committed offsets."""
-        return [topic for topic, _, name in map(_split_key, self.table) if name == group]
+        suffix = f"@{group}"
+        return [key[: -len(suffix)] for key in self.table if key.endswith(suffix) and key.index("@") == len(key) - len(suffix)]
+
+    def copy(self, topic: str, source: str, target: str) -> bool:
+        """Let a group stand where another one stands on a topic, and nowhere else on it. False when there is no place for that."""
+        offsets = self.of(source, topic)
+        if source == target or not offsets:
+            return True
+        if self._count + len(offsets) > OFFSETS_MAX:
+            return False
+        self._forget(f"{topic}@{target}")
+        self.table[f"{topic}@{target}"] = dict(offsets)
+        self._count += len(offsets)
+        self._keeper.changed(self._kept)
+        return True
 
     def forget_group(self, group: str) -> None:
         """Drop all offsets of exactly this group (REB-09)."""
         for topic in self.topics_of(group):
-            self._count -= len(self.table.pop(f"{topic}@{group}"))
+            self._forget(f"{topic}@{group}")
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop what all groups have committed of a topic."""
+        for group in self.groups_of(topic):
+            self._forget(f"{topic}@{group}")
+
+    def _forget(self, key: str) -> None:
+        offsets = self.table.pop(key, None)
+        if offsets is not None:
+            self._count -= len(offsets)
             self._keeper.changed(self._kept)
-
-
-def _split_key(key: str) -> tuple[str, str, str]:
-    return key.partition("@")
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from engine.store.extension import Unit
 from engine.store.files import Files
 from engine.store.memory import MemoryFiles
 from engine.store.queue import Queue
+from engine.store.reading import Reader
 from engine.store.report import Ending, Lost, Recover, RecoveryReport
 from engine.store.results import BatchEntry, GetResult, GetStatus, QueryResult
 from engine.store.settings import StoreSettings
@@ -32,6 +33,7 @@ __all__ = [
     "QueryResult",
     "Queue",
     "Read",
+    "Reader",
     "Recover",
     "RecoveryReport",
     "Store",

@@ -9,7 +9,7 @@ may be cold, also what lies near the end but was written before the start: the m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
@@ -26,6 +26,8 @@ from engine.store.settings import StoreSettings
 
 T = TypeVar("T")
 
+#: Queues that are looked at in one go; of more a job reads.
+_QUEUES_AT_ONCE: Final = 32
 #: No byte of the log lies there.
 _NOWHERE: Final = 1 << 62
 
@@ -169,6 +171,14 @@ class Reads:
             return self._reader.earliest_store_time(queue)
         twin = queue.picture()
         return self._job(lambda reader: reader.earliest_store_time(twin))
+
+    def across(self, queues: Sequence[Queue], read: Callable[[Reader, Sequence[Queue]], T]) -> Read[T]:
+        """What `read` finds out of some queues. It may look at everything in them, and at nothing else; a job gives it pictures of them."""
+        filled = sum([queue.min_offset < queue.max_offset for queue in queues])
+        if filled <= _QUEUES_AT_ONCE and all(self._is_near(queue, queue.min_offset) for queue in queues):
+            return read(self._reader, queues)
+        twins = [queue.picture() for queue in queues]
+        return self._job(lambda reader: read(reader, twins))
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> Read[QueryResult]:
         """See `Store.query`. Always a job, unless nothing can be cold: a chain of the index may lead anywhere."""

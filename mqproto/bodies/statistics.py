@@ -154,6 +154,15 @@ class ConsumerConnection(Body):
 
 
 @body
+class GroupSubscription(Body):
+    """What an online group has subscribed of a topic, None for nothing: the answer to QUERY_SUBSCRIPTION_BY_CONSUMER 345 of 5.x."""
+
+    group: str = member("group", TEXT, default="")
+    topic: str = member("topic", TEXT, default="")
+    subscription: SubscriptionData | None = member("subscriptionData", optional(nested(SubscriptionData)), default=None)
+
+
+@body
 class ProducerConnection(Body):
     """Members of a producer group: the answer to GET_PRODUCER_CONNECTION_LIST 204."""
 

@@ -85,6 +85,13 @@ from mqproto.headers.namesrv import (
     WipeWritePermOfBrokerRequest,
     WipeWritePermOfBrokerResponse,
 )
+from mqproto.headers.newer import (
+    GetSubscriptionGroupConfigRequest,
+    GetTopicConfigRequest,
+    QuerySubscriptionByConsumerRequest,
+    QueryTopicsByConsumerRequest,
+    ResetOneQueueFields,
+)
 from mqproto.headers.table import I32, I64, Field, Header
 
 __all__ = [
@@ -126,6 +133,8 @@ __all__ = [
     "GetMinOffsetResponse",
     "GetProducerConnectionListRequest",
     "GetRouteInfoRequest",
+    "GetSubscriptionGroupConfigRequest",
+    "GetTopicConfigRequest",
     "GetTopicStatsInfoRequest",
     "GetTopicsByClusterRequest",
     "Header",
@@ -143,13 +152,16 @@ __all__ = [
     "QueryDataVersionResponse",
     "QueryMessageRequest",
     "QueryMessageResponse",
+    "QuerySubscriptionByConsumerRequest",
     "QueryTopicConsumeByWhoRequest",
+    "QueryTopicsByConsumerRequest",
     "RegisterBrokerRequest",
     "RegisterBrokerResponse",
     "RegisterFilterServerRequest",
     "RegisterFilterServerResponse",
     "ReplyMessageRequest",
     "ResetOffsetRequest",
+    "ResetOneQueueFields",
     "ResumeCheckHalfMessageRequest",
     "SearchOffsetRequest",
     "SearchOffsetResponse",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,21 @@ def pull_fields(topic: str = "T", group: str = "G", queue: int = 0, offset: int 
     fields |= {"commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
     fields |= changes
     return {name: value for name, value in fields.items() if value != "-"}
+
+
+def heartbeat(client: str = "c1", groups: tuple[str, ...] = ("G",), producers: tuple[str, ...] = (), **changes: Any) -> bytes:
+    """The body of a heartbeat of one client; `changes` by Java's names."""
+    subscriptions = [{"topic": "T", "subString": "*", "subVersion": 1, "expressionType": "TAG", "tagsSet": [], "codeSet": []}]
+    consumer = {
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        "subscriptionDataSet": subscriptions,
+        "unitMode": False,
+    }
+    consumers = [consumer | {"groupName": group} | changes for group in groups]
+    body = {"clientID": client, "consumerDataSet": consumers, "producerDataSet": [{"groupName": name} for name in producers]}
+    return json.dumps(body).encode()
 
 
 class Peer:
@@ -86,9 +102,11 @@ class Peer:
         self.frames += [len(frame).to_bytes(4, "big") + frame for frame in frames]
         return [decode(frame) for frame in frames]
 
-    def answer(self, request: Command, code: int = 0, fields: dict[str, str] | None = None, body: bytes = b"") -> None:
+    def answer(
+        self, request: Command, code: int = 0, fields: dict[str, str] | None = None, body: bytes = b"", remark: str | None = None
+    ) -> None:
         """Answer a request of the broker."""
-        self.feed(encode(Command(code, fields, body, request.opaque, 1)))
+        self.feed(encode(Command(code, fields, body, request.opaque, 1, remark)))
 
     def send(self, topic: str = "T", body: bytes = b"hi", properties: str = "", **changes: Any) -> Command:
         return self.ask(310, send_fields(topic, properties, **changes), body)

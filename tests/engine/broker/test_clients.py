@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from mqproto.bodies import ConsumerConnection, ConsumerIds, LockAnswer, ProducerConnection
 from mqproto.message import MessageQueue
-from tests.engine.broker.harness import Peer, World
-
-
-def heartbeat(client: str = "c1", groups: tuple[str, ...] = ("G",), producers: tuple[str, ...] = (), **changes: Any) -> bytes:
-    subscriptions = [{"topic": "T", "subString": "*", "subVersion": 1, "expressionType": "TAG", "tagsSet": [], "codeSet": []}]
-    consumer = {
-        "consumeType": "CONSUME_PASSIVELY",
-        "messageModel": "CLUSTERING",
-        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-        "subscriptionDataSet": subscriptions,
-        "unitMode": False,
-    }
-    consumers = [consumer | {"groupName": group} | changes for group in groups]
-    body = {"clientID": client, "consumerDataSet": consumers, "producerDataSet": [{"groupName": name} for name in producers]}
-    return json.dumps(body).encode()
+from tests.engine.broker.harness import Peer, World, heartbeat
 
 
 def members(peer: Peer, group: str = "G") -> list[str]:

@@ -14,8 +14,7 @@ from engine.broker.core import ClientLink, Handler
 from engine.broker.quick import MOULDS_MAX, Mould, SendShape
 from engine.broker.shapes import SHAPES_MAX, STRANGERS_MAX, Shape
 from mqproto.codec import Command, decode, encode
-from tests.engine.broker.harness import World, pull_fields, send_fields
-from tests.engine.broker.test_clients import heartbeat
+from tests.engine.broker.harness import World, heartbeat, pull_fields, send_fields
 from tests.golden.golden import GOLDEN
 
 

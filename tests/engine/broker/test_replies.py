@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from mqproto.codec import Command
-from tests.engine.broker.harness import PEER, Peer, World, send_fields
-from tests.engine.broker.test_clients import heartbeat
+from tests.engine.broker.harness import PEER, Peer, World, heartbeat, send_fields
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 TEXT = "REPLY_TO_CLIENT\x01asker\x02CORRELATION_ID\x017\x02MSG_TYPE\x01reply\x02"

@@ -1,0 +1,42 @@
+"""Headers of requests that only 5.x has, as far as brokers of 4.x can answer them, and fields that 5.x adds to others."""
+
+from __future__ import annotations
+
+from mqproto.headers.table import I32, I64, Header, header
+
+
+@header()
+class ResetOneQueueFields(Header):
+    """What 5.x adds to INVOKE_BROKER_TO_RESET_OFFSET 222: one queue instead of all (-1), and an offset instead of a time."""
+
+    queue_id: I32 = -1
+    offset: I64 | None = None
+
+
+@header()
+class QueryTopicsByConsumerRequest(Header):
+    """QUERY_TOPICS_BY_CONSUMER 343."""
+
+    group: str
+
+
+@header()
+class QuerySubscriptionByConsumerRequest(Header):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER 345."""
+
+    group: str
+    topic: str
+
+
+@header()
+class GetTopicConfigRequest(Header):
+    """GET_TOPIC_CONFIG 351."""
+
+    topic: str
+
+
+@header()
+class GetSubscriptionGroupConfigRequest(Header):
+    """GET_SUBSCRIPTIONGROUP_CONFIG 352."""
+
+    group: str
