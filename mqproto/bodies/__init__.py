@@ -43,15 +43,8 @@ from mqproto.bodies.config import (
 )
 from mqproto.bodies.members import Body
 from mqproto.bodies.pieces import json_pieces, pretty_pieces
-from mqproto.bodies.routes import (
-    BrokerData,
-    ClusterInfo,
-    QueueData,
-    RegisterBrokerBody,
-    TopicRoute,
-    topic_from_text,
-    topic_to_text,
-)
+from mqproto.bodies.registration import RegisterBrokerBody, read_registration, topic_from_text, topic_to_text
+from mqproto.bodies.routes import BrokerData, BrokerMemberGroup, BrokerMemberGroupBody, ClusterInfo, QueueData, TopicRoute
 from mqproto.bodies.statistics import (
     BrokerStats,
     ClientConnection,
@@ -75,6 +68,8 @@ from mqproto.bodies.statistics import (
 __all__ = [
     "Body",
     "BrokerData",
+    "BrokerMemberGroup",
+    "BrokerMemberGroupBody",
     "BrokerStats",
     "CheckClient",
     "ClientConnection",
@@ -128,6 +123,7 @@ __all__ = [
     "TopicTable",
     "json_pieces",
     "pretty_pieces",
+    "read_registration",
     "topic_from_text",
     "topic_to_text",
 ]

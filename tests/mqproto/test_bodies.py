@@ -222,7 +222,7 @@ def test_register_body_compressed(golden: Golden) -> None:
         attributes: dict[str, str] | None = {} if version == 479 else None
         topics = {"T1": TopicConfig("T1", 4, 4, attributes=attributes)}
         body = RegisterBrokerBody(TopicTable(DataVersion(1700000000000, 2, state), topics), [])
-        assert RegisterBrokerBody.from_compressed(bytes.fromhex(theirs["compressed"]), version) == body
+        assert RegisterBrokerBody.decode(bytes.fromhex(theirs["compressed"]), compressed=True, version=version) == body
         assert zlib.decompress(body.to_compressed(version)).hex() == theirs["plain"]
 
 
@@ -309,7 +309,7 @@ def test_registrations_of_other_forms() -> None:
 )
 def test_broken_compressed_registrations(plain: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        RegisterBrokerBody.from_compressed(zlib.compress(plain), 479)
+        RegisterBrokerBody.decode(zlib.compress(plain), compressed=True, version=479)
 
 
 def test_registrations_that_are_no_zlib_or_too_large() -> None:
@@ -320,7 +320,7 @@ def test_registrations_that_are_no_zlib_or_too_large() -> None:
     with pytest.raises(RemoteProtocolError, match="too large"):
         RegisterBrokerBody.decode(zlib.compress(bytes(65 << 20)), compressed=True, version=407)
     null = zlib.compress(b"\0\0\0\2{}\0\0\0\0\0\0\0\4null")
-    assert RegisterBrokerBody.from_compressed(null) == RegisterBrokerBody()
+    assert RegisterBrokerBody.decode(null, compressed=True, version=407) == RegisterBrokerBody()
 
 
 # --- configuration files ----------------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from mqproto.bodies import DataVersion, RegisterBrokerBody
+from engine import longwork
+from engine.broker.registration import Registration
+from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig
 from mqproto.codec import Command
 from mqproto.ids import body_crc
 from tests.engine.broker.harness import Peer, World
@@ -83,8 +85,26 @@ def test_before_the_first_answer_a_new_topic_means_everything() -> None:
     server = world.open_dialled()
     first = taken(server)
     world.connect().send("New")
+    assert server.read() == [], "one after the other"
+    server.answer(first)
     second = taken(server)
     assert topics(second) == topics(first) | {"New"}
+    server.answer(second)
+    assert server.read() == []
+    world.connect().send("Newer")
+    assert topics(taken(server)) == {"Newer"}
+
+
+def test_everything_waits_for_a_refused_registration_too() -> None:
+    world = make()
+    server = world.open_dialled()
+    first = taken(server)
+    world.connect().send("New")
+    server.answer(first, 1)
+    second = taken(server)
+    assert "New" in topics(second)
+    server.answer(second, 1)
+    assert server.read() == [], "until its time comes"
 
 
 def test_after_a_refused_increment_everything_is_told_under_a_new_version() -> None:
@@ -209,6 +229,30 @@ class TestOrder:
         server.answer(taken(server), 0, None, b'{"table":{}}')
         assert not config.order
 
+    def test_the_first_name_server_of_the_list_that_says_something_speaks_for_all(self) -> None:
+        """Two that disagree would change topics back and forth with each registration."""
+        world = make(TWO)
+        world.connect().send("T")
+        config = world.broker.topics.find("T")
+        assert config is not None
+        one, two = world.open_dialled(), world.open_dialled()
+        two.answer(taken(two), 0, None, b'{"table":{"T":"broker-a:4"}}')
+        ordered = [config.order]  # the first one has not said anything yet
+        for _ in range(2):  # at the second time of what the other one has changed
+            one.answer(taken(one), 0, None, b'{"table":{}}')
+        ordered.append(config.order)
+        counter = world.broker.topics.version.counter
+        for _ in range(3):
+            world.advance(30_000)
+            one.answer(taken(one), 0, None, b'{"table":{}}')
+            two.answer(taken(two), 0, None, b'{"table":{"T":"broker-a:4"}}')
+        assert world.broker.topics.version.counter == counter
+        one.close()
+        world.advance(30_000)
+        two.answer(taken(two), 0, None, b'{"table":{"T":"broker-a:4"}}')
+        ordered.append(config.order)
+        assert ordered == [True, False, True]
+
     def test_an_answer_without_a_table_says_nothing(self) -> None:
         world = make()
         before = world.broker.topics.version.counter
@@ -227,6 +271,207 @@ def test_a_broker_that_is_not_fully_open_says_so_of_each_topic() -> None:
     request = taken(world.open_dialled())
     table = RegisterBrokerBody.from_json(request.body).topic_table
     assert {config.perm for config in table.topics.values()} == {4}
+
+
+def change(world: World, **settings: Any) -> Registration:
+    """An entry of the broker that changes settings; whose methods to call then."""
+    world.broker.timer(world.now)
+    for name, value in settings.items():
+        setattr(world.broker.settings, name, value)
+    return world.broker.registration
+
+
+class TestChangedSettings:
+    """What an operator changes while the broker runs."""
+
+    def test_another_permission_is_told_with_every_topic(self) -> None:
+        world = make(TWO)
+        servers = [registered(world), registered(world)]
+        before = world.broker.topics.version.counter
+        done: list[int] = []
+        change(world, broker_permission=4).permission_changed(lambda: done.append(1))
+        for server in servers:
+            assert done == []
+            request = taken(server)
+            assert {config.perm for config in RegisterBrokerBody.from_json(request.body).topic_table.topics.values()} == {4}
+            assert version(request).counter == before + 1
+            server.answer(request)
+        assert done == [1]
+
+    def test_without_a_name_server_a_permission_is_known_to_all_at_once(self) -> None:
+        world = make()
+        done: list[int] = []
+        world.broker.registration.permission_changed(lambda: done.append(1))
+        assert done == [1]
+        world.broker.registration.permission_changed()
+
+    def test_a_lost_link_lets_nobody_wait(self) -> None:
+        world = make()
+        server = registered(world)
+        done: list[int] = []
+        world.broker.registration.permission_changed(lambda: done.append(1))
+        world.broker.registration.permission_changed(lambda: done.append(2))
+        assert done == []
+        server.close()
+        assert done == [1, 2]
+
+    def test_a_name_server_that_is_added_is_told_and_one_that_is_removed_learns_it(self) -> None:
+        world = make(TWO)
+        one, two = registered(world), registered(world)
+        change(world, namesrv_addr="ns3:9876;192.0.2.1:9876").addresses_changed()
+        world.act()
+        assert [dial.link.address for dial in world.dials] == ["ns3:9876"]
+        assert one.read() == [], "it is known there"
+        farewell = taken(two)
+        assert (farewell.code, farewell.fields) == (104, IDENTITY)
+        two.answer(farewell)
+        assert two.ended()
+        three = world.open_dialled()
+        full = taken(three)
+        assert "TBW102" in topics(full)
+        three.answer(full)
+        world.advance(30_000)
+        assert world.dials == [], "nobody dials the one that was left"
+        assert [request.code for request in one.read()] == [103]
+
+    def test_a_silent_one_that_is_removed_is_not_waited_for(self) -> None:
+        world = make(TWO)
+        registered(world), registered(world)
+        change(world, namesrv_addr="192.0.2.1:9876").addresses_changed()
+        world.advance(3000)
+        assert [(hang_up.link.address, hang_up.reason) for hang_up in world.hang_ups] == [
+            ("ns2:9876", "no longer a name server of this broker")
+        ]
+
+    def test_one_that_cannot_be_reached_is_tried_no_more_once_it_is_removed(self) -> None:
+        world = make(TWO)
+        for _ in range(2):  # the first pause is none
+            world.broker.closed(world.dials.pop().link, "refused", world.now)
+            world.advance(0)
+        change(world, namesrv_addr="192.0.2.1:9876").addresses_changed()
+        registered(world)
+        world.advance(20_000)
+        assert world.dials == []
+
+    def test_the_first_name_server_may_come_while_the_broker_runs_and_the_last_may_go(self) -> None:
+        world = World()
+        world.advance(60_000)
+        change(world, namesrv_addr="192.0.2.1:9876").addresses_changed()
+        world.act()
+        server = registered(world)
+        world.advance(30_000)
+        server.answer(taken(server))
+        change(world, namesrv_addr="").addresses_changed()
+        server.answer(taken(server))
+        assert server.ended()
+        world.advance(60_000)
+        assert world.dials == []
+
+    def test_a_broker_that_ends_takes_no_new_ones(self) -> None:
+        world = make()
+        registered(world)
+        world.close()
+        change(world, namesrv_addr=TWO).addresses_changed()
+        world.broker.registration.period_changed()
+        world.advance(60_000)
+        assert world.dials == []
+
+    def test_the_period(self) -> None:
+        world = make()
+        server = registered(world)
+        world.advance(20_000)
+        change(world, register_name_server_period=10_000).period_changed()
+        world.advance(9_999)
+        assert server.read() == []
+        world.advance(1)
+        assert len(server.read()) == 1
+
+
+class TestManyTopics:
+    """The body of a large table is made between other requests, and kept."""
+
+    COUNT = 5_000
+
+    def make(self, **settings: Any) -> World:
+        world = make(**settings)
+        for number in range(self.COUNT):
+            config = TopicConfig(f"topic-{number}")
+            world.broker.topics.table[config.name] = config
+        return world
+
+    @pytest.mark.parametrize("compressed", [False, True])
+    def test_slices(self, compressed: bool) -> None:
+        world = self.make(compressed_register=compressed, broker_permission=4)
+        peer = world.connect()
+        server = world.open_dialled()
+        answered = 0
+        while not (requests := server.read()):
+            assert peer.ask(14, {"consumerGroup": "G", "topic": "T", "queueId": "0"}).code != 3
+            answered += 1
+            assert world.broker.next_deadline() == world.now
+            world.broker.timer(world.now)
+            world.act()
+        assert answered > 15
+        assert len(topics(requests[0])) > self.COUNT
+        assert requests[0].fields["bodyCrc32"] == str(body_crc(requests[0].body))
+
+    def test_the_body_is_kept_until_something_changes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = self.make()
+        server = world.open_dialled()
+        world.advance(0)
+        first = taken(server)
+        server.answer(first)
+        with monkeypatch.context() as patch:
+            patch.setattr(RegisterBrokerBody, "json_pieces", lambda _: 1 / 0)
+            world.advance(30_000)
+            second = taken(server)
+        assert second.body == first.body
+        server.answer(second)
+        world.connect().send("New")
+        server.answer(taken(server))
+        world.advance(30_000)
+        assert "New" in topics(taken(server))
+
+    def test_other_settings_make_another_body(self) -> None:
+        world = self.make()
+        server = world.open_dialled()
+        world.advance(0)
+        server.answer(taken(server))
+        world.broker.settings.compressed_register = True
+        world.advance(30_000)
+        assert taken(server).fields["compressed"] == "true"
+
+    def test_what_changes_meanwhile_goes_with_the_next(self) -> None:
+        world = self.make()
+        server = world.open_dialled()
+        world.connect().send("New")
+        world.advance(0)
+        first = taken(server)
+        assert "New" not in topics(first)
+        server.answer(first)
+        world.advance(0)
+        second = taken(server)
+        assert "New" in topics(second)
+        assert version(second) == world.broker.topics.version
+
+    def test_a_link_that_is_lost_meanwhile_gets_nothing(self) -> None:
+        world = self.make()
+        server = world.open_dialled()
+        server.close()
+        world.advance(0)
+        again = world.open_dialled()
+        world.advance(0)
+        assert len(again.read()) == 1
+
+    def test_where_too_much_waits_it_is_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = self.make()
+        monkeypatch.setattr(longwork, "WORKS_MAX", 0)
+        server = world.open_dialled()
+        world.advance(99)
+        assert server.read() == []
+        monkeypatch.undo()
+        world.advance(1)
+        assert len(server.read()) == 1
 
 
 def test_compressed() -> None:
