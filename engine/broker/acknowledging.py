@@ -25,11 +25,12 @@ _OPEN: Final = 1 << 62
 class Held:
     """Answers to one peer for what one entry appended."""
 
-    __slots__ = ("answers", "end", "link", "until")
+    __slots__ = ("answers", "end", "link", "since", "until")
 
-    def __init__(self, link: ClientLink, until: int) -> None:
+    def __init__(self, link: ClientLink, since: int, until: int) -> None:
         self.link = link
-        #: When the wait is over.
+        #: When the wait began, and when it is over.
+        self.since = since
         self.until = until
         #: The log has to be durable up to here; known when the entry ends.
         self.end = _OPEN
@@ -88,7 +89,7 @@ class Acknowledgements:
         if fresh and fresh[-1].link is link:
             fresh[-1].answers.append(answer)
         else:
-            held = Held(link, self._core.now + self._timeout_ms)
+            held = Held(link, self._core.now, self._core.now + self._timeout_ms)
             held.answers.append(answer)
             if not self._held:
                 self._core.after(self._timeout_ms, self.give_up)
@@ -119,13 +120,14 @@ class Acknowledgements:
         saved, flushed = core.keeper.saved, core.store.flushed
         while unsaved and unsaved[0][0] <= saved:
             _, end, until, link, answer = unsaved.popleft()
-            late = Held(link, until)
+            late = Held(link, until - self._timeout_ms, until)
             late.end = end
             late.answers.append(answer)
             held.append(late)
         while held and held[0].end <= flushed:
             item = held.popleft()
             self.count -= len(item.answers)
+            core.statistics.rates.put_waited(item.since, len(item.answers))
             if not item.link.ended:
                 core.write(item.link, b"".join(item.answers))
         self._arm()
@@ -145,6 +147,7 @@ class Acknowledgements:
         late: list[tuple[ClientLink, bytes]] = []
         while self._held and self._held[0].until <= core.now:
             held = self._held.popleft()
+            core.statistics.rates.put_waited(held.since, len(held.answers))
             late += [(held.link, answer) for answer in held.answers]
         while self._unsaved and self._unsaved[0][2] <= core.now:
             late.append(self._unsaved.popleft()[3:])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from engine.broker.acknowledging import Acknowledgements
+from engine.broker.statistics import Statistics
 from engine.broker.tables import ConsumerOffsets, DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
 from engine.settings import BrokerSettings
 from engine.store import Queue, Store
@@ -113,7 +114,9 @@ class Core(NodeBase):
     #: Answers that are built in slices.
     long: LongAnswers
 
-    def __init__(self, settings: BrokerSettings, store: Store, files: Files | None, host: str, port: int, seed: int) -> None:
+    def __init__(
+        self, settings: BrokerSettings, store: Store, files: Files | None, host: str, port: int, seed: int, utc_offset_ms: int
+    ) -> None:
         super().__init__()
         self.settings = settings
         self.store = store
@@ -151,8 +154,13 @@ class Core(NodeBase):
         self.acknowledgements = Acknowledgements(self)
         #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see `shapes`).
         self.lesson: Callable[[ClientLink, bytes], None] | None = None
+        #: Messages that clients have sent, and that they were given.
         self.messages_in = 0
         self.messages_out = 0
+        #: Reads that gave messages, and that gave none.
+        self.reads_found = 0
+        self.reads_missed = 0
+        self.statistics = Statistics(self, utc_offset_ms)
         self._turn = seed
 
     def notice(self, text: str) -> None:

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Final
 
 from engine.broker.core import Core, Refused
-from engine.broker.stored import Depot, Draft
+from engine.broker.stored import Depot, Draft, Stored
 from engine.broker.tables import legal_topic
 from engine.store import PutRefused, PutStatus, Queue
 from mqproto import properties as names
@@ -25,6 +25,8 @@ from mqproto.record import RecordError, decode_record
 
 #: Messages that one level delivers before others get their turn.
 _AT_A_TIME: Final = 128
+#: Delivering counts as what a group of this name reads.
+SCHEDULE_GROUP: Final = "SCHEDULE_CONSUMER"
 #: Pause when the store takes nothing (a full disk), or when messages are not durable yet.
 _PAUSE_MS: Final = 1000
 _NOT_YET_MS: Final = 100
@@ -155,12 +157,20 @@ class Level:
             reconsume_times=message.reconsume_times,
         )
         try:
-            self.depot.append(draft)
+            self._count(self.depot.append(draft))
         except PutRefused as refused:
             if refused.status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
                 return _PAUSE_MS
             self.core.notice(f"delay level {self.number}: message at {physical} cannot be delivered and is left out: {refused}")
         return 0
+
+    def _count(self, stored: Stored) -> None:
+        """A message counts as read from here and as put where it belongs (broker.md 9.1)."""
+        core = self.core
+        if core.store.settings.enable_schedule_message_stats:
+            core.messages_in += 1
+            core.statistics.read(self.queue, SCHEDULE_GROUP, 1, stored.size)
+            core.statistics.put(stored.queue, 1, stored.size)
 
 
 class Delays:

@@ -76,6 +76,7 @@ class Broker(Core):
     `host` and `port` are the numeric address that clients are told (brokerIP1 and the port that the "main" listener is really
     bound to; part of every message id). `seed` feeds the choice of queues. The store is open already; the broker closes it. `files`
     are those that it was opened with (the disk's, unless a test has others): the tables lie in `config/` below its root.
+    `utc_offset_ms` (local time minus UTC) says when the days begin whose totals are kept.
 
     Raises ConfigDamaged when the topic or group table cannot be read, InvalidSetting for delay levels that cannot be, OSError.
     """
@@ -89,8 +90,9 @@ class Broker(Core):
         port: int,
         seed: int = 0,
         files: Files | None = None,
+        utc_offset_ms: int = 0,
     ) -> None:
-        super().__init__(settings, store, files, host, port, seed)
+        super().__init__(settings, store, files, host, port, seed, utc_offset_ms)
         self.links: dict[ClientLink, None] = {}
         self.reading = Reading(self)
         self.long = LongAnswers(self)
@@ -143,6 +145,7 @@ class Broker(Core):
         self._enter(now)
         for version in (self.topics.version, self.group_settings.version):
             version.timestamp = version.timestamp or self.wall
+        self.statistics.begin()
         self.delivery.begin()
         self.registration.begin()
         self._settle()

@@ -27,6 +27,7 @@ from engine.broker.core import (
 )
 from engine.broker.filters import NO_SQL, InvalidExpressionError, TagFilters, is_tag_type
 from engine.broker.shapes import Cut, Shape, cut_header, remember
+from engine.counting import Reader
 from engine.store import ColdRead, GetResult, GetStatus, Queue
 from mqproto.bodies import GroupConfig, MessageModel
 from mqproto.codec import JSON, ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_head, encode_response
@@ -53,6 +54,7 @@ _CODES: Final = {
 #: Views of fewer bytes on average are joined: one write of many small buffers costs more than the copy (style.md 13).
 SMALL_VIEW: Final = 4096
 _WORDS: Final = Struct(">ii")
+_NOBODY: Final[dict[str, Reader]] = {}
 
 
 class PullCall:
@@ -125,13 +127,14 @@ class Pulling:
         if isinstance(result, GetResult):
             code = _code(result, header.queue_offset)
             if code != PULL_NOT_FOUND or not self._parked(link, queue, call, codes):
-                self._answer(link, call, settings, code, result)
+                self._answer(link, call, settings, code, result, queue)
         elif not call.flag & ONEWAY_FLAG:
             self._wait(result, link, queue, call.kept(), codes)
 
     def _wait(self, job: ColdRead[GetResult], link: ClientLink, queue: Queue, call: PullCall, codes: frozenset[int] | None) -> None:
         """Go on when the disk has given what may not be in memory. Raises Refused."""
         offset = call.header.queue_offset
+        since = self.core.now
 
         def then(result: GetResult) -> None:
             settings, _ = self._check(link, call.header)  # much may have changed meanwhile
@@ -139,7 +142,9 @@ class Pulling:
                 result = self.core.store.get(queue, offset, 1, codes)  # the messages were deleted: this says so
             code = _code(result, offset)
             if code != PULL_NOT_FOUND or not self._parked(link, queue, call, codes):
-                self._answer(link, call, settings, code, result)
+                self._answer(link, call, settings, code, result, queue)
+                if code == SUCCESS:
+                    self.core.statistics.read_took(queue, call.header.consumer_group, self.core.now - since)
 
         self.core.reading.wait(link, job, then, lambda refused: self.refuse(link, call, refused))
 
@@ -151,6 +156,7 @@ class Pulling:
         if hold_ms <= 0:
             return False
         self._park(HeldPull(link, queue, self.core.now + hold_ms, call.kept(), codes))
+        self.core.statistics.rates.missing()
         return True
 
     def _hold_ms(self, header: PullMessageRequest) -> int:
@@ -214,7 +220,7 @@ class Pulling:
         code = _code(result, pull.offset)
         if code == PULL_NOT_FOUND and pull.offset > call.header.queue_offset:
             code = PULL_RETRY_IMMEDIATELY  # nothing matched, but the consumer need not look there again
-        self._answer(pull.client, call, settings, code, result)
+        self._answer(pull.client, call, settings, code, result, pull.store_queue)
 
     def refuse(self, link: ClientLink, call: PullCall, refused: Refused) -> None:
         """Answer with an error."""
@@ -279,7 +285,7 @@ class Pulling:
 
     # --- answers ---
 
-    def _answer(self, link: ClientLink, call: PullCall, settings: GroupConfig, code: int, result: GetResult) -> None:
+    def _answer(self, link: ClientLink, call: PullCall, settings: GroupConfig, code: int, result: GetResult, queue: Queue) -> None:
         if link.ended or call.flag & ONEWAY_FLAG:
             return
         core = self.core
@@ -306,9 +312,20 @@ class Pulling:
             fields = PullMessageResponse(broker_id, result.next_offset, result.min_offset, result.max_offset).encode()
             head = encode_head(Command(code, fields, b"", call.opaque, RESPONSE_FLAG, status, serialize_type=call.kind), size)
         if not found:
+            core.statistics.rates.missing()
             core.write(link, head)
             return
         core.messages_out += result.count
+        core.reads_found += 1
+        reader = (queue.readers or _NOBODY).get(call.header.consumer_group)
+        if reader is None:
+            reader = core.statistics.reader(queue, call.header.consumer_group)
+        reader.times += 1
+        reader.more += result.count - 1
+        reader.size += size
+        reader.behind = result.behind
+        if not reader.changed:
+            core.statistics.touch(reader)
         views = result.views
         if size < SMALL_VIEW * len(views):
             core.write(link, b"".join((head, *views)))

@@ -15,6 +15,7 @@ from typing import Final
 from engine.broker.core import ClientLink, Core
 from engine.broker.shapes import Cut, Shape, cut_header, forget, remember
 from engine.broker.stored import PropertyScanner, Scanned
+from engine.counting import Counter
 from engine.store import PutRefused, Queue
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.headers import SendMessageRequest
@@ -36,10 +37,12 @@ _UNIQUE: Final = b"UNIQ_KEY"
 class Target:
     """One queue that a shape sends to."""
 
-    __slots__ = ("answer", "queue")
+    __slots__ = ("answer", "counter", "queue")
 
-    def __init__(self, queue: Queue, answer: bytes) -> None:
+    def __init__(self, queue: Queue, counter: Counter, answer: bytes) -> None:
         self.queue = queue
+        #: Counts what is put there.
+        self.counter = counter
         #: Template of the answer: physical offset, queue offset, opaque.
         self.answer = answer
 
@@ -194,6 +197,11 @@ class QuickSends:
                 forget(link, shape)
             return False  # the general way gets the same refusal, or finds the new queue, and knows what to say
         core.messages_in += 1
+        counter = target.counter
+        counter.times += 1
+        counter.size += self.store.end - physical
+        if not counter.changed:
+            core.statistics.touch(counter)
         if self.sync:
             core.flush_wanted = True
         elif queue.parked is not None:
@@ -225,7 +233,8 @@ class QuickSends:
         number = int(queue_id)
         if config is None or number >= max(config.write_queues, config.read_queues) or len(shape.targets) >= TARGETS_MAX:
             return None
-        target = Target(self.store.queue(shape.topic, number), self.answer.replace(b"%QUEUE%", b"%d" % number))
+        queue = self.store.queue(shape.topic, number)
+        target = Target(queue, self.core.statistics.puts(queue), self.answer.replace(b"%QUEUE%", b"%d" % number))
         shape.targets[queue_id] = target
         return target
 

@@ -37,15 +37,17 @@ _PAUSE_MS: Final = 50
 class Waiting:
     """One read: its job, what to do with the outcome, and what to do when there is none."""
 
-    __slots__ = ("job", "link", "needed", "refuse", "then")
+    __slots__ = ("job", "link", "needed", "refuse", "since", "then")
 
     def __init__(
-        self, link: Link, job: ColdRead[Any], then: Callable[[Any], None], refuse: Callable[[Refused], None], needed: bool
+        self, link: Link, job: ColdRead[Any], then: Callable[[Any], None], refuse: Callable[[Refused], None], needed: bool, since: int
     ) -> None:
         self.link = link
         self.job = job
         self.then = then
         self.refuse = refuse
+        #: When it was asked for.
+        self.since = since
         #: Something is done with the outcome also when the link is over.
         self.needed = needed
 
@@ -122,7 +124,7 @@ class Reading:
         if self._stopped or self._count >= WAITING_MAX or (queue is not None and len(queue) >= OF_A_LINK_MAX):
             raise Refused(SYSTEM_BUSY, OVERLOAD)
         self._count += 1
-        waiting = Waiting(link, job, then, refuse, needed)
+        waiting = Waiting(link, job, then, refuse, needed, self.core.now)
         if queue is not None:
             queue.append(waiting)
             return
@@ -164,6 +166,7 @@ class Reading:
         waiting = self._running.pop(job, None)
         if waiting is None:
             return False
+        self.core.statistics.rates.read_waited(waiting.since)
         link = waiting.link
         if self._waiting[link]:
             self._turns.append(link)

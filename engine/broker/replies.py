@@ -124,5 +124,7 @@ class _Pushed:
             except (PutRefused, Refused):
                 pass  # the push is what counts
             else:
+                core.messages_in += 1
+                core.statistics.put(stored.queue, 1, stored.size)
                 fields = send_answer_fields(core, stored.msg_id, self.queue_id, stored.queue_offset)
         self.link.reply(self.request, code, fields, remark=remark)

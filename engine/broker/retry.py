@@ -62,7 +62,9 @@ class Retries:
             try:
                 self.depot.put(draft)
             except PutRefused as failure:
+                core.statistics.rates.put_failures += 1
                 raise Refused(SYSTEM_ERROR, failure.status.value) from None
+            core.statistics.given_back(draft.properties[names.RETRY_TOPIC], header.group)
             if not request.flag & ONEWAY_FLAG and not link.ended:
                 answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
                 core.acknowledgements.send(link, answer, True, draft.topic)

@@ -198,6 +198,7 @@ class Sending:
             if level <= 0:
                 properties.pop(names.WAIT, None)
             stored = self.depot.put(draft)
+        self.core.statistics.put(stored.queue, 1, stored.size)
         self._answer(link, request, Receipt(topic, stored.msg_id, queue_id, stored.queue_offset), waits)
 
     def _plain(
@@ -224,6 +225,7 @@ class Sending:
             core.wall,
         )
         core.stored(queue)
+        core.statistics.put(queue, 1, core.store.end - physical)
         msg_id = offset_msg_id(core.store_host, physical)
         self._answer(link, request, Receipt(header.topic, msg_id, queue_id, queue_offset(queue, sys_flag)), waits)
 
@@ -284,6 +286,7 @@ class Sending:
             core.wall,
         )
         core.stored(queue)
+        core.statistics.put(queue, len(entries), core.store.end - physicals[0])
         ids = ",".join([offset_msg_id(core.store_host, physical) for physical in physicals])
         self._answer(link, request, Receipt(header.topic, ids, queue_id, queue.next_offset - len(entries), len(entries)), waits)
 

@@ -147,10 +147,13 @@ class Draft:
 class Stored:
     """Where a message came to lie."""
 
-    __slots__ = ("msg_id", "physical_offset", "queue_offset")
+    __slots__ = ("msg_id", "physical_offset", "queue", "queue_offset", "size")
 
-    def __init__(self, physical_offset: int, queue_offset: int, msg_id: str) -> None:
+    def __init__(self, queue: Queue, physical_offset: int, size: int, queue_offset: int, msg_id: str) -> None:
+        self.queue = queue
         self.physical_offset = physical_offset
+        #: Bytes of its record.
+        self.size = size
         self.queue_offset = queue_offset
         self.msg_id = msg_id
 
@@ -211,7 +214,8 @@ class Depot:
             core.wall,
         )
         core.stored(queue)
-        return Stored(physical, queue_offset(queue, draft.sys_flag), offset_msg_id(draft.store_host, physical))
+        place = queue_offset(queue, draft.sys_flag)
+        return Stored(queue, physical, core.store.end - physical, place, offset_msg_id(draft.store_host, physical))
 
 
 def queue_offset(queue: Queue, sys_flag: int) -> int:
@@ -222,6 +226,7 @@ def queue_offset(queue: Queue, sys_flag: int) -> int:
 
 def refusal(failure: PutRefused, core: Core) -> Refused:
     """The answer to a message that the store refused (broker.md 2.1, put status)."""
+    core.statistics.rates.put_failures += 1
     status = failure.status
     if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
         return Refused(SYSTEM_ERROR, "create mapped file failed, server is busy or broken.")

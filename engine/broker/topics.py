@@ -80,6 +80,7 @@ class TopicAdmin:
         check_topic_name(topic)
         self._refuse_system(topic)
         core.topics.delete(topic, core.wall)
+        core.statistics.forget_topic(topic)
         for queue in core.store.delete_queues(self._unwanted):
             self.pulling.abandon(queue)
         self._confirm(link, request)
@@ -107,6 +108,7 @@ class TopicAdmin:
         header = DeleteSubscriptionGroupRequest.decode(request.fields)
         core = self.core
         core.group_settings.delete(header.group_name, core.wall)
+        core.statistics.forget_group(header.group_name)
         if header.remove_offset:
             core.offsets.forget_group(header.group_name)
         self._confirm(link, request)

@@ -97,6 +97,7 @@ class CommitLog:
         "log_files",
         "mapped",
         "refusals",
+        "skipped",
         "soft",
         "stopped",
         "unsynced_names",
@@ -115,6 +116,8 @@ class CommitLog:
         self.mapped: list[LogFile] = []
         #: Where the next record goes.
         self.end = 0
+        #: Bytes that were left out at the ends of files.
+        self.skipped = 0
         #: Store time of the last record.
         self.last_time = 0
         #: First offset of the file that is written, and the file mapped.
@@ -292,6 +295,7 @@ class CommitLog:
             SIZE_MAGIC.pack_into(self.view, self.end - self.base, following - self.end, MAGIC_FILLER)
         self._spare = None
         self._add(log_file)
+        self.skipped += following - self.end
         self.end = following
         self.limit = limit
 

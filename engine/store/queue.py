@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.counting import Reader
 from engine.store.extension import Units
 from engine.store.layout import ENTRY_SIZE, RECORD_FIXED
 from mqproto.ids import java_hash
@@ -24,8 +25,8 @@ class Queue:
     """What the store knows of one queue of a topic.
 
     `max_offset` is the next offset that a reader may ask for: everything below it is visible. `next_offset` is the one that the
-    next message gets; it runs ahead of `max_offset` only under SYNC_FLUSH, while messages are not durable yet. `parked` is the
-    broker's own.
+    next message gets; it runs ahead of `max_offset` only under SYNC_FLUSH, while messages are not durable yet. `parked` and `readers`
+    are the broker's own.
 
     Entries from `written` on are in `tail`, 20 bytes each; those below are in files, the first of which begins with entry `first`
     (equal to `written` when there are no files).
@@ -44,6 +45,7 @@ class Queue:
         "parked",
         "prefix_hash",
         "queue_id",
+        "readers",
         "removed",
         "tail",
         "topic",
@@ -62,6 +64,8 @@ class Queue:
         self.max_offset = 0
         self.next_offset = 0
         self.parked: object = None
+        #: What groups read, by their names.
+        self.readers: dict[str, Reader] | None = None
         self.first = 0
         self.written = 0
         self.tail = bytearray()

@@ -167,7 +167,7 @@ class Reader:
         if unsure and SIZE_MAGIC.unpack_from(view, len(view) - last_size)[0] != last_size:
             return None
         views.append(view)
-        return GetResult(GetStatus.FOUND, offset + scanned, 0, 0, views, total, count, False)
+        return GetResult(GetStatus.FOUND, offset + scanned, 0, 0, views, total, count, False, "", log.end - run_end + last_size)
 
     def _take_each(
         self,
@@ -214,7 +214,7 @@ class Reader:
             count += 1
             status = GetStatus.FOUND
             skip_below = -1
-        return GetResult(status, offset + scanned, 0, 0, views, total, count, log.end - last > self._memory, damaged)
+        return GetResult(status, offset + scanned, 0, 0, views, total, count, log.end - last > self._memory, damaged, log.end - last)
 
     def _unwanted(self, queue: Queue, code: int, codes: frozenset[int]) -> bool:
         """Whether what stands in place of a tags code is known to lead to one that is not wanted; otherwise the consumer has to filter."""

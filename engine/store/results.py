@@ -26,6 +26,7 @@ class GetResult:
     `views` are slices of the mapped log, whole records in order; records that lie side by side share a view. They stay valid for
     as long as they are held. `size` is their length together, `count` the number of records in them. `suggest_slave` says that
     what was read lies further back than memory reaches. `damaged`: what an operator should know of a queue that leads to no messages.
+    `behind`: bytes from the last message that was looked at to the end of the log.
     """
 
     status: GetStatus
@@ -37,6 +38,7 @@ class GetResult:
     count: int
     suggest_slave: bool
     damaged: str = ""
+    behind: int = 0
 
 
 @dataclass(slots=True)

@@ -49,6 +49,8 @@ class StoreSettings(Settings):
     check_crc_on_recover: bool = setting(True, key="checkCRCOnRecover")
     message_delay_level: str = setting("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
     flush_delay_offset_interval: int = setting(10_000, low=1)
+    #: Delivered messages count in the statistics of topics.
+    enable_schedule_message_stats: bool = setting(True)
 
     max_transfer_bytes_on_message_in_memory: int = setting(262_144)
     max_transfer_count_on_message_in_memory: int = setting(32)

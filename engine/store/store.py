@@ -61,6 +61,7 @@ class Store:
         "_index",
         "_index_enabled",
         "_log",
+        "_opened_at",
         "_queues",
         "_reader",
         "_retention",
@@ -68,6 +69,7 @@ class Store:
         "_unflushed",
         "jobs",
         "notices",
+        "put_count",
         "reads",
         "recovery",
         "settings",
@@ -101,6 +103,9 @@ class Store:
         self.sync = self._flusher.sync
         self._unflushed = self._flusher.unflushed
         self._retry_at = 0
+        #: Messages stored since it was opened, and where the log ended then.
+        self.put_count = 0
+        self._opened_at = 0
         #: What was found at opening.
         self.recovery = RecoveryReport()
 
@@ -153,6 +158,7 @@ class Store:
         self.recovery = recovery.run(wall, recover, thorough)
         if self.recovery.full:
             self._retry_at = wall
+        self._opened_at = log.end
         self._queues.begin_extension()
         flusher.begin(self.recovery.dispatched > 0)
         self.reads.begin()
@@ -293,6 +299,7 @@ class Store:
         log.view[at : at + size] = b"".join((fields, body, queue.topic_field, LENGTH.pack(properties_size), properties))
         end = start + size
         log.end = end
+        self.put_count += 1
         if wall < log.last_time:
             self._flusher.clock_went_back(wall)
         log.last_time = wall
@@ -392,6 +399,11 @@ class Store:
     def end(self) -> int:
         """Where the next record goes (physical offset)."""
         return self._log.end
+
+    @property
+    def put_size(self) -> int:
+        """Bytes of the messages stored since it was opened."""
+        return self._log.end - self._opened_at - self._log.skipped
 
     @property
     def last_time(self) -> int:
