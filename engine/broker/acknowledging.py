@@ -61,6 +61,14 @@ class Acknowledgements:
         """Whether any wait for a table."""
         return bool(self._unsaved)
 
+    @property
+    def head_wait_ms(self) -> int:
+        """How long the one that waits longest has waited."""
+        begins = [self._held[0].since] if self._held else []
+        if self._unsaved:
+            begins.append(self._unsaved[0][2] - self._timeout_ms)
+        return max([self._core.now - begin for begin in begins], default=0)
+
     def send(self, link: ClientLink, answer: bytes, wait: bool, topic: str) -> None:
         """Answer for a message of a topic that was just appended: now, or under SYNC_FLUSH once it is durable, if it wants that.
 

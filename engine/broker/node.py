@@ -30,8 +30,10 @@ from engine.broker.relays import Relays
 from engine.broker.replies import Replies
 from engine.broker.resets import Resets
 from engine.broker.retry import Retries
+from engine.broker.runtime_info import Figures
 from engine.broker.send import Sending
 from engine.broker.shapes import take_other
+from engine.broker.standing import Standing
 from engine.broker.stored import Depot
 from engine.broker.tables import Keeper
 from engine.broker.topics import TopicAdmin
@@ -128,6 +130,8 @@ class Broker(Core):
             Resets(self),
             Relays(self),
             TopicAdmin(self, self.registration, self.pulling),
+            Figures(self),
+            Standing(self),
         )
         handlers: Handlers = {}
         for family in families:

@@ -57,6 +57,8 @@ class Rates:
         self._utc_offset = utc_offset_ms
         self._busy = busy
         self._origin = 0
+        #: When the broker began (wall).
+        self.boot_time = 0
         #: Puts that failed; the longest put and read, in milliseconds.
         self.put_failures = 0
         self.put_max_ms = 0
@@ -75,6 +77,7 @@ class Rates:
 
     def begin(self) -> None:
         self._origin = self._core.now
+        self.boot_time = self._core.wall
         self._day = self._local_day()
 
     # --- counting ---

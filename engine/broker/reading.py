@@ -78,6 +78,11 @@ class Reading:
         """Whether a job runs, or has to."""
         return bool(self._running) or self._count > 0
 
+    @property
+    def head_wait_ms(self) -> int:
+        """How long the read that began first has run."""
+        return max([self.core.now - waiting.since for waiting in self._running.values()], default=0)
+
     # --- asking ---
 
     def answer(self, link: ClientLink, request: Command, read: Read[T], then: Callable[[T], None], needed: bool = False) -> None:

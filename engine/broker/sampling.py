@@ -21,9 +21,9 @@ _AT_A_TIME: Final = 1000
 class Sampler:
     """Marks counters at the ticks of all windows."""
 
-    def __init__(self, core: Core, woken: Callable[[], None]) -> None:
+    def __init__(self, core: Core, woken: Callable[[int], None]) -> None:
         self._core = core
-        #: Called when something is counted after a rest, and before each tick.
+        #: Called when something is counted after a rest, and before each tick, with the milliseconds since the first tick.
         self._woken = woken
         #: Time of the first tick (monotonic).
         self._origin = 0
@@ -64,14 +64,14 @@ class Sampler:
         for number, window in enumerate(WINDOWS):
             if not self._waiting[number]:
                 self._seen[number] = elapsed // window.period
-        self._woken()
+        self._woken(elapsed)
         if self._pass is None:
             self._core.alarms.set(self.sample, self._origin + (self._seen[0] + 1) * WINDOWS[0].period)
 
     def sample(self) -> None:
         """Alarm: a tick, or the next slice of what one has to mark."""
         if self._pass is None:
-            self._woken()
+            self._woken(self.elapsed // WINDOWS[0].period * WINDOWS[0].period - 1)
             self._pass = self._slices(self.elapsed)
         if next(self._pass, self) is None:
             self._core.alarms.set(self.sample, self._core.now)

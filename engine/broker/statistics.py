@@ -117,14 +117,14 @@ class Statistics:
         if not counter.changed:
             self.touch(counter)
 
-    def _woken(self) -> None:
+    def _woken(self, elapsed: int) -> None:
         """Before a tick, and when something is counted after a rest: what the broker counts as a whole."""
         self.rates.wake()
         core = self._core
         for name, total in (("BROKER_PUT_NUMS", core.messages_in), ("BROKER_GET_NUMS", core.messages_out)):
             counter = self._broker.get(name)
             if counter is None and total:
-                counter = self._broker[name] = Counter(self.sampler.elapsed)
+                counter = self._broker[name] = Counter(elapsed)
             if counter is not None and counter.more != total:
                 counter.more = total
                 if not counter.changed:

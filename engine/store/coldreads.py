@@ -180,6 +180,17 @@ class Reads:
         twins = [queue.picture() for queue in queues]
         return self._job(lambda reader: read(reader, twins))
 
+    def near_store_time(self, queue: Queue, offset: int) -> int | None:
+        """See `Store.store_time`. None where that may have to be read from the disk."""
+        if not queue.min_offset <= offset < queue.max_offset:
+            return -1
+        return self._reader.store_time(queue, offset) if self._is_near(queue, offset) else None
+
+    def store_times(self, places: list[tuple[Queue, int]]) -> ColdRead[list[int]]:
+        """The same for many places, by a job."""
+        twins = [(queue.picture(), offset) for queue, offset in places]
+        return self._job(lambda reader: [reader.store_time(twin, offset) for twin, offset in twins])
+
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> Read[QueryResult]:
         """See `Store.query`. Always a job, unless nothing can be cold: a chain of the index may lead anywhere."""
         if self._off:

@@ -53,6 +53,11 @@ class Marks:
         log, queues = (max(used_percent(usage), -100) for usage in self._usages)
         return log / 100 if log >= 0 else -1.0, queues / 100 if queues >= 0 else -1.0
 
+    @property
+    def usage(self) -> tuple[int, int] | None:
+        """Bytes in use and free on the disk of the log."""
+        return self._usages[0]
+
     def _over(self, mark: float, enough: int, usage: tuple[int, int] | None) -> bool:
         if usage is None or used_percent(usage) / 100 <= mark:
             return False

@@ -544,6 +544,10 @@ class Store:
         -1 where unknown."""
         return self._retention.marks.ratios
 
+    def disk_usage(self) -> tuple[int, int] | None:
+        """Bytes of the disk of the log in use, and free for us, when it was last looked at; None where unknown."""
+        return self._retention.marks.usage
+
     @property
     def dispatch_behind(self) -> int:
         """Bytes of the log that queues and index do not know yet: always 0, both are told with the message."""
