@@ -14,6 +14,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from engine.broker.checkback import CheckBack
 from engine.broker.clients import Clients
 from engine.broker.core import NOT_SUPPORTED, OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, UNSENT_MAX, ClientLink, Core, Handlers, Refused
 from engine.broker.delay import Delays
@@ -100,6 +101,7 @@ class Broker(Core):
         self.long = LongAnswers(self)
         depot = Depot(self)
         self.transactions = Transactions(self, depot)
+        self.checkback = CheckBack(self, depot, self.transactions)
         self.sending = Sending(self, depot, self.transactions, QuickSends(self, depot.scanner))
         self.pulling = Pulling(self)
         self.clients = Clients(self)
@@ -120,6 +122,7 @@ class Broker(Core):
             self.sending,
             self.pulling,
             self.transactions,
+            self.checkback,
             self.clients,
             Offsets(self),
             Queries(self),
@@ -151,6 +154,7 @@ class Broker(Core):
             version.timestamp = version.timestamp or self.wall
         self.statistics.begin()
         self.delivery.begin()
+        self.checkback.begin()
         self.registration.begin()
         self._settle()
 
@@ -234,6 +238,7 @@ class Broker(Core):
                 self.notice(f"{type(job).__name__} of the store failed: {failure}")
             self.store.done(job, failure, now, self.wall)
             self.delivery.flushed()
+            self.checkback.flushed()
         if self.store.sync or self.acknowledgements.wait_for_tables:
             self.release()
         self._settle()
@@ -294,6 +299,7 @@ class Broker(Core):
         if self._running or self.keeper.busy or self.reading.busy:
             return
         self.delivery.end()
+        self.checkback.end()
         self._last_job = LastSave(self.keeper, self.store.begin_closing(self.wall))
         self.run_jobs((self._last_job,))
 

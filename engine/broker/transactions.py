@@ -1,14 +1,16 @@
 """Half messages and END_TRANSACTION 37 (broker.md 2.9; store.md 12).
 
 Owns: how a half message is put aside, what a commit or a rollback makes of it.
-Leaves to others: asking producers about halves that nobody ended.
+Leaves to others: which halves are open (`halves`), asking producers about those that nobody ended (`checkback`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from engine.broker.halves import Halves
 from engine.broker.stored import Depot, Draft, Stored, refusal
 from engine.broker.tables import legal_topic
 from engine.store import PutRefused
@@ -21,7 +23,9 @@ from mqproto.names import HALF_TOPIC, OP_HALF_TOPIC
 from mqproto.record import RecordError, decode_record
 
 #: Tag of the message that says that a half message is done with.
-_DONE_TAG: Final = "d"
+DONE_TAG: Final = "d"
+#: The group under which progress in both queues is kept, as offsets like any consumer's.
+PROGRESS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 
 class Transactions:
@@ -30,6 +34,9 @@ class Transactions:
     def __init__(self, core: Core, depot: Depot) -> None:
         self.core = core
         self.depot = depot
+        self.halves = _known_halves(core)
+        #: Told after each half message that was stored or ended. Set by whoever asks producers.
+        self.changed: Callable[[], None] = lambda: None
 
     def prepare(self, draft: Draft) -> Stored:
         """Store a half message where no consumer looks. Raises PutRefused.
@@ -42,7 +49,14 @@ class Transactions:
         draft.topic = HALF_TOPIC
         draft.queue_id = 0
         draft.sys_flag &= ~TRANSACTION_MASK
-        return self.depot.append(draft)
+        return self.keep(draft)
+
+    def keep(self, draft: Draft) -> Stored:
+        """Append to the half queue; the message is open then. Raises PutRefused."""
+        stored = self.depot.append(draft)
+        self.halves.reach(stored.queue_offset + 1)
+        self.changed()
+        return stored
 
     @property
     def handlers(self) -> Handlers:
@@ -63,15 +77,28 @@ class Transactions:
     def _end(self, link: ClientLink, request: Command, header: EndTransactionRequest, record: memoryview | None) -> None:
         """Commit or roll back. Raises Refused."""
         half = _half(header, record)
-        try:
-            if header.commit_or_rollback == TRANSACTION_COMMIT:
-                self._commit(half)
-            self._mark_done(half)
-        except PutRefused as failure:
-            raise refusal(failure, self.core) from None
+        if not self.halves.is_settled(half.queue_offset):  # the first end counts, and what was delivered is not delivered again
+            try:
+                self._settle(half, header.commit_or_rollback == TRANSACTION_COMMIT)
+            except PutRefused as failure:
+                raise refusal(failure, self.core) from None
         if not request.flag & ONEWAY_FLAG and not link.ended:
             answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
             self.core.acknowledgements.send(link, answer, True, half.properties.get(names.REAL_TOPIC, ""))
+
+    def _settle(self, half: MessageExt, commit: bool) -> None:
+        """Raises Refused, and PutRefused by the store. Nothing is settled then."""
+        if commit:
+            self._commit(half)
+        try:
+            for offset in self.halves.copies(half.queue_offset):
+                self.mark_done(offset)
+        except PutRefused as failure:
+            if not commit:
+                raise
+            self.core.notice(f"a message was committed, but not that this is so; after a crash it may come again: {failure}")
+        self.halves.settle(half.queue_offset)
+        self.changed()
 
     def _commit(self, half: MessageExt) -> None:
         """Store the message where it was meant to go; its properties stay as they are (store.md 2.6)."""
@@ -95,20 +122,36 @@ class Transactions:
             )
         )
 
-    def _mark_done(self, half: MessageExt) -> None:
-        """Store the op message: the half at this queue offset needs no more attention."""
+    def mark_done(self, offset: int) -> None:
+        """Store the op message: the half at this queue offset needs no more attention. Raises PutRefused."""
         core = self.core
-        self.depot.append(
+        stored = self.depot.append(
             Draft(
                 OP_HALF_TOPIC,
-                half.queue_id,
-                b"%d" % half.queue_offset,
-                {names.TAGS: _DONE_TAG, names.WAIT: "true"},
+                0,
+                b"%d" % offset,
+                {names.TAGS: DONE_TAG, names.WAIT: "true"},
                 born_time=core.wall,
                 born_host=core.store_host,
                 store_host=core.store_host,
             )
         )
+        self.halves.note(stored.queue_offset, offset)
+
+
+def _known_halves(core: Core) -> Halves:
+    """Where the last run stopped. What cannot be, or is not known, lets both queues be looked through from their beginnings."""
+    half, op = core.store.queue(HALF_TOPIC, 0), core.store.queue(OP_HALF_TOPIC, 0)
+    first = core.offsets.find(PROGRESS_GROUP, HALF_TOPIC, 0)
+    op_first = core.offsets.find(PROGRESS_GROUP, OP_HALF_TOPIC, 0) or 0
+    if (first or 0) > half.next_offset or op_first > op.next_offset:
+        core.notice(
+            f"transactions: progress {first} and {op_first} is beyond the ends of its queues, {half.next_offset} and {op.next_offset}"
+        )
+        first = None
+    if first is None:
+        first = op_first = 0
+    return Halves(max(first, half.min_offset), max(op_first, op.min_offset), half.next_offset)
 
 
 def _half(header: EndTransactionRequest, record: memoryview | None) -> MessageExt:
@@ -119,7 +162,7 @@ def _half(header: EndTransactionRequest, record: memoryview | None) -> MessageEx
             half = decode_record(record)
         except RecordError:
             half = None
-    if half is None or half.topic != HALF_TOPIC:
+    if half is None or half.topic != HALF_TOPIC or half.queue_id != 0:
         raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
     if half.properties.get(names.PRODUCER_GROUP) != header.producer_group:
         raise Refused(SYSTEM_ERROR, "The producer group wrong")
