@@ -146,13 +146,14 @@ class Halves:
             del self._copies[each]
 
     def _advance(self) -> None:
-        """Let `first` follow, and drop what lies far behind it."""
+        """Let `first` and `op_first` follow, and drop what lies far behind."""
         found = self._states.find(OPEN, self.first - self._floor)
         self.first = self.end if found < 0 else self._floor + found
         if self.first - self._floor > 2 * _BEHIND:
             drop = self.first - self._floor - _BEHIND
             del self._states[:drop]
             self._floor += drop
+        self.pass_ops(_OPS_AT_A_TIME)
 
     # --- op messages ---
 
@@ -161,8 +162,8 @@ class Halves:
         for offset in offsets:
             if self.first <= offset < self.end:
                 self._mark(offset, SETTLED)
-        self._advance()
         self._count(op_offset, max(offsets, default=_NO_HALF))
+        self._advance()
 
     def loaded(self) -> None:
         """All op messages that were there at the start are read."""
@@ -170,6 +171,7 @@ class Halves:
         for op_offset, offset in self._ahead:
             self._count(op_offset, offset)
         self._ahead.clear()
+        self.pass_ops(_OPS_AT_A_TIME)
 
     def note(self, op_offset: int, offset: int) -> None:
         """An op message was stored for a half message."""
@@ -183,7 +185,6 @@ class Halves:
         if gap > 0:  # places of the queue without a message
             self._ops.extend(array("q", (_NO_HALF,)) * gap)
         self._ops.append(offset)
-        self.pass_ops(_OPS_AT_A_TIME)
 
     def pass_ops(self, count: int) -> None:
         """Let `op_first` follow, over so many op messages at most."""
