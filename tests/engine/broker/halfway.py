@@ -6,8 +6,7 @@ from typing import Any
 
 from mqproto.codec import Command
 from mqproto.record import decode_record
-from tests.engine.broker.harness import PEER, WALL, Peer, World, send_fields
-from tests.engine.broker.test_clients import heartbeat
+from tests.engine.broker.harness import PEER, WALL, Peer, World, heartbeat, send_fields
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
