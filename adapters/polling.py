@@ -277,6 +277,8 @@ class PollingDriver:
         streams, lock, received = self._streams, self._lock, self.node.received
         writable: list[Stream] = []
         size = 0
+        seen = now
+        self.node.behind = 0
         for fd, flags in events:
             stream = streams.get(fd)
             if stream is None:
@@ -305,6 +307,7 @@ class PollingDriver:
                     size = 0
                     now = self._now()
                     self._exchange(now, [])
+                    self.node.behind = now - seen
         return writable, now
 
     def _now(self) -> int:

@@ -17,6 +17,7 @@ from engine.properties_text import PropertiesError, format_properties, parse_pro
 from mqproto.errors import InvalidSetting
 from mqproto.hosts import PORT_MAX, HostError, split_address
 from mqproto.names import TOPIC_LENGTH_MAX
+from mqproto.state.holding import HOLD_MAX_MS
 
 __all__ = [
     "IGNORED",
@@ -199,6 +200,12 @@ class ServerSettings(Settings):
     bind_address: str = setting("0.0.0.0")
     #: A connection that neither reads nor writes for so long is closed.
     server_channel_max_idle_time_seconds: int = setting(120, low=1)
+    #: Bytes of answers that a peer may leave untaken before no more is read from it (4.9); 0: 4 MiB.
+    write_buffer_high_water_mark: int = setting(0, high=1 << 30)
+    #: Our own: connections that are kept; one more is closed at once.
+    max_connections: int = setting(50_000, low=1)
+    #: Our own: bytes of requests that have not come whole, of all connections. Beyond it the one that holds most of them is closed.
+    max_unfinished_bytes: int = setting(256 << 20, low=32 << 20)
     rocketmq_home: str = setting("")
     config_black_list: str = setting("")
 
@@ -257,6 +264,23 @@ class BrokerSettings(ServerSettings):
     reject_transaction_message: bool = setting(False)
     store_reply_message_enable: bool = setting(True)
 
+    # Protection (docs/protection.md).
+    broker_fast_failure_enable: bool = setting(True)
+    wait_time_mills_in_send_queue: int = setting(200)
+    wait_time_mills_in_pull_queue: int = setting(5000)
+    wait_time_mills_in_heartbeat_queue: int = setting(31_000)
+    wait_time_mills_in_transaction_queue: int = setting(3000)
+    #: Acknowledgements that may wait for the disk.
+    send_thread_pool_queue_capacity: int = setting(10_000, low=1)
+    #: Pulls that may be parked.
+    pull_thread_pool_queue_capacity: int = setting(100_000, low=4)
+    #: Reads that may wait for the disk.
+    query_thread_pool_queue_capacity: int = setting(20_000, low=1)
+    #: Our own, by the name that clients have for what they ask: how long a pull may be parked at most.
+    broker_suspend_max_time_millis: int = setting(HOLD_MAX_MS)
+    #: Our own: bytes of answers that slow peers leave untaken, all together, until they get no more.
+    max_untaken_bytes: int = setting(256 << 20, low=1 << 20)
+
     # Pulls and consumers.
     long_polling_enable: bool = setting(True)
     short_polling_time_mills: int = setting(1000, low=1)
@@ -310,19 +334,18 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_.-]+")
 _IGNORED_TEXT: Final = """
 adminBrokerThreadPoolNums clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity consumerManageThreadPoolNums
 consumerManagerThreadPoolQueueCapacity endTransactionPoolQueueCapacity endTransactionThreadPoolNums heartbeatThreadPoolNums
-heartbeatThreadPoolQueueCapacity processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
-putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-replyThreadPoolQueueCapacity sendMessageThreadPoolNums sendThreadPoolQueueCapacity brokerFastFailureEnable
-waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
+heartbeatThreadPoolQueueCapacity processReplyMessageThreadPoolNums pullMessageThreadPoolNums
+putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums
+replyThreadPoolQueueCapacity sendMessageThreadPoolNums
 serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverOnewaySemaphoreValue serverAsyncSemaphoreValue
 serverSocketSndBufSize serverSocketRcvBufSize serverPooledByteBufAllocatorEnable useEpollNativeSelector serverSocketBacklog
-writeBufferHighWaterMark writeBufferLowWaterMark clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue
+writeBufferLowWaterMark clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue
 clientAsyncSemaphoreValue connectTimeoutMillis channelNotActiveInterval clientChannelMaxIdleTimeSeconds clientSocketSndBufSize
 clientSocketRcvBufSize clientCloseSocketIfTimeout messageStorePlugIn flushConsumerOffsetHistoryInterval filterServerNums
 fetchNamesrvAddrByAddressServer highSpeedMode commercialBaseCount commercialBigCount commercialEnable commercialTimerCount
 commercialTransCount maxDelayTime transferMsgByHeap isolateLogEnable brokerConfigPath clusterTest productEnvName
 useReentrantLockWhenPutMessage flushCommitLogTimed commitIntervalCommitLog commitCommitLogLeastPages commitCommitLogThoroughInterval
-osPageCacheBusyTimeOutMills warmMapedFileEnable flushLeastPagesWhenWarmMapedFile debugLockEnable messageIndexSafe diskFallRecorded
+warmMapedFileEnable flushLeastPagesWhenWarmMapedFile debugLockEnable messageIndexSafe diskFallRecorded
 transientStorePoolSize fastFailIfNoBufferInStorePool destroyMapedFileIntervalForcibly
 """
 #: Keys of Apache's servers that have no meaning here: thread pools and their queues, buffers of its network library, plug-ins, duties

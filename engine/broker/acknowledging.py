@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from engine.broker.core import ClientLink, Core
 
 FLUSH_DISK_TIMEOUT: Final = 10
-#: Acknowledgements that may wait for the disk. One more is told that the broker is busy.
-HELD_MAX: Final = 100_000
 _OPEN: Final = 1 << 62
 
 
@@ -53,8 +51,8 @@ class Acknowledgements:
 
     @property
     def full(self) -> bool:
-        """Whether so many wait that no more are taken."""
-        return self.count >= HELD_MAX
+        """Whether so many wait that no more are taken: who sends is told that the broker is busy."""
+        return self.count >= self._core.settings.send_thread_pool_queue_capacity
 
     @property
     def wait_for_tables(self) -> bool:

@@ -27,6 +27,7 @@ from mqproto.state.node import SERVER_UNSENT_LIMIT, Buffer, Job, Link, NodeBase,
 
 if TYPE_CHECKING:
     from engine.broker.longwork import LongAnswers
+    from engine.broker.pressure import Pressure
     from engine.broker.reading import Reading
     from engine.broker.shapes import Shape
 
@@ -47,8 +48,6 @@ OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 JOIN_MAX: Final = 16_384
 #: Requests of a peer are refused while so much is unsent to it: one read may bring hundreds that each ask for a lot.
 UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
-#: Parked pulls in all, some 100 MB of them. One more is told that the broker is busy.
-PARKED_MAX: Final = 100_000
 #: Notes for the operator that are kept while nobody takes them.
 NOTICES_MAX: Final = 1000
 
@@ -74,7 +73,7 @@ class ClientLink(Connection[Waiter]):
     __slots__ = ("born_host", "core", "last_active", "need", "rest", "shape", "shapes", "strangers")
 
     def __init__(self, core: Core, address: str, listener: str) -> None:
-        super().__init__(core, core.calls, address, listener, SERVER_UNSENT_LIMIT)
+        super().__init__(core, core.calls, address, listener, core.settings.write_buffer_high_water_mark or SERVER_UNSENT_LIMIT)
         self.core = core
         #: The peer's address as records hold it; a peer without one (a pipe of a test) counts as 0.0.0.0:0.
         try:
@@ -113,6 +112,8 @@ class Core(NodeBase):
     reading: Reading
     #: Answers that are built in slices.
     long: LongAnswers
+    #: What is refused for now.
+    pressure: Pressure
 
     def __init__(
         self, settings: BrokerSettings, store: Store, files: Files | None, host: str, port: int, seed: int, utc_offset_ms: int
@@ -137,7 +138,7 @@ class Core(NodeBase):
         self.alarms: Deadlines[Alarm] = Deadlines()
         self.calls: Calls[Waiter] = Calls()
         self.groups = Groups()
-        self.holding = Holding(PARKED_MAX)
+        self.holding = Holding(settings.pull_thread_pool_queue_capacity)
         #: Milliseconds of each delay level, the first one for level 1.
         self.delays = parse_delay_levels(store.settings.message_delay_level)
         keeper = self.keeper = Keeper(f"{store.settings.store_path_root_dir}/config", files, self.after, self.notice)
@@ -154,6 +155,8 @@ class Core(NodeBase):
         self.acknowledgements = Acknowledgements(self)
         #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see `shapes`).
         self.lesson: Callable[[ClientLink, bytes], None] | None = None
+        #: Bytes of requests that have not come whole, of all links.
+        self.unfinished = 0
         #: Messages that clients have sent, and that they were given.
         self.messages_in = 0
         self.messages_out = 0
@@ -189,6 +192,7 @@ class Core(NodeBase):
 
     def link_over(self, link: ClientLink) -> None:
         """A client's link is over, whoever closed it."""
+        self.unfinished -= len(link.rest)
         link.rest.clear()
         self.alarms.cancel(link.check_idle)
         for waiter in link.end():

@@ -16,11 +16,12 @@ from typing import Final
 
 from engine.broker.checkback import CheckBack
 from engine.broker.clients import Clients
-from engine.broker.core import NOT_SUPPORTED, OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, UNSENT_MAX, ClientLink, Core, Handlers, Refused
+from engine.broker.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.delay import Delays
 from engine.broker.locks import Locking
 from engine.broker.longwork import LongAnswers
 from engine.broker.offsets import Offsets
+from engine.broker.pressure import FAIR, Pressure
 from engine.broker.progress import Progress
 from engine.broker.pull import HeldPull, Pulling
 from engine.broker.query import Queries
@@ -50,6 +51,10 @@ from mqproto.state.node import Finished, Job, Link, Ticket
 #: Listeners.
 MAIN: Final = "main"
 FAST: Final = "fast"
+
+#: How much one call of `timer` does of what is due: links come and pull in crowds, so their times are up together.
+ALARMS_MAX: Final = 500
+EXPIRED_MAX: Final = 200
 
 _WORDS: Final = Struct(">ii")
 _WORD: Final = Struct(">i")
@@ -97,6 +102,7 @@ class Broker(Core):
     ) -> None:
         super().__init__(settings, store, files, host, port, seed, utc_offset_ms)
         self.links: dict[ClientLink, None] = {}
+        self.pressure = Pressure(self)
         self.reading = Reading(self)
         self.long = LongAnswers(self)
         depot = Depot(self)
@@ -174,6 +180,9 @@ class Broker(Core):
         self._enter(now)
         if self._closing:
             return None
+        if len(self.links) >= self.settings.max_connections:
+            self.notice(f"{address}: refused, there are {len(self.links)} connections already (maxConnections)")
+            return None
         link = ClientLink(self, address, listener)
         self.links[link] = None
         self.alarms.set(link.check_idle, now + self.idle_ms)
@@ -213,9 +222,9 @@ class Broker(Core):
         if self._last_job is not None:
             return
         self._enter(now)
-        for alarm in self.alarms.due(now):
+        for alarm in self.alarms.due(now, ALARMS_MAX):
             alarm()
-        for pull in self.holding.expired(now):
+        for pull in self.holding.expired(now, EXPIRED_MAX):
             assert isinstance(pull, HeldPull)
             self.pulling.expire(pull)
         for _, waiter in self.calls.expire(now):
@@ -234,6 +243,7 @@ class Broker(Core):
             return
         if not self.reading.done(job, failure) and not self.keeper.done(job, failure):
             self._running.discard(job)
+            self.pressure.job_ended(job)
             if failure is not None:
                 self.notice(f"{type(job).__name__} of the store failed: {failure}")
             self.store.done(job, failure, now, self.wall)
@@ -282,6 +292,8 @@ class Broker(Core):
         store_jobs = self.store.jobs
         if store_jobs:
             self._running.update(store_jobs)
+            for job in store_jobs:
+                self.pressure.job_begins(job)
             self.run_jobs(store_jobs)
             store_jobs.clear()
         if self.keeper.jobs:
@@ -323,6 +335,7 @@ class Broker(Core):
         self.holding.gone(link)
         self.reading.link_over(link)
         self.long.link_over(link)
+        self.pressure.link_over(link)
         self.clients.link_over(link)
 
     # --- frames ---
@@ -332,11 +345,16 @@ class Broker(Core):
         link.last_active = self.now
         if link.need:
             link.rest += data
+            self.unfinished += len(data)
             if len(link.rest) < link.need:
+                if self.unfinished > self.settings.max_unfinished_bytes:
+                    self._relieve()
                 return
             data = bytes(link.rest)
+            self.unfinished -= len(data)
             link.rest.clear()
             link.need = 0
+        calm = (not self.behind and self.now < self.pressure.quiet_until) or self.pressure.calm(link)
         size = len(data)
         at = 0
         while size - at >= 8:
@@ -352,6 +370,7 @@ class Broker(Core):
             shape = link.shape
             if (
                 shape is not None
+                and calm
                 and stop <= end
                 and (
                     (data.startswith(shape.head, start) and shape.quick.take(link, shape, data, start, stop, end))
@@ -377,6 +396,8 @@ class Broker(Core):
             at = end
         if link.out:
             self.touched.add(link)
+            if link.unsent > FAIR:
+                self.pressure.wrote(link)
         if at < size:
             self._keep_rest(link, data, at)
 
@@ -391,6 +412,16 @@ class Broker(Core):
             need = 4 + total
         link.rest += data[at:]
         link.need = need
+        self.unfinished += len(data) - at
+        if self.unfinished > self.settings.max_unfinished_bytes:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        """Too much is kept of requests that have not come whole: whoever has most of it goes."""
+        link = max(self.links, key=lambda link: len(link.rest))
+        reason = f"requests of {self.unfinished} bytes have not come whole, this link has most of them: {len(link.rest)}"
+        self.notice(f"{link.address}: {reason}")
+        self.end_link(link, reason)
 
     def _broken(self, link: ClientLink, data: bytes, at: int) -> None:
         reason = f"not a remoting frame: {data[at : at + 16]!r}"
@@ -405,14 +436,12 @@ class Broker(Core):
                 waiter(request)
             return
         code = request.code
-        if link.unsent > UNSENT_MAX:
-            link.reply(request, SYSTEM_BUSY, remark=OVERLOAD)
-            return
         handler = self.handlers.get(code)
         if handler is None or (code in _PULL_CODES and link.listener == FAST):
             link.reply(request, NOT_SUPPORTED, remark=f" request type {code} not supported")
             return
         try:
+            self.pressure.check(link, code)
             handler(link, request)
         except Refused as refused:
             link.reply(request, refused.code, remark=refused.remark)

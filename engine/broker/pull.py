@@ -7,6 +7,7 @@ Leaves to others: the read itself (`engine.store`), the table of parked pulls (`
 from __future__ import annotations
 
 from copy import copy
+from itertools import islice
 from struct import Struct
 from typing import Final
 
@@ -19,13 +20,13 @@ from engine.broker.core import (
     SYSTEM_BUSY,
     SYSTEM_ERROR,
     TOPIC_NOT_EXIST,
-    UNSENT_MAX,
     ClientLink,
     Core,
     Handlers,
     Refused,
 )
 from engine.broker.filters import NO_SQL, InvalidExpressionError, TagFilters, is_tag_type
+from engine.broker.pressure import FAIR
 from engine.broker.shapes import Cut, Shape, cut_header, remember
 from engine.counting import Reader
 from engine.store import ColdRead, GetResult, GetStatus, Queue
@@ -33,8 +34,9 @@ from mqproto.bodies import GroupConfig, MessageModel
 from mqproto.codec import JSON, ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_head, encode_response
 from mqproto.flags import PERM_READ, PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from mqproto.headers import PullMessageRequest, PullMessageResponse
-from mqproto.state.holding import HOLD_MAX_MS, ParkedPull
+from mqproto.state.holding import ParkedPull
 
+PULL_MESSAGE: Final = 11
 PULL_NOT_FOUND: Final = 19
 PULL_RETRY_IMMEDIATELY: Final = 20
 PULL_OFFSET_MOVED: Final = 21
@@ -51,6 +53,8 @@ _CODES: Final = {
     GetStatus.OFFSET_OVERFLOW_BADLY: PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: PULL_OFFSET_MOVED,
 }
+#: Parked pulls that are looked at in one entry.
+LOOKS_MAX: Final = 200
 #: Views of fewer bytes on average are joined: one write of many small buffers costs more than the copy (style.md 13).
 SMALL_VIEW: Final = 4096
 _WORDS: Final = Struct(">ii")
@@ -100,12 +104,14 @@ class Pulling:
         self.filters = TagFilters()
         self.quick = QuickPulls(self)
         self._template = _answer_template()
+        #: Parked pulls that are still to be looked at.
+        self._crowd: dict[ParkedPull, None] = {}
 
     @property
     def handlers(self) -> Handlers:
         """The request codes that it takes (broker.md 2.0)."""
         return {
-            11: self.on_pull,
+            PULL_MESSAGE: self.on_pull,
             361: self.on_pull,
         }
 
@@ -146,7 +152,8 @@ class Pulling:
                 if code == SUCCESS:
                     self.core.statistics.read_took(queue, call.header.consumer_group, self.core.now - since)
 
-        self.core.reading.wait(link, job, then, lambda refused: self.refuse(link, call, refused))
+        patience_ms = self.core.pressure.patience(PULL_MESSAGE)
+        self.core.reading.wait(link, job, then, lambda refused: self.refuse(link, call, refused), patience_ms=patience_ms)
 
     def _parked(self, link: ClientLink, queue: Queue, call: PullCall, codes: frozenset[int] | None) -> bool:
         """Nothing is there yet: park the pull if it may wait. Raises Refused."""
@@ -162,7 +169,7 @@ class Pulling:
     def _hold_ms(self, header: PullMessageRequest) -> int:
         """How long a pull may wait: what it asks for, within reason (CON-19)."""
         settings = self.core.settings
-        wanted = min(header.suspend_timeout_millis, HOLD_MAX_MS)
+        wanted = min(header.suspend_timeout_millis, settings.broker_suspend_max_time_millis)
         return wanted if settings.long_polling_enable else min(wanted, settings.short_polling_time_mills)
 
     def _park(self, pull: HeldPull) -> None:
@@ -172,15 +179,36 @@ class Pulling:
     # --- parked pulls ---
 
     def wake(self) -> None:
-        """End of an entry: messages arrived in these queues, look whether they are for somebody who waits."""
+        """End of an entry: messages arrived in these queues, look whether they are for somebody who waits.
+
+        Where a crowd waits, it is looked at in slices, those that were not looked at for longest first.
+        """
         core = self.core
+        left = LOOKS_MAX
         while core.arrived:
             queues = list(core.arrived)
             core.arrived.clear()
             for queue in queues:
-                for pull in core.holding.waiting(queue):
+                waiting = core.holding.waiting(queue)
+                left -= len(waiting)
+                if left < 0:
+                    self._crowd |= {pull: None for pull in waiting if pull not in self._crowd}
+                    continue
+                for pull in waiting:
                     assert isinstance(pull, HeldPull)
                     self._look(pull)
+        if self._crowd:
+            core.after(0, self.wake_crowd)
+
+    def wake_crowd(self) -> None:
+        """Alarm, at once while there is a crowd: the next slice of it."""
+        for pull in list(islice(self._crowd, LOOKS_MAX)):
+            del self._crowd[pull]
+            assert isinstance(pull, HeldPull)
+            if pull.key:
+                self._look(pull)
+        if self._crowd:
+            self.core.after(0, self.wake_crowd)
 
     def _look(self, pull: HeldPull) -> None:
         """Answer a parked pull if there is something for it now; else it stays, and what does not match is passed over.
@@ -189,6 +217,11 @@ class Pulling:
         """
         store = self.core.store
         queue = pull.store_queue
+        link = pull.client
+        if link.unsent > FAIR and self.core.pressure.overloaded(link):
+            self.core.holding.remove(pull)
+            self.refuse(link, pull.call, Refused(SYSTEM_BUSY, OVERLOAD))
+            return
         count = max(1, pull.call.header.max_msg_nums)
         result = store.get(queue, pull.offset, count, pull.codes)
         while result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset > pull.offset:
@@ -221,6 +254,8 @@ class Pulling:
         if code == PULL_NOT_FOUND and pull.offset > call.header.queue_offset:
             code = PULL_RETRY_IMMEDIATELY  # nothing matched, but the consumer need not look there again
         self._answer(pull.client, call, settings, code, result, pull.store_queue)
+        if pull.client.unsent > FAIR:
+            self.core.pressure.wrote(pull.client)
 
     def refuse(self, link: ClientLink, call: PullCall, refused: Refused) -> None:
         """Answer with an error."""
@@ -373,7 +408,7 @@ class QuickPulls:
         """Serve the pull of one frame."""
         assert isinstance(shape, PullShape)
         match = shape.match(data, start + shape.head_size, stop)
-        if match is None or link.unsent > UNSENT_MAX:
+        if match is None or (link.unsent > FAIR and self.pulling.core.pressure.overloaded(link)):
             return False
         queue, offset, commit, opaque = match.group(shape.queue, shape.offset, shape.commit, shape.opaque)
         call = shape.call

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from engine.broker.core import OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Refused
+from engine.broker.pressure import too_old
 from engine.store import ColdRead, Queue, Read, Reader
 from mqproto.codec import Command
 from mqproto.state.node import SERVER_UNSENT_LIMIT, Job, Link
@@ -22,8 +23,7 @@ T = TypeVar("T")
 
 #: Drivers run four jobs at a time; the store's own need two (a flush, and a file that is made ahead).
 AT_A_TIME: Final = 2
-#: Reads that may wait, of all links, and of one. One more is told that the broker is busy.
-WAITING_MAX: Final = 20_000
+#: Reads of one link that may wait. One more, as one more of all, is told that the broker is busy.
 OF_A_LINK_MAX: Final = 1000
 #: Bytes that may be unsent to a link, and to all links that were given something from the disk, when the next read begins.
 LINK_UNSENT_MAX: Final = SERVER_UNSENT_LIMIT // 4
@@ -32,24 +32,35 @@ UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
 QUEUES_OF_A_READ: Final = 256
 #: Pause before it is looked again whether peers took their answers.
 _PAUSE_MS: Final = 50
+#: Shortest pause between two looks for reads that have waited for too long.
+_LOOK_MS: Final = 100
+_FOREVER: Final = 1 << 62
 
 
 class Waiting:
     """One read: its job, what to do with the outcome, and what to do when there is none."""
 
-    __slots__ = ("job", "link", "needed", "refuse", "since", "then")
+    __slots__ = ("job", "link", "needed", "refuse", "since", "then", "until")
 
     def __init__(
-        self, link: Link, job: ColdRead[Any], then: Callable[[Any], None], refuse: Callable[[Refused], None], needed: bool, since: int
+        self,
+        link: Link,
+        job: ColdRead[Any],
+        then: Callable[[Any], None],
+        refuse: Callable[[Refused], None],
+        needed: bool,
+        since: int,
+        until: int,
     ) -> None:
         self.link = link
         self.job = job
         self.then = then
         self.refuse = refuse
-        #: When it was asked for.
-        self.since = since
         #: Something is done with the outcome also when the link is over.
         self.needed = needed
+        #: When it was asked for, and until when it may wait.
+        self.since = since
+        self.until = until
 
 
 class Reading:
@@ -118,18 +129,28 @@ class Reading:
         go_on([])
 
     def wait(
-        self, link: Link, job: ColdRead[T], then: Callable[[T], None], refuse: Callable[[Refused], None], needed: bool = False
+        self,
+        link: Link,
+        job: ColdRead[T],
+        then: Callable[[T], None],
+        refuse: Callable[[Refused], None],
+        needed: bool = False,
+        patience_ms: int | None = None,
     ) -> None:
-        """Have a job run, then call `then` with its result, or `refuse` if it failed or `then` raised Refused.
+        """Have a job run, then call `then` with its result, or `refuse` if it failed, `then` raised Refused, or it did not begin in time.
 
         Neither is called once the link is over, unless the result is `needed` for more than an answer. Raises Refused when too many
         wait.
         """
         queue = self._waiting.get(link)
-        if self._stopped or self._count >= WAITING_MAX or (queue is not None and len(queue) >= OF_A_LINK_MAX):
+        limit = self.core.settings.query_thread_pool_queue_capacity
+        if self._stopped or self._count >= limit or (queue is not None and len(queue) >= OF_A_LINK_MAX):
             raise Refused(SYSTEM_BUSY, OVERLOAD)
         self._count += 1
-        waiting = Waiting(link, job, then, refuse, needed, self.core.now)
+        now = self.core.now
+        waiting = Waiting(link, job, then, refuse, needed, now, _FOREVER if patience_ms is None else now + patience_ms)
+        if patience_ms is not None:
+            self.core.after(patience_ms + 1, self.lose_patience)
         if queue is not None:
             queue.append(waiting)
             return
@@ -201,12 +222,32 @@ class Reading:
             return
         kept = deque(waiting for waiting in queue if waiting.needed)
         self._count -= len(queue) - len(kept)
+        self._keep(link, kept)
+
+    def _keep(self, link: Link, kept: deque[Waiting]) -> None:
+        """These are what a link still waits for."""
         self._waiting[link] = kept
         if not kept and all(waiting.link is not link for waiting in self._running.values()):
             del self._waiting[link]
             for links in (self._turns, self._slow):
                 if link in links:
                     links.remove(link)
+
+    def lose_patience(self) -> None:
+        """Alarm: refuse what has waited for too long (broker.md 3.5), and look again when the next will have."""
+        now = self.core.now
+        size = self._count
+        until = _FOREVER
+        for link, queue in list(self._waiting.items()):
+            late = [waiting for waiting in queue if waiting.until < now]
+            if late:
+                self._count -= len(late)
+                self._keep(link, deque(waiting for waiting in queue if waiting.until >= now))
+                for waiting in late:
+                    waiting.refuse(too_old(now - waiting.since, size))
+            until = min([until, *(waiting.until for waiting in queue if waiting.until >= now)])
+        if until != _FOREVER:
+            self.core.after(max(until + 1 - now, _LOOK_MS), self.lose_patience)
 
     def stop(self) -> None:
         """The broker ends: begin nothing any more but what is needed for more than an answer."""

@@ -2,11 +2,13 @@
 
 from engine.store.closing import CloseStore
 from engine.store.coldreads import ColdRead, Read
+from engine.store.commitlog import AllocateLog, CreateLog
 from engine.store.config import ConfigFile
 from engine.store.disk import DiskFiles
 from engine.store.errors import ConfigDamaged, PutRefused, PutStatus, StoreDamaged, StoreError, StoreLocked, StoreUnwritable
 from engine.store.extension import Unit
 from engine.store.files import Files
+from engine.store.flushjobs import FlushLog
 from engine.store.memory import MemoryFiles
 from engine.store.queue import Queue
 from engine.store.reading import Reader
@@ -16,14 +18,17 @@ from engine.store.settings import StoreSettings
 from engine.store.store import Store
 
 __all__ = [
+    "AllocateLog",
     "BatchEntry",
     "CloseStore",
     "ColdRead",
     "ConfigDamaged",
     "ConfigFile",
+    "CreateLog",
     "DiskFiles",
     "Ending",
     "Files",
+    "FlushLog",
     "GetResult",
     "GetStatus",
     "Lost",

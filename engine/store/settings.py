@@ -43,6 +43,8 @@ class StoreSettings(Settings):
     flush_consume_queue_least_pages: int = setting(2)
     flush_consume_queue_thorough_interval: int = setting(60_000, low=1)
     sync_flush_timeout: int = setting(5000, low=1)
+    #: How long the log's disk may be at one job until messages are refused, if they would have to wait for it.
+    os_page_cache_busy_time_out_mills: int = setting(1000, low=1)
 
     #: Of a body; a record may have 65,536 bytes more (4.9.5 and later, store.md 2.7).
     max_message_size: int = setting(4 << 20, low=1, high=_I32_MAX - RECORD_EXTRA)

@@ -420,6 +420,12 @@ class Store:
         """Where the log begins."""
         return self._log.start
 
+    @property
+    def needs_room(self) -> bool:
+        """Whether one of the next messages may have to wait until the disk has given the log more blocks."""
+        log = self._log
+        return log.limit - log.end < min(self.settings.largest_record, log.file_size // 8)
+
     def config_file(self, name: str) -> ConfigFile:
         """A file of configuration in the data directory (store.md 10)."""
         return ConfigFile(f"{self.settings.store_path_root_dir}/config/{name}", self._files)

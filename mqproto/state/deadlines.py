@@ -12,6 +12,9 @@ from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
+#: More than there can be.
+NO_LIMIT: Final = 1 << 62
+
 K = TypeVar("K", bound=Hashable)
 
 #: Stale heap entries that are tolerated beyond the number of live ones, so that small tables are not swept all the time.
@@ -65,11 +68,11 @@ class Deadlines(Generic[K]):
             heappop(heap)
         return None
 
-    def due(self, now: int) -> list[K]:
-        """Remove and return every key whose time is `now` or earlier, in order of their times."""
+    def due(self, now: int, limit: int = NO_LIMIT) -> list[K]:
+        """Remove and return the keys whose time is `now` or earlier, in order of their times: `limit` of them, the rest stays due."""
         keys: list[K] = []
         heap = self._heap
-        while heap and heap[0][0] <= now:
+        while heap and heap[0][0] <= now and len(keys) < limit:
             entry = heappop(heap)
             if self._is_live(entry):
                 del self._live[entry[2]]

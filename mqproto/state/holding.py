@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from mqproto.state.deadlines import Deadlines
+from mqproto.state.deadlines import NO_LIMIT, Deadlines
 from mqproto.state.node import Link
 
 #: Longest hold that is granted. Clients ask for 15 to 20 s; a link without traffic is closed after 120 s.
@@ -104,9 +104,9 @@ class Holding:
         for pull in list(self._by_link.get(link, {}).values()):
             self.remove(pull)
 
-    def expired(self, now: int) -> list[ParkedPull]:
-        """The pulls whose time is up, in the order of their deadlines; they are parked no longer."""
-        over = [self._pulls[key] for key in self._deadlines.due(now)]
+    def expired(self, now: int, limit: int = NO_LIMIT) -> list[ParkedPull]:
+        """The pulls whose time is up, in the order of their deadlines, `limit` of them; they are parked no longer."""
+        over = [self._pulls[key] for key in self._deadlines.due(now, limit)]
         for pull in over:
             self.remove(pull)
         return over

@@ -148,6 +148,8 @@ class Node(Protocol):
 
     #: Wall clock minus monotonic clock in milliseconds; the driver sets it.
     wall_ahead: int
+    #: How long ago, in milliseconds, the driver saw that the bytes which it brings were there; it sets this where it is busy.
+    behind: int
     #: Links that have bytes to send. The driver empties it.
     touched: set[Link]
     #: What the driver has to do, in order. The driver empties it.
@@ -193,6 +195,7 @@ class NodeBase:
 
     def __init__(self) -> None:
         self.wall_ahead = 0
+        self.behind = 0
         self.touched: set[Link] = set()
         self.actions: list[Action] = []
 

@@ -185,7 +185,7 @@ class TestBounds:
         for _ in range(5):
             peer.tell(11, pull_fields())
         assert [(answer.code, answer.remark) for answer in peer.read()] == [(2, OVERLOAD)]
-        monkeypatch.setattr(reading, "WAITING_MAX", 3)
+        world.broker.settings.query_thread_pool_queue_capacity = 3
         other = world.connect()
         assert other.pull().code == 2
         assert other.ask(33, {"offset": "0"}).code == 2

@@ -339,9 +339,9 @@ class TestSyncFlush:
             world.run_held()
         assert len(reader.messages()) == 2
 
-    def test_so_many_may_wait_and_no_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.acknowledging.HELD_MAX", 2)
+    def test_so_many_may_wait_and_no_more(self) -> None:
         world = self.world()
+        world.broker.settings.send_thread_pool_queue_capacity = 2
         peer = world.connect()
         peer.tell(310, send_fields(), b"1")
         peer.tell(310, send_fields(), b"2")
