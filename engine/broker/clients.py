@@ -1,19 +1,30 @@
-"""Clients: heartbeats 34, unregistration 35, members 38, subscription checks 46, connection lists 203 and 204 (broker.md 2.7, 2.18, 3).
+"""Clients: heartbeats 34, unregistration 35, members 38, subscription checks 46, who is connected 203, 204, 328.
 
-Owns: who is told of which change (40), when a silent member is dropped.
+Owns: who is told of which change (40), when a silent member is dropped (broker.md 2.7, 2.18, 3).
 Leaves to others: the tables (`mqproto.state.groups`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.filters import NO_SQL, is_tag_type
-from mqproto.bodies import CheckClient, ClientConnection, ConsumerConnection, ConsumerData, ConsumerIds, HeartbeatData, ProducerConnection
+from engine.longwork import joined
+from mqproto.bodies import (
+    CheckClient,
+    ClientConnection,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumerIds,
+    HeartbeatData,
+    ProducerConnection,
+    ProducerInfo,
+)
 from mqproto.codec import Command
 from mqproto.codes import Language
+from mqproto.fastjson import dumps
 from mqproto.flags import PERM_READ_WRITE, TOPIC_UNIT_SUB
 from mqproto.headers import (
     GetConsumerConnectionListRequest,
@@ -46,6 +57,7 @@ class Clients:
             46: self.on_check,
             203: self.on_consumers,
             204: self.on_producers,
+            328: self.on_all_producers,
         }
 
     def on_heartbeat(self, link: ClientLink, request: Command) -> None:
@@ -118,6 +130,28 @@ class Clients:
         if members is None:
             raise Refused(SYSTEM_ERROR, f"the producer group[{name}] not exist")
         link.reply(request, SUCCESS, body=ProducerConnection(_connections(members)).to_json())
+
+    def on_all_producers(self, link: ClientLink, request: Command) -> None:
+        pieces = self._producer_pieces()
+        self.core.long.answer(link, request, joined(pieces), lambda body: link.reply(request, SUCCESS, body=body))
+
+    def _producer_pieces(self) -> Iterator[str]:
+        """The text of a `ProducerTable`, member by member: one group has a member on each link of a Java client."""
+        core = self.core
+        comma = '{"data":{'
+        for group, members in list(core.groups.producers.items()):
+            yield f"{comma}{dumps(group)}:["
+            comma = "],"
+            for count, (link, member) in enumerate(list(members.items())):
+                info = ProducerInfo(
+                    member.client_id,
+                    f"/{link.address}",  # as Java writes an address, and mqadmin prints it
+                    _LANGUAGES.get(member.language),
+                    member.version,
+                    member.last_seen + core.wall_ahead,
+                )
+                yield f"{',' if count else ''}{dumps(info.to_value())}"
+        yield '{"data":{}}' if comma[0] == "{" else "]}}"
 
     # --- leaving without a word ---
 

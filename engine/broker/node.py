@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Final
 
 from engine.broker.checkback import CheckBack
+from engine.broker.cleaning import Cleaning
 from engine.broker.clients import Clients
 from engine.broker.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.delay import Delays
@@ -25,6 +26,7 @@ from engine.broker.pressure import FAIR, Pressure
 from engine.broker.progress import Progress
 from engine.broker.pull import HeldPull, Pulling
 from engine.broker.query import Queries
+from engine.broker.queuedumps import QueueDumps
 from engine.broker.quick import QuickSends
 from engine.broker.reading import Reading
 from engine.broker.registration import Registration
@@ -124,6 +126,7 @@ class Broker(Core):
 
     def _handlers(self, depot: Depot) -> Handlers:
         """Who takes which request code. All others are answered with code 3."""
+        cleaning = Cleaning(self, self.pulling)
         families = (
             self.sending,
             self.pulling,
@@ -132,13 +135,15 @@ class Broker(Core):
             self.clients,
             Offsets(self),
             Queries(self),
+            QueueDumps(self),
             Locking(self),
             Replies(self, depot, self.sending),
             Retries(self, depot),
             Progress(self),
             Resets(self),
             Relays(self),
-            TopicAdmin(self, self.registration, self.pulling),
+            cleaning,
+            TopicAdmin(self, self.registration, cleaning),
             Figures(self),
             Standing(self),
         )

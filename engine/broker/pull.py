@@ -232,11 +232,11 @@ class Pulling:
             self._settle(pull, result)
 
     def abandon(self, queue: Queue) -> None:
-        """A queue was deleted: nothing will arrive there any more."""
+        """A queue was deleted: nothing will arrive there any more. One made under its name begins at 0: whoever waits goes there."""
         for pull in self.core.holding.waiting(queue):
             assert isinstance(pull, HeldPull)
             self.core.holding.remove(pull)
-            self.expire(pull)
+            self._settle(pull, GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0, False))
 
     def expire(self, pull: HeldPull) -> None:
         """The time of a parked pull is up."""

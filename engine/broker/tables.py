@@ -10,7 +10,7 @@ after 10 s, everything at the end. One save of a table runs at a time; changes m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, TypeVar
 
 from engine.settings import BrokerSettings
@@ -192,6 +192,11 @@ def legal_topic(name: str) -> bool:
     return 0 < len(name) <= TOPIC_LENGTH_MAX and _legal(name) is not None
 
 
+def legal_group(name: str) -> bool:
+    """Whether a group can have that name. Of one over 120 characters no retry topic can be made; it just consumes without retries."""
+    return 0 < len(name) <= GROUP_LENGTH_MAX and _legal(name) is not None
+
+
 class Topics:
     """The topics of this broker."""
 
@@ -329,8 +334,7 @@ class GroupSettings:
 
     def _may_make(self, name: str) -> bool:
         wanted = self._settings.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)
-        legal = 0 < len(name) <= GROUP_LENGTH_MAX and _legal(name) is not None
-        return wanted and legal and len(self.table) < GROUPS_MAX
+        return wanted and legal_group(name) and len(self.table) < GROUPS_MAX
 
     def put(self, config: GroupConfig, wall: int) -> None:
         self.table[config.name] = config
@@ -420,10 +424,18 @@ class ConsumerOffsets:
         for topic in self.topics_of(group):
             self._forget(f"{topic}@{group}")
 
-    def forget_topic(self, topic: str) -> None:
-        """Drop what all groups have committed of a topic."""
-        for group in self.groups_of(topic):
-            self._forget(f"{topic}@{group}")
+    def forget_queues(self, keys: Iterable[str], gone: Mapping[str, Container[int]]) -> None:
+        """Drop what groups have committed of some queues, ids by topic. Looked at are only these keys of the table."""
+        for key in keys:
+            ids, offsets = gone.get(key.partition("@")[0]), self.table.get(key)
+            if ids is None or offsets is None:
+                continue
+            kept = {queue_id: offset for queue_id, offset in offsets.items() if queue_id not in ids}
+            if len(kept) < len(offsets):
+                self._forget(key)
+                if kept:
+                    self.table[key] = kept
+                    self._count += len(kept)
 
     def _forget(self, key: str) -> None:
         offsets = self.table.pop(key, None)

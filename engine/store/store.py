@@ -7,7 +7,7 @@ Owns: the way of a message into log, queue and index in one step, so that none o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Final
@@ -201,9 +201,10 @@ class Store:
         """All queues."""
         return iter(self._queues.by_key.values())
 
-    def delete_queues(self, unwanted: Callable[[Queue], bool]) -> list[Queue]:
-        """Forget the queues that `unwanted` names and have their files removed. A queue made later under the same name begins at 0."""
-        found = [queue for queue in self._queues.by_key.values() if unwanted(queue)]
+    def delete_queues(self, unwanted: Callable[[Queue], bool], among: Iterable[Queue] | None = None) -> list[Queue]:
+        """Forget the queues that `unwanted` names, of all or of those in `among`, and have their files removed. A queue made later under
+        the same name begins at 0."""
+        found = [queue for queue in (self._queues.by_key.values() if among is None else among) if unwanted(queue)]
         self._flusher.remove(found)
         return found
 
@@ -235,16 +236,16 @@ class Store:
         begin = len(queue.tail) - (places + 1) * ENTRY_SIZE
         queue.tail[begin:-ENTRY_SIZE] = ENTRY.pack(physical, size, HOLE_CODE) * places
 
-    def delete_dead_queues(self) -> list[Queue]:
+    def delete_dead_queues(self, among: Iterable[Queue] | None = None) -> list[Queue]:
         """Delete the queues of which the log has no message any more, as request 306 asks for; gives them. A queue that never had one
         stays, and so do those in which the broker keeps delayed messages and transactions."""
-        return self.delete_queues(lambda queue: 0 < queue.next_offset == queue.min_offset and queue.topic not in _KEPT_TOPICS)
+        return self.delete_queues(lambda queue: 0 < queue.next_offset == queue.min_offset and queue.topic not in _KEPT_TOPICS, among)
 
-    def delete_queues_but(self, topics: Container[str]) -> list[Queue]:
+    def delete_queues_but(self, topics: Container[str], among: Iterable[Queue] | None = None) -> list[Queue]:
         """Delete the queues of all topics but these, as request 316 asks for; gives them. Those of delayed messages, of transactions and
         light queues are in no table of topics and stay."""
         return self.delete_queues(
-            lambda queue: not (queue.topic in topics or queue.topic in _KEPT_TOPICS or queue.topic.startswith(LIGHT_QUEUE_PREFIX))
+            lambda queue: not (queue.topic in topics or queue.topic in _KEPT_TOPICS or queue.topic.startswith(LIGHT_QUEUE_PREFIX)), among
         )
 
     def delete_old_files(self) -> None:

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from mqproto.bodies import ConsumerConnection, ConsumerIds, LockAnswer, ProducerConnection
+from mqproto.bodies import ConsumerConnection, ConsumerIds, LockAnswer, ProducerConnection, ProducerInfo, ProducerTable
+from mqproto.codes import Language
 from mqproto.message import MessageQueue
 from tests.engine.broker.harness import Peer, World, heartbeat
 
@@ -115,6 +116,30 @@ class TestHeartbeat:
         (notice,) = world.broker.notices
         assert "c1" in notice
         assert "c2" in notice
+
+
+class TestAllProducers:
+    def test_who_produces(self, world: World, peer: Peer) -> None:
+        assert peer.ask(328).body == b'{"data":{}}'
+        world.advance(500)
+        peer.heartbeat(heartbeat("c1", (), ("P", 'Q"')), version=401, language=9)
+        world.connect("192.0.2.4:7").heartbeat(heartbeat("c2", (), ("P",)))
+        world.advance(1000)
+        body = peer.ask(328).body
+        first = ProducerInfo("c1", "/192.0.2.3:40000", Language.GO, 401, world.wall - 1000)
+        second = ProducerInfo("c2", "/192.0.2.4:7", Language.JAVA, 407, world.wall - 1000)
+        table = ProducerTable({"P": [first, second], 'Q"': [first]})
+        assert ProducerTable.from_json(body) == table
+        assert body == table.to_json()
+
+    def test_many_producers_are_told_in_slices(self, world: World, peer: Peer) -> None:
+        for number in range(200):
+            world.connect().heartbeat(heartbeat(f"client-{number}", (), ("P",)))
+        peer.tell(328)
+        assert peer.read() == []
+        world.advance(0)
+        (answer,) = peer.read()
+        assert len(ProducerTable.from_json(answer.body).producers["P"]) == 200
 
 
 class TestLeaving:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.store import ConfigDamaged
-from mqproto.bodies import GroupTable, TopicConfig, TopicList, TopicTable
+from mqproto.bodies import GroupConfig, GroupTable, TopicConfig, TopicList, TopicTable
 from mqproto.codec import Command
 from tests.engine.broker.harness import Peer, World, send_fields
 
@@ -41,6 +41,10 @@ class TestTopics:
             ({"topicFilterType": "X"}, "topicFilterType = [X] value invalid"),
             ({"readQueueNums": "-1"}, "readQueueNums = [-1] value invalid"),
             ({"writeQueueNums": "1000000"}, "writeQueueNums = [1000000] value invalid"),
+            ({"perm": "-1"}, "perm = [-1] value invalid"),
+            ({"perm": "16"}, "perm = [16] value invalid"),
+            ({"topicSysFlag": "-1"}, "topicSysFlag = [-1] value invalid"),
+            ({"topicSysFlag": "4"}, "topicSysFlag = [4] value invalid"),
         ],
     )
     def test_what_is_no_topic(self, peer: Peer, changes: dict[str, str], remark: str) -> None:
@@ -92,6 +96,15 @@ class TestTopics:
         monkeypatch.setattr("engine.broker.tables.TOPICS_MAX", 12)
         codes = {peer.send(f"T{n}").code for n in range(10)}
         assert codes == {0, 17}
+        assert update(peer, "More").remark == "this broker keeps no more topics"
+        assert update(peer, "T0").code == 0
+
+    def test_one_topic(self, peer: Peer) -> None:
+        update(peer)
+        assert TopicConfig.from_json(peer.ask(351, {"topic": "Made"}).body) == TopicConfig("Made", 2, 3, 6, "SINGLE_TAG", 1)
+        answer = peer.ask(351, {"topic": "None"})
+        assert (answer.code, answer.remark) == (17, "No topic in this broker. topic: None")
+        assert peer.ask(351, {}).code == 1
 
 
 class TestGroups:
@@ -105,8 +118,33 @@ class TestGroups:
         assert peer.ask(207, {"groupName": "G"}).code == 0
         assert "G" not in GroupTable.from_json(peer.ask(201).body).groups
 
-    def test_a_group_without_a_name(self, peer: Peer) -> None:
-        assert peer.ask(200, None, b"{}").code == 1
+    @pytest.mark.parametrize(
+        ("body", "remark"),
+        [
+            (b"{}", "groupName = [] value invalid"),
+            (b'{"groupName":"a b"}', "groupName = [a b] value invalid"),
+            (b'{"groupName":"' + b"g" * 256 + b'"}', "groupName = [" + "g" * 255 + "] value invalid"),
+            (b'{"groupName":"G","retryQueueNums":-1}', "retryQueueNums = [-1] value invalid"),
+            (b'{"groupName":"G","retryQueueNums":65537}', "retryQueueNums = [65537] value invalid"),
+            (b'{"groupName":"G","retryQueueNums":4294967296}', "32 bits"),
+            (b'{"groupName":"G","retryMaxTimes":"x"}', "32 bits"),
+            (b"[]", "GroupConfig"),
+            (b"", ""),
+        ],
+    )
+    def test_what_is_no_group(self, world: World, peer: Peer, body: bytes, remark: str) -> None:
+        before = world.broker.group_settings.version.counter
+        answer = peer.ask(200, None, body)
+        assert answer.code == 1
+        assert remark in (answer.remark or "")
+        assert world.broker.group_settings.version.counter == before
+
+    def test_one_group(self, peer: Peer) -> None:
+        peer.ask(200, None, b'{"groupName":"G","retryMaxTimes":3}')
+        assert GroupConfig.from_json(peer.ask(352, {"group": "G"}).body) == GroupConfig("G", retry_max_times=3)
+        answer = peer.ask(352, {"group": "None"})
+        assert (answer.code, answer.remark) == (26, "No group in this broker. group: None")
+        assert peer.ask(352, {}).code == 1
 
     def test_groups_that_are_there_from_the_start(self, peer: Peer) -> None:
         assert {"TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONSAPI_OWNER"} <= set(GroupTable.from_json(peer.ask(201).body).groups)
@@ -116,6 +154,18 @@ class TestGroups:
         peer.send()
         codes = [peer.pull(group=f"G{n}").code for n in range(3)]
         assert codes == [0, 26, 26]
+        assert peer.ask(200, None, b'{"groupName":"More"}').remark == "this broker keeps no more groups"
+        assert peer.ask(200, None, b'{"groupName":"G0"}').code == 0
+
+    @pytest.mark.parametrize(("fields", "left"), [({}, 1), ({"removeOffset": "true"}, 0), ({"cleanOffset": "true"}, 0)])
+    def test_offsets_of_a_deleted_group_go_when_asked(self, world: World, peer: Peer, fields: dict[str, str], left: int) -> None:
+        """REB-09: those of exactly that group, by the name of either release."""
+        for group in ("g", "gg"):
+            for topic in ("t", "t_g"):
+                peer.ask(15, {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "1"})
+        assert peer.ask(207, {"groupName": "g"} | fields).code == 0
+        assert len(world.broker.offsets.topics_of("g")) == 2 * left
+        assert world.broker.offsets.topics_of("gg") == ["t", "t_g"]
 
 
 class TestAfterwards:
