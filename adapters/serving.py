@@ -145,7 +145,7 @@ class BrokerOptions:
                 storing.store_path_root_dir = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX)
             store = Store.open(storing, wall=wall_ms(), utc_offset_ms=utc_offset_ms(), recover=recover)
             try:
-                node = Broker(settings, store, host=advertised, port=port, seed=new_seed())
+                node = Broker(settings, store, host=advertised, port=port, seed=new_seed(), utc_offset_ms=utc_offset_ms())
             except BaseException:
                 store.close(wall_ms())
                 raise

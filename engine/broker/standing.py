@@ -183,7 +183,11 @@ class Standing:
 
             core.reading.answer(link, request, core.store.reads.store_times(places), then)
 
-        core.long.answer(link, request, steps, lambda _: read(0))
+        def collect() -> Steps[bytes]:
+            yield from steps
+            return (yield from text()) if not wanted.places else b""
+
+        core.long.answer(link, request, collect(), lambda data: read(0) if wanted.places else give(data))
 
 
 class _Ends:

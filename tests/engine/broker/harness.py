@@ -136,7 +136,14 @@ class World:
     """One broker and the time. Jobs run at once, unless `hold_jobs` is set."""
 
     def __init__(
-        self, *, files: MemoryFiles | None = None, store: dict[str, Any] | None = None, begin: bool = True, now: int = 1000, **settings: Any
+        self,
+        *,
+        files: MemoryFiles | None = None,
+        store: dict[str, Any] | None = None,
+        begin: bool = True,
+        now: int = 1000,
+        utc_offset_ms: int = 0,
+        **settings: Any,
     ) -> None:
         self.files = files or MemoryFiles()
         self.now = now
@@ -150,7 +157,9 @@ class World:
         }
         self.store = Store.open(StoreSettings(**(sizes | (store or {}))), self.files, wall=WALL)
         named: dict[str, Any] = {"broker_name": "broker-a", "broker_cluster_name": "DefaultCluster"}
-        self.broker = Broker(BrokerSettings(**(named | settings)), self.store, host=HOST, port=10911, files=self.files)
+        self.broker = Broker(
+            BrokerSettings(**(named | settings)), self.store, host=HOST, port=10911, files=self.files, utc_offset_ms=utc_offset_ms
+        )
         self.hold_jobs = False
         self.jobs: list[Job] = []
         self.dials: list[Dial] = []
