@@ -4,6 +4,7 @@ python -m tests.peers.kit install [java-4.9.7 java-4.4.0 java-5.3.3 cpp node go]
 python -m tests.peers.kit up [apache:4.9.7 | ours:threaded ...] [--home DIR] [--set key=value ...]     until Ctrl-C
 python -m tests.peers.kit java|cpp|node|go COMMAND key=value ...          a probe (no command: its help); java:5.3.3 for a release
 python -m tests.peers.kit admin COMMAND ...                               Apache's own mqadmin; admin:5.3.3 for a release
+python -m tests.peers.kit record-mqadmin                                  tests/golden/mqadmin anew, from Apache's 4.9.7
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.peers.kit import peers, servers
+from tests.peers.kit import admin_story, mqadmin, peers, probes, servers
 
 
 def _probe(kind: str, version: str, rest: list[str]) -> int:
@@ -41,6 +42,15 @@ def _up(kind: str, home: Path, settings: dict[str, str]) -> None:
                 time.sleep(3600)
 
 
+def _record_mqadmin() -> None:
+    home = Path(tempfile.mkdtemp(prefix="peers-"))
+    root = servers.ROOT / "tests" / "golden"
+    (root / "mqadmin").mkdir(exist_ok=True)
+    kind = f"apache:{mqadmin.VERSION}"
+    with probes.all_clients() as clients, servers.serve(kind, home, 0, **admin_story.SETTINGS) as server, mqadmin.Mqadmin(server) as tool:
+        print(*admin_story.record(admin_story.Story(tool, clients).tell(), server, root), sep="\n")
+
+
 def main(arguments: list[str]) -> int:
     """The command line; see the top of the file."""
     name, _, version = arguments[0].partition(":") if arguments else ("", "", "")
@@ -50,6 +60,7 @@ def main(arguments: list[str]) -> int:
         parser = argparse.ArgumentParser(prog="python -m tests.peers.kit", usage=__doc__)
         commands = parser.add_subparsers(dest="command", required=True)
         commands.add_parser("install").add_argument("what", nargs="*", default=list(peers.INSTALLERS))
+        commands.add_parser("record-mqadmin")
         up = commands.add_parser("up")
         up.add_argument("kind", nargs="?", default="apache:4.9.7")
         up.add_argument("--home", type=Path)
@@ -60,6 +71,8 @@ def main(arguments: list[str]) -> int:
                 began = time.monotonic()
                 peers.INSTALLERS[what]()
                 print(f"{what}: ready after {time.monotonic() - began:.1f} s", flush=True)
+        elif options.command == "record-mqadmin":
+            _record_mqadmin()
         else:
             home = options.home or Path(tempfile.mkdtemp(prefix="peers-"))
             _up(options.kind, home, dict(pair.split("=", 1) for pair in options.set))

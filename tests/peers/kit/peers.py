@@ -90,6 +90,7 @@ def install_java(version: str) -> tuple[Path, Path]:
     sources = [source / "Probe.java", source / "Survey.java"]
     if version != "4.4.0":
         sources.append(source / "Probe46.java")  # lite pull and request-reply came with 4.6
+        sources.append(source / "Admin.java")  # and so is the tool's start, in the form that it has since
     target = HOME / f"java-{version}"
     lib, classes = target / "lib", target / f"classes-{_digest(*sources)}"
     if lib.exists() and classes.exists():
@@ -212,6 +213,11 @@ def admin_command(version: str, *arguments: str) -> list[str]:
     """Apache's mqadmin; run it with `admin_environment()`."""
     main = "org.apache.rocketmq.tools.command.MQAdminStartup"
     return java_command(version, main, *arguments, flags=["-Xmx256m", *SHORT_LIVED])
+
+
+def admin_service_command(version: str) -> list[str]:
+    """mqadmin for many commands (java/Admin.java); release 4.9 or newer. Times are printed in UTC."""
+    return java_command(version, "Admin", flags=["-Xmx256m", *SHORT_LIVED, "-Duser.timezone=UTC"])
 
 
 def admin_environment() -> dict[str, str]:

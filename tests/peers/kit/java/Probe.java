@@ -52,7 +52,7 @@ public final class Probe {
     static final PrintStream OUT = System.out;
 
     private static final String HELP = String.join("\n",
-        "produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= unique=true ak= sk= compress= props=k:v,k:v]",
+        "produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= unique=true ak= sk= compress= props=k:v,k:v instance= stay=SECONDS]",
         "transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback checks=COUNT seconds=20]",
         "consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance=]",
         "pull     names= topic= group= [tag=* max=1000]        every queue from its first offset",
@@ -300,7 +300,7 @@ public final class Probe {
     private void configure(DefaultMQProducer producer) {
         hurry(producer);
         producer.setSendMsgTimeout(number("timeout", 10000));
-        producer.setInstanceName("probe-" + System.nanoTime());
+        producer.setInstanceName(text("instance", "probe-" + System.nanoTime()));
         if (options.containsKey("compress")) {
             producer.setCompressMsgBodyOverHowmuch(number("compress", 4096));
         }
@@ -366,6 +366,13 @@ public final class Probe {
                 print(result);
                 accepted.incrementAndGet();
             }
+        }
+        long until = System.currentTimeMillis() + 1000L * number("stay", 0);
+        if (System.currentTimeMillis() < until) {
+            print("staying", true);
+        }
+        while (!stopped && System.currentTimeMillis() < until) {
+            Thread.sleep(20);
         }
         producer.shutdown();
         print("done", true, "accepted", accepted.get());
