@@ -17,11 +17,13 @@ def read_if_there(path: Path) -> bytes | None:
 
 
 class Replace:
-    """A job: `path` gets a new text. What it held becomes `<path>.bak`, or with `aside` goes to the first free `<path>.damaged-N`."""
+    """A job: `path` gets a new text (UTF-8) or new bytes, and keeps its mode.
 
-    def __init__(self, path: Path, text: str, *, aside: bool = False) -> None:
+    What it held becomes `<path>.bak`, or with `aside` goes to the first free `<path>.damaged-N`."""
+
+    def __init__(self, path: Path, text: str | bytes, *, aside: bool = False) -> None:
         self._path = path
-        self._text = text
+        self._data = text.encode() if isinstance(text, str) else text
         self._aside = aside
 
     def run(self) -> None:
@@ -30,10 +32,12 @@ class Replace:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(path.name + ".tmp")
         with new.open("wb") as file:
-            file.write(self._text.encode())
+            file.write(self._data)
             file.flush()
             os.fsync(file.fileno())
         held = read_if_there(path)
+        if held is not None:
+            new.chmod(path.stat().st_mode & 0o777)
         if held is not None and self._aside:
             path.rename(_free_name(path))
         elif held is not None:

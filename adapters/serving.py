@@ -17,14 +17,17 @@ from shutil import rmtree
 from socket import socket
 from typing import Final
 
+from adapters.configfile import ChangeSettings, read_settings
 from adapters.files import Replace, read_if_there
 from adapters.identity import broker_name, new_seed, utc_offset_ms, wall_ms
 from adapters.servers import BROKER, NAME_SERVER
 from adapters.sockets import broker_listeners, close_listeners, listen, local_ip, port_of
 from engine.broker.node import Broker
+from engine.configuration import Configuration
+from engine.ignored import ignored_keys
 from engine.namesrv import NameServer
 from engine.namesrv.kv import KvConfig
-from engine.settings import IGNORED, BrokerSettings, NamesrvSettings, Settings, apply_all
+from engine.settings import BrokerSettings, NamesrvSettings, ServerSettings, Settings, apply_all, table
 from engine.store import Recover, Store, StoreSettings
 from mqproto.errors import InvalidSetting
 from mqproto.fastjson import JsonError
@@ -70,34 +73,50 @@ class Opened:
 
 @dataclass(slots=True, kw_only=True)
 class NameServerOptions:
-    """How to open a name server. `settings` are by Apache's keys (broker.md 8.5) and must be known; `file_settings` need not be.
+    """How to open a name server. `settings` are by Apache's keys (broker.md 8.5) and must be known.
 
     `host` and `port` come before the settings `bindAddress` and `listenPort`; without any of them: loopback and a free port.
-    `directory` keeps the KV configuration; without it nothing outlives the process.
+    `directory` keeps the KV configuration; without it (and the keys that name files) nothing outlives the process. `config` is a file
+    of settings, `namesrv.properties` of the directory if none is named; changes by request go there. It has more weight than
+    `defaults`, and less than `settings`.
     """
 
     host: str | None = None
     port: int | None = None
     directory: str | os.PathLike[str] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    file_settings: Mapping[str, str] = field(default_factory=dict)
+    config: Path | None = None
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self) -> tuple[NamesrvSettings, tuple[str, ...]]:
+        """The settings, and keys of the file that are not known. Raises InvalidSetting, SettingsUnreadable."""
+        settings = NamesrvSettings(listen_port=0, bind_address=LOOPBACK, kv_config_path="", config_store_path="")
+        place = "" if self.directory is None else str(Path(self.directory) / "namesrv.properties")
+        place = str(self.config or self.settings.get("configStorePath") or place)
+        file = _user_path(place)
+        pairs = read_settings(file, missing_ok=self.config is None)
+        unknown = _fill((settings,), self.defaults, pairs, self.settings, self.host, self.port)
+        settings.config_store_path = place
+        if self.directory is not None and not settings.kv_config_path:
+            settings.kv_config_path = str(Path(self.directory) / "kvConfig.json")
+        return settings, unknown
+
+    def properties(self, important: bool = False) -> dict[str, str]:
+        """Every key with its text, or the important ones. Errors as in `read`."""
+        return _properties((self.read()[0],), important)
 
     def open(self) -> Opened:
-        """Raises InvalidSetting, PortTaken, ListenFailed, or OSError for files that cannot be read."""
-        settings = NamesrvSettings(listen_port=0, bind_address=LOOPBACK)
-        unknown = _fill((settings,), self.file_settings, self.settings, self.host, self.port)
-        kv_config: Path | None = None
-        own_config: Path | None = None
-        if self.directory is not None:
-            kv_config = Path(self.directory) / "kvConfig.json"
-            own_config = Path(self.directory) / "namesrv.properties"
+        """Raises InvalidSetting, SettingsUnreadable, PortTaken, ListenFailed, or OSError for files that cannot be read."""
+        settings, unknown = self.read()
+        kv_config = _user_path(settings.kv_config_path)
+        own_config = _user_path(settings.config_store_path)
         kept = _load_kv_config(kv_config) if kv_config else None
         listener = listen(settings.bind_address, settings.listen_port, NAME_SERVER)
         node = NameServer(
             settings,
             kv_config=kept,
             save_kv_config=partial(Replace, kv_config) if kv_config else None,
-            save_settings=partial(Replace, own_config) if own_config else None,
+            save_settings=partial(ChangeSettings, own_config) if own_config else None,
         )
         host = settings.bind_address
         if host in _ANY:
@@ -114,12 +133,12 @@ class NameServerOptions:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerOptions:
-    """How to open a broker with its store. `settings` are by Apache's keys (broker.md 8.2, 8.3) and must be known; `file_settings`
-    need not be.
+    """How to open a broker with its store. `settings` are by Apache's keys (broker.md 8.2, 8.3) and must be known.
 
     `host`, `port`, `namesrv` and `store` come before the settings `bindAddress`, `listenPort`, `namesrvAddr` and `storePathRootDir`;
     without any of them: loopback, a free port (with another two below it), no name server, a directory of its own that goes with it.
-    `recover` says what to do about damaged data: refuse, skip or cut.
+    `recover` says what to do about damaged data: refuse, skip or cut. `config` is a file of settings, `config/broker.properties` of the
+    data directory if none is named; changes by request go there. It has more weight than `defaults`, and less than `settings`.
     """
 
     host: str | None = None
@@ -128,14 +147,40 @@ class BrokerOptions:
     store: str | os.PathLike[str] | None = None
     recover: str = Recover.REFUSE.value
     settings: Mapping[str, str] = field(default_factory=dict)
-    file_settings: Mapping[str, str] = field(default_factory=dict)
+    config: Path | None = None
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
-    def open(self) -> Opened:
-        """Blocks while the store recovers. Raises InvalidSetting, PortTaken, ListenFailed, or what `Store.open` raises."""
+    def _config_file(self) -> Path | None:
+        """Where the settings are read from and written to; None: nowhere."""
+        if self.config is not None:
+            return self.config
+        key = "storePathRootDir"
+        root = self.store or self.settings.get(key) or self.defaults.get(key)
+        return Path(root) / "config" / "broker.properties" if root else None
+
+    def read(self) -> tuple[BrokerSettings, StoreSettings, tuple[str, ...]]:
+        """The settings, and keys of the file that are not known. Raises InvalidSetting, SettingsUnreadable."""
         settings = BrokerSettings(listen_port=0, bind_address=LOOPBACK, broker_name=broker_name())
         storing = StoreSettings(store_path_root_dir="")
+        pairs = read_settings(self._config_file(), missing_ok=self.config is None)
+        if self.config is None:
+            pairs.pop("storePathRootDir", None)  # it was found by this directory
+        given = (self.host, self.port, self.namesrv, self.store)
+        unknown = _fill((settings, storing), self.defaults, pairs, self.settings, *given)
+        return settings, storing, unknown
+
+    def properties(self, important: bool = False) -> dict[str, str]:
+        """Every key with its text, or the important ones. Errors as in `read`."""
+        settings, storing, _ = self.read()
+        return _properties((settings, storing), important)
+
+    def open(self) -> Opened:
+        """Blocks while the store recovers. Raises InvalidSetting, SettingsUnreadable, PortTaken, ListenFailed, or what `Store.open`
+        raises."""
+        settings, storing, unknown = self.read()
         recover = _recover(self.recover)
-        unknown = _fill((settings, storing), self.file_settings, self.settings, self.host, self.port, self.namesrv, self.store)
+        config = self._config_file()
+        save = partial(ChangeSettings, config) if config else None
         listeners = broker_listeners(settings.bind_address, settings.listen_port)
         host, port = listeners["main"].getsockname()[:2]
         advertised = settings.broker_ip1 or (local_ip() if host in _ANY else host)
@@ -145,7 +190,9 @@ class BrokerOptions:
                 storing.store_path_root_dir = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX)
             store = Store.open(storing, wall=wall_ms(), utc_offset_ms=utc_offset_ms(), recover=recover)
             try:
-                node = Broker(settings, store, host=advertised, port=port, seed=new_seed(), utc_offset_ms=utc_offset_ms())
+                node = Broker(
+                    settings, store, host=advertised, port=port, seed=new_seed(), utc_offset_ms=utc_offset_ms(), save_settings=save
+                )
             except BaseException:
                 store.close(wall_ms())
                 raise
@@ -178,22 +225,31 @@ class StandaloneOptions:
     store: str | os.PathLike[str] | None = None
     recover: str = Recover.REFUSE.value
     settings: Mapping[str, str] = field(default_factory=dict)
-    file_settings: Mapping[str, str] = field(default_factory=dict)
+    config: Path | None = None
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def _broker(self) -> BrokerOptions:
+        return BrokerOptions(
+            host=self.host,
+            port=self.port,
+            store=self.store,
+            recover=self.recover,
+            settings=self.settings,
+            config=self.config,
+            defaults=self.defaults,
+        )
+
+    def properties(self, important: bool = False) -> dict[str, str]:
+        """Every key of the broker with its text, or the important ones. Errors as in `BrokerOptions.read`."""
+        return self._broker().properties(important)
 
     def open(self) -> tuple[Opened, Opened]:
         """The name server and the broker, to be driven in this order. Errors as theirs; nothing stays open then."""
-        host = self.host if self.host is not None else self.settings.get("bindAddress", self.file_settings.get("bindAddress"))
-        name_server = NameServerOptions(host=host, port=self.namesrv_port).open()
+        options = self._broker()
+        name_server = NameServerOptions(host=options.read()[0].bind_address, port=self.namesrv_port).open()
+        options.namesrv = name_server.address
         try:
-            broker = BrokerOptions(
-                host=host,
-                port=self.port,
-                namesrv=name_server.address,
-                store=self.store,
-                recover=self.recover,
-                settings=self.settings,
-                file_settings=self.file_settings,
-            ).open()
+            broker = options.open()
         except BaseException:
             close_listeners(name_server.listeners)
             raise
@@ -202,6 +258,7 @@ class StandaloneOptions:
 
 def _fill(
     targets: tuple[Settings, ...],
+    defaults: Mapping[str, str],
     file_settings: Mapping[str, str],
     settings: Mapping[str, str],
     host: str | None,
@@ -210,15 +267,30 @@ def _fill(
     store: str | os.PathLike[str] | None = None,
 ) -> tuple[str, ...]:
     """Apply everything in the order of its weight; the keys of the file that are not known."""
+    ignored = ignored_keys(targets[0])
+    apply_all(targets, defaults)
     apply_all(targets, file_settings)
-    unknown = tuple(key for key in targets[0].unknown if key not in IGNORED)
+    unknown = tuple(key for key in targets[0].unknown if key not in ignored)
     apply_all(targets, settings)
     for key, value in settings.items():
-        if key in targets[0].unknown and key not in IGNORED:
+        if key in targets[0].unknown and key not in ignored:
             raise InvalidSetting(key, value, "there is no such setting")
     given = {"bindAddress": host, "listenPort": port, "namesrvAddr": namesrv, "storePathRootDir": store}
     apply_all(targets, {key: str(value) for key, value in given.items() if value is not None})
     return unknown
+
+
+def _properties(all_settings: tuple[ServerSettings, *tuple[Settings, ...]], important: bool) -> dict[str, str]:
+    pairs = Configuration(all_settings).properties()
+    if not important:
+        return pairs
+    keys = {each.key for settings in all_settings for each in table(type(settings)).values() if each.important}
+    return {key: text for key, text in pairs.items() if key in keys}
+
+
+def _user_path(text: str) -> Path | None:
+    """The path that a setting means, where `~` is the user's home; None for none."""
+    return Path(text).expanduser() if text else None
 
 
 def _recover(text: str) -> Recover:

@@ -49,6 +49,43 @@ def format_properties(pairs: Mapping[str, str], *, escaped: bool = False) -> str
     return "".join([f"{key}={value}\n" for key, value in pairs.items()])
 
 
+def edit_properties(text: str, changes: Mapping[str, str]) -> str:
+    """A properties text in which the keys of `changes` have those values; every other line, comments too, stays as it is.
+
+    A key that the text has gets its value in the place of its first entry, further entries of it go; others follow at the end.
+    """
+    left = dict(changes)
+    parts: list[str] = []
+    for raw, key in _entries(text):
+        if key not in changes:
+            parts.append(raw)
+        elif key in left:
+            parts.append(format_properties({key: left.pop(key)}, escaped=True))
+    if left and parts and not parts[-1].endswith(("\n", "\r")):
+        parts.append("\n")
+    return "".join(parts) + format_properties(left, escaped=True)
+
+
+def _entries(text: str) -> Iterator[tuple[str, str | None]]:
+    """The raw lines of a text, those of one entry together, each with the key of the entry; None where there is none to be read."""
+    raws = iter(re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", text))
+    for raw in raws:
+        line = raw.strip("\r\n").lstrip(_BLANKS)
+        if not line or line[0] in "#!":
+            yield raw, None
+            continue
+        whole, last = raw, line
+        while (len(last) - len(last.rstrip("\\"))) % 2 and (following := next(raws, None)) is not None:
+            whole += following
+            last = following.strip("\r\n")
+            line = line[:-1] + last.lstrip(_BLANKS)
+        found = _KEY.match(line)
+        try:
+            yield whole, None if found is None else _unescape(found[0], 0)
+        except PropertiesError:
+            yield whole, None
+
+
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with a key, their continuations joined to them, and the numbers that they begin at."""
     lines = iter(enumerate(_LINE_END.split(text), 1))

@@ -2,7 +2,7 @@
 
 A class of settings is a dataclass whose fields are made by `setting`; the key of a field is its name in camel case, unless it says
 otherwise. One text (`broker.conf`) may hold the keys of several classes, so `apply_all` shares it out. Keys that no class has are
-kept, because files are rewritten whole; `IGNORED` are those of Apache that have no meaning here.
+kept (`engine.ignored` has those of Apache that have no meaning here).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from mqproto.names import TOPIC_LENGTH_MAX
 from mqproto.state.holding import HOLD_MAX_MS
 
 __all__ = [
-    "IGNORED",
     "BrokerSettings",
     "NamesrvSettings",
     "PropertiesError",
@@ -57,6 +56,10 @@ class Setting:
     choices: tuple[str, ...]
     #: Other spellings of the key that are read, not written.
     also: tuple[str, ...]
+    #: A change takes effect while the server runs. Others do at its next start.
+    live: bool
+    #: Printed by `-m` (Apache marks such keys as important).
+    important: bool
 
     def parse(self, text: str) -> Value:
         """The value of a text. Blanks around numbers and words do not count. Raises InvalidSetting."""
@@ -98,10 +101,19 @@ class Setting:
 
 
 def setting(
-    default: T, *, key: str = "", also: tuple[str, ...] = (), low: float = 0, high: float = _I64_MAX, choices: tuple[str, ...] = ()
+    default: T,
+    *,
+    key: str = "",
+    also: tuple[str, ...] = (),
+    low: float = 0,
+    high: float = _I64_MAX,
+    choices: tuple[str, ...] = (),
+    live: bool = False,
+    important: bool = False,
 ) -> T:
     """A field of a class of settings. `low` and `high` bound numbers, `choices` are the words that a text may be."""
-    value: T = field(default=default, metadata={"key": key, "also": also, "low": low, "high": high, "choices": choices})
+    facts = {"key": key, "also": also, "low": low, "high": high, "choices": choices, "live": live, "important": important}
+    value: T = field(default=default, metadata=facts)
     return value
 
 
@@ -129,7 +141,7 @@ def table(settings: type[Settings]) -> dict[str, Setting]:
             if facts:
                 head, *rest = each.name.split("_")
                 key = facts["key"] or head + "".join(map(str.capitalize, rest))
-                found[key] = Setting(key, each.name, type(each.default), facts["low"], facts["high"], facts["choices"], facts["also"])
+                found[key] = Setting(attribute=each.name, kind=type(each.default), **{**facts, "key": key})
     return found
 
 
@@ -199,13 +211,13 @@ class ServerSettings(Settings):
     listen_port: int = setting(0, high=PORT_MAX)
     bind_address: str = setting("0.0.0.0")
     #: A connection that neither reads nor writes for so long is closed.
-    server_channel_max_idle_time_seconds: int = setting(120, low=1)
+    server_channel_max_idle_time_seconds: int = setting(120, low=1, live=True)
     #: Bytes of answers that a peer may leave untaken before no more is read from it (4.9); 0: 4 MiB.
-    write_buffer_high_water_mark: int = setting(0, high=1 << 30)
+    write_buffer_high_water_mark: int = setting(0, high=1 << 30, live=True)
     #: Our own: connections that are kept; one more is closed at once.
-    max_connections: int = setting(50_000, low=1)
+    max_connections: int = setting(50_000, low=1, live=True)
     #: Our own: bytes of requests that have not come whole, of all connections. Beyond it the one that holds most of them is closed.
-    max_unfinished_bytes: int = setting(256 << 20, low=32 << 20)
+    max_unfinished_bytes: int = setting(256 << 20, low=32 << 20, live=True)
     rocketmq_home: str = setting("")
     config_black_list: str = setting("")
 
@@ -222,7 +234,7 @@ class NamesrvSettings(ServerSettings):
     kv_config_path: str = setting("~/namesrv/kvConfig.json")
     config_store_path: str = setting("~/namesrv/namesrv.properties")
     #: Add a topic's line of the namespace ORDER_TOPIC_CONFIG to its route.
-    order_message_enable: bool = setting(False)
+    order_message_enable: bool = setting(False, live=True)
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath")
 
 
@@ -234,77 +246,77 @@ class BrokerSettings(ServerSettings):
     config_black_list: str = setting("configBlackList;brokerConfigPath")
 
     # Who it is.
-    namesrv_addr: str = setting("")
-    broker_ip1: str = setting("", key="brokerIP1")
+    namesrv_addr: str = setting("", live=True, important=True)
+    broker_ip1: str = setting("", key="brokerIP1", important=True)
     broker_ip2: str = setting("", key="brokerIP2")
-    broker_name: str = setting("DEFAULT_BROKER")
-    broker_cluster_name: str = setting("DefaultCluster")
-    broker_id: int = setting(0)
-    region_id: str = setting("DefaultRegion")
+    broker_name: str = setting("DEFAULT_BROKER", important=True)
+    broker_cluster_name: str = setting("DefaultCluster", important=True)
+    broker_id: int = setting(0, important=True)
+    region_id: str = setting("DefaultRegion", live=True)
 
     # Topics and groups.
-    broker_permission: int = setting(6, high=15)
+    broker_permission: int = setting(6, high=15, live=True)
     default_topic_queue_nums: int = setting(8, low=1, high=1 << 16)
-    auto_create_topic_enable: bool = setting(True)
-    auto_create_subscription_group: bool = setting(True)
+    auto_create_topic_enable: bool = setting(True, live=True, important=True)
+    auto_create_subscription_group: bool = setting(True, live=True)
     cluster_topic_enable: bool = setting(True)
     broker_topic_enable: bool = setting(True)
-    trace_topic_enable: bool = setting(False)
-    msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC")
-    trace_on: bool = setting(True)
+    trace_topic_enable: bool = setting(False, important=True)
+    msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", important=True)
+    trace_on: bool = setting(True, live=True)
 
     # Registration with name servers.
-    register_broker_timeout_mills: int = setting(6000, low=1)
-    register_name_server_period: int = setting(30_000, low=1)
-    compressed_register: bool = setting(False)
-    force_register: bool = setting(True)
+    register_broker_timeout_mills: int = setting(6000, low=1, live=True)
+    register_name_server_period: int = setting(30_000, low=1, live=True)
+    compressed_register: bool = setting(False, live=True)
+    force_register: bool = setting(True, live=True)
 
     # Sends.
-    start_accept_send_request_time_stamp: int = setting(0)
-    reject_transaction_message: bool = setting(False)
-    store_reply_message_enable: bool = setting(True)
+    start_accept_send_request_time_stamp: int = setting(0, live=True)
+    reject_transaction_message: bool = setting(False, live=True, important=True)
+    store_reply_message_enable: bool = setting(True, live=True)
 
     # Protection (docs/protection.md).
-    broker_fast_failure_enable: bool = setting(True)
-    wait_time_mills_in_send_queue: int = setting(200)
-    wait_time_mills_in_pull_queue: int = setting(5000)
-    wait_time_mills_in_heartbeat_queue: int = setting(31_000)
-    wait_time_mills_in_transaction_queue: int = setting(3000)
+    broker_fast_failure_enable: bool = setting(True, live=True)
+    wait_time_mills_in_send_queue: int = setting(200, live=True)
+    wait_time_mills_in_pull_queue: int = setting(5000, live=True)
+    wait_time_mills_in_heartbeat_queue: int = setting(31_000, live=True)
+    wait_time_mills_in_transaction_queue: int = setting(3000, live=True)
     #: Acknowledgements that may wait for the disk.
-    send_thread_pool_queue_capacity: int = setting(10_000, low=1)
+    send_thread_pool_queue_capacity: int = setting(10_000, low=1, live=True)
     #: Pulls that may be parked.
-    pull_thread_pool_queue_capacity: int = setting(100_000, low=4)
+    pull_thread_pool_queue_capacity: int = setting(100_000, low=4, live=True)
     #: Reads that may wait for the disk.
-    query_thread_pool_queue_capacity: int = setting(20_000, low=1)
+    query_thread_pool_queue_capacity: int = setting(20_000, low=1, live=True)
     #: Our own, by the name that clients have for what they ask: how long a pull may be parked at most.
-    broker_suspend_max_time_millis: int = setting(HOLD_MAX_MS)
+    broker_suspend_max_time_millis: int = setting(HOLD_MAX_MS, live=True)
     #: Our own: bytes of answers that slow peers leave untaken, all together, until they get no more.
-    max_untaken_bytes: int = setting(256 << 20, low=1 << 20)
+    max_untaken_bytes: int = setting(256 << 20, low=1 << 20, live=True)
 
     # Pulls and consumers.
-    long_polling_enable: bool = setting(True)
-    short_polling_time_mills: int = setting(1000, low=1)
-    notify_consumer_ids_changed_enable: bool = setting(True)
-    slave_read_enable: bool = setting(False)
+    long_polling_enable: bool = setting(True, live=True)
+    short_polling_time_mills: int = setting(1000, low=1, live=True)
+    notify_consumer_ids_changed_enable: bool = setting(True, live=True)
+    slave_read_enable: bool = setting(False, live=True)
     flush_consumer_offset_interval: int = setting(5000, low=1)
-    disable_consume_if_consumer_read_slowly: bool = setting(False)
-    consumer_fallbehind_threshold: int = setting(16 << 30)
+    disable_consume_if_consumer_read_slowly: bool = setting(False, live=True)
+    consumer_fallbehind_threshold: int = setting(16 << 30, live=True)
 
     # Filters.
-    enable_property_filter: bool = setting(False)
-    enable_calc_filter_bit_map: bool = setting(False)
+    enable_property_filter: bool = setting(False, live=True)
+    enable_calc_filter_bit_map: bool = setting(False, live=True)
     expect_consumer_num_use_filter: int = setting(32, low=1, high=1 << 16)
     max_error_rate_of_bloom_filter: int = setting(20, low=1, high=99)
-    filter_data_clean_time_span: int = setting(86_400_000)
-    filter_support_retry: bool = setting(False)
+    filter_data_clean_time_span: int = setting(86_400_000, live=True)
+    filter_support_retry: bool = setting(False, live=True)
 
     # Transactions.
-    transaction_time_out: int = setting(6000)
-    transaction_check_max: int = setting(15, low=1)
-    transaction_check_interval: int = setting(60_000, low=1)
+    transaction_time_out: int = setting(6000, live=True, important=True)
+    transaction_check_max: int = setting(15, low=1, live=True, important=True)
+    transaction_check_interval: int = setting(60_000, low=1, live=True, important=True)
 
     # Access and statistics.
-    acl_enable: bool = setting(False)
+    acl_enable: bool = setting(False, important=True)
     enable_detail_stat: bool = setting(True)
     auto_delete_unused_stats: bool = setting(False)
 
@@ -330,24 +342,3 @@ class BrokerSettings(ServerSettings):
 
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_.-]+")
-
-_IGNORED_TEXT: Final = """
-adminBrokerThreadPoolNums clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity consumerManageThreadPoolNums
-consumerManagerThreadPoolQueueCapacity endTransactionPoolQueueCapacity endTransactionThreadPoolNums heartbeatThreadPoolNums
-heartbeatThreadPoolQueueCapacity processReplyMessageThreadPoolNums pullMessageThreadPoolNums
-putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums
-replyThreadPoolQueueCapacity sendMessageThreadPoolNums
-serverWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverOnewaySemaphoreValue serverAsyncSemaphoreValue
-serverSocketSndBufSize serverSocketRcvBufSize serverPooledByteBufAllocatorEnable useEpollNativeSelector serverSocketBacklog
-writeBufferLowWaterMark clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue
-clientAsyncSemaphoreValue connectTimeoutMillis channelNotActiveInterval clientChannelMaxIdleTimeSeconds clientSocketSndBufSize
-clientSocketRcvBufSize clientCloseSocketIfTimeout messageStorePlugIn flushConsumerOffsetHistoryInterval filterServerNums
-fetchNamesrvAddrByAddressServer highSpeedMode commercialBaseCount commercialBigCount commercialEnable commercialTimerCount
-commercialTransCount maxDelayTime transferMsgByHeap isolateLogEnable brokerConfigPath clusterTest productEnvName
-useReentrantLockWhenPutMessage flushCommitLogTimed commitIntervalCommitLog commitCommitLogLeastPages commitCommitLogThoroughInterval
-warmMapedFileEnable flushLeastPagesWhenWarmMapedFile debugLockEnable messageIndexSafe diskFallRecorded
-transientStorePoolSize fastFailIfNoBufferInStorePool destroyMapedFileIntervalForcibly
-"""
-#: Keys of Apache's servers that have no meaning here: thread pools and their queues, buffers of its network library, plug-ins, duties
-#: of other modes, ways to keep locks and page caches of its store busy or idle.
-IGNORED: Final = frozenset(_IGNORED_TEXT.split())

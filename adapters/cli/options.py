@@ -8,14 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from engine.settings import PropertiesError, parse_properties
 from mqproto.errors import ClientError
 
 LOCAL_NAME_SERVER: Final = "127.0.0.1:9876"
-
-
-class SettingsUnreadable(ClientError):  # noqa: N818 - a name that says what happened needs no suffix
-    """A file of settings cannot be read."""
 
 
 class OptionError(ClientError):
@@ -55,6 +50,7 @@ def add_name_server(parser: argparse.ArgumentParser, default: str | None = LOCAL
     parser.add_argument(
         "-n",
         "--namesrv",
+        "--namesrvAddr",
         metavar="ADDR",
         default=os.environ.get("NAMESRV_ADDR") or default,
         help=f"name servers, host:port;host:port (default: {known})",
@@ -63,19 +59,5 @@ def add_name_server(parser: argparse.ArgumentParser, default: str | None = LOCAL
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """The options `-c` and `--set`: what a server is set to."""
-    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="settings in Apache's format, key=value")
+    parser.add_argument("-c", "--config", "--configFile", metavar="FILE", type=Path, help="settings in Apache's format, key=value")
     parser.add_argument("--set", metavar="KEY=VALUE", type=setting_pair, action="append", default=[], help="one setting; may be repeated")
-
-
-def read_settings(path: Path | None) -> dict[str, str]:
-    """The settings of a file; none without a file. Raises SettingsUnreadable."""
-    if path is None:
-        return {}
-    try:
-        text = path.read_text(encoding="latin-1")  # as Java reads properties (broker.md 8.1)
-    except OSError as error:
-        raise SettingsUnreadable(f"cannot read {path}: {error.strerror}") from error
-    try:
-        return parse_properties(text)
-    except PropertiesError as error:
-        raise SettingsUnreadable(f"{path}: {error}; write one key=value a line") from error

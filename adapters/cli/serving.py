@@ -7,12 +7,13 @@ import gc
 import importlib
 import json
 import logging
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from adapters.cli.options import add_name_server, add_settings, read_settings
+from adapters.cli.options import add_settings
 from adapters.cli.output import complain, show
 from adapters.serving import BROKER, BrokerOptions, NameServerOptions, Opened, StandaloneOptions
 from engine.store import Recover
@@ -35,6 +36,12 @@ def _add_common(parser: argparse.ArgumentParser, port: int) -> None:
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, metavar="PORT", help=f"port, 0 for a free one (default: {port})")
     add_settings(parser)
+    parser.add_argument(
+        "-p", "--print-config", "--printConfigItem", action="store_true", help="print every setting with its value, and exit"
+    )
+    parser.add_argument(
+        "-m", "--print-important", "--printImportantConfig", action="store_true", help="print the most important settings, and exit"
+    )
     parser.add_argument("--json", action="store_true", help="the line that says it is ready, as JSON")
 
 
@@ -68,14 +75,25 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     broker = commands.add_parser("broker", help="run a broker", description="Run a broker that registers at name servers.")
     _add_common(broker, BROKER_PORT)
-    add_name_server(broker, default=None)
+    broker.add_argument(
+        "-n",
+        "--namesrv",
+        "--namesrvAddr",
+        metavar="ADDR",
+        help="name servers, host:port;... (default: namesrvAddr, else NAMESRV_ADDR)",
+    )
     _add_store(broker)
     broker.set_defaults(run=run_broker)
 
 
-def _file_settings(options: argparse.Namespace, defaults: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the `-c` file over `defaults`."""
-    return {**defaults, **read_settings(options.config)}
+def _defaults(port: int, **more: str) -> dict[str, str]:
+    """What a server is set to when nobody says anything; the environment counts as with Apache's (broker.md 8.6)."""
+    found = {"listenPort": str(port), **more, "rocketmqHome": os.environ.get("ROCKETMQ_HOME", "")}
+    return {key: text for key, text in found.items() if text}
+
+
+def _broker_defaults() -> dict[str, str]:
+    return _defaults(BROKER_PORT, storePathRootDir=str(Path.home() / "store"), namesrvAddr=os.environ.get("NAMESRV_ADDR", ""))
 
 
 def run_standalone(options: argparse.Namespace) -> int:
@@ -86,9 +104,10 @@ def run_standalone(options: argparse.Namespace) -> int:
         store=options.store,
         recover=options.recover,
         settings=dict(options.set),
-        file_settings=_file_settings(options, {"listenPort": str(BROKER_PORT), "storePathRootDir": str(Path.home() / "store")}),
+        config=options.config,
+        defaults=_broker_defaults(),
     )
-    return _serve(options, plan.open)
+    return _run(options, plan.properties, plan.open)
 
 
 def run_namesrv(options: argparse.Namespace) -> int:
@@ -97,9 +116,10 @@ def run_namesrv(options: argparse.Namespace) -> int:
         port=options.port,
         directory=options.directory or Path.home() / "namesrv",
         settings=dict(options.set),
-        file_settings=_file_settings(options, {"listenPort": str(NAMESRV_PORT)}),
+        config=options.config,
+        defaults=_defaults(NAMESRV_PORT),
     )
-    return _serve(options, lambda: (plan.open(),))
+    return _run(options, plan.properties, lambda: (plan.open(),))
 
 
 def run_broker(options: argparse.Namespace) -> int:
@@ -110,9 +130,19 @@ def run_broker(options: argparse.Namespace) -> int:
         store=options.store,
         recover=options.recover,
         settings=dict(options.set),
-        file_settings=_file_settings(options, {"listenPort": str(BROKER_PORT), "storePathRootDir": str(Path.home() / "store")}),
+        config=options.config,
+        defaults=_broker_defaults(),
     )
-    return _serve(options, lambda: (plan.open(),))
+    return _run(options, plan.properties, lambda: (plan.open(),))
+
+
+def _run(options: argparse.Namespace, properties: Callable[[bool], dict[str, str]], plan: Plan) -> int:
+    """Print the settings if that is asked for, else serve."""
+    if not (options.print_config or options.print_important):
+        return _serve(options, plan)
+    pairs = properties(not options.print_config)
+    print(json.dumps(pairs) if options.json else "".join(f"{key}={text}\n" for key, text in pairs.items()), end="\n" * options.json)
+    return 0
 
 
 def _serve(options: argparse.Namespace, plan: Plan) -> int:

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from adapters.cli.options import add_settings, pair, read_settings
+from adapters.cli.options import add_settings, pair
 from adapters.cli.output import complain, show
 from adapters.cli.progress import ProgressBar
 from adapters.cli.store_options import Commands, add_directory, confirmed, opened
 from adapters.cli.tables import size_text, table
+from adapters.configfile import read_settings
 from adapters.identity import utc_offset_ms, wall_ms
 from engine.settings import apply
 from engine.store import DiskFiles, StoreSettings, StoreUnwritable

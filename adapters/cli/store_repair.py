@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 
-from adapters.cli.options import add_settings, read_settings
+from adapters.cli.options import add_settings
 from adapters.cli.output import complain, show
 from adapters.cli.progress import ProgressBar
 from adapters.cli.store_options import Commands, add_directory, confirmed, index_pair
+from adapters.configfile import read_settings
 from engine.settings import apply
 from engine.store import DiskFiles, StoreSettings
 from engine.store.doctor import Repair

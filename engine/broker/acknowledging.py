@@ -40,7 +40,9 @@ class Acknowledgements:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._timeout_ms = core.store.settings.sync_flush_timeout
+        self._timeout_ms = 0
+        self._settings_changed()
+        core.configuration.hooks.append(self._settings_changed)
         self.count = 0
         #: Waiting for a flush, in the order of their ends.
         self._held: deque[Held] = deque()
@@ -48,6 +50,9 @@ class Acknowledgements:
         self._fresh: list[Held] = []
         #: Waiting for a table to be saved first: number of its change, end in the log or 0, when the wait is over, link, answer.
         self._unsaved: deque[tuple[int, int, int, ClientLink, bytes]] = deque()
+
+    def _settings_changed(self, keys: frozenset[str] = frozenset()) -> None:
+        self._timeout_ms = self._core.store.settings.sync_flush_timeout
 
     @property
     def full(self) -> bool:

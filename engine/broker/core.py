@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from engine.broker.acknowledging import Acknowledgements
 from engine.broker.statistics import Statistics
 from engine.broker.tables import ConsumerOffsets, DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
+from engine.configuration import Changes, Configuration
 from engine.settings import BrokerSettings
 from engine.store import Queue, Store
 from engine.store.files import Files
@@ -116,7 +117,15 @@ class Core(NodeBase):
     pressure: Pressure
 
     def __init__(
-        self, settings: BrokerSettings, store: Store, files: Files | None, host: str, port: int, seed: int, utc_offset_ms: int
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        files: Files | None,
+        host: str,
+        port: int,
+        seed: int,
+        utc_offset_ms: int,
+        save_settings: Callable[[Changes], Job] | None = None,
     ) -> None:
         super().__init__()
         self.settings = settings
@@ -135,6 +144,8 @@ class Core(NodeBase):
         self.now = 0
         self.wall = 0
         self.idle_ms = settings.server_channel_max_idle_time_seconds * 1000
+        self.configuration = Configuration((settings, store.settings), save_settings, effective=self._found_out, notice=self.notice)
+        self.configuration.hooks.append(self._settings_changed)
         self.alarms: Deadlines[Alarm] = Deadlines()
         self.calls: Calls[Waiter] = Calls()
         self.groups = Groups()
@@ -172,6 +183,24 @@ class Core(NodeBase):
             self.on_notice(text)
         else:
             self.notices.append(text)
+
+    # --- settings ---
+
+    def _found_out(self) -> dict[str, str]:
+        """Texts of keys that need not be set."""
+        return {
+            "listenPort": str(self.port),
+            "haListenPort": str(self.port + 1),
+            "brokerIP1": self.host,
+            "brokerIP2": self.host,
+            "storePathCommitLog": self.store.settings.commit_log_folder,
+        }
+
+    def _settings_changed(self, keys: frozenset[str]) -> None:
+        self.idle_ms = self.settings.server_channel_max_idle_time_seconds * 1000
+        self.holding.limit = self.settings.pull_thread_pool_queue_capacity
+        self.store.configure()
+        self.topics.settings_changed(self.wall)
 
     def after(self, delay_ms: int, alarm: Alarm) -> None:
         """Call a function once, at the latest so long from now."""

@@ -11,12 +11,14 @@ lie in the links' buffers then, and the driver writes once for each link, howeve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
 from engine.broker.checkback import CheckBack
 from engine.broker.cleaning import Cleaning
 from engine.broker.clients import Clients
+from engine.broker.configuration import SettingsAdmin
 from engine.broker.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.delay import Delays
 from engine.broker.locks import Locking
@@ -42,6 +44,7 @@ from engine.broker.stored import Depot
 from engine.broker.tables import Keeper
 from engine.broker.topics import TopicAdmin
 from engine.broker.transactions import Transactions
+from engine.configuration import Changes
 from engine.settings import BrokerSettings
 from engine.store import CloseStore, Store
 from engine.store.files import Files
@@ -87,6 +90,7 @@ class Broker(Core):
     bound to; part of every message id). `seed` feeds the choice of queues. The store is open already; the broker closes it. `files`
     are those that it was opened with (the disk's, unless a test has others): the tables lie in `config/` below its root.
     `utc_offset_ms` (local time minus UTC) says when the days begin whose totals are kept.
+    `save_settings` makes the job that writes changed settings into their file; without it changes end with the process.
 
     Raises ConfigDamaged when the topic or group table cannot be read, InvalidSetting for delay levels that cannot be, OSError.
     """
@@ -101,8 +105,9 @@ class Broker(Core):
         seed: int = 0,
         files: Files | None = None,
         utc_offset_ms: int = 0,
+        save_settings: Callable[[Changes], Job] | None = None,
     ) -> None:
-        super().__init__(settings, store, files, host, port, seed, utc_offset_ms)
+        super().__init__(settings, store, files, host, port, seed, utc_offset_ms, save_settings)
         self.links: dict[ClientLink, None] = {}
         self.pressure = Pressure(self)
         self.reading = Reading(self)
@@ -115,6 +120,8 @@ class Broker(Core):
         self.clients = Clients(self)
         self.delivery = Delays(self, depot)
         self.registration = Registration(self)
+        self.settings_admin = SettingsAdmin(self, self.registration)
+        self.configuration.hooks.append(self._forget_shapes)
         self.handlers = self._handlers(depot)
         #: Jobs of the store that have not ended.
         self._running: set[Job] = set()
@@ -146,6 +153,7 @@ class Broker(Core):
             TopicAdmin(self, self.registration, cleaning),
             Figures(self),
             Standing(self),
+            self.settings_admin,
         )
         handlers: Handlers = {}
         for family in families:
@@ -161,7 +169,7 @@ class Broker(Core):
 
     def begin(self, now: int) -> None:
         self._enter(now)
-        for version in (self.topics.version, self.group_settings.version):
+        for version in (self.topics.version, self.group_settings.version, self.configuration.version):
             version.timestamp = version.timestamp or self.wall
         self.statistics.begin()
         self.delivery.begin()
@@ -246,7 +254,7 @@ class Broker(Core):
         if job is self._last_job:
             self._end(failure)
             return
-        if not self.reading.done(job, failure) and not self.keeper.done(job, failure):
+        if not (self.reading.done(job, failure) or self.keeper.done(job, failure) or self.settings_admin.done(job, failure)):
             self._running.discard(job)
             self.pressure.job_ended(job)
             if failure is not None:
@@ -313,7 +321,7 @@ class Broker(Core):
 
     def _finish(self) -> None:
         """Everything to disk, once no job runs any more."""
-        if self._running or self.keeper.busy or self.reading.busy:
+        if self._running or self.keeper.busy or self.reading.busy or self.settings_admin.busy:
             return
         self.delivery.end()
         self.checkback.end()
@@ -342,6 +350,12 @@ class Broker(Core):
         self.long.link_over(link)
         self.pressure.link_over(link)
         self.clients.link_over(link)
+
+    def _forget_shapes(self, keys: frozenset[str]) -> None:
+        """Settings have changed: what is known of headers may not be true any more."""
+        for link in self.links:
+            link.shapes.clear()
+            link.shape = None
 
     # --- frames ---
 

@@ -50,6 +50,10 @@ class Pressure:
         self._known: dict[ClientLink, int] = {}
         self._untaken = 0
         self._counted = 0
+        core.configuration.hooks.append(self._settings_changed)
+
+    def _settings_changed(self, keys: frozenset[str]) -> None:
+        self._look_ahead()
 
     # --- before a request ---
 

@@ -129,7 +129,12 @@ class QuickSends:
         self.store = core.store
         self.scanner = scanner
         self.sync = core.store.sync
-        self.answer = _answer_template(core)
+        self.answer = b""
+        self.make_answer()
+
+    def make_answer(self) -> None:
+        """Make the template of answers, which has settings in it. Shapes keep what they were given."""
+        self.answer = _answer_template(self.core)
 
     def learn(self, link: ClientLink, text: bytes, request: Command, header: SendMessageRequest, sys_flag: int) -> None:
         """The general way has stored an ordinary message; `text` is its JSON header."""

@@ -85,7 +85,7 @@ class Registration:
 
     def permission_changed(self, then: Then | None = None) -> None:
         """`brokerPermission` has another value: tell of all topics anew. `then` is called once all have answered, or cannot."""
-        self.core.topics.version.next(self.core.wall)
+        self.core.topics.next_version(self.core.wall)
         connected = [server for server in self.servers if server.connected]
         countdown = _Countdown(len(connected), then)
         for server in connected:

@@ -83,7 +83,14 @@ class Sending:
         self.quick = quick
         self._cluster = core.settings.broker_cluster_name
         #: In every answer, refusals too.
-        self._always = {"MSG_REGION": core.settings.region_id, "TRACE_ON": "true" if core.settings.trace_on else "false"}
+        self._always: dict[str, str] = {}
+        self._settings_changed()
+        core.configuration.hooks.append(self._settings_changed)
+
+    def _settings_changed(self, keys: frozenset[str] = frozenset()) -> None:
+        settings = self.core.settings
+        self._always = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if settings.trace_on else "false"}
+        self.quick.make_answer()
 
     @property
     def handlers(self) -> Handlers:

@@ -235,11 +235,24 @@ class Topics:
         ):
             self.table[topic] = TopicConfig(topic, queues, queues, perm)
         if settings.auto_create_topic_enable:
-            queues = settings.default_topic_queue_nums
-            self.table[AUTO_CREATE_TOPIC] = TopicConfig(AUTO_CREATE_TOPIC, queues, queues, readwrite | inherit)
+            self.table[AUTO_CREATE_TOPIC] = self._auto_create_template()
         if settings.trace_topic_enable:
             self.table[settings.msg_trace_topic_name] = TopicConfig(settings.msg_trace_topic_name, 1, 1, readwrite)
         self.built_in.update(self.table)
+
+    def _auto_create_template(self) -> TopicConfig:
+        queues = self._settings.default_topic_queue_nums
+        return TopicConfig(AUTO_CREATE_TOPIC, queues, queues, PERM_READ_WRITE | PERM_INHERIT)
+
+    def settings_changed(self, wall: int) -> None:
+        """Where topics are made automatically from now on there must be the template of them, as after a start."""
+        if self._settings.auto_create_topic_enable and AUTO_CREATE_TOPIC not in self.table:
+            self.put(self._auto_create_template(), wall)
+            self.built_in.add(AUTO_CREATE_TOPIC)
+
+    def next_version(self, wall: int) -> None:
+        """What name servers hear of the topics has changed, though no topic has."""
+        self._count_change(wall)
 
     def _text(self) -> str:
         return self.as_body().to_pretty()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from engine.namesrv.saver import Saver
+from engine.saver import Saver
 from mqproto.codes import ResponseCode
 
 
@@ -17,7 +18,7 @@ class Answer:
     remark: str | None = None
     fields: Mapping[str, str] | None = None
     body: bytes = b""
-    saver: Saver | None = None
+    saver: Saver[Any] | None = None
 
 
 OK = Answer()

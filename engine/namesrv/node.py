@@ -10,15 +10,16 @@ Listener: "main" (`listenPort`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+from engine.configuration import Changes, Configuration
 from engine.namesrv import broker_requests, kv_requests, settings_requests, topic_requests
 from engine.namesrv.answers import Answer, failed
 from engine.namesrv.kv import KvConfig
 from engine.namesrv.registry import Registry
-from engine.namesrv.saver import Saver
 from engine.namesrv.state import Handler, Request, State
-from engine.settings import NamesrvSettings, check, format_properties, to_properties
+from engine.saver import Saver
+from engine.settings import NamesrvSettings, check
 from mqproto.codec import Command
 from mqproto.codes import ResponseCode
 from mqproto.errors import HeaderError, RemoteProtocolError
@@ -52,8 +53,9 @@ class _Peer(Connection[None]):
 class NameServer(NodeBase):
     """One name server.
 
-    `kv_config` is the key/value configuration as it was saved last. `save_kv_config` and `save_settings` make the job that saves a
-    text; without them nothing outlives the process. Raises InvalidSetting.
+    `kv_config` is the key/value configuration as it was saved last. `save_kv_config` makes the job that saves its
+    text, `save_settings` the one that writes changed settings into their file; without them nothing outlives the process. Raises
+    InvalidSetting.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class NameServer(NodeBase):
         *,
         kv_config: KvConfig | None = None,
         save_kv_config: Callable[[str], Job] | None = None,
-        save_settings: Callable[[str], Job] | None = None,
+        save_settings: Callable[[Changes], Job] | None = None,
     ) -> None:
         super().__init__()
         check(settings)
@@ -73,9 +75,9 @@ class NameServer(NodeBase):
             Registry(),
             kv,
             Saver(kv.to_text, save_kv_config),
-            Saver(lambda: format_properties(to_properties(settings), escaped=True), save_settings),
+            Configuration((settings,), save_settings),
         )
-        self._savers = (self.state.kv_saver, self.state.settings_saver)
+        self._savers = (self.state.kv_saver, self.state.configuration.saver)
         self._calls: Calls[None] = Calls()
         self._peers: dict[_Peer, None] = {}
         self._idle: Deadlines[_Peer] = Deadlines()
@@ -168,7 +170,7 @@ class NameServer(NodeBase):
 
     # --- jobs and the end ---
 
-    def _save(self, saver: Saver) -> None:
+    def _save(self, saver: Saver[Any]) -> None:
         job = saver.next_job()
         if job is not None:
             self.actions.append(Run(job))

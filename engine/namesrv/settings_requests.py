@@ -4,35 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.configuration import ChangeRefused
 from engine.namesrv.answers import OK, Answer, failed
 from engine.namesrv.state import Handler, Request, State
-from engine.settings import PropertiesError, apply, format_properties, parse_properties, to_properties
+from engine.settings import format_properties
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import InvalidSetting
 
 
 def _update(state: State, request: Request) -> Answer:
-    """Settings take effect where they are looked at anew; ports and paths do at the next start."""
-    settings = state.settings
     if not request.command.body:
         return OK
     try:
-        pairs = parse_properties(bytes(request.command.body))
-    except PropertiesError as failure:
-        return failed(f"string2Properties error: {failure}")
-    if settings.black_list() & pairs.keys():
-        return failed("Can not update config in black list.", ResponseCode.NO_PERMISSION)
-    known = to_properties(settings)
-    try:
-        # As Apache does it: a key that nobody knows is skipped. A bad value, which Apache skips as well, is told.
-        apply(settings, {key: text for key, text in pairs.items() if key in known})
-    except InvalidSetting as failure:
-        return failed(str(failure))
-    return Answer(saver=state.settings_saver)
+        changed, remark = state.configuration.update(bytes(request.command.body), request.now)
+    except ChangeRefused as refused:
+        return failed(refused.remark, ResponseCode.NO_PERMISSION if refused.forbidden else ResponseCode.SYSTEM_ERROR)
+    return Answer(remark=remark, saver=state.configuration.saver) if changed else OK
 
 
 def _get(state: State, request: Request) -> Answer:
-    return Answer(body=format_properties(to_properties(state.settings)).encode("utf-8", "replace"))
+    return Answer(body=format_properties(state.configuration.properties()).encode("utf-8", "replace"))
 
 
 HANDLERS: Final[dict[int, Handler]] = {

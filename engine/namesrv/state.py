@@ -6,10 +6,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from engine.configuration import Configuration
 from engine.namesrv.answers import Answer
 from engine.namesrv.kv import KvConfig
 from engine.namesrv.registry import Registry
-from engine.namesrv.saver import Saver
+from engine.saver import Saver
 from engine.settings import NamesrvSettings
 from mqproto.codec import Command
 
@@ -19,8 +20,8 @@ class State:
     settings: NamesrvSettings
     registry: Registry
     kv: KvConfig
-    kv_saver: Saver
-    settings_saver: Saver
+    kv_saver: Saver[str]
+    configuration: Configuration
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ class FileTime:
         #: Leaps forward: when each will be believed (monotonic), and how far the wall clock is ahead since then.
         self._leaps: deque[tuple[int, int]] = deque()
 
+    def keep(self, reserved_ms: int) -> None:
+        """Files are kept for another time now. Leaps that were noticed before are believed when the old time is over."""
+        self._reserved = reserved_ms
+
     def at(self, now: int, wall: int) -> int:
         """The wall time to count ages by, never later than `wall`. To be asked often: leaps are noticed between two calls."""
         lead = wall - now

@@ -161,9 +161,7 @@ class Follower:
         self._index = index
         self._flusher = flusher
         self._jobs = jobs
-        self._batch = settings.delete_file_batch_max
-        self._pause = settings.delete_consume_queue_files_interval
-        self._retry = settings.redelete_hanged_file_interval
+        self.configure(settings)
         #: The beginning of the log that was followed, or is being followed.
         self._start = 0
         #: Queues that have not been gone through, and whether all others were looked into as far as was needed.
@@ -173,6 +171,12 @@ class Follower:
         self._dead_index_files: list[str] = []
         #: A job is under way.
         self.busy = False
+
+    def configure(self, settings: StoreSettings) -> None:
+        """Take over what is set for how files are removed."""
+        self._batch = settings.delete_file_batch_max
+        self._pause = settings.delete_consume_queue_files_interval
+        self._retry = settings.redelete_hanged_file_interval
 
     def begin(self) -> None:
         """The store was opened, and the minima of its queues are right. Files that an earlier run left over are noted."""

@@ -29,13 +29,17 @@ class Marks:
 
     def __init__(self, settings: StoreSettings) -> None:
         self._folders = (settings.commit_log_folder, settings.store_path_root_dir)
+        self._usages: tuple[tuple[int, int] | None, ...] = (None, None)
+        self.configure(settings)
+
+    def configure(self, settings: StoreSettings) -> None:
+        """Take over what is set for the marks."""
         self._pressed_at = settings.disk_max_used_space_ratio
         self._force = _mark(settings.disk_space_clean_forcibly_ratio, _FORCE_BOUNDS)
         self._warning = _mark(settings.disk_space_warning_level_ratio, _WARNING_BOUNDS)
         #: So many free bytes are enough to force no file to go, and half of them to take messages, whatever the percentages are: so
         #: that files go before messages are refused. 0: the percentages alone count.
         self._enough = settings.disk_free_files_enough * settings.mapped_file_size_commit_log
-        self._usages: tuple[tuple[int, int] | None, ...] = (None, None)
 
     @property
     def folders(self) -> tuple[str, str]:

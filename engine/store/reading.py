@@ -52,7 +52,7 @@ _HASH_MAX: Final = 0x7FFFFFFF
 class Reader:
     """The reading side of a store."""
 
-    __slots__ = ("_delays", "_flusher", "_index", "_log", "_memory", "_queues", "_settings", "near", "trusted_from")
+    __slots__ = ("_delays", "_flusher", "_index", "_log", "_machine", "_memory", "_queues", "_settings", "near", "trusted_from")
 
     def __init__(
         self,
@@ -69,11 +69,19 @@ class Reader:
         self._index = index
         self._flusher = flusher
         self._delays = delay_table(settings.message_delay_level)
-        self._memory = (memory or _MEMORY_UNKNOWN) * settings.access_message_in_memory_max_ratio // 100
+        self._machine = memory or _MEMORY_UNKNOWN
+        self._memory = 0
         #: Bytes behind the end of the log that count as in memory where it decides how much one answer has.
-        self.near = min(self._memory, settings.cold_read_distance or self._memory)
+        self.near = 0
+        self.configure()
         #: Entries of messages from this offset on were made by this process and never came from a disk: nothing is wrong with them.
         self.trusted_from = _EVERYTHING
+
+    def configure(self) -> None:
+        """Take over what is set for how far memory reaches."""
+        settings = self._settings
+        self._memory = self._machine * settings.access_message_in_memory_max_ratio // 100
+        self.near = min(self._memory, settings.cold_read_distance or self._memory)
 
     def on_disk(self, physical: int) -> bool:
         return self._log.end - physical > self._memory

@@ -123,6 +123,16 @@ class Retention:
         if self._settings.clean_resource_interval:
             self._look(tuple([self._files.usage(folder) for folder in self.marks.folders]))
 
+    def configure(self) -> None:
+        """Take over what is set; the next look at the disks goes by it."""
+        settings = self._settings
+        self._hours = settings.delete_hours
+        self._time.keep(settings.file_reserved_time * _HOUR_MS)
+        self._follower.configure(settings)
+        self.marks.configure(settings)
+        if settings.clean_resource_interval:
+            self._look_due = 0
+
     def request(self) -> None:
         """Delete what is old at once, whatever the hour, and go on for some rounds."""
         self._rounds = _ROUNDS

@@ -20,9 +20,9 @@ class StoreSettings(Settings):
     """Where the data lies and how it is kept. Sizes in bytes, times in milliseconds unless said otherwise."""
 
     #: Root of the data directory; whoever starts a broker gives it (Apache: `~/store`).
-    store_path_root_dir: str = setting("store")
+    store_path_root_dir: str = setting("store", important=True)
     #: Empty: `<root>/commitlog`.
-    store_path_commit_log: str = setting("")
+    store_path_commit_log: str = setting("", important=True)
     mapped_file_size_commit_log: int = setting(1 << 30, also=("mapedFileSizeCommitLog",), low=1024, high=_I32_MAX)
     #: Rounded up to whole entries of 20 bytes.
     mapped_file_size_consume_queue: int = setting(6_000_000, also=("mapedFileSizeConsumeQueue",), low=1, high=_I32_MAX - ENTRY_SIZE)
@@ -33,62 +33,62 @@ class StoreSettings(Settings):
     #: Bits of that bitmap, whole bytes of them.
     bit_map_length_consume_queue_ext: int = setting(112, high=8 * (UNIT_SIZE_MAX - UNIT.size))
 
-    broker_role: str = setting("ASYNC_MASTER", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
-    flush_disk_type: str = setting(ASYNC_FLUSH, choices=(ASYNC_FLUSH, SYNC_FLUSH))
-    flush_interval_commit_log: int = setting(500, low=1)
+    broker_role: str = setting("ASYNC_MASTER", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"), important=True)
+    flush_disk_type: str = setting(ASYNC_FLUSH, choices=(ASYNC_FLUSH, SYNC_FLUSH), important=True)
+    flush_interval_commit_log: int = setting(500, low=1, live=True, important=True)
     #: Pages of 4096 bytes that are worth a flush before the thorough interval is over.
-    flush_commit_log_least_pages: int = setting(4)
-    flush_commit_log_thorough_interval: int = setting(10_000, low=1)
-    flush_interval_consume_queue: int = setting(1000, low=1)
-    flush_consume_queue_least_pages: int = setting(2)
-    flush_consume_queue_thorough_interval: int = setting(60_000, low=1)
-    sync_flush_timeout: int = setting(5000, low=1)
+    flush_commit_log_least_pages: int = setting(4, live=True)
+    flush_commit_log_thorough_interval: int = setting(10_000, low=1, live=True)
+    flush_interval_consume_queue: int = setting(1000, low=1, live=True)
+    flush_consume_queue_least_pages: int = setting(2, live=True)
+    flush_consume_queue_thorough_interval: int = setting(60_000, low=1, live=True)
+    sync_flush_timeout: int = setting(5000, low=1, live=True, important=True)
     #: How long the log's disk may be at one job until messages are refused, if they would have to wait for it.
-    os_page_cache_busy_time_out_mills: int = setting(1000, low=1)
+    os_page_cache_busy_time_out_mills: int = setting(1000, low=1, live=True)
 
     #: Of a body; a record may have 65,536 bytes more (4.9.5 and later, store.md 2.7).
-    max_message_size: int = setting(4 << 20, low=1, high=_I32_MAX - RECORD_EXTRA)
+    max_message_size: int = setting(4 << 20, low=1, high=_I32_MAX - RECORD_EXTRA, live=True)
     check_crc_on_recover: bool = setting(True, key="checkCRCOnRecover")
     message_delay_level: str = setting("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
     flush_delay_offset_interval: int = setting(10_000, low=1)
     #: Delivered messages count in the statistics of topics.
-    enable_schedule_message_stats: bool = setting(True)
+    enable_schedule_message_stats: bool = setting(True, live=True)
 
-    max_transfer_bytes_on_message_in_memory: int = setting(262_144)
-    max_transfer_count_on_message_in_memory: int = setting(32)
-    max_transfer_bytes_on_message_in_disk: int = setting(65_536)
-    max_transfer_count_on_message_in_disk: int = setting(8)
+    max_transfer_bytes_on_message_in_memory: int = setting(262_144, live=True, important=True)
+    max_transfer_count_on_message_in_memory: int = setting(32, live=True, important=True)
+    max_transfer_bytes_on_message_in_disk: int = setting(65_536, live=True, important=True)
+    max_transfer_count_on_message_in_disk: int = setting(8, live=True, important=True)
     #: Percent of the machine's memory that counts as "in memory" behind the end of the log.
-    access_message_in_memory_max_ratio: int = setting(40, high=100)
+    access_message_in_memory_max_ratio: int = setting(40, high=100, live=True, important=True)
 
-    message_index_enable: bool = setting(True)
+    message_index_enable: bool = setting(True, live=True, important=True)
     max_hash_slot_num: int = setting(5_000_000, low=1, high=_I32_MAX)
     max_index_num: int = setting(20_000_000, low=2, high=_I32_MAX)
     #: Cap of one query by key.
-    max_msgs_num_batch: int = setting(64, low=1)
-    default_query_max_num: int = setting(32, low=1)
+    max_msgs_num_batch: int = setting(64, low=1, live=True)
+    default_query_max_num: int = setting(32, low=1, live=True)
 
     #: 0, our own: nothing is deleted and no disk is looked at unless asked.
-    clean_resource_interval: int = setting(10_000)
-    delete_commit_log_files_interval: int = setting(100)
-    delete_consume_queue_files_interval: int = setting(100)
+    clean_resource_interval: int = setting(10_000, live=True)
+    delete_commit_log_files_interval: int = setting(100, live=True)
+    delete_consume_queue_files_interval: int = setting(100, live=True)
     #: Files that one round deletes at most (5.x).
-    delete_file_batch_max: int = setting(10, low=1)
+    delete_file_batch_max: int = setting(10, low=1, live=True)
     #: When a file that the system did not let go is tried again.
-    redelete_hanged_file_interval: int = setting(120_000, low=1)
+    redelete_hanged_file_interval: int = setting(120_000, low=1, live=True)
     #: Hours of the day, separated by `;`.
-    delete_when: str = setting("04")
+    delete_when: str = setting("04", live=True, important=True)
     #: Hours.
-    file_reserved_time: int = setting(72)
+    file_reserved_time: int = setting(72, live=True, important=True)
     #: Percent.
-    disk_max_used_space_ratio: int = setting(75, low=10, high=99)
-    clean_file_forcibly_enable: bool = setting(True)
+    disk_max_used_space_ratio: int = setting(75, low=10, high=99, live=True)
+    clean_file_forcibly_enable: bool = setting(True, live=True)
     #: Parts of 1, or percent if beyond 1; bounded as in 5.x: 0.30 to 0.85 and 0.35 to 0.90.
-    disk_space_clean_forcibly_ratio: float = setting(0.85, high=100)
-    disk_space_warning_level_ratio: float = setting(0.90, high=100)
+    disk_space_clean_forcibly_ratio: float = setting(0.85, high=100, live=True)
+    disk_space_warning_level_ratio: float = setting(0.90, high=100, live=True)
     #: Our own: with room for so many files of the log no percentage forces deletion, with half of it none stops writing; 0: percentages
     #: alone count.
-    disk_free_files_enough: int = setting(16)
+    disk_free_files_enough: int = setting(16, live=True)
 
     #: Our own: messages that lie further behind the end of the log, in bytes, are read in jobs, and less of them at a time; nearer ones
     #: are taken to be in memory. 0: all are read at once, which may wait for the disk. Apache's ratio is the upper limit.

@@ -168,6 +168,12 @@ class Store:
         self._files.remove(f"{self.settings.store_path_root_dir}/manifest")
         self._files.sync_folder(self.settings.store_path_root_dir)
 
+    def configure(self) -> None:
+        """Values of `settings` that take effect at once have changed (`Setting.live`); no others may, as long as the store is open."""
+        self._index_enabled = self.settings.message_index_enable
+        self._reader.configure()
+        self._retention.configure()
+
     def release(self) -> None:
         """Give the directory back without making anything durable: the next opening recovers as after a crash.
 

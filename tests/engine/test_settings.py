@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from engine.ignored import BROKER_IGNORED, NAMESRV_IGNORED
 from engine.settings import (
-    IGNORED,
     BrokerSettings,
     NamesrvSettings,
     Settings,
@@ -35,7 +35,8 @@ def test_keys_are_apaches() -> None:
     assert table(BrokerSettings)["brokerIP1"].attribute == "broker_ip1"
     assert table(BrokerSettings)["notifyConsumerIdsChangedEnable"].attribute == "notify_consumer_ids_changed_enable"
     assert table(BrokerSettings)["startAcceptSendRequestTimeStamp"].kind is int
-    assert not IGNORED & table(BrokerSettings).keys()
+    assert not BROKER_IGNORED.keys() & table(BrokerSettings).keys()
+    assert not NAMESRV_IGNORED.keys() & table(NamesrvSettings).keys()
 
 
 def test_defaults_are_within_their_ranges() -> None:

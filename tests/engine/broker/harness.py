@@ -143,6 +143,7 @@ class World:
         begin: bool = True,
         now: int = 1000,
         utc_offset_ms: int = 0,
+        save_settings: Callable[[dict[str, str]], Job] | None = None,
         **settings: Any,
     ) -> None:
         self.files = files or MemoryFiles()
@@ -158,7 +159,13 @@ class World:
         self.store = Store.open(StoreSettings(**(sizes | (store or {}))), self.files, wall=WALL)
         named: dict[str, Any] = {"broker_name": "broker-a", "broker_cluster_name": "DefaultCluster"}
         self.broker = Broker(
-            BrokerSettings(**(named | settings)), self.store, host=HOST, port=10911, files=self.files, utc_offset_ms=utc_offset_ms
+            BrokerSettings(**(named | settings)),
+            self.store,
+            host=HOST,
+            port=10911,
+            files=self.files,
+            utc_offset_ms=utc_offset_ms,
+            save_settings=save_settings,
         )
         self.hold_jobs = False
         self.jobs: list[Job] = []

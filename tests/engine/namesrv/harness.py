@@ -33,7 +33,7 @@ class Rig:
         *,
         kv_config: KvConfig | None = None,
         save_kv_config: Callable[[str], Job] | None = None,
-        save_settings: Callable[[str], Job] | None = None,
+        save_settings: Callable[[dict[str, str]], Job] | None = None,
     ) -> None:
         self.settings = settings or NamesrvSettings()
         self.node = NameServer(self.settings, kv_config=kv_config, save_kv_config=save_kv_config, save_settings=save_settings)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.namesrv import KvConfig, kv, saver
+from engine import saver
+from engine.namesrv import KvConfig, kv
 from mqproto.bodies import KVTable
 from mqproto.codec import Command, encode
 from mqproto.codes import RequestCode

@@ -1,4 +1,4 @@
-"""Saving a text while requests go on.
+"""Saving a state while requests go on.
 
 Owns: at most one save at a time, and the answers that wait for it. Changes that come while a save runs share the next one.
 Leaves to others: what is saved and where (functions given at construction), running the job (the driver).
@@ -7,20 +7,28 @@ Leaves to others: what is saved and where (functions given at construction), run
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from mqproto.state.node import Job
+
+T = TypeVar("T")
 
 #: Answers that may wait for a slow disk; further changes are refused as busy.
 WAITING_MAX: Final = 1024
 
 
-class Saver:
-    """Saves what `render` gives by jobs that `make_job` makes; without the latter there is nothing to wait for."""
+class Saver(Generic[T]):
+    """Saves what `render` gives by jobs that `make_job` makes; without the latter there is nothing to wait for.
 
-    __slots__ = ("_held", "_make_job", "_render", "_waiting", "job")
+    `ended` is told of the end of each job, before those who wait for it.
+    """
 
-    def __init__(self, render: Callable[[], str], make_job: Callable[[str], Job] | None) -> None:
+    __slots__ = ("_ended", "_held", "_make_job", "_render", "_waiting", "job")
+
+    def __init__(
+        self, render: Callable[[], T], make_job: Callable[[T], Job] | None, ended: Callable[[Exception | None], None] | None = None
+    ) -> None:
+        self._ended = ended
         self._render = render
         self._make_job = make_job
         #: The save that runs.
@@ -51,5 +59,7 @@ class Saver:
         """The job that runs has ended."""
         held, self._held = self._held, []
         self.job = None
+        if self._ended is not None:
+            self._ended(failure)
         for settle in held:
             settle(failure)
