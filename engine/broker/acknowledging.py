@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from mqproto.codec import decode, encode
+from mqproto.codec import ONEWAY_FLAG, Command, decode, encode, encode_response
 
 if TYPE_CHECKING:
     from engine.broker.core import ClientLink, Core
 
+SUCCESS: Final = 0
 FLUSH_DISK_TIMEOUT: Final = 10
 _OPEN: Final = 1 << 62
 
@@ -86,8 +87,11 @@ class Acknowledgements:
         else:
             core.write(link, answer)
 
-    def confirm(self, link: ClientLink, answer: bytes) -> None:
-        """Answer for a change of a table, once it is saved."""
+    def confirm(self, link: ClientLink, request: Command) -> None:
+        """Answer that a change of a table was made, once it is saved."""
+        if link.ended or request.flag & ONEWAY_FLAG:
+            return
+        answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
         keeper = self._core.keeper
         if keeper.changes > keeper.saved:
             self._hold_unsaved(keeper.changes, 0, link, answer)

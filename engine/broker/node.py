@@ -21,6 +21,7 @@ from engine.broker.clients import Clients
 from engine.broker.configuration import SettingsAdmin
 from engine.broker.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from engine.broker.delay import Delays
+from engine.broker.groupadmin import GroupAdmin
 from engine.broker.locks import Locking
 from engine.broker.longwork import LongAnswers
 from engine.broker.offsets import Offsets
@@ -151,6 +152,7 @@ class Broker(Core):
             Relays(self),
             cleaning,
             TopicAdmin(self, self.registration, cleaning),
+            GroupAdmin(self),
             Figures(self),
             Standing(self),
             self.settings_admin,

@@ -13,7 +13,7 @@ from engine.broker.send import own_limit
 from engine.broker.stored import Depot, Draft
 from engine.store import PutRefused
 from mqproto import properties as names
-from mqproto.bodies import GroupConfig
+from mqproto.bodies import GroupConfig, TopicConfig
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT_SUB
 from mqproto.headers import ConsumerSendMsgBackRequest
@@ -58,7 +58,7 @@ class Retries:
             raise Refused(NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
 
         def then(record: memoryview | None) -> None:
-            draft = self._taken_back(request, header, settings, record)
+            draft = self._taken_back(request, header, settings, record, config)
             try:
                 self.depot.put(draft)
             except PutRefused as failure:
@@ -71,15 +71,18 @@ class Retries:
 
         core.reading.answer(link, request, core.store.reads.record(header.offset), then, needed=True)
 
-    def _taken_back(self, request: Command, header: ConsumerSendMsgBackRequest, settings: GroupConfig, record: memoryview | None) -> Draft:
-        """What a message becomes that is given back. Raises Refused."""
+    def _taken_back(
+        self, request: Command, header: ConsumerSendMsgBackRequest, settings: GroupConfig, record: memoryview | None, config: TopicConfig
+    ) -> Draft:
+        """What a message becomes that is given back, for the topic of `config` or for the dead letters. Raises Refused."""
         message = _message(record, header.offset)
         limit = own_limit(request.version, header.max_reconsume_times, settings.retry_max_times)
         if message.reconsume_times >= limit or header.delay_level < 0:
             return self._dead_letter(header.group, message)
         level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
-        queue_id = self.core.turn(settings.retry_queues)
-        return self._again(retry_topic(header.group), queue_id, message, {names.DELAY: str(level)})
+        # Where a group was given more queues than its topic has, nobody would look into the others.
+        queue_id = self.core.turn(max(1, min(settings.retry_queues, config.read_queues)))
+        return self._again(config.name, queue_id, message, {names.DELAY: str(level)})
 
     def _dead_letter(self, group: str, message: MessageExt) -> Draft:
         """For the topic of those that were tried too often. It can be read like any other (ADM-06)."""

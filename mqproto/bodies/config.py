@@ -102,6 +102,24 @@ class GroupConfig(Body):
 
 
 @body
+class TopicConfigList(Body):
+    """Topics to be made or changed together: the body of UPDATE_AND_CREATE_TOPIC_LIST 18 of 5.x."""
+
+    limit: ClassVar[int] = LARGE
+
+    topics: list[TopicConfig] = member("topicConfigList", list_of(nested(TopicConfig)), default_factory=list)
+
+
+@body
+class GroupConfigList(Body):
+    """Groups to be made or changed together: the body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST 225 of 5.x."""
+
+    limit: ClassVar[int] = LARGE
+
+    groups: list[GroupConfig] = member("groupConfigList", list_of(nested(GroupConfig)), default_factory=list)
+
+
+@body
 class GroupTable(Body):
     """All subscription groups of a broker: subscriptionGroup.json, and the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201."""
 

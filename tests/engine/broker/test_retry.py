@@ -102,6 +102,15 @@ class TestSendBack:
         assert send_back(peer, message).code == 0
         assert peer.messages("%RETRY%G") == []
 
+    def test_a_group_with_more_queues_than_its_topic(self, world: World, peer: Peer, message: MessageExt) -> None:
+        """Its settings changed after the topic was made: nobody would look into the queues that the topic does not have."""
+        send_back(peer, message)
+        peer.ask(200, None, b'{"groupName":"G","retryQueueNums":8}')
+        for _ in range(8):
+            send_back(peer, message)
+        world.advance(10_000)
+        assert len(peer.messages("%RETRY%G")) == 9
+
     def test_permissions(self, world: World, peer: Peer, message: MessageExt) -> None:
         send_back(peer, message)
         config = world.broker.topics.find("%RETRY%G")

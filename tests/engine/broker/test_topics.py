@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.store import ConfigDamaged
-from mqproto.bodies import GroupConfig, GroupTable, TopicConfig, TopicList, TopicTable
+from mqproto.bodies import GroupTable, TopicConfig, TopicList, TopicTable
 from mqproto.codec import Command
 from tests.engine.broker.harness import Peer, World, send_fields
 
@@ -99,73 +99,38 @@ class TestTopics:
         assert update(peer, "More").remark == "this broker keeps no more topics"
         assert update(peer, "T0").code == 0
 
+    def test_what_newer_releases_keep_of_a_topic_stays(self, world: World, peer: Peer) -> None:
+        topic = {"topicName": "Made", "attributes": {"message.type": "FIFO"}, "strange": 7}
+        assert peer.ask(18, None, json.dumps({"topicConfigList": [topic]}).encode()).code == 0
+        update(peer, perm="4")
+        config = world.broker.topics.find("Made")
+        assert config is not None
+        assert (config.perm, config.attributes, config.unknown) == (4, {"message.type": "FIFO"}, {"strange": 7})
+
+    def test_several_topics(self, world: World, peer: Peer) -> None:
+        update(peer, "Known")
+        world.broker.topics.set_ordered(["Known"], world.wall)
+        topics = [{"topicName": "A", "perm": 4, "order": True}, {"topicName": "Known", "readQueueNums": 3}]
+        assert peer.ask(18, None, json.dumps({"topicConfigList": topics}).encode()).code == 0
+        table = world.broker.topics.table
+        assert table["A"] == TopicConfig("A", 16, 16, 4)
+        assert table["Known"] == TopicConfig("Known", 3, 16, order=True)
+        assert "A" in TopicTable.from_json(world.files.read("/store/config/topics.json")).topics
+
+    @pytest.mark.parametrize(
+        "bad", [{"topicName": "a b"}, {"topicName": "TBW102"}, {"topicName": "B", "perm": -1}, {"topicName": "B", "perm": "x"}, []]
+    )
+    def test_of_several_topics_all_or_none_are_made(self, world: World, peer: Peer, bad: Any) -> None:
+        before = world.broker.topics.version.counter
+        assert peer.ask(18, None, json.dumps({"topicConfigList": [{"topicName": "A"}, bad]}).encode()).code == 1
+        assert world.broker.topics.version.counter == before
+
     def test_one_topic(self, peer: Peer) -> None:
         update(peer)
         assert TopicConfig.from_json(peer.ask(351, {"topic": "Made"}).body) == TopicConfig("Made", 2, 3, 6, "SINGLE_TAG", 1)
         answer = peer.ask(351, {"topic": "None"})
         assert (answer.code, answer.remark) == (17, "No topic in this broker. topic: None")
         assert peer.ask(351, {}).code == 1
-
-
-class TestGroups:
-    def test_a_group_is_made_changed_and_deleted(self, peer: Peer) -> None:
-        body = {"groupName": "G", "retryMaxTimes": 3, "retryQueueNums": 2, "consumeTimeoutMinute": 15}
-        assert peer.ask(200, None, json.dumps(body).encode()).code == 0
-        table = GroupTable.from_json(peer.ask(201).body)
-        group = table.groups["G"]
-        assert (group.retry_max_times, group.retry_queues, group.consume_enable) == (3, 2, True)
-        assert group.unknown == {"consumeTimeoutMinute": 15}, "what newer releases say is kept"
-        assert peer.ask(207, {"groupName": "G"}).code == 0
-        assert "G" not in GroupTable.from_json(peer.ask(201).body).groups
-
-    @pytest.mark.parametrize(
-        ("body", "remark"),
-        [
-            (b"{}", "groupName = [] value invalid"),
-            (b'{"groupName":"a b"}', "groupName = [a b] value invalid"),
-            (b'{"groupName":"' + b"g" * 256 + b'"}', "groupName = [" + "g" * 255 + "] value invalid"),
-            (b'{"groupName":"G","retryQueueNums":-1}', "retryQueueNums = [-1] value invalid"),
-            (b'{"groupName":"G","retryQueueNums":65537}', "retryQueueNums = [65537] value invalid"),
-            (b'{"groupName":"G","retryQueueNums":4294967296}', "32 bits"),
-            (b'{"groupName":"G","retryMaxTimes":"x"}', "32 bits"),
-            (b"[]", "GroupConfig"),
-            (b"", ""),
-        ],
-    )
-    def test_what_is_no_group(self, world: World, peer: Peer, body: bytes, remark: str) -> None:
-        before = world.broker.group_settings.version.counter
-        answer = peer.ask(200, None, body)
-        assert answer.code == 1
-        assert remark in (answer.remark or "")
-        assert world.broker.group_settings.version.counter == before
-
-    def test_one_group(self, peer: Peer) -> None:
-        peer.ask(200, None, b'{"groupName":"G","retryMaxTimes":3}')
-        assert GroupConfig.from_json(peer.ask(352, {"group": "G"}).body) == GroupConfig("G", retry_max_times=3)
-        answer = peer.ask(352, {"group": "None"})
-        assert (answer.code, answer.remark) == (26, "No group in this broker. group: None")
-        assert peer.ask(352, {}).code == 1
-
-    def test_groups_that_are_there_from_the_start(self, peer: Peer) -> None:
-        assert {"TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONSAPI_OWNER"} <= set(GroupTable.from_json(peer.ask(201).body).groups)
-
-    def test_groups_are_bounded(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.tables.GROUPS_MAX", 9)
-        peer.send()
-        codes = [peer.pull(group=f"G{n}").code for n in range(3)]
-        assert codes == [0, 26, 26]
-        assert peer.ask(200, None, b'{"groupName":"More"}').remark == "this broker keeps no more groups"
-        assert peer.ask(200, None, b'{"groupName":"G0"}').code == 0
-
-    @pytest.mark.parametrize(("fields", "left"), [({}, 1), ({"removeOffset": "true"}, 0), ({"cleanOffset": "true"}, 0)])
-    def test_offsets_of_a_deleted_group_go_when_asked(self, world: World, peer: Peer, fields: dict[str, str], left: int) -> None:
-        """REB-09: those of exactly that group, by the name of either release."""
-        for group in ("g", "gg"):
-            for topic in ("t", "t_g"):
-                peer.ask(15, {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "1"})
-        assert peer.ask(207, {"groupName": "g"} | fields).code == 0
-        assert len(world.broker.offsets.topics_of("g")) == 2 * left
-        assert world.broker.offsets.topics_of("gg") == ["t", "t_g"]
 
 
 class TestAfterwards:
