@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.filters import NO_SQL, is_tag_type
+from engine.broker.filters import is_tag_type, not_supported
 from engine.longwork import joined
 from mqproto.bodies import (
     CheckClient,
@@ -25,6 +25,7 @@ from mqproto.bodies import (
 from mqproto.codec import Command
 from mqproto.codes import Language
 from mqproto.fastjson import dumps
+from mqproto.filters.tags import InvalidExpressionError
 from mqproto.flags import PERM_READ_WRITE, TOPIC_UNIT_SUB
 from mqproto.headers import (
     GetConsumerConnectionListRequest,
@@ -37,6 +38,7 @@ from mqproto.state.groups import Departed, Member
 from mqproto.state.node import Link
 
 NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
+SUBSCRIPTION_PARSE_FAILED: Final = 23
 CONSUMER_NOT_ONLINE: Final = 206
 _LANGUAGES: Final = {int(language): language for language in Language}
 
@@ -81,6 +83,8 @@ class Clients:
             flag = TOPIC_UNIT_SUB if consumer.unit_mode else 0
             core.topics.create(retry_topic(consumer.group), settings.retry_queues, PERM_READ_WRITE, flag, core.wall)
         registered = core.groups.consumer_seen(consumer, link, client_id, request.language, request.version, core.now)
+        if registered.renewed or registered.dropped:
+            core.filters.subscribed(consumer.group, registered.renewed, registered.dropped)
         if registered.dispute is not None:
             dispute = registered.dispute
             core.notice(
@@ -96,6 +100,7 @@ class Clients:
         if header.producer_group:
             core.groups.producer_left(header.producer_group, link)
         if header.consumer_group and core.groups.consumer_left(header.consumer_group, link):
+            self._left([header.consumer_group])
             settings = core.group_settings.table.get(header.consumer_group)
             if settings is None or settings.notify_consumer_ids_changed_enable:
                 self.notify([header.consumer_group])
@@ -110,8 +115,14 @@ class Clients:
 
     def on_check(self, link: ClientLink, request: Command) -> None:
         """A consumer asks before it starts whether its expression would be taken. Nothing is registered."""
-        if request.body and not is_tag_type(CheckClient.from_json(request.body).subscription.type):
-            raise Refused(SYSTEM_ERROR, NO_SQL)
+        wanted = CheckClient.from_json(request.body).subscription if request.body else None
+        if wanted is not None and not is_tag_type(wanted.type):
+            if not self.core.settings.enable_property_filter:
+                raise Refused(SYSTEM_ERROR, not_supported(wanted.type))
+            try:
+                self.core.filters.conditions.compile(wanted.type, wanted.expression)
+            except InvalidExpressionError as error:
+                raise Refused(SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         link.reply(request, SUCCESS)
 
     def on_consumers(self, link: ClientLink, request: Command) -> None:
@@ -169,7 +180,14 @@ class Clients:
         self._arm()
 
     def _departed(self, departed: Departed) -> None:
+        self._left(departed.consumer_groups)
         self.notify(departed.consumer_groups)
+
+    def _left(self, groups: Iterable[str]) -> None:
+        """Members of groups are gone: what groups without any wanted is forgotten some time later."""
+        for group in groups:
+            if group not in self.core.groups.consumers:
+                self.core.filters.group_gone(group)
 
     def _arm(self) -> None:
         due = self.core.groups.next_deadline()

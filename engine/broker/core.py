@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from engine.broker.acknowledging import Acknowledgements
+from engine.broker.filterdata import FilterTable
 from engine.broker.statistics import Statistics
 from engine.broker.tables import ConsumerOffsets, DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
 from engine.configuration import Changes, Configuration
@@ -156,6 +157,8 @@ class Core(NodeBase):
         self.topics = Topics(settings, keeper, len(self.delays))
         self.group_settings = GroupSettings(settings, keeper)
         self.offsets = ConsumerOffsets(settings, keeper)
+        #: Expressions of consumer groups.
+        self.filters = FilterTable(self)
         self.delay_progress = DelayProgress(keeper, store.settings.flush_delay_offset_interval)
         if store.end > store.min_physical:
             keeper.tell_missing(("topics.json", "consumerOffset.json"))

@@ -174,6 +174,7 @@ class Broker(Core):
         for version in (self.topics.version, self.group_settings.version, self.configuration.version):
             version.timestamp = version.timestamp or self.wall
         self.statistics.begin()
+        self.filters.begin()
         self.delivery.begin()
         self.checkback.begin()
         self.registration.begin()

@@ -25,15 +25,17 @@ from engine.broker.core import (
     Handlers,
     Refused,
 )
-from engine.broker.filters import NO_SQL, InvalidExpressionError, TagFilters, is_tag_type
+from engine.broker.filters import EVERYTHING, Filter, SqlFilter, TagFilters, is_tag_type, not_supported
 from engine.broker.pressure import FAIR
 from engine.broker.shapes import Cut, Shape, cut_header, remember
 from engine.counting import Reader
 from engine.store import ColdRead, GetResult, GetStatus, Queue
 from mqproto.bodies import GroupConfig, MessageModel
 from mqproto.codec import JSON, ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_head, encode_response
+from mqproto.filters.tags import InvalidExpressionError
 from mqproto.flags import PERM_READ, PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from mqproto.headers import PullMessageRequest, PullMessageResponse
+from mqproto.names import RETRY_PREFIX
 from mqproto.state.holding import ParkedPull
 
 PULL_MESSAGE: Final = 11
@@ -43,6 +45,12 @@ PULL_OFFSET_MOVED: Final = 21
 SUBSCRIPTION_PARSE_FAILED: Final = 23
 SUBSCRIPTION_NOT_EXIST: Final = 24
 SUBSCRIPTION_NOT_LATEST: Final = 25
+FILTER_DATA_NOT_EXIST: Final = 27
+FILTER_DATA_NOT_LATEST: Final = 28
+
+#: Remark of the code SUBSCRIPTION_PARSE_FAILED.
+_UNREADABLE: Final = "parse the consumer's subscription failed"
+_NO_FILTER_DATA: Final = "The broker's consumer filter data is not exist!Your expression may be wrong!"
 
 _CODES: Final = {
     GetStatus.FOUND: SUCCESS,
@@ -57,6 +65,8 @@ _CODES: Final = {
 LOOKS_MAX: Final = 200
 #: Views of fewer bytes on average are joined: one write of many small buffers costs more than the copy (style.md 13).
 SMALL_VIEW: Final = 4096
+#: Characters of the expressions that parked pulls keep.
+HELD_LENGTH_MAX: Final = 4 << 20
 _WORDS: Final = Struct(">ii")
 _NOBODY: Final[dict[str, Reader]] = {}
 
@@ -84,14 +94,16 @@ class PullCall:
 class HeldPull(ParkedPull):
     """A pull that waits: what to answer, and from where on nothing was looked at yet."""
 
-    __slots__ = ("call", "client", "codes", "offset", "store_queue")
+    __slots__ = ("call", "client", "filter", "offset", "store_queue")
 
-    def __init__(self, link: ClientLink, queue: Queue, until: int, call: PullCall, codes: frozenset[int] | None) -> None:
+    def __init__(self, link: ClientLink, queue: Queue, until: int, call: PullCall, wanted: Filter) -> None:
         super().__init__(link, queue, until)
         self.client = link
         self.store_queue = queue
         self.call = call
-        self.codes = codes
+        #: None: there is no room for it, so the peer looks itself whether what arrived is for it.
+        self.filter: Filter | None = wanted
+        self.weight = wanted.length
         #: The requested offset, or further on: what a filter passed over is not read again.
         self.offset = call.header.queue_offset
 
@@ -101,7 +113,7 @@ class Pulling:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.filters = TagFilters()
+        self.tags = TagFilters()
         self.quick = QuickPulls(self)
         self._template = _answer_template()
         #: Parked pulls that are still to be looked at.
@@ -125,29 +137,31 @@ class Pulling:
         """Answer a pull, or park it. Raises Refused."""
         core = self.core
         header = call.header
-        settings, codes = self._check(link, header)
+        settings = self._check(link, header)
+        wanted = self._filter(header, settings)
         if header.sys_flag & PULL_COMMIT_OFFSET:
             core.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         queue = core.store.queue(header.topic, header.queue_id)
-        result = core.store.reads.get(queue, header.queue_offset, max(1, header.max_msg_nums), codes)
+        judge = wanted.judge() if wanted.judged else None
+        result = core.store.reads.get(queue, header.queue_offset, max(1, header.max_msg_nums), wanted.codes, judge)
         if isinstance(result, GetResult):
             code = _code(result, header.queue_offset)
-            if code != PULL_NOT_FOUND or not self._parked(link, queue, call, codes):
+            if code != PULL_NOT_FOUND or not self._parked(link, queue, call, wanted):
                 self._answer(link, call, settings, code, result, queue)
         elif not call.flag & ONEWAY_FLAG:
-            self._wait(result, link, queue, call.kept(), codes)
+            self._wait(result, link, queue, call.kept(), wanted)
 
-    def _wait(self, job: ColdRead[GetResult], link: ClientLink, queue: Queue, call: PullCall, codes: frozenset[int] | None) -> None:
+    def _wait(self, job: ColdRead[GetResult], link: ClientLink, queue: Queue, call: PullCall, wanted: Filter) -> None:
         """Go on when the disk has given what may not be in memory. Raises Refused."""
         offset = call.header.queue_offset
         since = self.core.now
 
         def then(result: GetResult) -> None:
-            settings, _ = self._check(link, call.header)  # much may have changed meanwhile
+            settings = self._check_again(link, call.header)  # much may have changed meanwhile
             if result.status is not GetStatus.FOUND and offset < queue.min_offset:
-                result = self.core.store.get(queue, offset, 1, codes)  # the messages were deleted: this says so
+                result = self.core.store.get(queue, offset, 1, None)  # the messages were deleted: this says so
             code = _code(result, offset)
-            if code != PULL_NOT_FOUND or not self._parked(link, queue, call, codes):
+            if code != PULL_NOT_FOUND or not self._parked(link, queue, call, wanted):
                 self._answer(link, call, settings, code, result, queue)
                 if code == SUCCESS:
                     self.core.statistics.read_took(queue, call.header.consumer_group, self.core.now - since)
@@ -155,14 +169,18 @@ class Pulling:
         patience_ms = self.core.pressure.patience(PULL_MESSAGE)
         self.core.reading.wait(link, job, then, lambda refused: self.refuse(link, call, refused), patience_ms=patience_ms)
 
-    def _parked(self, link: ClientLink, queue: Queue, call: PullCall, codes: frozenset[int] | None) -> bool:
+    def _parked(self, link: ClientLink, queue: Queue, call: PullCall, wanted: Filter) -> bool:
         """Nothing is there yet: park the pull if it may wait. Raises Refused."""
         if not call.header.sys_flag & PULL_SUSPEND or call.flag & ONEWAY_FLAG:
             return False
         hold_ms = self._hold_ms(call.header)
         if hold_ms <= 0:
             return False
-        self._park(HeldPull(link, queue, self.core.now + hold_ms, call.kept(), codes))
+        pull = HeldPull(link, queue, self.core.now + hold_ms, call.kept(), wanted)
+        if wanted.length and self.core.holding.weight + wanted.length > HELD_LENGTH_MAX:
+            pull.filter = None
+            pull.weight = 0
+        self._park(pull)
         self.core.statistics.rates.missing()
         return True
 
@@ -215,18 +233,17 @@ class Pulling:
 
         It waits at the end of its queue, so whatever it finds was written just now and is read at once.
         """
-        store = self.core.store
-        queue = pull.store_queue
         link = pull.client
         if link.unsent > FAIR and self.core.pressure.overloaded(link):
             self.core.holding.remove(pull)
             self.refuse(link, pull.call, Refused(SYSTEM_BUSY, OVERLOAD))
             return
-        count = max(1, pull.call.header.max_msg_nums)
-        result = store.get(queue, pull.offset, count, pull.codes)
+        result = self._read(pull)
         while result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset > pull.offset:
             pull.offset = result.next_offset
-            result = store.get(queue, pull.offset, count, pull.codes)
+            if pull.filter is not None and pull.filter.judged and pull.offset < pull.store_queue.max_offset:
+                break  # that was work enough for one entry: the peer asks for the rest
+            result = self._read(pull)
         if _code(result, pull.offset) != PULL_NOT_FOUND:
             self.core.holding.remove(pull)
             self._settle(pull, result)
@@ -240,13 +257,25 @@ class Pulling:
 
     def expire(self, pull: HeldPull) -> None:
         """The time of a parked pull is up."""
-        self._settle(pull, self.core.store.get(pull.store_queue, pull.offset, max(1, pull.call.header.max_msg_nums), pull.codes))
+        self._settle(pull, self._read(pull))
+
+    def _read(self, pull: HeldPull) -> GetResult:
+        """What there is for a parked pull from its offset on. Without a filter: whether there is anything."""
+        queue, wanted = pull.store_queue, pull.filter
+        store = self.core.store
+        if wanted is not None:
+            judge = wanted.judge() if wanted.judged else None
+            return store.get(queue, pull.offset, max(1, pull.call.header.max_msg_nums), wanted.codes, judge)
+        result = store.get(queue, pull.offset, 1, None)
+        if result.status is GetStatus.FOUND:
+            result = GetResult(GetStatus.NO_MATCHED_MESSAGE, pull.offset, result.min_offset, result.max_offset, [], 0, 0, False)
+        return result
 
     def _settle(self, pull: HeldPull, result: GetResult) -> None:
         """Answer a pull that waited. Topic and group may have changed meanwhile, so all is checked once more."""
         call = pull.call
         try:
-            settings, _ = self._check(pull.client, call.header)
+            settings = self._check_again(pull.client, call.header)
         except Refused as refused:
             self.refuse(pull.client, call, refused)
             return
@@ -264,8 +293,8 @@ class Pulling:
 
     # --- checks ---
 
-    def _check(self, link: ClientLink, header: PullMessageRequest) -> tuple[GroupConfig, frozenset[int] | None]:
-        """Steps 1 to 8: the group's settings, and the codes of the tags that are wanted (None: all). Raises Refused."""
+    def _check(self, link: ClientLink, header: PullMessageRequest) -> GroupConfig:
+        """Steps 1 to 6: the group's settings. Raises Refused."""
         core = self.core
         if not core.settings.broker_permission & PERM_READ:
             raise Refused(NO_PERMISSION, f"the broker[{core.host}] pulling message is forbidden")
@@ -287,23 +316,39 @@ class Pulling:
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}] "
                 f"consumer:[{link.address}]",
             )
+        return settings
+
+    def _check_again(self, link: ClientLink, header: PullMessageRequest) -> GroupConfig:
+        """The same for a pull that has waited: its own expression was read already, and is not kept. Raises Refused."""
+        settings = self._check(link, header)
+        if not header.sys_flag & PULL_SUBSCRIPTION:
+            self._filter(header, settings)
+        return settings
+
+    def _filter(self, header: PullMessageRequest, settings: GroupConfig) -> Filter:
+        """Steps 7 and 8: what the pull wants. Raises Refused."""
         if header.sys_flag & PULL_SUBSCRIPTION:
-            return settings, self._codes(header.subscription, header.expression_type)
-        return settings, self._subscribed(header, settings)
+            wanted = self._carried(header.subscription, header.expression_type)
+        else:
+            wanted = self._subscribed(header, settings)
+        if self.core.settings.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
+            wanted = self.core.filters.retry_filter(header.topic[len(RETRY_PREFIX) :], wanted.codes)
+        return wanted
 
-    def _codes(self, expression: str | None, kind: str | None) -> frozenset[int] | None:
-        """The codes of an expression. Raises Refused for one that cannot be read, or of a kind that is not served."""
-        if not is_tag_type(kind):
-            if not expression:
-                raise Refused(SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-            raise Refused(SYSTEM_ERROR, NO_SQL)
+    def _carried(self, expression: str | None, kind: str | None) -> Filter:
+        """The filter of an expression that came with the pull. Raises Refused."""
+        if is_tag_type(kind):
+            return self._by_tags(expression)
+        if not expression:
+            raise Refused(SUBSCRIPTION_PARSE_FAILED, _UNREADABLE)
+        self._check_supported(kind)
         try:
-            return self.filters.codes(expression)
+            return SqlFilter(self.core.filters.conditions.compile(kind, expression))
         except InvalidExpressionError:
-            raise Refused(SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from None
+            raise Refused(SUBSCRIPTION_PARSE_FAILED, _UNREADABLE) from None
 
-    def _subscribed(self, header: PullMessageRequest, settings: GroupConfig) -> frozenset[int] | None:
-        """The codes that the group subscribed by its heartbeat. Raises Refused."""
+    def _subscribed(self, header: PullMessageRequest, settings: GroupConfig) -> Filter:
+        """The filter that the group subscribed by its heartbeat. Raises Refused."""
         group = self.core.groups.consumers.get(header.consumer_group)
         if group is None:
             raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
@@ -315,8 +360,30 @@ class Pulling:
         if subscription.version < header.sub_version:
             raise Refused(SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         if subscription.class_filter:
-            return None
-        return self._codes(subscription.expression, subscription.type)
+            return EVERYTHING
+        if is_tag_type(subscription.type):
+            return self._by_tags(subscription.expression)
+        filters = self.core.filters
+        data = filters.find(header.consumer_group, header.topic)
+        if data is None:
+            raise Refused(FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA)
+        if data.entry.version < header.sub_version:
+            raise Refused(FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+        self._check_supported(subscription.type)
+        try:
+            return filters.filter_of(data)
+        except InvalidExpressionError:
+            raise Refused(FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA) from None
+
+    def _by_tags(self, expression: str | None) -> Filter:
+        try:
+            return self.tags.find(expression)
+        except InvalidExpressionError:
+            raise Refused(SUBSCRIPTION_PARSE_FAILED, _UNREADABLE) from None
+
+    def _check_supported(self, kind: str | None) -> None:
+        if not self.core.settings.enable_property_filter:
+            raise Refused(SYSTEM_ERROR, not_supported(kind))
 
     # --- answers ---
 

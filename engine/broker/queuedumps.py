@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.filters import InvalidExpressionError, TagFilters, is_tag_type
+from engine.broker.filters import TagFilters, is_tag_type
 from engine.store import Queue, Reader, Unit
 from mqproto.bodies import QueueDump, QueueEntry, SubscriptionData
 from mqproto.codec import Command
 from mqproto.fastjson import dumps
+from mqproto.filters.tags import InvalidExpressionError
 from mqproto.headers import QueryConsumeQueueRequest
 
 #: Entries that one answer has at most; Apache gives a whole file of the queue.
@@ -67,7 +68,8 @@ class QueueDumps:
             dump.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
             return lambda code: False
         dump.subscription = subscription
-        dump.filter_data = _NO_FILTER_DATA
+        data = self.core.filters.find(header.consumer_group, subscription.topic)
+        dump.filter_data = _NO_FILTER_DATA if data is None else data.entry.to_pretty()
         codes = self._codes(subscription)
         return lambda code: codes is None or code in codes
 
@@ -76,7 +78,7 @@ class QueueDumps:
         if subscription.class_filter or not is_tag_type(subscription.type):
             return None
         try:
-            return self.filters.codes(subscription.expression)
+            return self.filters.find(subscription.expression).codes
         except InvalidExpressionError:
             return frozenset()
 

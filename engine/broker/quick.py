@@ -129,6 +129,7 @@ class QuickSends:
         self.store = core.store
         self.scanner = scanner
         self.sync = core.store.sync
+        self.extended = core.store.settings.enable_consume_queue_ext
         self.answer = b""
         self.make_answer()
 
@@ -196,6 +197,7 @@ class QuickSends:
                 unique,
                 keys,
                 core.wall,
+                core.filters.bits(shape.topic, text) if self.extended else b"",
             )
         except PutRefused:
             if queue.removed:

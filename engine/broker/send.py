@@ -230,6 +230,7 @@ class Sending:
             unique,
             keys,
             core.wall,
+            core.filters.bits(header.topic, text),
         )
         core.stored(queue)
         core.statistics.put(queue, 1, core.store.end - physical)
@@ -279,7 +280,7 @@ class Sending:
         if len(request.body) > size_max:
             raise Refused(MESSAGE_ILLEGAL, f"the batch has {len(request.body)} bytes, more than {size_max}")
         shared[names.CLUSTER] = self._cluster
-        entries = self._entries(request.body, names.encode_bytes(shared))
+        entries = self._entries(header.topic, request.body, names.encode_bytes(shared))
         queue = core.store.queue(header.topic, queue_id)
         sys_flag = header.sys_flag | (MULTI_TAGS if config.filter_type == "MULTI_TAG" else 0)
         physicals = core.store.append_batch(
@@ -297,7 +298,7 @@ class Sending:
         ids = ",".join([offset_msg_id(core.store_host, physical) for physical in physicals])
         self._answer(link, request, Receipt(header.topic, ids, queue_id, queue.next_offset - len(entries), len(entries)), waits)
 
-    def _entries(self, body: bytes | memoryview, shared: bytes) -> list[BatchEntry]:
+    def _entries(self, topic: str, body: bytes | memoryview, shared: bytes) -> list[BatchEntry]:
         """The messages of a batch body, each with the shared properties behind its own. Raises Refused."""
         try:
             read = decode_batch(body)
@@ -313,7 +314,8 @@ class Sending:
             tags = properties.get(names.TAGS)
             code = 0 if tags is None else self.depot.scanner.code(tags.encode("utf-8", "replace"))
             keys = properties.get(names.KEYS)
-            entries.append(BatchEntry(entry.body, text, entry.flag, code, properties.get(names.UNIQ_KEY), keys))
+            bits = self.core.filters.bits(topic, text)
+            entries.append(BatchEntry(entry.body, text, entry.flag, code, properties.get(names.UNIQ_KEY), keys, bits))
         return entries
 
 

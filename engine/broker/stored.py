@@ -197,10 +197,11 @@ class Depot:
     def _append(self, draft: Draft, topic: str, queue_id: int, properties: dict[str, str], code: int) -> Stored:
         core = self.core
         queue = core.store.queue(topic, queue_id)
+        text = names.encode_bytes(properties)
         physical = core.store.append(
             queue,
             draft.body,
-            names.encode_bytes(properties),
+            text,
             draft.flag,
             draft.sys_flag,
             draft.born_time,
@@ -212,6 +213,7 @@ class Depot:
             properties.get(names.UNIQ_KEY),
             properties.get(names.KEYS),
             core.wall,
+            core.filters.bits(topic, text),
         )
         core.stored(queue)
         place = queue_offset(queue, draft.sys_flag)

@@ -9,15 +9,18 @@ from engine.store.errors import ConfigDamaged, PutRefused, PutStatus, StoreDamag
 from engine.store.extension import Unit
 from engine.store.files import Files
 from engine.store.flushjobs import FlushLog
+from engine.store.judging import NOWHERE, Judge
 from engine.store.memory import MemoryFiles
 from engine.store.queue import Queue
 from engine.store.reading import Reader
+from engine.store.records import properties_of
 from engine.store.report import Ending, Lost, Recover, RecoveryReport
 from engine.store.results import BatchEntry, GetResult, GetStatus, QueryResult
 from engine.store.settings import StoreSettings
 from engine.store.store import Store
 
 __all__ = [
+    "NOWHERE",
     "AllocateLog",
     "BatchEntry",
     "CloseStore",
@@ -31,6 +34,7 @@ __all__ = [
     "FlushLog",
     "GetResult",
     "GetStatus",
+    "Judge",
     "Lost",
     "MemoryFiles",
     "PutRefused",
@@ -48,4 +52,5 @@ __all__ = [
     "StoreSettings",
     "StoreUnwritable",
     "Unit",
+    "properties_of",
 ]

@@ -18,6 +18,7 @@ from engine.store.consumequeue import ConsumeQueues
 from engine.store.files import Files
 from engine.store.flushing import Flusher
 from engine.store.index import Index
+from engine.store.judging import Judge
 from engine.store.layout import ENTRY, ENTRY_SIZE
 from engine.store.queue import Queue
 from engine.store.reading import Reader
@@ -132,16 +133,16 @@ class Reads:
 
     # --- reads ---
 
-    def get(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None) -> Read[GetResult]:
+    def get(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: Judge | None = None) -> Read[GetResult]:
         """See `Store.get`."""
         edge = self._log.end - self._distance
         if edge < self._opened_at:
             edge = self._opened_at
         mark = queue.old_mark  # nearly all reads are behind it, so what `_is_near` finds out is left to the others
         if (mark[1] >= edge and offset >= mark[0]) or self._is_near(queue, offset):
-            return self._reader.get(queue, offset, max_count, codes, None)
+            return self._reader.get(queue, offset, max_count, codes, judge)
         twin = queue.picture()
-        return self._job(lambda reader: reader.get(twin, offset, max_count, codes, None))
+        return self._job(lambda reader: reader.get(twin, offset, max_count, codes, judge))
 
     def record(self, physical: int) -> Read[memoryview | None]:
         """See `Store.record`."""

@@ -5,7 +5,6 @@ Nothing is copied: what is given are slices of the mapped log. Over `coldfiles` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
@@ -14,6 +13,7 @@ from engine.store.consumequeue import ConsumeQueues
 from engine.store.extension import Unit, is_address
 from engine.store.flushing import Flusher
 from engine.store.index import Index
+from engine.store.judging import Judge
 from engine.store.layout import (
     BLANK_SIZE,
     ENTRY,
@@ -104,9 +104,7 @@ class Reader:
 
     # --- from a queue ---
 
-    def get(
-        self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, matches: Callable[[memoryview], bool] | None
-    ) -> GetResult:
+    def get(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: Judge | None) -> GetResult:
         low, high = queue.min_offset, queue.max_offset
         if high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], 0, 0, False)
@@ -118,15 +116,15 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0, False)
         wanted = max_count if max_count > 1 else 1
         count = max(_SCAN_SIZE // ENTRY_SIZE, wanted)
-        if codes is None and matches is None and wanted < count:
+        if codes is None and judge is None and wanted < count:
             count = wanted
         entries = self._queues.chunk(queue, offset, count, high)
         if not entries:
             following = offset - offset % self._queues.per_file + self._queues.per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, min(following, high), low, high, [], 0, 0, False)
-        result = self._take_runs(queue, entries, offset, wanted, codes) if matches is None else None
+        result = self._take_runs(queue, entries, offset, wanted, codes) if judge is None else None
         if result is None:
-            result = self._take_each(queue, entries, offset, wanted, codes, matches)
+            result = self._take_each(queue, entries, offset, wanted, codes, judge)
         result.min_offset = low
         result.max_offset = high
         return result
@@ -184,7 +182,7 @@ class Reader:
         offset: int,
         wanted: int,
         codes: frozenset[int] | None,
-        matches: Callable[[memoryview], bool] | None,
+        judge: Judge | None,
     ) -> GetResult:
         """The same one by one: with filters, over gaps, from far back."""
         log = self._log
@@ -199,6 +197,8 @@ class Reader:
             if 0 <= physical < skip_below:
                 scanned += 1
                 continue
+            if judge is not None and judge.work_left <= 0:
+                break
             if count and (code == HOLE_CODE or self._full(count, total + size, wanted, physical < memory_from)):
                 break
             scanned += 1
@@ -207,6 +207,10 @@ class Reader:
                 continue
             if codes is not None and code not in codes and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes)):
                 continue
+            if judge is not None and physical >= judge.bits_from and is_address(code):
+                unit = self._queues.unit(queue, code)
+                if unit is not None and not judge.may_take(unit.bits):
+                    continue
             view = self._visible(physical, size)
             if view is None or not _is_record(view):
                 if not count:
@@ -215,7 +219,7 @@ class Reader:
                     damaged = f"{queue} leads to no message at queue offset {offset + scanned - 1}: `store check` tells what is damaged"
                 skip_below = (physical // log.file_size + 1) * log.file_size if physical < log.start and size != BLANK_SIZE else -1
                 continue
-            if matches is not None and not matches(view):
+            if judge is not None and not judge.takes(view):
                 continue
             views.append(view)
             total += size

@@ -114,6 +114,17 @@ def facts_of(record: memoryview) -> Facts:
     return Facts(topic, fields[3], fields[5], fields[7], fields[10], properties.decode_bytes(record[topic_end + 2 :]))
 
 
+def properties_of(record: memoryview) -> dict[str, str]:
+    """The properties of a record, of which nothing is known but its size and magic; none where its lengths lead nowhere."""
+    head_size = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3].size
+    if head_size >= len(record):
+        return {}
+    at = head_size + int.from_bytes(record[head_size - 4 : head_size], "big")
+    if at + 2 > len(record):
+        return {}
+    return properties.decode_bytes(record[topic_span(record, at)[1] + 2 :])
+
+
 def has_gap(record: memoryview) -> bool:
     """Whether the properties of a record, which no checksum covers, hold a zero byte. Text hardly ever does, space that was not written
     does."""

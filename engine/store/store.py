@@ -28,6 +28,7 @@ from engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
 from engine.store.folders import make_durable_folder
 from engine.store.following import Follower
 from engine.store.index import AllocateIndex, Index
+from engine.store.judging import Judge
 from engine.store.layout import ENTRY, ENTRY_SIZE, FILLER_SIZE, HEAD_V4, HEADS, HOLE_CODE, IPV6_EXTRA, LENGTH, MAGIC_V1
 from engine.store.queue import NO_SIZE, Queue
 from engine.store.reading import Reader
@@ -515,10 +516,10 @@ class Store:
         offset: int,
         max_count: int,
         codes: frozenset[int] | None,
-        matches: Callable[[memoryview], bool] | None = None,
+        judge: Judge | None = None,
     ) -> GetResult:
-        """Read messages from a queue (store.md 14). `codes`: wanted tag hashes, None for all; `matches` judges whole records."""
-        return self._reader.get(queue, offset, max_count, codes, matches)
+        """Read messages from a queue (store.md 14). `codes`: wanted tag hashes, None for all; `judge` decides on those that have one."""
+        return self._reader.get(queue, offset, max_count, codes, judge)
 
     def record(self, physical_offset: int) -> memoryview | None:
         """The visible record that begins at a physical offset; None if none begins there."""

@@ -43,6 +43,7 @@ from mqproto.bodies.config import (
     TopicList,
     TopicTable,
 )
+from mqproto.bodies.filters import BloomData, ConsumerFilter, ConsumerFilters, TopicFilters
 from mqproto.bodies.members import Body
 from mqproto.bodies.pieces import json_pieces, pretty_pieces
 from mqproto.bodies.registration import RegisterBrokerBody, read_registration, topic_from_text, topic_to_text
@@ -68,6 +69,7 @@ from mqproto.bodies.statistics import (
 )
 
 __all__ = [
+    "BloomData",
     "Body",
     "BrokerData",
     "BrokerMemberGroup",
@@ -86,6 +88,8 @@ __all__ = [
     "ConsumeType",
     "ConsumerConnection",
     "ConsumerData",
+    "ConsumerFilter",
+    "ConsumerFilters",
     "ConsumerIds",
     "ConsumerRunningInfo",
     "ConsumerStatus",
@@ -120,6 +124,7 @@ __all__ = [
     "TopicConfig",
     "TopicConfigList",
     "TopicFilterType",
+    "TopicFilters",
     "TopicList",
     "TopicOffset",
     "TopicRoute",

@@ -25,6 +25,8 @@ _I32_MAX: Final = (1 << 31) - 1
 _I64_MIN: Final = -(1 << 63)
 _I64_MAX: Final = (1 << 63) - 1
 _SMALLEST: Final = 5e-324
+#: Characters of a decimal number. Longer ones are read in a time that grows with their square.
+_NUMBER_LENGTH_MAX: Final = 1000
 
 
 class Long(int):
@@ -59,7 +61,7 @@ def _to_int(text: str, low: int, high: int) -> int:
 
 
 def _to_float(text: str) -> float:
-    found = _decimal(text)
+    found = _decimal(text) if len(text) <= _NUMBER_LENGTH_MAX else None
     if found is None:
         raise _UnfitError
     return float(found["number"])
@@ -282,6 +284,8 @@ class _Tokens:
         self._expression = expression
         self._at = 0
         self._ahead: list[tuple[str, str]] = []
+        #: Tokens that were read.
+        self.count = 0
 
     def peek(self, distance: int = 0) -> tuple[str, str]:
         """Kind and text of a token ahead. Kinds: float, integer, text, name, or the sign or keyword itself."""
@@ -305,6 +309,7 @@ class _Tokens:
         return InvalidExpressionError(self._expression, why)
 
     def _read(self) -> tuple[str, str]:
+        self.count += 1
         blank = _blank(self._expression, self._at)
         assert blank is not None
         self._at = blank.end()
@@ -337,6 +342,11 @@ class _Parser:
         node = self._as_truth(self._or())
         self._tokens.peek()  # the word behind it is read, whatever it is
         return node
+
+    @property
+    def words(self) -> int:
+        """How many tokens were read."""
+        return self._tokens.count
 
     def _refuse(self, why: str) -> InvalidExpressionError:
         return self._tokens.refuse(why)
@@ -510,10 +520,12 @@ def _unquote(text: str) -> str:
 class Condition:
     """A compiled expression."""
 
-    __slots__ = ("_node", "expression")
+    __slots__ = ("_node", "expression", "words")
 
-    def __init__(self, expression: str, node: _Node) -> None:
+    def __init__(self, expression: str, node: _Node, words: int) -> None:
         self.expression = expression
+        #: Tokens that it is made of: what judging one message costs grows with it.
+        self.words = words
         self._node = node
 
     def value(self, properties: Properties) -> bool | None:
@@ -534,4 +546,5 @@ def compile_sql(expression: str) -> Condition:
     65,536 characters or nested more than 64 levels deep."""
     if len(expression) > LENGTH_MAX:
         raise InvalidExpressionError(f"{expression[:40]}...", f"it is longer than {LENGTH_MAX} characters")
-    return Condition(expression, _Parser(expression).whole())
+    parser = _Parser(expression)
+    return Condition(expression, parser.whole(), parser.words)

@@ -29,7 +29,7 @@ class Waitable(Protocol):
 class ParkedPull:
     """One waiting request. The broker subclasses it with what it needs to answer."""
 
-    __slots__ = ("key", "link", "queue", "until")
+    __slots__ = ("key", "link", "queue", "until", "weight")
 
     def __init__(self, link: Link, queue: Waitable, until: int) -> None:
         self.link = link
@@ -37,6 +37,8 @@ class ParkedPull:
         self.until = until
         #: Given by `Holding.park`; 0 while not parked.
         self.key = 0
+        #: What it keeps beyond what every pull does, in the owner's measure.
+        self.weight = 0
 
 
 class Holding:
@@ -48,6 +50,8 @@ class Holding:
         self._pulls: dict[int, ParkedPull] = {}
         self._by_link: dict[Link, dict[int, ParkedPull]] = {}
         self._next_key = 1
+        #: The weights of all parked pulls together.
+        self.weight = 0
 
     def __len__(self) -> int:
         return len(self._pulls)
@@ -61,6 +65,7 @@ class Holding:
         self._next_key = key + 1
         pull.key = key
         self._pulls[key] = pull
+        self.weight += pull.weight
         if of_link is None:
             of_link = self._by_link[pull.link] = {}
         of_link[key] = pull
@@ -88,6 +93,7 @@ class Holding:
             return
         pull.key = 0
         del self._pulls[key]
+        self.weight -= pull.weight
         self._deadlines.cancel(key)
         of_link = self._by_link[pull.link]
         del of_link[key]

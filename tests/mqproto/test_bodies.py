@@ -22,6 +22,7 @@ from mqproto.bodies import (
     ConsumeFromWhere,
     ConsumerConnection,
     ConsumerData,
+    ConsumerFilters,
     ConsumerIds,
     ConsumerRunningInfo,
     ConsumerStatus,
@@ -330,6 +331,7 @@ FILES: dict[str, type[Body]] = {
     "subscriptionGroup.json": GroupTable,
     "consumerOffset.json": OffsetTable,
     "delayOffset.json": DelayOffsets,
+    "consumerFilter.json": ConsumerFilters,
 }
 
 

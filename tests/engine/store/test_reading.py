@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.store import BatchEntry, GetStatus, PutRefused
+from engine.store import BatchEntry, GetStatus, Judge, PutRefused
 from mqproto.ids import java_hash
 from mqproto.record import decode_record
 from tests.engine.store.conftest import MakeRig
@@ -109,11 +109,27 @@ def test_what_is_no_hash_is_left_to_the_consumer(rig: Rig) -> None:
     assert rig.store.get(rig.store.queue("Topic", 0), 0, 32, frozenset({1})).count == 1
 
 
+class Odd(Judge):
+    """Takes what has an odd offset, and works one unit for each."""
+
+    def takes(self, record: memoryview) -> bool:
+        self.work_left -= 1
+        return decode_record(record).queue_offset % 2 == 1
+
+
 def test_whole_records_can_be_judged(rig: Rig) -> None:
     rig.send_many(6)
-    result = rig.store.get(rig.store.queue("Topic", 0), 0, 2, None, lambda record: decode_record(record).queue_offset % 2 == 1)
+    result = rig.store.get(rig.store.queue("Topic", 0), 0, 2, None, Odd(100))
     assert [message.queue_offset for message in records(result.views)] == [1, 3]
     assert result.next_offset == 4
+
+
+@pytest.mark.parametrize(("work", "found"), [(1, []), (2, [1]), (5, [1, 3]), (6, [1, 3, 5])])
+def test_a_read_ends_when_it_has_judged_enough(rig: Rig, work: int, found: list[int]) -> None:
+    rig.send_many(6)
+    result = rig.store.get(rig.store.queue("Topic", 0), 0, 32, None, Odd(work))
+    assert [message.queue_offset for message in records(result.views)] == found
+    assert (result.next_offset, result.status) == (work, GetStatus.FOUND if found else GetStatus.NO_MATCHED_MESSAGE)
 
 
 def test_one_read_looks_at_800_entries(make_rig: MakeRig) -> None:
