@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.saver import Saver
+from mqproto.bodies import Body
 from mqproto.codes import ResponseCode
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request. With `saver` it is held back until the change that it confirms is saved."""
+    """The answer to a request. A body that may be long is not made to bytes yet: that is done in slices.
+
+    With `saver` it is held back until the change that it confirms is saved.
+    """
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
     fields: Mapping[str, str] | None = None
-    body: bytes = b""
+    body: bytes | Body = b""
     saver: Saver[Any] | None = None
 
 

@@ -43,7 +43,7 @@ def _list(state: State, request: Request) -> Answer:
     table = state.kv.namespace(header.namespace)
     if table is None:
         return failed(f"No config item, Namespace: {header.namespace}", ResponseCode.QUERY_NOT_FOUND)
-    return Answer(body=table.to_json())
+    return Answer(body=table)
 
 
 HANDLERS: Final[dict[int, Handler]] = {

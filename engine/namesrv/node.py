@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.configuration import Changes, Configuration
+from engine.longwork import LongWork, Steps, joined
 from engine.namesrv import broker_requests, kv_requests, settings_requests, topic_requests
 from engine.namesrv.answers import Answer, failed
 from engine.namesrv.kv import KvConfig
@@ -20,8 +21,9 @@ from engine.namesrv.registry import Registry
 from engine.namesrv.state import Handler, Request, State
 from engine.saver import Saver
 from engine.settings import NamesrvSettings, check
+from mqproto.bodies import json_pieces
 from mqproto.codec import Command
-from mqproto.codes import ResponseCode
+from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import HeaderError, RemoteProtocolError
 from mqproto.state.connection import Calls, Connection
 from mqproto.state.deadlines import Deadlines
@@ -36,18 +38,30 @@ HANDLERS: Final[dict[int, Handler]] = {
 
 #: Requests of one peer are answered as busy while so much is unsent to it: one read may bring thousands that each ask for a long list.
 UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
-_BUSY: Final = "[OVERLOAD]system busy, start flow control for a while"
+BUSY: Final = failed("[OVERLOAD]system busy, start flow control for a while", ResponseCode.SYSTEM_BUSY)
+#: Long answers of one peer wait while so much is unsent to it, and are looked at again after a pause.
+LONG_UNSENT_MAX: Final = SERVER_UNSENT_LIMIT // 4
+PAUSE_MS: Final = 50
+#: Bytes of requests that wait or are worked on, of all peers and of one. A single request may always come.
+HELD_MAX: Final = 256 << 20
+PEER_HELD_MAX: Final = 32 << 20
+#: Requests whose answer is there in no time: they do not wait for the long ones that came before them.
+SHORT: Final = frozenset(
+    {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_KV_CONFIG, RequestCode.BROKER_HEARTBEAT, RequestCode.GET_BROKER_MEMBER_GROUP}
+)
 
 
 class _Peer(Connection[None]):
     """A link to a broker, client or tool."""
 
-    __slots__ = ("active",)
+    __slots__ = ("active", "held")
 
     def __init__(self, node: NodeBase, shared: Calls[None], address: str, listener: str, now: int) -> None:
         super().__init__(node, shared, address, listener, SERVER_UNSENT_LIMIT)
         #: When bytes came last; answers leave at the same time.
         self.active = now
+        #: Bytes of its requests that wait or are worked on.
+        self.held = 0
 
 
 class NameServer(NodeBase):
@@ -81,6 +95,10 @@ class NameServer(NodeBase):
         self._calls: Calls[None] = Calls()
         self._peers: dict[_Peer, None] = {}
         self._idle: Deadlines[_Peer] = Deadlines()
+        #: What is done in slices, for peers whose answers do not pile up.
+        self._long = LongWork(lambda peer: isinstance(peer, _Peer) and peer.unsent <= LONG_UNSENT_MAX)
+        self._held = 0
+        self._now = 0
         self._closing = False
 
     # --- links ---
@@ -103,7 +121,7 @@ class NameServer(NodeBase):
         assert isinstance(link, _Peer)
         if link.ended:
             return
-        link.active = now
+        link.active = self._now = now
         for command in link.receive(data):
             if not command.is_response:
                 self._answer(link, command, now)
@@ -117,6 +135,8 @@ class NameServer(NodeBase):
             self._forget(link)
 
     def timer(self, now: int) -> None:
+        self._now = now
+        self._long.step()
         for token in self.state.registry.expired(now):
             assert isinstance(token, _Peer)
             self._end(token, "the broker did not register for too long")
@@ -128,6 +148,8 @@ class NameServer(NodeBase):
 
     def next_deadline(self) -> int | None:
         times = [when for when in (self.state.registry.deadlines.earliest(), self._idle.earliest()) if when is not None]
+        if self._long:
+            times.append(self._now + (PAUSE_MS if self._long.stalled else 0))
         return min(times, default=None)
 
     @property
@@ -141,32 +163,61 @@ class NameServer(NodeBase):
     def _forget(self, peer: _Peer) -> None:
         del self._peers[peer]
         self._idle.cancel(peer)
+        self._long.drop(peer)
+        self._give_back(peer, peer.held)
         self.state.registry.lost(peer)
 
     # --- requests ---
 
     def _answer(self, peer: _Peer, command: Command, now: int) -> None:
         if peer.unsent > UNSENT_MAX:
-            self._reply(peer, command, failed(_BUSY, ResponseCode.SYSTEM_BUSY))
+            self._reply(peer, command, BUSY)
             return
         handler = HANDLERS.get(command.code)
         if handler is None:
-            answer = failed(f" request type {command.code} not supported", ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-        else:
-            try:
-                answer = handler(self.state, Request(command, peer, now))
-            except (HeaderError, RemoteProtocolError) as failure:
-                answer = failed(str(failure))
+            remark = f" request type {command.code} not supported"
+            self._reply(peer, command, failed(remark, ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        elif command.code in SHORT:
+            for _ in self._work(peer, command, handler, now):
+                raise AssertionError("a short request takes one slice")
+        elif not self._take_over(peer, len(command.body)):
+            self._reply(peer, command, BUSY)
+        elif not self._long.begin(peer, self._work(peer, command, handler, now), lambda _: None):
+            self._give_back(peer, len(command.body))
+            self._reply(peer, command, BUSY)
+
+    def _work(self, peer: _Peer, command: Command, handler: Handler, now: int) -> Steps[None]:
+        """A request up to its answer, in slices."""
+        try:
+            result = handler(self.state, Request(command, peer, now))
+            answer = result if isinstance(result, Answer) else (yield from result)
+            body = answer.body if isinstance(answer.body, bytes) else (yield from joined(json_pieces(answer.body)))
+        except (HeaderError, RemoteProtocolError) as failure:
+            answer, body = failed(str(failure)), b""
+        if command.code not in SHORT:
+            self._give_back(peer, len(command.body))
         if answer.saver is None:
-            self._reply(peer, command, answer)
+            self._reply(peer, command, answer, body)
         elif answer.saver.is_full:
-            self._reply(peer, command, failed(_BUSY, ResponseCode.SYSTEM_BUSY))
+            self._reply(peer, command, BUSY)
         else:
             answer.saver.wait(lambda failure: self._reply(peer, command, answer if failure is None else failed(f"not saved: {failure}")))
             self._save(answer.saver)
 
-    def _reply(self, peer: _Peer, command: Command, answer: Answer) -> None:
-        peer.reply(command, answer.code, answer.fields, answer.body, remark=answer.remark)
+    def _take_over(self, peer: _Peer, size: int) -> bool:
+        """Whether there is room for the body of one more request that waits or is worked on."""
+        if (peer.held and peer.held + size > PEER_HELD_MAX) or (self._held and self._held + size > HELD_MAX):
+            return False
+        peer.held += size
+        self._held += size
+        return True
+
+    def _give_back(self, peer: _Peer, size: int) -> None:
+        peer.held -= size
+        self._held -= size
+
+    def _reply(self, peer: _Peer, command: Command, answer: Answer, body: bytes = b"") -> None:
+        peer.reply(command, answer.code, answer.fields, body, remark=answer.remark)
 
     # --- jobs and the end ---
 

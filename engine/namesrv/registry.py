@@ -6,10 +6,11 @@ Leaves to others: requests and answers (handlers), links and time (the node). A 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from engine.longwork import Steps
 from mqproto.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, RegisterBrokerBody, TopicConfig, TopicRoute
 from mqproto.bodies.routes import MASTER_ID
 from mqproto.errors import MQError
@@ -19,13 +20,18 @@ from mqproto.state.deadlines import Deadlines
 
 #: A broker that did not register for so long is gone; brokers register every 10 to 60 s.
 LIVE_MS: Final = 120_000
+#: Bounds of what a broker of 5.x may ask for instead.
+LIVE_MIN_MS: Final = 1_000
+LIVE_MAX_MS: Final = 3_600_000
+#: Topics of a broker that are worked on in one slice: about a millisecond.
+SLICE_TOPICS: Final = 1_000
 #: What anybody who reaches the port may make us keep: addresses of brokers, and queue entries (a topic at a broker).
 ADDRESSES_MAX: Final = 20_000
 ENTRIES_MAX: Final = 2_000_000
 
 
-class RegistryFullError(MQError):
-    """A registration would exceed a limit of this name server; nothing of it was taken."""
+class RegistrationRefusedError(MQError):
+    """A registration would exceed a limit of this name server, or is older than what is known; nothing of it was taken."""
 
 
 @dataclass(slots=True)
@@ -39,13 +45,15 @@ class Live:
     #: Which state of the broker's topics we have; None while we may have a part of them only.
     version: DataVersion | None
     filter_servers: list[str] = field(default_factory=list)
+    #: Its deadline, counted from each sign of life.
+    live_ms: int = LIVE_MS
 
 
 class Registry:
     """The tables of the name server. All lists that it gives are ordered by name, so that equal states give equal answers."""
 
     def __init__(self) -> None:
-        #: Topic, then broker name.
+        #: Topic, then broker name. Entries are not changed but replaced: topics of a broker share those that are equal.
         self.topics: dict[str, dict[str, QueueData]] = {}
         self.brokers: dict[str, BrokerData] = {}
         self.clusters: dict[str, set[str]] = {}
@@ -57,39 +65,63 @@ class Registry:
 
     # --- coming ---
 
-    def register(self, header: RegisterBrokerRequest, body: RegisterBrokerBody, link: Hashable, now: int) -> Live | None:
-        """Take a broker in, or what has changed of it. Gives a slave its live master, if there is one.
+    def knows(self, header: RegisterBrokerRequest, version: DataVersion) -> bool:
+        """Whether a registration under this version brings nothing new of topics."""
+        entry, data = self.live.get(header.broker_addr), self.brokers.get(header.broker_name)
+        there = data is not None and header.broker_id in data.addresses
+        return there and entry is not None and entry.version is not None and entry.version == version
 
-        Topics that are missing from the body stay. Raises RegistryFullError.
+    def register(
+        self, header: RegisterBrokerRequest, body: RegisterBrokerBody, link: Hashable, now: int, live_ms: int | None = None
+    ) -> Steps[Live | None]:
+        """Take a broker in, or what has changed of it, in slices. Gives a slave its live master, if there is one.
+
+        Topics that are missing from the body stay. `live_ms` is what the broker asks for as its deadline. Raises
+        RegistrationRefusedError.
         """
         name, address = header.broker_name, header.broker_addr
         table = body.topic_table
         before = self.live.get(address)
         self._check_room(header, table.topics)
+        self._check_state(header, table.data_version)
         first = self._enter(header)
-        if before is not None and before.version is not None and before.version == table.data_version and not first:
-            version: DataVersion | None = before.version
-        else:
-            if header.broker_id == MASTER_ID:
-                for topic in table.topics.values():
-                    self._take_topic(name, topic)
-            version = _known_version(before if not first else None, body)
-        self._set_live(Live(address, name, link, header.ha_server_addr, version, body.filter_servers), now)
+        known = before is not None and before.version is not None and before.version == table.data_version and not first
+        entry = Live(address, name, link, header.ha_server_addr, table.data_version if known else None, body.filter_servers)
+        if live_ms is not None and live_ms > 0:
+            entry.live_ms = min(max(live_ms, LIVE_MIN_MS), LIVE_MAX_MS)
+        self._set_live(entry, now)
+        if not known:
+            whole = header.broker_id != MASTER_ID or (yield from self._take_topics(entry, table.topics.values()))
+            if whole:
+                entry.version = _known_version(before if not first else None, body)
         if header.broker_id == MASTER_ID:
             return None
         return self.live.get(self.brokers[name].addresses.get(MASTER_ID, ""))
 
     def refresh(self, address: str, now: int) -> None:
-        """A sign of life from a broker that is alive and has nothing new."""
-        self.deadlines.set(address, now + LIVE_MS)
+        """A sign of life from a broker, if it is alive."""
+        entry = self.live.get(address)
+        if entry is not None:
+            self.deadlines.set(address, now + entry.live_ms)
 
     def _check_room(self, header: RegisterBrokerRequest, topics: Collection[str]) -> None:
         if header.broker_addr not in self.live and len(self.live) >= ADDRESSES_MAX:
-            raise RegistryFullError(f"this name server takes {ADDRESSES_MAX} broker addresses and not more")
+            raise RegistrationRefusedError(f"this name server takes {ADDRESSES_MAX} broker addresses and not more")
         if self._entries + len(topics) > ENTRIES_MAX:
             held = self._topics_of.get(header.broker_name, set())
             if self._entries + sum(topic not in held for topic in topics) > ENTRIES_MAX:
-                raise RegistryFullError(f"this name server takes {ENTRIES_MAX} queue entries and not more")
+                raise RegistrationRefusedError(f"this name server takes {ENTRIES_MAX} queue entries and not more")
+
+    def _check_state(self, header: RegisterBrokerRequest, version: DataVersion) -> None:
+        """An id that changes hands does not go back to an older state (5.x counts states; 4.x does not)."""
+        data = self.brokers.get(header.broker_name)
+        holder = None if data is None else data.addresses.get(header.broker_id)
+        if holder is None or holder == header.broker_addr:
+            return
+        entry = self.live.get(holder)
+        state = 0 if entry is None or entry.version is None else entry.version.state_version or 0
+        if state > (version.state_version or 0):
+            raise RegistrationRefusedError("register broker failed")
 
     def _enter(self, header: RegisterBrokerRequest) -> bool:
         """Note cluster, name and address; True if the name or the id was not there before."""
@@ -108,18 +140,46 @@ class Registry:
         data.addresses[header.broker_id] = address
         return first
 
-    def _take_topic(self, broker_name: str, topic: TopicConfig) -> None:
-        queues = self.topics.setdefault(topic.name, {})
-        if broker_name not in queues:
+    def _take_topics(self, entry: Live, topics: Iterable[TopicConfig]) -> Steps[bool]:
+        """Take the topics of a master; False when it went, or came anew, before all were taken."""
+        name = entry.broker_name
+        held = self._topics_of.setdefault(name, set())
+        shared: dict[tuple[int, int, int, int], QueueData] = {}
+        for number, topic in enumerate(topics, 1):
+            facts = (topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag)
+            queues = shared.get(facts)
+            if queues is None:
+                queues = shared[facts] = QueueData(name, *facts)
+            self._put(held, topic.name, queues)
+            if number % SLICE_TOPICS == 0:
+                yield
+                if self.live.get(entry.address) is not entry or self._topics_of.get(name) is not held:
+                    return False
+        return True
+
+    def _put(self, held: set[str], topic: str, queues: QueueData) -> None:
+        """Note the queues that a broker has of a topic; `held` are the topics of this broker."""
+        entries = self.topics.get(topic)
+        if entries is None:
+            entries = self.topics[topic] = {}
+        if queues.broker_name not in entries:
             self._entries += 1
-            self._topics_of.setdefault(broker_name, set()).add(topic.name)
-        queues[broker_name] = QueueData(broker_name, topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag)
+            held.add(topic)
+        entries[queues.broker_name] = queues
+
+    def register_topic(self, topic: str, all_queues: Iterable[QueueData]) -> None:
+        """Note queues of one topic at brokers that are known; the others are left out (5.x). Raises RegistrationRefusedError."""
+        if self._entries >= ENTRIES_MAX:
+            raise RegistrationRefusedError(f"this name server takes {ENTRIES_MAX} queue entries and not more")
+        for queues in all_queues:
+            if queues.broker_name in self.brokers:
+                self._put(self._topics_of.setdefault(queues.broker_name, set()), topic, queues)
 
     def _set_live(self, entry: Live, now: int) -> None:
         self._drop_live(entry.address)
         self.live[entry.address] = entry
         self._addresses_of.setdefault(entry.link, set()).add(entry.address)
-        self.deadlines.set(entry.address, now + LIVE_MS)
+        self.deadlines.set(entry.address, now + entry.live_ms)
 
     # --- going ---
 
@@ -161,8 +221,14 @@ class Registry:
             return
         del self.brokers[data.broker_name]
         self._leave_cluster(data)
-        for topic in self._topics_of.pop(data.broker_name, ()):
-            self._drop_entry(topic, data.broker_name)
+        topics = self.topics
+        held = self._topics_of.pop(data.broker_name, set())
+        self._entries -= len(held)
+        for topic in held:
+            entries = topics[topic]
+            del entries[data.broker_name]
+            if not entries:
+                del topics[topic]
 
     def _leave_cluster(self, data: BrokerData) -> None:
         names = self.clusters.get(data.cluster, set())
@@ -205,20 +271,34 @@ class Registry:
         clusters = {cluster: sorted(self.clusters[cluster]) for cluster in sorted(self.clusters)}
         return ClusterInfo({name: self.brokers[name] for name in sorted(self.brokers)}, clusters)
 
-    def set_write_permission(self, broker_name: str, allowed: bool) -> int:
-        """Let a broker's topics be written to, or not, until its next change; the number of topics. Allowing makes them readable too."""
-        topics = self._topics_of.get(broker_name, ())
-        for topic in topics:
-            queues = self.topics[topic][broker_name]
-            queues.perm = PERM_READ_WRITE if allowed else queues.perm & ~PERM_WRITE
-        return len(topics)
+    def set_write_permission(self, broker_name: str, allowed: bool) -> Steps[int]:
+        """Let a broker's topics be written to, or not, until its next change, in slices; the number of topics.
+
+        Allowing makes them readable too.
+        """
+        count = 0
+        for number, topic in enumerate(list(self._topics_of.get(broker_name, ())), 1):
+            entries = self.topics.get(topic, {})
+            queues = entries.get(broker_name)
+            if queues is not None:
+                perm = PERM_READ_WRITE if allowed else queues.perm & ~PERM_WRITE
+                entries[broker_name] = QueueData(broker_name, queues.read_queues, queues.write_queues, perm, queues.sys_flag)
+                count += 1
+            if number % SLICE_TOPICS == 0:
+                yield
+        return count
 
     def all_topics(self) -> list[str]:
         return sorted(self.topics)
 
-    def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Topics with a queue at one of the cluster's brokers."""
-        return sorted(set().union(*(self._topics_of.get(name, ()) for name in self.clusters.get(cluster, ()))))
+    def topics_of_cluster(self, cluster: str) -> Steps[list[str]]:
+        """Topics with a queue at one of the cluster's brokers, a broker in each slice."""
+        found: set[str] = set()
+        for number, name in enumerate(sorted(self.clusters.get(cluster, ()))):
+            if number and len(found) > SLICE_TOPICS:
+                yield
+            found |= self._topics_of.get(name, set())
+        return sorted(found)
 
     def unit_topics(self, *, unit: bool | None = None, unit_sub: bool | None = None) -> list[str]:
         """Topics by the unit flags of their first entry; None does not look at a flag."""

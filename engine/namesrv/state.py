@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from engine.configuration import Configuration
+from engine.longwork import Steps
 from engine.namesrv.answers import Answer
 from engine.namesrv.kv import KvConfig
 from engine.namesrv.registry import Registry
@@ -33,5 +34,6 @@ class Request:
     now: int
 
 
-#: Handlers raise HeaderError and RemoteProtocolError for what they cannot read; the node answers these with code 1.
-Handler: TypeAlias = Callable[[State, Request], Answer]
+#: Handlers give an answer, or work in slices that ends with one. They raise HeaderError and RemoteProtocolError for what they cannot read;
+#: the node answers these with code 1.
+Handler: TypeAlias = Callable[[State, Request], "Answer | Steps[Answer]"]

@@ -1,15 +1,17 @@
-"""Requests about topics: routes 105, lists 206, 224, 304, 311 to 313, deletion 216 (broker.md 6.2, 6.5)."""
+"""Requests about topics: routes 105, lists 206, 224, 304, 311 to 313, deletion 216, registration 217 (broker.md 6.2, 6.5, 6.6)."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from engine.longwork import Steps
 from engine.namesrv.answers import OK, Answer, failed
 from engine.namesrv.kv import ORDER_NAMESPACE
+from engine.namesrv.registry import RegistrationRefusedError
 from engine.namesrv.state import Handler, Request, State
-from mqproto.bodies import TopicList
+from mqproto.bodies import TopicList, TopicRoute
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.headers import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest, GetTopicsByClusterRequest
+from mqproto.headers import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest, GetTopicsByClusterRequest, RegisterTopicRequest
 
 #: From this release on (4.9.4) a peer gets routes in standard JSON without asking.
 STANDARD_JSON_VERSION: Final = 401
@@ -28,12 +30,12 @@ def _route(state: State, request: Request) -> Answer:
 
 
 def _all_topics(state: State, request: Request) -> Answer:
-    return Answer(body=TopicList(state.registry.all_topics()).to_json())
+    return Answer(body=TopicList(state.registry.all_topics()))
 
 
-def _topics_of_cluster(state: State, request: Request) -> Answer:
+def _topics_of_cluster(state: State, request: Request) -> Steps[Answer]:
     header = GetTopicsByClusterRequest.decode(request.command.fields)
-    return Answer(body=TopicList(state.registry.topics_of_cluster(header.cluster)).to_json())
+    return Answer(body=TopicList((yield from state.registry.topics_of_cluster(header.cluster))))
 
 
 def _system_topics(state: State, request: Request) -> Answer:
@@ -42,24 +44,34 @@ def _system_topics(state: State, request: Request) -> Answer:
     names = dict.fromkeys([*sorted(registry.clusters), *sorted(registry.brokers)])
     first = registry.brokers[min(registry.brokers)] if registry.brokers else None
     address = None if first is None else first.addresses[min(first.addresses)]
-    return Answer(body=TopicList(list(names), address).to_json())
+    return Answer(body=TopicList(list(names), address))
 
 
 def _unit_topics(state: State, request: Request) -> Answer:
-    return Answer(body=TopicList(state.registry.unit_topics(unit=True)).to_json())
+    return Answer(body=TopicList(state.registry.unit_topics(unit=True)))
 
 
 def _unit_sub_topics(state: State, request: Request) -> Answer:
-    return Answer(body=TopicList(state.registry.unit_topics(unit_sub=True)).to_json())
+    return Answer(body=TopicList(state.registry.unit_topics(unit_sub=True)))
 
 
 def _unit_sub_only_topics(state: State, request: Request) -> Answer:
-    return Answer(body=TopicList(state.registry.unit_topics(unit=False, unit_sub=True)).to_json())
+    return Answer(body=TopicList(state.registry.unit_topics(unit=False, unit_sub=True)))
 
 
 def _delete_topic(state: State, request: Request) -> Answer:
     header = DeleteTopicFromNamesrvRequest.decode(request.command.fields)
     state.registry.delete_topic(header.topic, header.cluster_name or None)
+    return OK
+
+
+def _register_topic(state: State, request: Request) -> Answer:
+    """5.x: queues of a topic that brokers tell of one by one."""
+    header = RegisterTopicRequest.decode(request.command.fields)
+    try:
+        state.registry.register_topic(header.topic, TopicRoute.from_json(request.command.body).queues)
+    except RegistrationRefusedError as failure:
+        return failed(str(failure))
     return OK
 
 
@@ -72,4 +84,5 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _unit_sub_topics,
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _unit_sub_only_topics,
     RequestCode.DELETE_TOPIC_IN_NAMESRV: _delete_topic,
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: _register_topic,
 }

@@ -86,10 +86,14 @@ from mqproto.headers.namesrv import (
     WipeWritePermOfBrokerResponse,
 )
 from mqproto.headers.newer import (
+    BrokerHeartbeatRequest,
+    GetBrokerMemberGroupRequest,
     GetSubscriptionGroupConfigRequest,
     GetTopicConfigRequest,
     QuerySubscriptionByConsumerRequest,
     QueryTopicsByConsumerRequest,
+    RegisterBrokerFields,
+    RegisterTopicRequest,
     ResetOneQueueFields,
 )
 from mqproto.headers.table import I32, I64, Field, Header
@@ -101,6 +105,7 @@ __all__ = [
     "RESPONSES",
     "AddWritePermOfBrokerRequest",
     "AddWritePermOfBrokerResponse",
+    "BrokerHeartbeatRequest",
     "CheckTransactionStateRequest",
     "CloneGroupOffsetRequest",
     "ConsumeMessageDirectlyRequest",
@@ -116,6 +121,7 @@ __all__ = [
     "Field",
     "GetBrokerAclConfigResponse",
     "GetBrokerConfigResponse",
+    "GetBrokerMemberGroupRequest",
     "GetConsumeStatsInBrokerRequest",
     "GetConsumeStatsRequest",
     "GetConsumerConnectionListRequest",
@@ -155,10 +161,12 @@ __all__ = [
     "QuerySubscriptionByConsumerRequest",
     "QueryTopicConsumeByWhoRequest",
     "QueryTopicsByConsumerRequest",
+    "RegisterBrokerFields",
     "RegisterBrokerRequest",
     "RegisterBrokerResponse",
     "RegisterFilterServerRequest",
     "RegisterFilterServerResponse",
+    "RegisterTopicRequest",
     "ReplyMessageRequest",
     "ResetOffsetRequest",
     "ResetOneQueueFields",

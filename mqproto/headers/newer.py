@@ -40,3 +40,37 @@ class GetSubscriptionGroupConfigRequest(Header):
     """GET_SUBSCRIPTIONGROUP_CONFIG 352."""
 
     group: str
+
+
+# --- from brokers to name servers ---
+
+
+@header()
+class RegisterBrokerFields(Header):
+    """What 5.x adds to REGISTER_BROKER 103: after how much silence the broker is to count as gone."""
+
+    heartbeat_timeout_millis: I64 | None = None
+
+
+@header()
+class RegisterTopicRequest(Header):
+    """REGISTER_TOPIC_IN_NAMESRV 217."""
+
+    topic: str
+
+
+@header()
+class GetBrokerMemberGroupRequest(Header):
+    """GET_BROKER_MEMBER_GROUP 901."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@header()
+class BrokerHeartbeatRequest(Header):
+    """BROKER_HEARTBEAT 904, as far as a name server reads it."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
