@@ -240,8 +240,9 @@ class CheckBack:
             self.core.notice(f"transactions: {self._unreadable} half messages could not be read and are left out")
         self._given_up = self._unreadable = 0
         if halves.open:
-            due = self._begun + self.core.settings.transaction_check_interval
-            self.core.alarms.set(self.begin_round, max(due, self.core.now))
+            interval_ms = self.core.settings.transaction_check_interval
+            due = self._begun + interval_ms  # a round that was held up longer than that must not be followed by another at once
+            self.core.alarms.set(self.begin_round, due if due > self.core.now else self.core.now + interval_ms)
         self._take_mark()
 
     def _seek(self) -> int:

@@ -97,12 +97,16 @@ def test_op_messages_of_the_start_and_new_ones() -> None:
     halves.note(6, 8)
     halves.settle(8)
     halves.read(2, [3])
-    halves.read(3, [5, 6])
-    halves.read(5, [])  # place 4 has no message
+    assert (halves.first, halves.op_first) == (5, 3)
+    halves.read(3, [6])
+    assert (halves.first, halves.op_first) == (5, 3)
+    halves.read(4, [5, 3])
+    halves.read(5, [])
     assert halves.open == 1
     halves.loaded()
     assert (halves.first, halves.op_first) == (7, 6)
-    halves.read(7, [100])  # a half that there is not
+    halves.read(9, [100])  # a half that there is not, behind two places without a message
+    assert halves.op_first == 6
     assert open_ones(halves) == [7]
 
 
