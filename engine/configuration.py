@@ -78,7 +78,8 @@ class Configuration:
             if pairs.get(key) in ("", "0", None):
                 pairs[key] = text
         for key, ignored in self._ignored.items():
-            pairs.setdefault(key, ignored.default)
+            if ignored.default is not None:
+                pairs.setdefault(key, ignored.default)
         return pairs | self._later
 
     def update(self, body: bytes, wall: int) -> tuple[frozenset[str], str | None]:

@@ -17,9 +17,9 @@ __all__ = ["BROKER_IGNORED", "NAMESRV_IGNORED", "Ignored", "ignored_keys"]
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """What is shown for a key that nobody has set, and the reason that it has no meaning."""
+    """What is shown for a key that nobody has set (None: it is not shown), and the reason that it has no meaning."""
 
-    default: str
+    default: str | None
     why: str
 
 
@@ -27,8 +27,8 @@ def _table(groups: Mapping[str, str]) -> dict[str, Ignored]:
     found: dict[str, Ignored] = {}
     for why, text in groups.items():
         for word in text.split():
-            key, _, default = word.partition("=")
-            found[key] = Ignored(default, why)
+            key, separator, default = word.partition("=")
+            found[key] = Ignored(default if separator else None, why)
     return found
 
 
@@ -61,7 +61,7 @@ BROKER_IGNORED: Final = _ALL_SERVERS | _table(
             maxDelayTime=40 putMsgIndexHightWater=600000 diskFallRecorded=true""",
         "there is no address server": "fetchNamesrvAddrByAddressServer=false",
         "one process logs to one place": "isolateLogEnable=false",
-        "the file is named at the start": "brokerConfigPath=",
+        "the file is named at the start": "brokerConfigPath",
         "always the port of the broker and 1": "haListenPort=10912",
         "the store has no locks, pools of buffers or files to warm up": """useReentrantLockWhenPutMessage=true flushCommitLogTimed=true
             commitIntervalCommitLog=200 commitCommitLogLeastPages=4 commitCommitLogThoroughInterval=200 warmMapedFileEnable=false
@@ -73,11 +73,10 @@ BROKER_IGNORED: Final = _ALL_SERVERS | _table(
             scheduleAsyncDeliverMaxPendingLimit=2000 scheduleAsyncDeliverMaxResendNum2Blocked=3""",
         "there are no light queues": "enableLmq=false enableMultiDispatch=false maxLmqConsumeQueueNum=20000",
         "there are no replicas": """haSendHeartbeatInterval=5000 haHousekeepingInterval=20000 haTransferBatchSize=32768
-            haMasterAddress= haSlaveFallbehindMax=268435456 slaveTimeout=3000 offsetCheckInSlave=false duplicationEnable=false
-            enableDLegerCommitLog=false dLegerGroup= dLegerPeers= dLegerSelfId= preferredLeaderId= isEnableBatchPush=false
-            enableBatchPush=false""",
-        "several paths of the log are not supported": "readOnlyCommitLogStorePaths=",
-        "links are plain": "useTLS=false",
+            haMasterAddress haSlaveFallbehindMax=268435456 slaveTimeout=3000 offsetCheckInSlave=false duplicationEnable=false
+            dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId isEnableBatchPush=false
+            enableBatchPush""",
+        "several paths of the log are not supported": "readOnlyCommitLogStorePaths",
     }
 )
 NAMESRV_IGNORED: Final = _ALL_SERVERS | _table({"a mode for tests of Apache's": "clusterTest=false productEnvName=center"})

@@ -68,7 +68,7 @@ class Setting:
             word = _WORDS.get(bare.lower())
             if word is None:
                 raise InvalidSetting(self.key, text, "true or false expected")
-            return word
+            return self.checked(word)
         if self.kind is int:
             if not _INTEGER.fullmatch(bare) or len(bare) > 20:
                 raise InvalidSetting(self.key, text, "a whole number expected")
@@ -86,10 +86,11 @@ class Setting:
             value = float(value)
         if type(value) is not self.kind:
             raise InvalidSetting(self.key, value, f"a value of type {self.kind.__name__} expected")
-        if isinstance(value, str):
-            if self.choices and value not in self.choices:
-                raise InvalidSetting(self.key, value, f"one of {', '.join(self.choices)} expected")
-        elif not self.low <= value <= self.high:
+        if self.choices:
+            if self.text(value) not in self.choices:
+                why = f"one of {', '.join(self.choices)} expected" if len(self.choices) > 1 else f"only {self.choices[0]} is supported"
+                raise InvalidSetting(self.key, self.text(value), why)
+        elif not isinstance(value, str) and not self.low <= value <= self.high:
             raise InvalidSetting(self.key, value, f"must be between {self.low} and {self.high}")
         return value
 
@@ -111,7 +112,7 @@ def setting(
     live: bool = False,
     important: bool = False,
 ) -> T:
-    """A field of a class of settings. `low` and `high` bound numbers, `choices` are the words that a text may be."""
+    """A field of a class of settings. `low` and `high` bound numbers, `choices` are the texts that a value may have."""
     facts = {"key": key, "also": also, "low": low, "high": high, "choices": choices, "live": live, "important": important}
     value: T = field(default=default, metadata=facts)
     return value
@@ -252,6 +253,9 @@ class BrokerSettings(ServerSettings):
     broker_name: str = setting("DEFAULT_BROKER", important=True)
     broker_cluster_name: str = setting("DefaultCluster", important=True)
     broker_id: int = setting(0, important=True)
+    #: There are no replicas: whoever counts on one must not believe that it is there.
+    broker_role: str = setting("ASYNC_MASTER", choices=("ASYNC_MASTER",), important=True)
+    enable_dleger_commit_log: bool = setting(False, key="enableDLegerCommitLog", choices=("false",))
     region_id: str = setting("DefaultRegion", live=True)
 
     # Topics and groups.
@@ -316,7 +320,9 @@ class BrokerSettings(ServerSettings):
     transaction_check_interval: int = setting(60_000, low=1, live=True, important=True)
 
     # Access and statistics.
-    acl_enable: bool = setting(False, important=True)
+    acl_enable: bool = setting(False, choices=("false",), important=True)
+    #: Links to name servers.
+    use_tls: bool = setting(False, key="useTLS", choices=("false",))
     enable_detail_stat: bool = setting(True)
     auto_delete_unused_stats: bool = setting(False)
 

@@ -33,7 +33,6 @@ class StoreSettings(Settings):
     #: Bits of that bitmap, whole bytes of them.
     bit_map_length_consume_queue_ext: int = setting(112, high=8 * (UNIT_SIZE_MAX - UNIT.size))
 
-    broker_role: str = setting("ASYNC_MASTER", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"), important=True)
     flush_disk_type: str = setting(ASYNC_FLUSH, choices=(ASYNC_FLUSH, SYNC_FLUSH), important=True)
     flush_interval_commit_log: int = setting(500, low=1, live=True, important=True)
     #: Pages of 4096 bytes that are worth a flush before the thorough interval is over.
