@@ -13,6 +13,9 @@ import pytest
 
 from engine.settings import apply
 from engine.store import Ending, Store, StoreSettings
+from mqproto.bodies import ConsumerFilters
+from mqproto.filters.bloom import BloomFilter
+from mqproto.filters.sql import compile_sql
 from mqproto.ids import java_hash
 from mqproto.record import decode_record
 from tests.engine.store.harness import records
@@ -117,3 +120,23 @@ def test_new_units_follow_apaches(sample: Sample) -> None:
     after = (sample.root / "consumequeue_ext/Ext/3" / f"{0:020d}").read_bytes()
     assert after.startswith(before)
     assert b"\x00\x14" + java_hash("New").to_bytes(8, "big", signed=True) in after[len(before) - 1 :]
+
+
+def test_bitmaps_are_those_that_our_bloom_filter_makes(sample: Sample) -> None:
+    """Both groups of the directory want what is red."""
+    store = sample.open()
+    table = ConsumerFilters.from_json((sample.root / "config" / "consumerFilter.json").read_bytes()).topics["Ext"].groups
+    bloom = BloomFilter(20, 32)
+    counts = {b"": 0}
+    for queue_id, offset, physical, store_time, *_ in sample.expected["messages"]:
+        unit = store.unit(store.queue("Ext", queue_id), offset)
+        record = store.record(physical)
+        assert unit is not None
+        assert record is not None
+        red = compile_sql("color = 'red'").matches(decode_record(record).properties)
+        known = [group for group, entry in table.items() if store_time > entry.born_time]
+        masks = [bloom.mask(bloom.positions(group, "Ext")) for group in known]
+        assert unit.bits == (bloom.bitmap(masks if red else []) if known else b"")
+        counts[unit.bits] = counts.get(unit.bits, 0) + 1
+    assert len(counts) >= 3
+    store.close(0)
