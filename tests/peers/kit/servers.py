@@ -41,6 +41,7 @@ COMMON = {
     "brokerId": "0",
     "brokerIP1": "127.0.0.1",
     "autoCreateTopicEnable": "true",
+    "enablePropertyFilter": "true",
     "messageDelayLevel": " ".join(["1s"] * 18),
 }
 
