@@ -15,6 +15,7 @@ from mqproto.bodies import TopicConfig, TopicConfigList, TopicFilterType, TopicL
 from mqproto.codec import Command
 from mqproto.flags import PERM_INHERIT, PERM_PRIORITY, PERM_READ_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
 from mqproto.headers import CreateTopicRequest, DeleteTopicRequest, GetTopicConfigRequest
+from mqproto.names import SYSTEM_TOPICS
 
 #: Queues of one topic. Apache has no limit, but every queue that is used takes a file.
 QUEUES_MAX: Final = 65_536
@@ -113,7 +114,7 @@ class TopicAdmin:
         link.reply(request, SUCCESS, body=config.to_json())
 
     def on_system_topics(self, link: ClientLink, request: Command) -> None:
-        link.reply(request, SUCCESS, body=TopicList(sorted(self.core.topics.built_in)).to_json())
+        link.reply(request, SUCCESS, body=TopicList(sorted(self.core.topics.built_in | SYSTEM_TOPICS)).to_json())
 
 
 def _check_numbers(config: TopicConfig) -> None:
