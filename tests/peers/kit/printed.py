@@ -129,10 +129,12 @@ def comparable(name: str, text: str, names: str, broker: str, home: str) -> str:
 OWN_VALUES = {
     *("rocketmqHome", "storePathRootDir", "storePathCommitLog", "configStorePath", "kvConfigPath", "listenPort", "haListenPort"),
     *("waitTimeMillsInSendQueue", "osPageCacheBusyTimeOutMills", "brokerIP2", "namesrvAddr"),
-    *("mapedFileSizeCommitLog", "mappedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),
+    *("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"),
 }
+#: Keys that the release does not know, from a file for several releases.
+UNKNOWN_KEYS = {"mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue"}
 
 
 def configuration(text: str) -> dict[str, str]:
     """Keys and values of what `getBrokerConfig` and `getNamesrvConfig` print."""
-    return {key.strip(): value.strip() for key, sign, value in (line.partition("  =  ") for line in text.splitlines()) if sign}
+    return {key.strip(): value.strip() for key, sign, value in (line.partition("  =") for line in text.splitlines()) if sign}
