@@ -126,6 +126,7 @@ class NameServerOptions:
             {"main": listener},
             join_address(host, port_of(listener)),
             NAME_SERVER,
+            notices=node.notices,
             directory=Path(self.directory) if self.directory is not None else None,
             unknown_keys=unknown,
         )

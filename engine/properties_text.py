@@ -9,6 +9,7 @@ from typing import Final
 from mqproto.errors import MQError
 
 _BLANKS: Final = " \t\f"
+_RAW_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
@@ -56,34 +57,47 @@ def edit_properties(text: str, changes: Mapping[str, str]) -> str:
     """
     left = dict(changes)
     parts: list[str] = []
-    for raw, key in _entries(text):
+    unended = False
+    for raw, key, goes_on in _entries(text):
+        unended = goes_on and key not in changes
         if key not in changes:
             parts.append(raw)
         elif key in left:
             parts.append(format_properties({key: left.pop(key)}, escaped=True))
-    if left and parts and not parts[-1].endswith(("\n", "\r")):
-        parts.append("\n")
+    if left and parts:
+        if not parts[-1].endswith(("\n", "\r")):
+            parts.append("\n")
+        if unended:
+            parts.append("\n")
     return "".join(parts) + format_properties(left, escaped=True)
 
 
-def _entries(text: str) -> Iterator[tuple[str, str | None]]:
-    """The raw lines of a text, those of one entry together, each with the key of the entry; None where there is none to be read."""
-    raws = iter(re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", text))
+def _entries(text: str) -> Iterator[tuple[str, str | None, bool]]:
+    """The raw lines of a text, those of one entry together; the key of the entry, None where there is none to be read; and whether it
+    would go on in a line after the last."""
+    raws = iter(_RAW_LINE.findall(text))
     for raw in raws:
         line = raw.strip("\r\n").lstrip(_BLANKS)
         if not line or line[0] in "#!":
-            yield raw, None
+            yield raw, None, False
             continue
         whole, last = raw, line
-        while (len(last) - len(last.rstrip("\\"))) % 2 and (following := next(raws, None)) is not None:
+        goes_on = _is_continued(last)
+        while goes_on and (following := next(raws, None)) is not None:
             whole += following
             last = following.strip("\r\n")
             line = line[:-1] + last.lstrip(_BLANKS)
+            goes_on = _is_continued(last)
         found = _KEY.match(line)
         try:
-            yield whole, None if found is None else _unescape(found[0], 0)
+            yield whole, None if found is None else _unescape(found[0], 0), goes_on
         except PropertiesError:
-            yield whole, None
+            yield whole, None, goes_on
+
+
+def _is_continued(line: str) -> bool:
+    """A single backslash at the end: the next line goes on."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -93,7 +107,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         line = raw.lstrip(_BLANKS)
         if not line or line[0] in "#!":
             continue
-        while (len(line) - len(line.rstrip("\\"))) % 2:  # a single backslash at the end: the next line goes on
+        while _is_continued(line):
             line = line[:-1]
             following = next(lines, None)
             if following is None:

@@ -9,6 +9,7 @@ Listener: "main" (`listenPort`).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -50,6 +51,9 @@ SHORT: Final = frozenset(
     {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_KV_CONFIG, RequestCode.BROKER_HEARTBEAT, RequestCode.GET_BROKER_MEMBER_GROUP}
 )
 
+#: Notes for the operator that are kept while nobody takes them.
+NOTICES_MAX: Final = 1000
+
 
 class _Peer(Connection[None]):
     """A link to a broker, client or tool."""
@@ -84,12 +88,14 @@ class NameServer(NodeBase):
         check(settings)
         kv = kv_config or KvConfig()
         self.settings = settings
+        #: What an operator should know, the latest last.
+        self.notices: deque[str] = deque(maxlen=NOTICES_MAX)
         self.state = State(
             settings,
             Registry(),
             kv,
             Saver(kv.to_text, save_kv_config),
-            Configuration((settings,), save_settings),
+            Configuration((settings,), save_settings, notice=self.notices.append),
         )
         self._savers = (self.state.kv_saver, self.state.configuration.saver)
         self._calls: Calls[None] = Calls()

@@ -46,10 +46,9 @@ class Marks:
         """Where to look: a folder on the disk of the log, one on the disk of the queues."""
         return self._folders
 
-    def looked(self, usages: tuple[tuple[int, int] | None, ...]) -> str:
-        """Bytes in use and free, for each of `folders`. Gives the refusal."""
+    def looked(self, usages: tuple[tuple[int, int] | None, ...]) -> None:
+        """Bytes in use and free, for each of `folders`."""
         self._usages = usages
-        return self.refusal
 
     @property
     def ratios(self) -> tuple[float, float]:

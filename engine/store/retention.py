@@ -129,7 +129,9 @@ class Retention:
         self._hours = settings.delete_hours
         self._time.keep(settings.file_reserved_time * _HOUR_MS)
         self._follower.configure(settings)
+        before = self.marks.refusal
         self.marks.configure(settings)
+        self._judge(before)
         if settings.clean_resource_interval:
             self._look_due = 0
 
@@ -196,7 +198,13 @@ class Retention:
     # --- deciding ---
 
     def _look(self, usages: tuple[tuple[int, int] | None, ...]) -> None:
-        before, refusal = self.marks.refusal, self.marks.looked(usages)
+        before = self.marks.refusal
+        self.marks.looked(usages)
+        self._judge(before)
+
+    def _judge(self, before: str) -> None:
+        """The marks say something new, perhaps, and said this `before`."""
+        refusal = self.marks.refusal
         self._log.refuse("disk", refusal)
         if bool(refusal) != bool(before):
             self._notices.append(f"messages are refused: {refusal}" if refusal else "messages are taken again: the disk has room")

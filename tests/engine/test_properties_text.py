@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.properties_text import PropertiesError, format_properties, parse_properties
+from engine.properties_text import PropertiesError, edit_properties, format_properties, parse_properties
 from tests.golden.golden import GOLDEN, Vector
 
 
@@ -67,3 +67,34 @@ def test_reading_raises_nothing_but_its_error(text: str | bytes) -> None:
         assert failure.line >= 1  # noqa: PT017
     else:
         assert all(isinstance(value, str) for pair in pairs.items() for value in pair)
+
+
+@pytest.mark.parametrize(
+    ("text", "edited"),
+    [
+        ("", "b=2\nc=x\n"),
+        ("# why\nb = 1  \n\n! end", "# why\nb=2\n\n! end\nc=x\n"),
+        ("a: 1\r\nb: 1\r\nb: 3\r\n", "a: 1\r\nb=2\nc=x\n"),
+        ("b=1,\\\n  2\na=3", "b=2\na=3\nc=x\n"),
+        ("\\u0062=1", "b=2\nc=x\n"),
+        ("b1=1\n#b=1\nc", "b1=1\n#b=1\nc=x\nb=2\n"),
+        ("a=1\\", "a=1\\\n\nb=2\nc=x\n"),
+        ("\\u00=1\n", "\\u00=1\nb=2\nc=x\n"),
+    ],
+)
+def test_keys_get_new_values_in_their_places(text: str, edited: str) -> None:
+    assert edit_properties(text, {"b": "2", "c": "x"}) == edited
+
+
+pieces = ["a=1", "b:2", " b 3", "#a=1", "", "a=\\", "\\", "b\\=1", "c=\\\\", "!\\", "\t"]
+lines = st.lists(st.sampled_from(pieces)).map("\n".join) | st.text()
+names = st.sampled_from(["a", "b", "b=1", ""]) | st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(lines, st.dictionaries(names, st.text("x\\ \n=é")))
+def test_an_edited_text_reads_as_the_old_one_with_the_changes(text: str, changes: dict[str, str]) -> None:
+    try:
+        before = parse_properties(text)
+    except PropertiesError:
+        return
+    assert parse_properties(edit_properties(text, changes)) == before | changes
