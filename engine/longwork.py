@@ -20,7 +20,7 @@ Steps: TypeAlias = Generator[None, None, T]
 
 #: Characters of JSON that are made in one slice: about a millisecond.
 SLICE_SIZE: Final = 16_384
-#: Owners whose work goes on side by side; each may hold a partly built answer.
+#: Owners whose work goes on side by side; each may hold a partly built answer. The node's own work comes on top.
 AT_A_TIME: Final = 8
 #: Works that wait or go on, of all owners, and of one.
 WORKS_MAX: Final = 10_000
@@ -57,10 +57,13 @@ class LongWork:
         """Whether nothing goes on although something waits: no owner may begin just now."""
         return self._count > 0 and not self._under_way
 
-    def begin(self, owner: Hashable, steps: Steps[T], then: Callable[[T], None]) -> bool:
-        """Do some work for an owner, then call `then` with its outcome: at once when it takes one slice. False when too much waits."""
+    def begin(self, owner: Hashable, steps: Steps[T], then: Callable[[T], None], own: bool = False) -> bool:
+        """Do some work for an owner, then call `then` with its outcome: at once when it takes one slice. False when too much waits.
+
+        For the node's `own` work there is always a place.
+        """
         works = self._works.get(owner)
-        if self._count >= WORKS_MAX or (works is not None and len(works) >= OF_AN_OWNER_MAX):
+        if not own and (self._count >= WORKS_MAX or (works is not None and len(works) >= OF_AN_OWNER_MAX)):
             return False
         self._count += 1
         work = Work(steps, then)
@@ -68,7 +71,7 @@ class LongWork:
             works.append(work)
             return True
         self._works[owner] = deque((work,))
-        if len(self._under_way) >= AT_A_TIME or not self._may_begin(owner):
+        if not own and (len(self._under_way) >= AT_A_TIME or not self._may_begin(owner)):
             self._waiting.append(owner)
         elif self._advance(owner, work):
             self._under_way.append(owner)
@@ -122,16 +125,20 @@ class LongWork:
 
 def joined(pieces: Iterator[str]) -> Steps[bytes]:
     """The text that pieces make, in UTF-8."""
-    slices: list[bytes] = []
+    return (yield from joined_text(pieces)).encode("utf-8", "replace")
+
+
+def joined_text(pieces: Iterator[str]) -> Steps[str]:
+    """The text that pieces make."""
+    slices: list[str] = []
     parts: list[str] = []
     size = 0
     for piece in pieces:
         parts.append(piece)
         size += len(piece)
         if size >= SLICE_SIZE:
-            slices.append("".join(parts).encode("utf-8", "replace"))
+            slices.append("".join(parts))
             parts.clear()
             size = 0
             yield
-    slices.append("".join(parts).encode("utf-8", "replace"))
-    return b"".join(slices)
+    return "".join((*slices, *parts))

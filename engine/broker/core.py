@@ -15,6 +15,7 @@ from engine.broker.filterdata import FilterTable
 from engine.broker.statistics import Statistics
 from engine.broker.tables import ConsumerOffsets, DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
 from engine.configuration import Changes, Configuration
+from engine.longwork import Steps
 from engine.settings import BrokerSettings
 from engine.store import Queue, Store
 from engine.store.files import Files
@@ -153,7 +154,7 @@ class Core(NodeBase):
         self.holding = Holding(settings.pull_thread_pool_queue_capacity)
         #: Milliseconds of each delay level, the first one for level 1.
         self.delays = parse_delay_levels(store.settings.message_delay_level)
-        keeper = self.keeper = Keeper(f"{store.settings.store_path_root_dir}/config", files, self.after, self.notice)
+        keeper = self.keeper = Keeper(f"{store.settings.store_path_root_dir}/config", files, self.after, self.notice, self._in_slices)
         self.topics = Topics(settings, keeper, len(self.delays))
         self.group_settings = GroupSettings(settings, keeper)
         self.offsets = ConsumerOffsets(settings, keeper)
@@ -211,6 +212,9 @@ class Core(NodeBase):
         known = self.alarms.when(alarm)
         if known is None or when < known:
             self.alarms.set(alarm, when)
+
+    def _in_slices(self, owner: object, steps: Steps[str], then: Callable[[str], None]) -> None:
+        self.long.run(owner, steps, then, own=True)
 
     # --- links ---
 

@@ -69,18 +69,18 @@ class FilterTable:
         self._length = 0
         self._full = False
         self._extended = core.store.settings.enable_consume_queue_ext
-        loaded, self._kept = core.keeper.keep("consumerFilter.json", ConsumerFilters.from_json, self._text, _SAVE_MS, needed=False)
+        loaded, self._kept = core.keeper.keep("consumerFilter.json", ConsumerFilters.from_json, self._as_body, _SAVE_MS, needed=False)
         if loaded is not None:
             self._load(loaded)
 
     def __len__(self) -> int:
         return self._count
 
-    def _text(self) -> str:
+    def _as_body(self) -> ConsumerFilters:
         topics = {
             topic: TopicFilters(topic, {group: data.entry for group, data in groups.items()}) for topic, groups in self._by_topic.items()
         }
-        return ConsumerFilters(topics).to_pretty()
+        return ConsumerFilters(topics)
 
     # --- opening ---
 

@@ -56,9 +56,9 @@ class LongAnswers:
             raise Refused(SYSTEM_BUSY, OVERLOAD)
         self._arm()
 
-    def run(self, owner: Hashable, steps: Steps[T], then: Callable[[T], None]) -> bool:
-        """The same for the broker's own work; False when too much waits."""
-        begun = self.work.begin(owner, steps, then)
+    def run(self, owner: Hashable, steps: Steps[T], then: Callable[[T], None], own: bool = False) -> bool:
+        """The same for other work; False when too much waits, which is never so for work that is the broker's `own` wish."""
+        begun = self.work.begin(owner, steps, then, own)
         self._arm()
         return begun
 

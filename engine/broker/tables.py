@@ -13,10 +13,21 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, TypeVar
 
+from engine.longwork import Steps, joined_text
 from engine.settings import BrokerSettings
 from engine.store import ConfigDamaged, ConfigFile
 from engine.store.files import Files
-from mqproto.bodies import DataVersion, DelayOffsets, GroupConfig, GroupTable, OffsetTable, TopicConfig, TopicTable
+from mqproto.bodies import (
+    Body,
+    DataVersion,
+    DelayOffsets,
+    GroupConfig,
+    GroupTable,
+    OffsetTable,
+    TopicConfig,
+    TopicTable,
+    pretty_pieces,
+)
 from mqproto.errors import InvalidSetting
 from mqproto.fastjson import JsonError, loads, truncate
 from mqproto.flags import PERM_INHERIT, PERM_READ_WRITE
@@ -65,29 +76,36 @@ T = TypeVar("T")
 class Kept:
     """One table with a file."""
 
-    __slots__ = ("changed", "delay_ms", "file", "job", "since", "text")
+    __slots__ = ("body", "changed", "delay_ms", "file", "saving", "since")
 
-    def __init__(self, file: ConfigFile, text: Callable[[], str], delay_ms: int) -> None:
+    def __init__(self, file: ConfigFile, body: Callable[[], Body], delay_ms: int) -> None:
         self.file = file
-        self.text = text
+        self.body = body
         #: How long a change may wait for its save.
         self.delay_ms = delay_ms
         self.changed = False
-        self.job: Job | None = None
+        #: Its text is made, or written.
+        self.saving = False
         #: Number of the first change that no finished save holds; None when all are saved.
         self.since: int | None = None
 
 
 class Keeper:
-    """Saves tables below `folder`. `after` calls a function some time later, `notice` tells the operator."""
+    """Saves tables below `folder`. `after` calls a function some time later, `notice` tells the operator, `in_slices` does long work."""
 
     def __init__(
-        self, folder: str, files: Files | None, after: Callable[[int, Callable[[], None]], None], notice: Callable[[str], None]
+        self,
+        folder: str,
+        files: Files | None,
+        after: Callable[[int, Callable[[], None]], None],
+        notice: Callable[[str], None],
+        in_slices: Callable[[object, Steps[str], Callable[[str], None]], None],
     ) -> None:
         self._folder = folder
         self._files = files
         self._after = after
         self._notice = notice
+        self._in_slices = in_slices
         self._tables: list[Kept] = []
         #: Jobs under way, each with its table and the number of changes when it was made.
         self._running: dict[Job, tuple[Kept, int]] = {}
@@ -100,10 +118,10 @@ class Keeper:
 
     @property
     def busy(self) -> bool:
-        return bool(self._running)
+        return any(kept.saving for kept in self._tables)
 
     def keep(
-        self, name: str, parse: Callable[[str], T], text: Callable[[], str], delay_ms: int = 0, *, needed: bool = True
+        self, name: str, parse: Callable[[str], T], body: Callable[[], Body], delay_ms: int = 0, *, needed: bool = True
     ) -> tuple[T | None, Kept]:
         """Load a table from its file, to be saved by `changed` from now on.
 
@@ -111,7 +129,7 @@ class Keeper:
         progress, and repeating some of it is better than no broker (DLY-04). Raises OSError.
         """
         file = ConfigFile(f"{self._folder}/{name}", self._files)
-        kept = Kept(file, text, delay_ms)
+        kept = Kept(file, body, delay_ms)
         self._tables.append(kept)
         value = None
         try:
@@ -150,11 +168,18 @@ class Keeper:
             self._begin(kept)
 
     def _begin(self, kept: Kept) -> None:
-        if kept.changed and kept.job is None:
+        if kept.changed and not kept.saving:
+            kept.saving = True
             kept.changed = False
-            job = kept.job = kept.file.save_job(kept.text())
-            self._running[job] = kept, self.changes
-            self.jobs.append(job)
+            changes = self.changes  # what the text will hold; later ones are in the next
+            pieces = pretty_pieces(kept.body())
+
+            def save(text: str) -> None:
+                job = kept.file.save_job(text)
+                self._running[job] = kept, changes
+                self.jobs.append(job)
+
+            self._in_slices(kept, joined_text(pieces), save)
 
     def done(self, job: Job, failure: Exception | None) -> bool:
         """A job ended; False if it is none of ours. A table that could not be saved is tried again, with its next change at the latest."""
@@ -162,7 +187,7 @@ class Keeper:
         if entry is None:
             return False
         kept, changes = entry
-        kept.job = None
+        kept.saving = False
         if failure is not None:
             self._notice(f"a table was not saved: {failure}")
             kept.changed = True
@@ -179,7 +204,7 @@ class Keeper:
         """Save whatever has changed, at once. Blocks. Raises OSError."""
         for kept in self._tables:
             if kept.changed:
-                kept.file.save(kept.text())
+                kept.file.save(kept.body().to_pretty())
                 kept.changed = False
                 kept.since = None
         self._count_saved()
@@ -212,7 +237,7 @@ class Topics:
         self.fresh: dict[str, None] = {}
         self.built_in: set[str] = set()
         self._add_system_topics(delay_levels)
-        loaded, self._kept = keeper.keep("topics.json", TopicTable.from_json, self._text)
+        loaded, self._kept = keeper.keep("topics.json", TopicTable.from_json, self.as_body)
         if loaded is not None:
             self.table.update(loaded.topics)
             self.version = loaded.data_version
@@ -253,9 +278,6 @@ class Topics:
     def next_version(self, wall: int) -> None:
         """What name servers hear of the topics has changed, though no topic has."""
         self._count_change(wall)
-
-    def _text(self) -> str:
-        return self.as_body().to_pretty()
 
     def as_body(self) -> TopicTable:
         return TopicTable(self.version, self.table)
@@ -326,13 +348,10 @@ class GroupSettings:
         self._keeper = keeper
         self.table: dict[str, GroupConfig] = {name: GroupConfig(name) for name in _SYSTEM_GROUPS}
         self.version = DataVersion()
-        loaded, self._kept = keeper.keep("subscriptionGroup.json", GroupTable.from_json, self._text)
+        loaded, self._kept = keeper.keep("subscriptionGroup.json", GroupTable.from_json, self.as_body)
         if loaded is not None:
             self.table.update(loaded.groups)
             self.version = loaded.data_version
-
-    def _text(self) -> str:
-        return self.as_body().to_pretty()
 
     def as_body(self) -> GroupTable:
         return GroupTable(self.version, self.table)
@@ -370,13 +389,12 @@ class ConsumerOffsets:
     def __init__(self, settings: BrokerSettings, keeper: Keeper) -> None:
         self._keeper = keeper
         self.table: dict[str, dict[int, int]] = {}
-        loaded, self._kept = keeper.keep("consumerOffset.json", OffsetTable.from_json, self._text, settings.flush_consumer_offset_interval)
+        loaded, self._kept = keeper.keep(
+            "consumerOffset.json", OffsetTable.from_json, self.as_body, settings.flush_consumer_offset_interval
+        )
         if loaded is not None:
             self.table = loaded.offsets
         self._count = sum(map(len, self.table.values()))
-
-    def _text(self) -> str:
-        return self.as_body().to_pretty()
 
     def as_body(self) -> OffsetTable:
         return OffsetTable(self.table)
@@ -486,11 +504,8 @@ class DelayProgress:
 
     def __init__(self, keeper: Keeper, delay_ms: int) -> None:
         self._keeper = keeper
-        loaded, self._kept = keeper.keep("delayOffset.json", _parse_progress, self._text, delay_ms, needed=False)
+        loaded, self._kept = keeper.keep("delayOffset.json", _parse_progress, self.as_body, delay_ms, needed=False)
         self.table: dict[int, int] = loaded or {}
-
-    def _text(self) -> str:
-        return self.as_body().to_pretty()
 
     def as_body(self) -> DelayOffsets:
         return DelayOffsets(self.table)

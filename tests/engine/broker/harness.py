@@ -86,9 +86,12 @@ class Peer:
         self.feed(self.frame(code, fields, body, **options))
 
     def ask(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"", **options: Any) -> Command:
-        """Send a request and give its answer, which is the only thing that comes."""
+        """Send a request and give its answer, which is the only thing that comes: at once, or when what is due now has been done."""
         self.tell(code, fields, body, **options)
         answers = self.read()
+        if not answers:
+            self.world.advance(0)
+            answers = self.read()
         assert [(one.is_response, one.opaque) for one in answers] == [(True, self.opaque)], answers
         return answers[0]
 

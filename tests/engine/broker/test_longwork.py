@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+import engine.longwork
 from engine.broker import longwork
 from engine.broker.core import OVERLOAD, SYSTEM_BUSY
 from engine.longwork import OF_AN_OWNER_MAX
 from mqproto.bodies import Body, GroupConfig, TopicConfig, TopicTable
-from tests.engine.broker.harness import World
+from tests.engine.broker.harness import Peer, World
 
 
 def world_with_topics(count: int = 2000) -> World:
@@ -44,7 +45,7 @@ def test_other_requests_are_served_between_slices() -> None:
     while not slow.link.out:
         assert (world.broker.next_deadline() or 0) <= world.now
         world.broker.timer(world.now)
-        assert quick.send().code == 0
+        assert quick.send("topic-00001").code == 0
         turns += 1
     assert turns > 10
     world.broker.timer(world.now)
@@ -130,3 +131,50 @@ def test_the_end_comes_with_answers_under_way() -> None:
     world.close()
     assert world.broker.ended
     assert peer.ended()
+
+
+def make(peer: Peer, topic: str) -> None:
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    peer.tell(17, {**fields, "topicFilterType": "SINGLE_TAG"})
+
+
+def test_long_tables_are_saved_in_slices_and_what_changes_meanwhile_is_saved_next() -> None:
+    world = world_with_topics()
+    peer = world.connect()
+    make(peer, "First")
+    world.broker.timer(world.now)
+    make(peer, "Second")
+    assert peer.read() == []  # there is no answer before the table is saved
+    world.advance(0)
+    assert [answer.code for answer in peer.read()] == [0, 0]
+    world.hold_jobs = True
+    make(peer, "Third")
+    world.advance(0)
+    assert peer.read() == []
+    world.run_held()
+    assert [answer.code for answer in peer.read()] == [0]
+    again = World(files=world.files.process_death(), begin=False)
+    assert {"First", "Second", "Third", "topic-00001"} <= again.broker.topics.table.keys()
+
+
+def test_the_end_waits_for_a_table_that_is_being_saved() -> None:
+    world = world_with_topics()
+    make(world.connect(), "First")
+    world.close()
+    ended = [world.broker.ended]
+    world.advance(0)
+    assert [*ended, world.broker.ended] == [False, True]
+    again = World(files=world.files, begin=False)
+    assert {"First", "topic-00001"} <= again.broker.topics.table.keys()
+
+
+def test_tables_are_saved_however_much_clients_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_with_topics()
+    monkeypatch.setattr(engine.longwork, "WORKS_MAX", 4)
+    for _ in range(4):
+        world.connect().tell(21)
+    peer = world.connect()
+    assert peer.ask(21).code == SYSTEM_BUSY
+    make(peer, "First")
+    world.advance(0)
+    assert [answer.code for answer in peer.read()] == [0]
