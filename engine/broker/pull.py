@@ -74,7 +74,7 @@ _NOBODY: Final[dict[str, Reader]] = {}
 class PullCall:
     """A pull as it is served: its header, and what the answer repeats."""
 
-    __slots__ = ("flag", "header", "kind", "opaque")
+    __slots__ = ("flag", "header", "kind", "opaque", "wanted")
 
     def __init__(self, header: PullMessageRequest, opaque: int, flag: int, kind: int) -> None:
         self.header = header
@@ -82,6 +82,8 @@ class PullCall:
         self.flag = flag
         #: Serialize type.
         self.kind = kind
+        #: The filter, where nothing but the header decides about it and it was found already.
+        self.wanted: Filter | None = None
 
     def kept(self) -> PullCall:
         """A copy that nobody else fills anew, without the expression, which may be long and was read already."""
@@ -138,7 +140,7 @@ class Pulling:
         core = self.core
         header = call.header
         settings = self._check(link, header)
-        wanted = self._filter(header, settings)
+        wanted = call.wanted or self._filter(header, settings)
         if header.sys_flag & PULL_COMMIT_OFFSET:
             core.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         queue = core.store.queue(header.topic, header.queue_id)
@@ -327,28 +329,34 @@ class Pulling:
 
     def _filter(self, header: PullMessageRequest, settings: GroupConfig) -> Filter:
         """Steps 7 and 8: what the pull wants. Raises Refused."""
-        if header.sys_flag & PULL_SUBSCRIPTION:
-            wanted = self._carried(header.subscription, header.expression_type)
-        else:
-            wanted = self._subscribed(header, settings)
+        try:
+            if header.sys_flag & PULL_SUBSCRIPTION:
+                wanted = self._carried(header.subscription, header.expression_type)
+            else:
+                wanted = self._subscribed(header, settings)
+        except InvalidExpressionError:
+            raise Refused(SUBSCRIPTION_PARSE_FAILED, _UNREADABLE) from None
         if self.core.settings.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
             wanted = self.core.filters.retry_filter(header.topic[len(RETRY_PREFIX) :], wanted.codes)
         return wanted
 
+    def lasting_filter(self, header: PullMessageRequest) -> Filter | None:
+        """The filter of a pull that was served, if it can be no other as long as the header is the same."""
+        if header.sys_flag & PULL_SUBSCRIPTION and is_tag_type(header.expression_type) and not header.topic.startswith(RETRY_PREFIX):
+            return self.tags.find(header.subscription)
+        return None
+
     def _carried(self, expression: str | None, kind: str | None) -> Filter:
-        """The filter of an expression that came with the pull. Raises Refused."""
+        """The filter of an expression that came with the pull. Raises InvalidExpressionError and Refused."""
         if is_tag_type(kind):
-            return self._by_tags(expression)
+            return self.tags.find(expression)
         if not expression:
-            raise Refused(SUBSCRIPTION_PARSE_FAILED, _UNREADABLE)
+            raise InvalidExpressionError("", "there is none")
         self._check_supported(kind)
-        try:
-            return SqlFilter(self.core.filters.conditions.compile(kind, expression))
-        except InvalidExpressionError:
-            raise Refused(SUBSCRIPTION_PARSE_FAILED, _UNREADABLE) from None
+        return SqlFilter(self.core.filters.conditions.compile(kind, expression))
 
     def _subscribed(self, header: PullMessageRequest, settings: GroupConfig) -> Filter:
-        """The filter that the group subscribed by its heartbeat. Raises Refused."""
+        """The filter that the group subscribed by its heartbeat. Raises InvalidExpressionError and Refused."""
         group = self.core.groups.consumers.get(header.consumer_group)
         if group is None:
             raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
@@ -362,7 +370,7 @@ class Pulling:
         if subscription.class_filter:
             return EVERYTHING
         if is_tag_type(subscription.type):
-            return self._by_tags(subscription.expression)
+            return self.tags.find(subscription.expression)
         filters = self.core.filters
         data = filters.find(header.consumer_group, header.topic)
         if data is None:
@@ -374,12 +382,6 @@ class Pulling:
             return filters.filter_of(data)
         except InvalidExpressionError:
             raise Refused(FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA) from None
-
-    def _by_tags(self, expression: str | None) -> Filter:
-        try:
-            return self.tags.find(expression)
-        except InvalidExpressionError:
-            raise Refused(SUBSCRIPTION_PARSE_FAILED, _UNREADABLE) from None
 
     def _check_supported(self, kind: str | None) -> None:
         if not self.core.settings.enable_property_filter:
@@ -469,7 +471,9 @@ class QuickPulls:
         )
         cut = cut_header(text, numbers)
         if cut is not None:
-            remember(link, PullShape(self, cut, PullCall(copy(header), request.opaque, request.flag, JSON)))
+            call = PullCall(copy(header), request.opaque, request.flag, JSON)
+            call.wanted = self.pulling.lasting_filter(header)
+            remember(link, PullShape(self, cut, call))
 
     def take(self, link: ClientLink, shape: Shape, data: bytes, start: int, stop: int, end: int) -> bool:
         """Serve the pull of one frame."""
