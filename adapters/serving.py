@@ -22,10 +22,14 @@ from adapters.files import Replace, read_if_there
 from adapters.identity import broker_name, new_seed, utc_offset_ms, wall_ms
 from adapters.servers import BROKER, NAME_SERVER
 from adapters.sockets import broker_listeners, close_listeners, listen, local_ip, port_of
+from engine.broker import metrics as broker_metrics
 from engine.broker.node import Broker
 from engine.configuration import Configuration
 from engine.ignored import ignored_keys
+from engine.longwork import Steps
+from engine.metrics import Collected
 from engine.namesrv import NameServer
+from engine.namesrv import metrics as namesrv_metrics
 from engine.namesrv.kv import KvConfig
 from engine.settings import BrokerSettings, NamesrvSettings, ServerSettings, Settings, apply_all, table
 from engine.store import Recover, Store, StoreSettings
@@ -50,6 +54,8 @@ class Opened:
     address: str
     #: `BROKER` or `NAME_SERVER`, for logs and names of threads.
     role: str
+    #: Gives the node's numbers, for a page of metrics.
+    collect: Callable[[], Steps[Collected]]
     #: Remarks of the node that are worth a line in a log.
     notices: deque[str] | None = None
     #: An operation of the node that ends when the server is of use to others: a broker is registered.
@@ -60,6 +66,8 @@ class Opened:
     directory: Path | None = None
     #: The directory was made for this server alone.
     temporary: bool = False
+    #: Where the page of metrics is; empty where there is none.
+    metrics: str = ""
     #: Keys of a settings file that nothing here knows (Apache's own that have no meaning here are left out).
     unknown_keys: tuple[str, ...] = ()
 
@@ -126,6 +134,7 @@ class NameServerOptions:
             {"main": listener},
             join_address(host, port_of(listener)),
             NAME_SERVER,
+            partial(namesrv_metrics.collect, node.state.registry),
             notices=node.notices,
             directory=Path(self.directory) if self.directory is not None else None,
             unknown_keys=unknown,
@@ -207,6 +216,7 @@ class BrokerOptions:
             listeners,
             join_address(advertised, port),
             BROKER,
+            partial(broker_metrics.collect, node),
             notices=node.notices,
             ready=node.registered,
             abandon=node.abandon,

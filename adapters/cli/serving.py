@@ -10,11 +10,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from adapters.cli.options import add_settings
 from adapters.cli.output import complain, show
+from adapters.metrics import open_with_page
 from adapters.serving import BROKER, BrokerOptions, NameServerOptions, Opened, StandaloneOptions
 from engine.store import Recover
 
@@ -41,6 +43,9 @@ def _add_common(parser: argparse.ArgumentParser, port: int) -> None:
     )
     parser.add_argument(
         "-m", "--print-important", "--printImportantConfig", action="store_true", help="print the most important settings, and exit"
+    )
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="show numbers for Prometheus on this port, 0 for a free one (default: nowhere)"
     )
     parser.add_argument("--json", action="store_true", help="the line that says it is ready, as JSON")
 
@@ -154,6 +159,8 @@ def _serve(options: argparse.Namespace, plan: Plan) -> int:
             raise
         extra = "gevent" if options.adapter == "gevent" else "anyio"
         return complain(f"the {options.adapter} adapter needs the package {error.name}: install mqproto[{extra}], or leave --adapter out")
+    if options.metrics_port is not None:
+        plan = partial(open_with_page, plan, options.host, options.metrics_port)
     _hear_warnings()
     try:
         serve(plan, lambda opened: _announce(opened, options.json), backend)
@@ -179,9 +186,12 @@ def _announce(opened: Sequence[Opened], as_json: bool) -> None:
             print(f"mqproto: setting {key} is not known and has no effect", file=sys.stderr)
     if as_json:
         facts = {("broker" if one.role == BROKER else "namesrv"): one.address for one in opened}
+        if opened[-1].metrics:
+            facts["metrics"] = opened[-1].metrics
         stores = [str(one.directory) for one in opened if one.role == BROKER]
         show(json.dumps({**facts, **({"store": stores[0]} if stores else {})}))
         return
     words = [f"{one.role} {one.address}" for one in opened]
     words += [f"data in {one.directory}" for one in opened if one.role == BROKER]
+    words += [f"metrics at {one.metrics}" for one in opened if one.metrics]
     show(f"ready: {', '.join(words)}")

@@ -54,12 +54,13 @@ class Figures:
         core = self.core
 
         def then(record: memoryview | None) -> None:
-            link.reply(request, SUCCESS, body=KVTable(runtime_table(core, _store_time(record))).to_json())
+            link.reply(request, SUCCESS, body=KVTable(runtime_table(core, store_time_of(record))).to_json())
 
         core.reading.answer(link, request, core.store.reads.record(core.store.min_physical), then)
 
 
-def _store_time(record: memoryview | None) -> int:
+def store_time_of(record: memoryview | None) -> int:
+    """When a message was stored; -1 where there is none, or none that can be read."""
     if record is not None:
         try:
             return decode_record(record).store_time

@@ -1,0 +1,21 @@
+"""The name server's numbers for a collector of metrics. Apache's exporter has none: these names are ours."""
+
+from __future__ import annotations
+
+from engine.longwork import Steps
+from engine.metrics import Collected, Family
+from engine.namesrv.registry import Registry
+
+
+def collect(registry: Registry) -> Steps[Collected]:
+    """How much is registered."""
+    yield
+    clusters = registry.cluster_info().clusters
+    brokers = Family("rocketmq_namesrv_brokers", "brokers that are registered", ("cluster",))
+    for cluster, names in clusters.items():
+        brokers.add(len(names), cluster)
+    live = Family("rocketmq_namesrv_live_brokers", "brokers, masters and slaves, that have registered lately")
+    live.add(len(registry.live))
+    topics = Family("rocketmq_namesrv_topics", "topics that are registered")
+    topics.add(len(registry.all_topics()))
+    return Collected([brokers, live, topics])
