@@ -4,7 +4,8 @@ Owns: one alarm for each level that has something to wait for, the progress of e
 Leaves to others: putting messages into the schedule topic (`stored`), keeping the progress (`tables`).
 
 The consume queue of a level holds the delivery time of each message in place of its tag code. A level is in order of these times, so
-only its head is looked at: an idle level costs nothing, and nothing polls.
+only its head is looked at: an idle level costs nothing. Levels that have something due take turns, a few messages each, so that others
+get on with theirs; a waiting one looks at the clock now and then, for it may be set forward.
 
 Progress counts what is durable: were it saved before the delivered copies are flushed, a power loss would take them for good.
 """
@@ -23,8 +24,11 @@ from mqproto.flags import TRANSACTION_MASK
 from mqproto.names import HALF_TOPIC, SCHEDULE_TOPIC
 from mqproto.record import RecordError, decode_record
 
-#: Messages that one level delivers before others get their turn.
-_AT_A_TIME: Final = 128
+#: Messages that one level delivers before others get their turn. Each 32 KiB of a long one count as one more.
+_AT_A_TIME: Final = 32
+_PART_BITS: Final = 15
+#: How late a message may be after the clock was set forward.
+_LOOK_MS: Final = 30_000
 #: Delivering counts as what a group of this name reads.
 SCHEDULE_GROUP: Final = "SCHEDULE_CONSUMER"
 #: Pause when the store takes nothing (a full disk), or when messages are not durable yet.
@@ -37,10 +41,11 @@ _DISK_PAUSE_MS: Final = 10_000
 class Level:
     """One delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times alone."""
 
-    __slots__ = ("_delivered", "_warm_to", "_warming", "core", "delay_ms", "depot", "number", "offset", "queue")
+    __slots__ = ("_delivered", "_head", "_left", "_warm_to", "_warming", "all", "core", "delay_ms", "depot", "number", "offset", "queue")
 
-    def __init__(self, core: Core, depot: Depot, number: int, queue: Queue) -> None:
+    def __init__(self, core: Core, depot: Depot, number: int, queue: Queue, all_levels: Delays) -> None:
         self.core = core
+        self.all = all_levels
         self.depot = depot
         self.number = number
         self.queue = queue
@@ -55,22 +60,30 @@ class Level:
         #: Messages that slept long were just brought into memory up to here, or are being.
         self._warm_to = 0
         self._warming = False
+        #: What may still be delivered in this turn.
+        self._left = 0
+        #: A message that waits: its offset, when it is due, its delay. It need not be read to look at the clock.
+        self._head = (-1, 0, 0)
 
     def run(self) -> None:
-        """Alarm: deliver what is due, and be called again when the next one is."""
+        """Alarm: something may be due."""
+        self.all.ready(self)
+
+    def deliver(self) -> None:
+        """Deliver what is due, and be called again when the next one is."""
         core = self.core
         begin = self.offset
         wait_ms: int | None = 0
-        for _ in range(_AT_A_TIME):
+        self._left = _AT_A_TIME
+        while self._left > 0 and wait_ms == 0:
+            self._left -= 1
             wait_ms = self._step()
-            if wait_ms != 0:
-                break
         if self.offset != begin:
             self._delivered.append((core.store.end, self.offset))
             self.count(core.store.flushed)
         self._warm_to = 0
         if wait_ms is not None:
-            core.alarms.set(self.run, core.now + wait_ms)
+            core.alarms.set(self.run, core.now + min(wait_ms, _LOOK_MS))
 
     def _warm(self) -> bool:
         """Whether the head can be read without waiting for the disk; else a job sees to that, and `run` follows."""
@@ -112,6 +125,9 @@ class Level:
         self.offset = max(self.offset, queue.min_offset)
         if self.offset >= queue.max_offset:
             return _NOT_YET_MS if self.offset < queue.next_offset else None
+        at, due, delay_ms = self._head
+        if at == self.offset and 0 < due - core.wall <= delay_ms:
+            return due - core.wall
         if self.offset >= self._warm_to and not self._warm():
             return None
         entry = core.store.entry(queue, self.offset)
@@ -119,7 +135,8 @@ class Level:
             physical, _, due = entry
             wait_ms = due - core.wall
             # Further away than the delay: the clock was set back since, so it has waited long enough (store.md 11).
-            if wait_ms > 0 and (self.delay_ms is None or wait_ms <= self.delay_ms):
+            if wait_ms > 0 and wait_ms <= (delay_ms := self._delay_of(due)):
+                self._head = (self.offset, due, delay_ms)
                 return wait_ms
             wait_ms = self._deliver(physical)
             if wait_ms:
@@ -127,11 +144,18 @@ class Level:
         self.offset += 1
         return 0
 
+    def _delay_of(self, due: int) -> int:
+        """How long the message at the head has to wait in all, from when it was stored."""
+        if self.delay_ms is not None:
+            return self.delay_ms
+        return due - self.core.store.store_time(self.queue, self.offset)
+
     def _deliver(self, physical: int) -> int:
         """Store the copy of one message where it belongs; gives how long to wait before it is tried again, 0 if that is settled."""
         record = self.core.store.record(physical)
         if record is None:
             return 0
+        self._left -= len(record) >> _PART_BITS
         try:
             message = decode_record(record)
         except RecordError as damage:
@@ -180,6 +204,8 @@ class Delays:
         self.core = core
         self.depot = depot
         self.levels: dict[int, Level] = {}
+        #: Levels that may have something due, in turn.
+        self._ready: deque[Level] = deque()
         depot.delayed = self.arrived
 
     def begin(self) -> None:
@@ -189,6 +215,18 @@ class Delays:
                 self._level(queue.queue_id + 1)
         for number in sorted(self.levels):
             self.core.alarms.set(self.levels[number].run, self.core.now)
+
+    def ready(self, level: Level) -> None:
+        """A level may have something due."""
+        if level not in self._ready:
+            self._ready.append(level)
+            self.core.after(0, self.run)
+
+    def run(self) -> None:
+        """Alarm: the turn of one level."""
+        self._ready.popleft().deliver()
+        if self._ready:
+            self.core.after(0, self.run)
 
     def flushed(self) -> None:
         """More of the log is durable."""
@@ -205,13 +243,13 @@ class Delays:
     def arrived(self, number: int) -> None:
         """A message was put aside under a level."""
         level = self._level(number)
-        if level.run not in self.core.alarms:
+        if level.run not in self.core.alarms and level not in self._ready:
             assert level.delay_ms is not None
-            self.core.alarms.set(level.run, self.core.now + level.delay_ms)
+            self.core.alarms.set(level.run, self.core.now + min(level.delay_ms, _LOOK_MS))
 
     def _level(self, number: int) -> Level:
         level = self.levels.get(number)
         if level is None:
             queue = self.core.store.queue(SCHEDULE_TOPIC, number - 1)
-            level = self.levels[number] = Level(self.core, self.depot, number, queue)
+            level = self.levels[number] = Level(self.core, self.depot, number, queue, self)
         return level
