@@ -29,6 +29,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -52,9 +53,9 @@ public final class Probe {
     static final PrintStream OUT = System.out;
 
     private static final String HELP = String.join("\n",
-        "produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= unique=true ak= sk= compress= props=k:v,k:v instance= stay=SECONDS]",
+        "produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= unique=true ak= sk= compress= props=k:v,k:v instance= stay=SECONDS trace=true]",
         "transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback checks=COUNT seconds=20]",
-        "consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance=]",
+        "consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance= trace=true]",
         "pull     names= topic= group= [tag=* max=1000]        every queue from its first offset",
         "offsets  names= topic= group= [time=]                 lowest, highest, searched and committed offsets of every queue",
         "survey   names= group= queues=topic:count,... via=topic [broker=broker-a]      all that the broker serves, see Survey",
@@ -283,7 +284,7 @@ public final class Probe {
     }
 
     DefaultMQProducer producer() throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(text("group", "probe-producer"), hook());
+        DefaultMQProducer producer = new DefaultMQProducer(text("group", "probe-producer"), hook(), options.containsKey("trace"), null);
         configure(producer);
         producer.start();
         return producer;
@@ -421,8 +422,8 @@ public final class Probe {
     // --- consumers ---
 
     private DefaultMQPushConsumer pushConsumer() throws Exception {
-        DefaultMQPushConsumer consumer = options.containsKey("ak")
-            ? new DefaultMQPushConsumer(need("group"), hook(), new org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely())
+        DefaultMQPushConsumer consumer = options.containsKey("ak") || options.containsKey("trace")
+            ? new DefaultMQPushConsumer(need("group"), hook(), new AllocateMessageQueueAveragely(), options.containsKey("trace"), null)
             : new DefaultMQPushConsumer(need("group"));
         hurry(consumer);
         consumer.setInstanceName(text("instance", "probe-" + System.nanoTime()));

@@ -1,0 +1,86 @@
+"""Requests that are answered by other clients through our broker, and traces that clients leave in it."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from tests.peers.conftest import need
+from tests.peers.kit import wire
+from tests.peers.kit.mqadmin import VERSION, Mqadmin
+from tests.peers.kit.pairs import Pair, pairs
+from tests.peers.kit.probes import Running, finish, wait_for
+from tests.peers.kit.steps import consume
+
+JAVA = "java-4.9.7"
+TRACES = "RMQ_SYS_TRACE_TOPIC"
+#: Who asks. Java's 5.3.3 gives up at once, against Apache's broker as well, and 4.4 and the others cannot ask.
+asking = pairs(
+    "java-4.9.7 @ ours:threaded",
+    "java-4.9.7-binary @ ours:threaded",
+    "go @ ours:threaded",
+    "java-4.9.7 @ ours:gevent",
+    "java-4.9.7 @ ours:asyncio",
+    "java-4.9.7 @ ours:trio",
+)
+traced = pairs("java-4.4.0 @ ours:threaded", "java-4.9.7 @ ours:threaded", "java-5.3.3 @ ours:threaded", "java-4.9.7 @ ours:asyncio")
+
+
+def answering(pair: Pair, kind: str, topic: str, expect: int) -> Running:
+    need(kind)
+    group = pair.name("answering")
+    running = pair.other(kind).start("reply", topic=topic, group=group, expect=expect, seconds=90)
+    wait_for(running, "started", 40)
+    return running
+
+
+def asked(pair: Pair, topic: str, count: int) -> list[str]:
+    lines = pair.run("request", topic=topic, count=count, seconds=40, group=pair.name("asking"), limit=100).lines
+    assert len({line["correlation"] for line in lines if "reply" in line}) == count
+    return [line["reply"] for line in lines if "reply" in line]
+
+
+def converse(pair: Pair, kind: str) -> None:
+    topic = pair.topic("Asked", 1)
+    other = answering(pair, kind, topic, 3)
+    assert asked(pair, topic, 3) == [f"reply to message-{index}" for index in range(3)]
+    finish(other)
+
+
+@asking
+@pytest.mark.timeout(200)
+def test_requests_are_answered(pair: Pair) -> None:
+    converse(pair, JAVA)
+
+
+@pairs("java-4.9.7 @ ours:threaded")
+@pytest.mark.parametrize("kind", ["java-5.3.3", "go"])
+@pytest.mark.timeout(200)
+def test_others_answer(pair: Pair, kind: str) -> None:
+    converse(pair, kind)
+
+
+@traced
+def test_traces_are_found(pair: Pair) -> None:
+    need(f"java-{VERSION}")
+    wire.make_topic(pair.server.names, pair.server.broker, TRACES, 1)  # 5.3.3 sends no traces to a topic that is not there
+    topic, group, sender = pair.name("Traced"), pair.name("consuming"), pair.name("sending")
+    (sent,) = pair.produce(topic=topic, count=1, tag="TagT", keys="traced", trace=True, group=sender, stay=3)
+    consume(pair, topic, group, 1, trace=True, settle=500)
+    assert sent.msg_id is not None
+    until = time.monotonic() + 30  # traces are sent beside the work, some time later
+    while True:
+        outcome = pair.other(JAVA).run("query", topic=TRACES, key=sent.msg_id, status=None)
+        if len(outcome.messages) >= (1 if "5.3.3" in pair.client.kind else 2):  # the producer's and the consumer's
+            break
+        assert time.monotonic() < until, outcome
+    with Mqadmin(pair.server) as tool:
+        text = tool.run("queryMsgTraceById", "-i", sent.msg_id)
+    row = r" +[0-9a-fA-F:.]+ +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+ms +success *$"
+    assert re.search(rf"^Pub +{sender[:20]}{row}", text, re.MULTILINE), text
+    if "5.3.3" in pair.client.kind:  # its consumer keeps its traces for itself when it lives for seconds, with Apache's broker as well
+        return
+    consumer = "" if "4.4.0" in pair.client.kind else group[:20]  # 4.4 does not say whose it was
+    assert re.search(rf"^Sub +{consumer}{row}", text, re.MULTILINE), text
