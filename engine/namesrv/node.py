@@ -101,8 +101,9 @@ class NameServer(NodeBase):
         self._calls: Calls[None] = Calls()
         self._peers: dict[_Peer, None] = {}
         self._idle: Deadlines[_Peer] = Deadlines()
-        #: What is done in slices, for peers whose answers do not pile up.
-        self._long = LongWork(lambda peer: isinstance(peer, _Peer) and peer.unsent <= LONG_UNSENT_MAX)
+        #: What is done in slices: for peers whose answers do not pile up, and for nobody.
+        self._long = LongWork(lambda owner: not isinstance(owner, _Peer) or owner.unsent <= LONG_UNSENT_MAX)
+        self.state.registry.later = lambda steps: self._long.begin(object(), steps, lambda _: None)
         self._held = 0
         self._now = 0
         self._closing = False

@@ -47,16 +47,16 @@ def _system_topics(state: State, request: Request) -> Answer:
     return Answer(body=TopicList(list(names), address))
 
 
-def _unit_topics(state: State, request: Request) -> Answer:
-    return Answer(body=TopicList(state.registry.unit_topics(unit=True)))
+def _unit_topics(state: State, request: Request) -> Steps[Answer]:
+    return Answer(body=TopicList((yield from state.registry.unit_topics(unit=True))))
 
 
-def _unit_sub_topics(state: State, request: Request) -> Answer:
-    return Answer(body=TopicList(state.registry.unit_topics(unit_sub=True)))
+def _unit_sub_topics(state: State, request: Request) -> Steps[Answer]:
+    return Answer(body=TopicList((yield from state.registry.unit_topics(unit_sub=True))))
 
 
-def _unit_sub_only_topics(state: State, request: Request) -> Answer:
-    return Answer(body=TopicList(state.registry.unit_topics(unit=False, unit_sub=True)))
+def _unit_sub_only_topics(state: State, request: Request) -> Steps[Answer]:
+    return Answer(body=TopicList((yield from state.registry.unit_topics(unit=False, unit_sub=True))))
 
 
 def _delete_topic(state: State, request: Request) -> Answer:

@@ -35,7 +35,7 @@ def unknown(cluster: Cluster) -> list[str]:
         for name, broker in cluster.brokers.items():
             if broker.up:
                 for topic, config in broker.node.topics.table.items():
-                    held = registry.topics.get(topic, {}).get(name)
+                    held = registry.queues(topic, name)
                     if held is None or (held.read_queues, held.write_queues) != (config.read_queues, config.write_queues):
                         wrong.append(f"{machine.name}: {topic} at {name} is {held}, should be {config}")
     return wrong

@@ -153,7 +153,35 @@ def test_a_name_that_is_taken_away_in_the_middle() -> None:
     rig.register(new, address="10.0.0.1:20911", version=DataVersion(5, 5))
     rig.ask(new, RequestCode.UNREGISTER_BROKER, rig.broker(address="10.0.0.1:20911"))
     slices(rig, old)
+    rig.advance(1)
     assert rig.node.state.registry.topics == {}
+
+
+def test_a_broker_that_goes_is_out_of_routes_at_once_and_its_topics_soon() -> None:
+    rig = Rig()
+    link, client = registered(rig), rig.connect()
+    rig.node.closed(link, "reset by peer", rig.now)
+    assert perm(rig, client, NAMES[-1]) is None
+    assert rig.node.state.registry.topics
+    rig.advance(1)
+    assert rig.node.state.registry.topics == {}
+
+
+def test_a_broker_that_comes_back_before_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has other topics by now; the old ones go, those that are its own stay."""
+    rig = Rig()
+    link, client = registered(rig), rig.connect()
+    rig.node.closed(link, "reset by peer", rig.now)
+    new = rig.connect()
+    rig.register(new, topics=(NAMES[0], NAMES[-1], "New"), version=DataVersion(9, 9))
+    rig.ask(client, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": NAMES[-1]})
+    rig.ask(client, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": NAMES[-2]})
+    rig.advance(1)
+    assert sorted(rig.node.state.registry.topics) == ["New", NAMES[0]]
+    monkeypatch.setattr(registry, "ENTRIES_MAX", 3)
+    rig.register(new, topics=(NAMES[0], "New", "Newer"), version=DataVersion(9, 10))
+    answer = rig.ask(new, REGISTER, rig.broker(), RegisterBrokerBody(TopicTable(DataVersion(9, 11), {"X": TopicConfig("X")})).to_json())
+    assert answer.code == 1, "the count of entries is right"
 
 
 def test_changes_of_one_link_stay_in_order() -> None:
@@ -162,6 +190,7 @@ def test_changes_of_one_link_stay_in_order() -> None:
     first = begin(rig, link, REGISTER, rig.broker(), FIRST)
     second = begin(rig, link, RequestCode.UNREGISTER_BROKER, rig.broker())
     assert [slices(rig, link)[0].opaque for _ in range(2)] == [first, second]
+    rig.advance(1)
     assert rig.node.state.registry.topics == {}
 
 
