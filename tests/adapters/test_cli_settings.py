@@ -92,6 +92,8 @@ def test_without_a_file_the_data_directory_has_one(tmp_path: Path) -> None:
     assert (found["traceOn"], found["storePathRootDir"]) == ("false", str(tmp_path / "s"))
     found = printed(tmp_path, "broker", "--store", str(tmp_path / "s"), "--set", "traceOn=true", "-p")
     assert found["traceOn"] == "true"
+    (tmp_path / "s").rename(tmp_path / "store")
+    assert printed(tmp_path, "broker", "-p")["storePathRootDir"] == str(tmp_path / "store"), "it is where it is"
 
 
 @pytest.mark.parametrize("own_file", [True, False])

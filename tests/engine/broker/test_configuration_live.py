@@ -202,6 +202,17 @@ def test_registrations_have_the_new_period_and_form() -> None:
     assert (request.code, request.fields["compressed"]) == (103, "true")
 
 
+def test_a_busy_disk_is_noticed_after_the_new_time() -> None:
+    world = World(store={"flush_disk_type": "SYNC_FLUSH"})
+    peer = world.connect(PEER)
+    peer.send()
+    world.hold_jobs = True
+    peer.tell(310, send_fields(), b"x")
+    assert world.broker.pressure.quiet_until == world.now + 1000
+    update(world, "osPageCacheBusyTimeOutMills=10")
+    assert world.broker.pressure.quiet_until == world.now + 10
+
+
 def test_every_setting_can_be_changed(world: World, peer: Peer) -> None:
     """To its own default, one by one and all at once; nothing fails, and nothing that is live needs a restart."""
     for settings in (BrokerSettings, StoreSettings):

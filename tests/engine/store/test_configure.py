@@ -74,3 +74,14 @@ def test_looks_can_be_switched_off_and_on(make_rig: MakeRig) -> None:
     change(rig, clean_resource_interval=10_000)
     rig.pass_time(1000)
     assert log_files(rig) == [2, 3, 4]
+
+
+def test_queue_files_go_with_other_pauses(make_rig: MakeRig) -> None:
+    """Files of queues follow those of the log, one in a job and with pauses here."""
+    rig = aged(make_rig, flush_consume_queue_thorough_interval=1000, mapped_file_size_consume_queue=20)
+    change(rig, delete_file_batch_max=1, delete_consume_queue_files_interval=5000)
+    rig.pass_time(6000)
+    few = rig.pass_time(20_000).count("RemoveQueueFiles")
+    assert 3 <= few <= 5
+    change(rig, delete_consume_queue_files_interval=500)
+    assert rig.pass_time(5000).count("RemoveQueueFiles") > few
