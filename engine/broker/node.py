@@ -40,6 +40,7 @@ from engine.broker.retry import Retries
 from engine.broker.runtime_info import Figures
 from engine.broker.send import Sending
 from engine.broker.shapes import take_other
+from engine.broker.slowgroups import SlowGroups
 from engine.broker.standing import Standing
 from engine.broker.stored import Depot
 from engine.broker.tables import Keeper
@@ -119,6 +120,7 @@ class Broker(Core):
         self.sending = Sending(self, depot, self.transactions, QuickSends(self, depot.scanner))
         self.pulling = Pulling(self)
         self.clients = Clients(self)
+        self.slow_groups = SlowGroups(self)
         self.delivery = Delays(self, depot)
         self.registration = Registration(self)
         self.settings_admin = SettingsAdmin(self, self.registration)
@@ -176,6 +178,7 @@ class Broker(Core):
         self.statistics.begin()
         self.filters.begin()
         self.delivery.begin()
+        self.slow_groups.begin()
         self.checkback.begin()
         self.registration.begin()
         self._settle()

@@ -231,6 +231,12 @@ class Statistics:
             for readers in groups.values():
                 yield from readers.values()
 
+    def readers_by_group(self) -> Iterator[tuple[str, Reader]]:
+        """The same with the names of the groups. Groups and topics may come and go meanwhile."""
+        for topic in list(self._reads):
+            groups = self._reads.get(topic, {})
+            yield from [(group, reader) for group, readers in groups.items() for reader in readers.values()]
+
     def keys(self) -> Iterable[tuple[str, str]]:
         """Sets and keys of topics and groups that count something: for those who show all."""
         for topic in self._puts:
