@@ -146,10 +146,11 @@ class Rates:
             self._minute = minute
             self._minute_base = totals.puts
         day = self._local_day()
-        if day != self._day:
-            if day > self._day:  # a clock that was set back begins no day
-                self._yesterday = self._today if day == self._day + 1 else totals
-                self._today = totals
+        if day > self._day:
+            self._yesterday = self._today if day == self._day + 1 else totals
+            self._today = totals
+            self._day = day
+        elif day < self._day - 1:  # the clock was far ahead; one that is set back over midnight does not begin a day twice
             self._day = day
 
     def _local_day(self) -> int:

@@ -206,6 +206,15 @@ class TestBounds:
         assert page.text(gone) == b""
         assert page.text(waits) == answer(numbers(2))
 
+    def test_one_that_leaves_before_its_page_is_begun(self) -> None:
+        page = Page()
+        first, second = page.ask(), page.ask()
+        page.node.closed(second, "closed by peer", 0)
+        page.finish()
+        assert page.text(first) == answer(numbers(1))
+        page.finish()
+        assert page.collections == 1
+
     def test_the_end(self) -> None:
         page = Page(slices=5)
         links = [page.ask(), page.ask(), page.connect()]

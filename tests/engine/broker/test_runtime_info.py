@@ -186,6 +186,16 @@ class TestRates:
         self.traffic(world, peer, 5)
         assert info(peer)["putTps"].startswith("1.0 ")
         world.advance(100_000)
+        while world.broker.statistics.sampler.elapsed % 10_000 != 1000:  # a tick of the counters would wake it, too
+            world.advance(1)
+            world.broker.timer(world.now)
+        peer.send()
+        world.advance(5000)
+        for _ in range(2):
+            peer.send()
+        world.advance(3000)
+        assert info(peer)["putTps"].startswith("0.3 "), "seconds without a message do not end it at once"
+        world.advance(100_000)
         peer.pull(offset=99)
         world.advance(1000)
         assert info(peer)["getMissTps"].startswith("0.1 "), "reads that find nothing wake the sampling, too"
@@ -282,6 +292,15 @@ class TestDays:
         assert totals() == ["5", "5", "6", "3", "3", "3"]
         world.broker.wall_ahead -= DAY
         assert totals() == ["5", "5", "6", "3", "3", "3"], "a clock that is set back begins no day"
+        world.broker.wall_ahead += DAY
+        assert totals() == ["5", "5", "6", "3", "3", "3"], "nor does it begin one twice"
+        world.advance(3 * DAY)
+        assert totals() == ["6", "6", "6", "3", "3", "3"]
+        world.broker.wall_ahead -= 9 * DAY
+        assert totals() == ["6", "6", "6", "3", "3", "3"]
+        peer.send()
+        world.advance(DAY)
+        assert totals() == ["6", "7", "7", "3", "3", "3"], "days go on from there"
 
 
 def test_sizes_as_apache_writes_them() -> None:

@@ -118,6 +118,12 @@ class TestGroup:
         assert {queue.topic for queue in progress(peer).offsets} == {"T"}
         assert progress(peer, topic="U") == ConsumeStats()
 
+    def test_an_online_group_without_subscriptions_is_shown(self, peer: Peer) -> None:
+        peer.send()
+        commit(peer, 1)
+        peer.heartbeat(heartbeat(subscriptionDataSet=[]))
+        assert {queue.topic for queue in progress(peer).offsets} == {"T"}
+
     def test_messages_that_are_gone_have_no_time(self, world: World, peer: Peer) -> None:
         peer.send()
         commit(peer, 7)
