@@ -134,8 +134,6 @@ class FilterTable:
         data = self._by_group.get(group, {}).get(wanted.topic)
         if data is not None:
             entry = data.entry
-            if wanted.version <= entry.version and not entry.dead:
-                return
             if entry.expression == wanted.expression and entry.type == wanted.type:
                 entry.version = wanted.version
                 entry.dead_time, entry.dead = 0, False

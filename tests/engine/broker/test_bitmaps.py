@@ -193,6 +193,13 @@ class TestReading:
         assert not passes(bits(world.store, 2), mask(world, "H"))
         assert [message.body for message in decode_records(peer.ask(11, subscribed(consumerGroup="H")).body)] == [b"3"]
 
+    def test_an_expression_that_went_leaves_its_place(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(filterdata, "CALCULATED_MAX", 1)
+        for version, expression in enumerate(("n > 1", "n > 2", "n > 3"), 1):
+            peer.heartbeat(heartbeat(expression, version))
+        send_numbers(peer, 4)
+        assert passes(bits(world.store, 0), mask(world))
+
     def test_long_expressions_are_not_worked_out_for_every_message(self, world: World, peer: Peer) -> None:
         peer.heartbeat(heartbeat("n > 1 OR " * 200 + "n > 1"))
         send_numbers(peer, 1, 2)

@@ -329,3 +329,14 @@ class TestCheck:
     def test_malformed(self, peer: Peer, body: bytes) -> None:
         assert peer.ask(46, None, body).code == 1
         assert not peer.ended()
+
+
+def test_switched_by_request() -> None:
+    """UPDATE_BROKER_CONFIG 25."""
+    peer = World().connect()
+    send_numbers(peer, 1, 2)
+    assert refusal(peer, carried()) == (1, NO_SQL)
+    peer.ask(25, None, b"enablePropertyFilter=true\n")
+    assert bodies(peer.ask(11, carried())) == [b"2"]
+    peer.ask(25, None, b"enablePropertyFilter=false\n")
+    assert refusal(peer, carried()) == (1, NO_SQL)
