@@ -51,6 +51,8 @@ SHORT: Final = frozenset(
     {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_KV_CONFIG, RequestCode.BROKER_HEARTBEAT, RequestCode.GET_BROKER_MEMBER_GROUP}
 )
 
+#: Idle peers that are ended at a time: they come in crowds.
+IDLE_ENDS_MAX: Final = 500
 #: Notes for the operator that are kept while nobody takes them.
 NOTICES_MAX: Final = 1000
 
@@ -60,8 +62,8 @@ class _Peer(Connection[None]):
 
     __slots__ = ("active", "held")
 
-    def __init__(self, node: NodeBase, shared: Calls[None], address: str, listener: str, now: int) -> None:
-        super().__init__(node, shared, address, listener, SERVER_UNSENT_LIMIT)
+    def __init__(self, node: NodeBase, shared: Calls[None], address: str, listener: str, unsent_limit: int, now: int) -> None:
+        super().__init__(node, shared, address, listener, unsent_limit)
         #: When bytes came last; answers leave at the same time.
         self.active = now
         #: Bytes of its requests that wait or are worked on.
@@ -105,6 +107,8 @@ class NameServer(NodeBase):
         self._long = LongWork(lambda owner: not isinstance(owner, _Peer) or owner.unsent <= LONG_UNSENT_MAX)
         self.state.registry.later = lambda steps: self._long.begin(object(), steps, lambda _: None)
         self._held = 0
+        #: Bytes of requests that have not come whole, of all peers.
+        self._unfinished = 0
         self._now = 0
         self._closing = False
 
@@ -116,7 +120,10 @@ class NameServer(NodeBase):
     def accept(self, listener: str, address: str, local_address: str, now: int) -> Link | None:
         if self._closing:
             return None
-        peer = _Peer(self, self._calls, address, listener, now)
+        if len(self._peers) >= self.settings.max_connections:
+            self.notices.append(f"{address}: refused, there are {len(self._peers)} connections already (maxConnections)")
+            return None
+        peer = _Peer(self, self._calls, address, listener, self.settings.write_buffer_high_water_mark or SERVER_UNSENT_LIMIT, now)
         self._peers[peer] = None
         self._idle.set(peer, now + self._idle_ms)
         return peer
@@ -129,11 +136,17 @@ class NameServer(NodeBase):
         if link.ended:
             return
         link.active = self._now = now
-        for command in link.receive(data):
+        before = link.pending
+        commands = link.receive(data)
+        self._unfinished += link.pending - before
+        for command in commands:
             if not command.is_response:
                 self._answer(link, command, now)
         if link.broken is not None:
             self._end(link, str(link.broken))
+        elif self._unfinished > self.settings.max_unfinished_bytes:
+            greediest = max(self._peers, key=lambda peer: peer.pending)
+            self._end(greediest, f"of {self._unfinished} bytes that have not come whole this peer has most: {greediest.pending}")
 
     def closed(self, link: Link, reason: str, now: int) -> None:
         assert isinstance(link, _Peer)
@@ -147,7 +160,7 @@ class NameServer(NodeBase):
         for token in self.state.registry.expired(now):
             assert isinstance(token, _Peer)
             self._end(token, "the broker did not register for too long")
-        for peer in self._idle.due(now):
+        for peer in self._idle.due(now, IDLE_ENDS_MAX):
             if peer.active + self._idle_ms > now:
                 self._idle.set(peer, peer.active + self._idle_ms)
             else:
@@ -169,6 +182,7 @@ class NameServer(NodeBase):
 
     def _forget(self, peer: _Peer) -> None:
         del self._peers[peer]
+        self._unfinished -= peer.pending
         self._idle.cancel(peer)
         self._long.drop(peer)
         self._give_back(peer, peer.held)

@@ -85,6 +85,11 @@ class Connection(Link, Generic[W]):
         #: How often bytes arrived. A call that expires without a change of this number had a silent peer.
         self.reads = 0
 
+    @property
+    def pending(self) -> int:
+        """Bytes of a frame that has not come whole."""
+        return self._splitter.pending
+
     def connect(self) -> None:
         """The dialled link is connected: what was written so far may leave."""
         self.connected = True
