@@ -90,6 +90,8 @@ class Registry:
         before = self.live.get(address)
         self._check_room(header, table.topics)
         self._check_state(header, table.data_version)
+        if before is not None and before.broker_name != name:  # renamed: nothing would ever end the former name
+            self._forget_address(before.broker_name, address)
         first = self._enter(header)
         known = before is not None and before.version is not None and before.version == table.data_version and not first
         entry = Live(address, name, link, header.ha_server_addr, table.data_version if known else None, body.filter_servers)
@@ -193,7 +195,9 @@ class Registry:
 
     def unregister(self, broker_name: str, address: str, broker_id: int) -> None:
         """A broker says that it goes. An id that another address holds by now stays."""
-        self._drop_live(address)
+        entry = self._drop_live(address)
+        if entry is not None:  # whatever it says of its name and id
+            self._forget_address(entry.broker_name, address)
         data = self.brokers.get(broker_name)
         if data is not None and data.addresses.get(broker_id) == address:
             del data.addresses[broker_id]
@@ -203,11 +207,16 @@ class Registry:
         """A connection ended: every broker whose last registration came by it is gone."""
         for address in sorted(self._addresses_of.get(link, ())):
             entry = self._drop_live(address)
-            data = None if entry is None else self.brokers.get(entry.broker_name)
-            if data is not None:
-                for broker_id in [each for each, held in data.addresses.items() if held == address]:
-                    del data.addresses[broker_id]
-                self._drop_if_empty(data)
+            if entry is not None:
+                self._forget_address(entry.broker_name, address)
+
+    def _forget_address(self, broker_name: str, address: str) -> None:
+        """An address is no longer one of a broker's, under no id."""
+        data = self.brokers.get(broker_name)
+        if data is not None:
+            for broker_id in [each for each, held in data.addresses.items() if held == address]:
+                del data.addresses[broker_id]
+            self._drop_if_empty(data)
 
     def expired(self, now: int) -> list[Hashable]:
         """The links of brokers that have been silent for too long; the caller ends them and reports them lost."""

@@ -195,6 +195,35 @@ class TestBounds:
         world.end_all()
         assert [answer.code for answer in other.read()] == [0]
 
+    def test_pulls_that_have_waited_for_too_long_are_refused(self, world: Cold, peer: Peer) -> None:
+        """waitTimeMillsInPullQueue: also while the disk is at something else; queries have no such limit."""
+        others = [world.connect(), world.connect()]
+        for one in others:
+            one.tell(33, {"offset": "0"})
+        peer.tell(11, pull_fields())
+        world.advance(3000)
+        peer.tell(11, pull_fields(offset=1))
+        peer.tell(33, {"offset": "0"})
+        assert len(world.reads) == 2
+        world.advance(2000)
+        assert peer.read() == []
+        world.advance(1)
+        (answer,) = peer.read()
+        text = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 5001ms, size of queue: 3"
+        assert (answer.code, answer.opaque, answer.remark) == (2, peer.opaque - 2, text)
+        world.advance(3100)
+        assert [(answer.code, answer.opaque) for answer in peer.read()] == [(2, peer.opaque - 1)]
+        world.advance(20_000)
+        world.end_all()
+        assert [(answer.code, answer.opaque) for answer in peer.read()] == [(0, peer.opaque)]
+        assert len(world.broker.reading) == 0
+        world.broker.settings.broker_fast_failure_enable = False
+        for one in others:
+            one.tell(33, {"offset": "0"})
+        peer.tell(11, pull_fields())
+        world.advance(60_000)
+        assert peer.read() == []
+
     def test_a_peer_that_takes_nothing_waits_for_itself(self, world: Cold, peer: Peer) -> None:
         peer.tell(11, pull_fields())
         peer.tell(11, pull_fields(offset=1))

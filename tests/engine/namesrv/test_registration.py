@@ -201,6 +201,26 @@ def test_a_name_can_go_while_an_address_that_had_it_is_still_connected() -> None
     assert perms(rig, new, "T") == {"broker-a": 6}
 
 
+def test_a_renamed_broker_leaves_nothing_under_its_former_name() -> None:
+    rig = Rig()
+    link = rig.connect()
+    rig.register(link, "former", topics=("Old",))
+    rig.register(link, "latter", topics=("New",))
+    assert rig.ask(link, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "Old"}).code == 17
+    assert rig.ask(link, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "New"}).code == 0
+    rig.node.closed(link, "closed by the peer", rig.now)
+    assert rig.node.state.registry.brokers == {}
+
+
+def test_an_address_that_unregisters_goes_whatever_it_says_of_its_id() -> None:
+    rig = Rig()
+    link = rig.connect()
+    rig.register(link)
+    rig.ask(link, RequestCode.UNREGISTER_BROKER, rig.broker(broker_id=7))
+    assert rig.node.state.registry.brokers == {}
+    assert rig.node.state.registry.all_topics() == []
+
+
 def test_ipv6_addresses_are_texts_like_others() -> None:
     """MSG-06."""
     rig = Rig()
