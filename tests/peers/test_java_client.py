@@ -65,12 +65,11 @@ def test_a_batch_is_stored_as_its_messages(pair: Pair) -> None:
     topic = pair.name("Batch")
     sent = pair.produce(topic=topic, count=10, mode="batch", tag="TagA,TagB", keys="batch", props="b:#")
     assert len({message.queue_id for message in sent}) == 1
-    assert_same(
-        pair.server, sent, pull(pair, topic, 10), ids="5.3.3" not in pair.client.kind
-    )  # its members carry the batch's id behind their own
-    assert_same(
-        pair.server, sent[1::2], consume(pair, topic, pair.name("batch"), 5, tag="TagB").messages, ids="5.3.3" not in pair.client.kind
-    )
+    own = pair.server.ours or "5.3.3" not in pair.client.kind  # Apache's brokers let the batch's id, which 5.3.3 sends, hide the members'
+    assert_same(pair.server, sent, pull(pair, topic, 10), ids=own)
+    messages = consume(pair, topic, pair.name("batch"), 5, tag="TagB").messages
+    assert_same(pair.server, sent[1::2], messages, ids=own)
+    assert len({line["msgId"] for line in messages}) == 5 or not own
 
 
 def test_a_chosen_queue(pair: Pair) -> None:
