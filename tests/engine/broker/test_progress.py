@@ -130,6 +130,15 @@ class TestCorrection:
         assert CorrectionOffsets.from_json(answer.body).offsets == {0: 3, 1: self.NONE}
         assert offsets(world, "B", "T") == {0: 3}, "Apache loses the offsets of the groups that it passes over"
 
+    def test_offsets_before_the_queue_begins_do_not_count(self, world: World, peer: Peer) -> None:
+        peer.send("T", e="0")
+        commit(peer, "A", "T", 0, 5)
+        commit(peer, "B", "T", 0, 3)
+        queue = world.store.find_queue("T", 0)
+        assert queue is not None
+        queue.min_offset = 4
+        assert self.ask(peer) == {0: 5}
+
     def test_nothing_there(self, peer: Peer) -> None:
         assert self.ask(peer) == {}
         assert peer.ask(308, {"topic": "T"}).code == 1
@@ -191,6 +200,11 @@ class TestClone:
         monkeypatch.setattr("engine.broker.tables.OFFSETS_MAX", 1)
         answer = peer.ask(314, {"srcGroup": "A", "destGroup": "B", "topic": "T"})
         assert (answer.code, answer.remark) == (1, "this broker keeps no more offsets")
+
+    def test_what_is_replaced_makes_room(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+        commit(peer, "A", "T", 0, 5)
+        monkeypatch.setattr("engine.broker.tables.OFFSETS_MAX", 3)
+        assert [self.ask(peer) for _ in range(3)] == [0, 0, 0]
 
     @pytest.mark.parametrize("missing", ["srcGroup", "destGroup"])
     def test_what_is_refused(self, peer: Peer, missing: str) -> None:
