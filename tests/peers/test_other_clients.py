@@ -9,7 +9,7 @@ import pytest
 from tests.peers.kit.checks import Sent, assert_same
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Line, finish, wait_for
-from tests.peers.kit.steps import committed, consume, gather, open_group, pull, share_out
+from tests.peers.kit.steps import committed, consume, gather, offsets, open_group, pull, share_out
 
 CPP, NODE, GO = "cpp @ ours:threaded", "node @ ours:threaded", "go @ ours:threaded"
 JAVA = "java-4.9.7"
@@ -111,6 +111,27 @@ def test_delayed_messages(pair: Pair) -> None:
     messages = consume(java(pair), topic, pair.name("delayed"), 2).messages
     assert_same(pair.server, sent, messages)
     assert all(line["storeTimestamp"] - line["bornTimestamp"] >= 1000 for line in messages)
+
+
+@pairs(NODE, GO)
+def test_messages_of_one_shard_are_in_one_queue(pair: Pair) -> None:
+    topic = pair.topic("Shards")
+    sent = pair.produce(topic=topic, count=12, shard=3, tag="TagS", keys="shard")
+    messages = pull(java(pair), topic, 12)
+    assert_same(pair.server, sent, messages)
+    if pair.client.kind == "node":  # a key whose hash is 0 goes round robin
+        return
+    queues = [{line["queueId"] for line in messages if int(str(line["keys"]).rpartition("-")[2]) % 3 == shard} for shard in range(3)]
+    assert [len(one) for one in queues] == [1, 1, 1]
+
+
+@pairs(GO)
+def test_it_makes_a_topic(pair: Pair) -> None:
+    topic = pair.name("Made")
+    pair.run("admin", topic=topic, broker=pair.server.broker, queues=5)
+    assert [line["queueId"] for line in offsets(java(pair), topic, pair.name("looking"))] == list(range(5))
+    sent = pair.produce(topic=topic, count=5, tag="TagM")
+    assert_same(pair.server, sent, pull(java(pair), topic, 5))
 
 
 # --- consuming --------------------------------------------------------------------------------------------------------

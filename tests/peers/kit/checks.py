@@ -23,6 +23,7 @@ _ADDED = {
     "UNIQ_KEY",
     "WAIT",
     "__SHARDINGKEY",
+    "__SHARDING_KEY",
 }
 #: Properties that a message keeps from its way through a retry topic or a delay level.
 RETRY = {"DELAY", "ORIGIN_MESSAGE_ID", "REAL_QID", "REAL_TOPIC", "RETRY_TOPIC", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_GROUP"}
