@@ -340,3 +340,36 @@ def test_switched_by_request() -> None:
     assert bodies(peer.ask(11, carried())) == [b"2"]
     peer.ask(25, None, b"enablePropertyFilter=false\n")
     assert refusal(peer, carried()) == (1, NO_SQL)
+
+
+class TestFromDisk:
+    """What may not be in memory is judged beside the loop."""
+
+    @pytest.fixture
+    def world(self) -> World:
+        store = {"cold_read_distance": 1, "enable_consume_queue_ext": True}
+        return World(store=store, enable_property_filter=True, enable_calc_filter_bit_map=True)
+
+    @pytest.mark.parametrize("by_heartbeat", [False, True])
+    def test_it_waits_and_is_answered(self, world: World, peer: Peer, by_heartbeat: bool) -> None:
+        peer.heartbeat(heartbeat())
+        send_numbers(peer, 0, 1, 2, 3, 4)
+        world.hold_jobs = True
+        peer.tell(11, subscribed() if by_heartbeat else carried())
+        assert peer.read() == []
+        # What changes meanwhile changes nothing for a read that is under way.
+        peer.heartbeat(heartbeat("n > 3", 6))
+        world.run_held()
+        (answer,) = peer.read()
+        assert bodies(answer) == [b"2", b"3", b"4"]
+        assert answer.fields["nextBeginOffset"] == "5"
+
+    def test_nothing_matches(self, world: World, peer: Peer) -> None:
+        send_numbers(peer, 0, 1)
+        assert peer.ask(11, carried("n > 7")).fields["nextBeginOffset"] == "2"
+
+    def test_retries(self, world: World, peer: Peer) -> None:
+        world.broker.settings.filter_support_retry = True
+        peer.heartbeat(heartbeat(more="%RETRY%G"))
+        TestRetries().come_back(world, peer, 1, 2)
+        assert bodies(peer.ask(11, subscribed(topic="%RETRY%G", expressionType="TAG"))) == [b"2"]
