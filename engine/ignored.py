@@ -68,6 +68,8 @@ BROKER_IGNORED: Final = _ALL_SERVERS | _table(
             flushLeastPagesWhenWarmMapedFile=4096 debugLockEnable=false
             transientStorePoolEnable=false transientStorePoolSize=5 fastFailIfNoBufferInStorePool=false
             destroyMapedFileIntervalForcibly=120000""",
+        "statistics of queues are always kept": "enableDetailStat=true",
+        "statistics of deleted topics and groups always go": "autoDeleteUnusedStats=false",
         "the index is safe by itself": "messageIndexSafe=false",
         "delayed messages are always delivered in order": """enableScheduleAsyncDeliver=false
             scheduleAsyncDeliverMaxPendingLimit=2000 scheduleAsyncDeliverMaxResendNum2Blocked=3""",

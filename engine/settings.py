@@ -319,12 +319,10 @@ class BrokerSettings(ServerSettings):
     transaction_check_max: int = setting(15, low=1, live=True, important=True)
     transaction_check_interval: int = setting(60_000, low=1, live=True, important=True)
 
-    # Access and statistics.
+    # Access.
     acl_enable: bool = setting(False, choices=("false",), important=True)
     #: Links to name servers.
     use_tls: bool = setting(False, key="useTLS", choices=("false",))
-    enable_detail_stat: bool = setting(True)
-    auto_delete_unused_stats: bool = setting(False)
 
     #: Bounds of the period between registrations, whatever is configured.
     REGISTER_PERIOD_MIN: ClassVar[int] = 10_000

@@ -8,6 +8,7 @@ from engine.settings import NamesrvSettings, parse_properties
 from mqproto.codec import encode
 from mqproto.codes import RequestCode
 from tests.engine.namesrv.harness import Rig, SaveJob
+from tests.golden.golden import GOLDEN
 
 UPDATE, GET = RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG
 
@@ -72,3 +73,46 @@ def test_the_idle_time_can_be_changed_while_links_are_open() -> None:
     assert rig.hung_up() == []
     rig.advance(1)
     assert rig.hung_up() == [link]
+
+
+def test_links_are_bounded() -> None:
+    rig = Rig()
+    link = rig.connect()
+    rig.ask(link, UPDATE, body=b"maxConnections=2\nwriteBufferHighWaterMark=100\n")
+    assert link.unsent_limit == 4 << 20
+    assert rig.connect().unsent_limit == 100
+    assert rig.node.accept("main", "10.0.0.9:1", "10.0.0.1:9876", rig.now) is None
+
+
+def test_every_key_of_apaches_is_shown() -> None:
+    text = (GOLDEN.root / "bodies" / "319-GET_NAMESRV_CONFIG-response.4.9.7.json").read_text()
+    rig = Rig()
+    assert parse_properties(text.partition("\n")[2]).keys() <= parse_properties(bytes(rig.ask(rig.connect(), GET).body)).keys()
+
+
+def test_a_change_that_needs_a_restart_and_one_without_effect() -> None:
+    rig = Rig()
+    link = rig.connect()
+    answer = rig.ask(link, UPDATE, body=b"listenPort=9877\nserverWorkerThreads=9\n")
+    assert (answer.code, answer.remark) == (
+        0, "serverWorkerThreads has no effect here: there are no thread pools; listenPort takes effect at the next start",
+    )  # fmt: skip
+    assert rig.settings.listen_port == 9876
+    pairs = parse_properties(bytes(rig.ask(link, GET).body))
+    assert (pairs["listenPort"], pairs["serverWorkerThreads"]) == ("9877", "9")
+    assert len(rig.node.notices) == 2
+
+
+def test_a_failed_save_is_told() -> None:
+    jobs: list[SaveJob] = []
+
+    def save(changes: dict[str, str]) -> SaveJob:
+        jobs.append(SaveJob(""))
+        return jobs[-1]
+
+    rig = Rig(save_settings=save)
+    link = rig.connect()
+    rig.send(link, encode(rig.request(UPDATE, body=b"orderMessageEnable=true\n")))
+    rig.node.done(jobs[0], OSError(28, "No space left on device"), rig.now)
+    (answer,) = rig.taken(link)
+    assert (answer.code, answer.remark) == (1, "not saved: [Errno 28] No space left on device")
