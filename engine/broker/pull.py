@@ -1,7 +1,7 @@
 """PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, and waiting at its end (broker.md 2.4).
 
-Owns: the checks in Apache's order with its codes, answers that are views of the log, what a parked pull is told and when.
-Leaves to others: the read itself (`engine.store`), the table of parked pulls (`mqproto.state.holding`).
+Owns: answers that are views of the log, what a parked pull is told and when.
+Leaves to others: who may pull what (`pullchecks`), the read itself (`engine.store`), the table of parked pulls (`mqproto.state.holding`).
 """
 
 from __future__ import annotations
@@ -12,45 +12,30 @@ from struct import Struct
 from typing import Final
 
 from engine.broker.core import (
-    FAQ,
-    GROUP_NOT_EXIST,
-    NO_PERMISSION,
     OVERLOAD,
     SUCCESS,
     SYSTEM_BUSY,
-    SYSTEM_ERROR,
-    TOPIC_NOT_EXIST,
     ClientLink,
     Core,
     Handlers,
     Refused,
 )
-from engine.broker.filters import EVERYTHING, Filter, SqlFilter, TagFilters, is_tag_type, not_supported
+from engine.broker.filters import Filter
 from engine.broker.pressure import FAIR
+from engine.broker.pullchecks import PullChecks
 from engine.broker.shapes import Cut, Shape, cut_header, remember
 from engine.counting import Reader
 from engine.store import ColdRead, GetResult, GetStatus, Queue
-from mqproto.bodies import GroupConfig, MessageModel
+from mqproto.bodies import GroupConfig
 from mqproto.codec import JSON, ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_head, encode_response
-from mqproto.filters.tags import InvalidExpressionError
-from mqproto.flags import PERM_READ, PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from mqproto.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from mqproto.headers import PullMessageRequest, PullMessageResponse
-from mqproto.names import RETRY_PREFIX
 from mqproto.state.holding import ParkedPull
 
 PULL_MESSAGE: Final = 11
 PULL_NOT_FOUND: Final = 19
 PULL_RETRY_IMMEDIATELY: Final = 20
 PULL_OFFSET_MOVED: Final = 21
-SUBSCRIPTION_PARSE_FAILED: Final = 23
-SUBSCRIPTION_NOT_EXIST: Final = 24
-SUBSCRIPTION_NOT_LATEST: Final = 25
-FILTER_DATA_NOT_EXIST: Final = 27
-FILTER_DATA_NOT_LATEST: Final = 28
-
-#: Remark of the code SUBSCRIPTION_PARSE_FAILED.
-_UNREADABLE: Final = "parse the consumer's subscription failed"
-_NO_FILTER_DATA: Final = "The broker's consumer filter data is not exist!Your expression may be wrong!"
 
 _CODES: Final = {
     GetStatus.FOUND: SUCCESS,
@@ -115,7 +100,7 @@ class Pulling:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.tags = TagFilters()
+        self.checks = PullChecks(core)
         self.quick = QuickPulls(self)
         self._template = _answer_template()
         #: Parked pulls that are still to be looked at.
@@ -139,8 +124,8 @@ class Pulling:
         """Answer a pull, or park it. Raises Refused."""
         core = self.core
         header = call.header
-        settings = self._check(link, header)
-        wanted = call.wanted or self._filter(header, settings)
+        settings = self.checks.check(link, header)
+        wanted = call.wanted or self.checks.filter_of(header, settings)
         if header.sys_flag & PULL_COMMIT_OFFSET:
             core.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         queue = core.store.queue(header.topic, header.queue_id)
@@ -159,7 +144,7 @@ class Pulling:
         since = self.core.now
 
         def then(result: GetResult) -> None:
-            settings = self._check_again(link, call.header)  # much may have changed meanwhile
+            settings = self.checks.again(link, call.header)  # much may have changed meanwhile
             if result.status is not GetStatus.FOUND and offset < queue.min_offset:
                 result = self.core.store.get(queue, offset, 1, None)  # the messages were deleted: this says so
             code = _code(result, offset)
@@ -277,7 +262,7 @@ class Pulling:
         """Answer a pull that waited. Topic and group may have changed meanwhile, so all is checked once more."""
         call = pull.call
         try:
-            settings = self._check_again(pull.client, call.header)
+            settings = self.checks.again(pull.client, call.header)
         except Refused as refused:
             self.refuse(pull.client, call, refused)
             return
@@ -292,100 +277,6 @@ class Pulling:
         """Answer with an error."""
         if not link.ended and not call.flag & ONEWAY_FLAG:
             self.core.write(link, encode_response(call.opaque, refused.code, remark=refused.remark, serialize_type=call.kind))
-
-    # --- checks ---
-
-    def _check(self, link: ClientLink, header: PullMessageRequest) -> GroupConfig:
-        """Steps 1 to 6: the group's settings. Raises Refused."""
-        core = self.core
-        if not core.settings.broker_permission & PERM_READ:
-            raise Refused(NO_PERMISSION, f"the broker[{core.host}] pulling message is forbidden")
-        group = header.consumer_group
-        settings = core.group_settings.find(group, core.wall)
-        if settings is None:
-            raise Refused(GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}")
-        if not settings.consume_enable:
-            raise Refused(NO_PERMISSION, f"subscription group no permission, {group}")
-        topic = header.topic
-        config = core.topics.find(topic)
-        if config is None:
-            raise Refused(TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
-        if not config.perm & PERM_READ:
-            raise Refused(NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
-        if not 0 <= header.queue_id < config.read_queues:
-            raise Refused(
-                SYSTEM_ERROR,
-                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}] "
-                f"consumer:[{link.address}]",
-            )
-        return settings
-
-    def _check_again(self, link: ClientLink, header: PullMessageRequest) -> GroupConfig:
-        """The same for a pull that has waited: its own expression was read already, and is not kept. Raises Refused."""
-        settings = self._check(link, header)
-        if not header.sys_flag & PULL_SUBSCRIPTION:
-            self._filter(header, settings)
-        return settings
-
-    def _filter(self, header: PullMessageRequest, settings: GroupConfig) -> Filter:
-        """Steps 7 and 8: what the pull wants. Raises Refused."""
-        try:
-            if header.sys_flag & PULL_SUBSCRIPTION:
-                wanted = self._carried(header.subscription, header.expression_type)
-            else:
-                wanted = self._subscribed(header, settings)
-        except InvalidExpressionError:
-            raise Refused(SUBSCRIPTION_PARSE_FAILED, _UNREADABLE) from None
-        if self.core.settings.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
-            wanted = self.core.filters.retry_filter(header.topic[len(RETRY_PREFIX) :], wanted.codes)
-        return wanted
-
-    def lasting_filter(self, header: PullMessageRequest) -> Filter | None:
-        """The filter of a pull that was served, if it can be no other as long as the header is the same."""
-        if header.sys_flag & PULL_SUBSCRIPTION and is_tag_type(header.expression_type) and not header.topic.startswith(RETRY_PREFIX):
-            return self.tags.find(header.subscription)
-        return None
-
-    def _carried(self, expression: str | None, kind: str | None) -> Filter:
-        """The filter of an expression that came with the pull. Raises InvalidExpressionError and Refused."""
-        if is_tag_type(kind):
-            return self.tags.find(expression)
-        if not expression:
-            raise InvalidExpressionError("", "there is none")
-        self._check_supported(kind)
-        return SqlFilter(self.core.filters.conditions.compile(kind, expression))
-
-    def _subscribed(self, header: PullMessageRequest, settings: GroupConfig) -> Filter:
-        """The filter that the group subscribed by its heartbeat. Raises InvalidExpressionError and Refused."""
-        group = self.core.groups.consumers.get(header.consumer_group)
-        if group is None:
-            raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
-        if not settings.consume_broadcast_enable and group.message_model is MessageModel.BROADCASTING:
-            raise Refused(NO_PERMISSION, f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
-        subscription = group.subscriptions.get(header.topic)
-        if subscription is None:
-            raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
-        if subscription.version < header.sub_version:
-            raise Refused(SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        if subscription.class_filter:
-            return EVERYTHING
-        if is_tag_type(subscription.type):
-            return self.tags.find(subscription.expression)
-        filters = self.core.filters
-        data = filters.find(header.consumer_group, header.topic)
-        if data is None:
-            raise Refused(FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA)
-        if data.entry.version < header.sub_version:
-            raise Refused(FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
-        self._check_supported(subscription.type)
-        try:
-            return filters.filter_of(data)
-        except InvalidExpressionError:
-            raise Refused(FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA) from None
-
-    def _check_supported(self, kind: str | None) -> None:
-        if not self.core.settings.enable_property_filter:
-            raise Refused(SYSTEM_ERROR, not_supported(kind))
 
     # --- answers ---
 
@@ -472,7 +363,7 @@ class QuickPulls:
         cut = cut_header(text, numbers)
         if cut is not None:
             call = PullCall(copy(header), request.opaque, request.flag, JSON)
-            call.wanted = self.pulling.lasting_filter(header)
+            call.wanted = self.pulling.checks.lasting_filter(header)
             remember(link, PullShape(self, cut, call))
 
     def take(self, link: ClientLink, shape: Shape, data: bytes, start: int, stop: int, end: int) -> bool:
