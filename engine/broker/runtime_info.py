@@ -20,13 +20,8 @@ from mqproto.names import SCHEDULE_TOPIC
 from mqproto.record import RecordError, decode_record
 
 _NO_POOL: Final = 0x7FFFFFFF
-#: What queues of requests would hold: there are none, each request is served when it comes (values of Apache's own defaults).
-_CAPACITIES: Final = {
-    "sendThreadPoolQueueCapacity": 10_000,
-    "pullThreadPoolQueueCapacity": 100_000,
-    "queryThreadPoolQueueCapacity": 20_000,
-    "EndTransactionThreadPoolQueueCapacity": 100_000,
-}
+#: Apache's default: ends of transactions do not wait here.
+_END_TRANSACTION_CAPACITY: Final = 100_000
 
 
 class Figures:
@@ -123,16 +118,20 @@ def _numbers(values: list[float]) -> str:
 
 
 def _requests(core: Core) -> dict[str, str | int]:
-    """What waits: acknowledgements for the disk, pulls for what lies on it. Parked pulls do not."""
+    """What waits: acknowledgements for the disk, and reads for what lies on it. Parked pulls are no load."""
+    settings = core.settings
     return {
         "sendThreadPoolQueueSize": core.acknowledgements.count,
         "sendThreadPoolQueueHeadWaitTimeMills": core.acknowledgements.head_wait_ms,
-        "pullThreadPoolQueueSize": len(core.reading),
-        "pullThreadPoolQueueHeadWaitTimeMills": core.reading.head_wait_ms,
-        "queryThreadPoolQueueSize": 0,
-        "queryThreadPoolQueueHeadWaitTimeMills": 0,
+        "sendThreadPoolQueueCapacity": settings.send_thread_pool_queue_capacity,
+        "pullThreadPoolQueueSize": 0,
+        "pullThreadPoolQueueHeadWaitTimeMills": 0,
+        "pullThreadPoolQueueCapacity": settings.pull_thread_pool_queue_capacity,
+        "queryThreadPoolQueueSize": len(core.reading),
+        "queryThreadPoolQueueHeadWaitTimeMills": core.reading.head_wait_ms,
+        "queryThreadPoolQueueCapacity": settings.query_thread_pool_queue_capacity,
         "EndTransactionQueueSize": 0,
-        **_CAPACITIES,
+        "EndTransactionThreadPoolQueueCapacity": _END_TRANSACTION_CAPACITY,
         "pageCacheLockTimeMills": 0,
         "dispatchMaxBuffer": 0,
     }

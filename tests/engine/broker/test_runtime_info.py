@@ -259,7 +259,18 @@ class TestWaiting:
         other.tell(28)
         world.run_held()
         (answer,) = other.read()
-        assert KVTable.from_json(answer.body).table["getMessageEntireTimeMax"] == "40"
+        table = KVTable.from_json(answer.body).table
+        assert table["getMessageEntireTimeMax"] == "40"
+        assert int(table["queryThreadPoolQueueSize"]) == len(world.broker.reading)
+        assert table["queryThreadPoolQueueHeadWaitTimeMills"] == "0"
+
+    def test_limits_as_they_are_set(self, world: World, peer: Peer) -> None:
+        settings = world.broker.settings
+        settings.send_thread_pool_queue_capacity = 7
+        settings.pull_thread_pool_queue_capacity = 8
+        settings.query_thread_pool_queue_capacity = 9
+        found = info(peer)
+        assert [found[f"{name}ThreadPoolQueueCapacity"] for name in ("send", "pull", "query")] == ["7", "8", "9"]
 
 
 class TestDays:
@@ -290,6 +301,7 @@ class TestDays:
         assert totals() == ["5", "5", "5", "3", "3", "3"]
         peer.send()
         assert totals() == ["5", "5", "6", "3", "3", "3"]
+        world.advance(2000)
         world.broker.wall_ahead -= DAY
         assert totals() == ["5", "5", "6", "3", "3", "3"], "a clock that is set back begins no day"
         world.broker.wall_ahead += DAY
