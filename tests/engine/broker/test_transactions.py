@@ -80,6 +80,26 @@ def test_what_does_not_agree(peer: Peer, changes: dict[str, str], remark: str) -
     assert peer.messages(queue=2) == []
 
 
+@pytest.mark.parametrize("field", ["producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback", "msgId"])
+@pytest.mark.parametrize("value", [None, "", "x", "-1", "9" * 30, "1.5"])
+def test_each_bad_field(world: World, peer: Peer, field: str, value: str | None) -> None:
+    """An error answer, the link lives, nothing changes. The id is a text, and any will do."""
+    half = prepare(peer)
+    fields = end(half, 8)
+    if value is None:
+        del fields[field]
+    else:
+        fields[field] = value
+    before = world.store.end
+    answer = peer.ask(37, fields)
+    if field == "msgId" and value is not None:
+        assert answer.code == 0
+    else:
+        assert (answer.code, world.store.end) == (1, before)
+        assert peer.ask(37, end(half, 8)).code == 0
+    assert len(peer.messages(queue=2)) == 1
+
+
 def test_a_message_that_is_no_half_cannot_be_committed(peer: Peer) -> None:
     plain = peer.send(properties="PGROUP\x01PG\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02")
     answer = peer.ask(37, end(plain, 8))
