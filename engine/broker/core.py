@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from engine.broker.acknowledging import Acknowledgements
+from engine.broker.committed import ConsumerOffsets
 from engine.broker.filterdata import FilterTable
 from engine.broker.statistics import Statistics
-from engine.broker.tables import ConsumerOffsets, DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
+from engine.broker.tables import DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
 from engine.configuration import Changes, Configuration
 from engine.longwork import Steps
 from engine.settings import BrokerSettings

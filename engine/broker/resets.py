@@ -72,8 +72,8 @@ class Resets:
         def then(targets: list[int]) -> None:
             offsets = {}
             for queue_id, target in zip(ids, targets, strict=True):
-                stored = committed.get(queue_id)
-                value = target if header.is_force or stored is None or target < stored else stored
+                stored = committed.get(queue_id, -1)
+                value = target if header.is_force or stored < 0 or target < stored else stored
                 offsets[MessageQueue(header.topic, self.core.settings.broker_name, queue_id)] = value
             self._tell(link, request, header, offsets, self._online(header))
 

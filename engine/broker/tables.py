@@ -1,7 +1,7 @@
-"""What the broker remembers besides messages: topics, subscription groups, consumer offsets, progress of delayed delivery.
+"""What the broker remembers besides messages: topics, subscription groups, progress of delayed delivery; and when all tables are saved.
 
 Owns: the tables, their rules (who is created when, from which template), when they are written.
-Leaves to others: files (`engine.store.config`), requests (the handlers), name servers (`registration`).
+Leaves to others: consumer offsets (`committed`), files (`engine.store.config`), requests (the handlers), name servers (`registration`).
 
 Files and rhythm are Apache's (store.md 10): topics and groups are saved at each change, consumer offsets after 5 s, delay progress
 after 10 s, everything at the end. One save of a table runs at a time; changes meanwhile are in the next one.
@@ -10,7 +10,7 @@ after 10 s, everything at the end. One save of a table runs at a time; changes m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from engine.longwork import Steps, joined_text
@@ -23,7 +23,6 @@ from mqproto.bodies import (
     DelayOffsets,
     GroupConfig,
     GroupTable,
-    OffsetTable,
     TopicConfig,
     TopicTable,
     pretty_pieces,
@@ -46,10 +45,9 @@ from mqproto.names import (
 )
 from mqproto.state.node import Job
 
-#: Topics, groups and committed offsets that are kept. Peers create all three, so there is an end to it.
+#: Topics and groups that are kept. Peers create both, so there is an end to it.
 TOPICS_MAX: Final = 100_000
 GROUPS_MAX: Final = 100_000
-OFFSETS_MAX: Final = 1_000_000
 
 _BENCHMARK_QUEUES: Final = 1024
 _CLUSTER_QUEUES: Final = 16
@@ -67,7 +65,6 @@ _SYSTEM_GROUPS: Final = (
 #: Pause before a table that could not be saved is tried again.
 _RETRY_MS: Final = 10_000
 _UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_NONE: Final[Mapping[int, int]] = {}
 _legal: Final = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 
 T = TypeVar("T")
@@ -381,98 +378,6 @@ class GroupSettings:
     def _count_change(self, wall: int) -> None:
         self.version.next(wall)
         self._keeper.changed(self._kept)
-
-
-class ConsumerOffsets:
-    """What each consumer group has committed, by topic and queue."""
-
-    def __init__(self, settings: BrokerSettings, keeper: Keeper) -> None:
-        self._keeper = keeper
-        self.table: dict[str, dict[int, int]] = {}
-        loaded, self._kept = keeper.keep(
-            "consumerOffset.json", OffsetTable.from_json, self.as_body, settings.flush_consumer_offset_interval
-        )
-        if loaded is not None:
-            self.table = loaded.offsets
-        self._count = sum(map(len, self.table.values()))
-
-    def as_body(self) -> OffsetTable:
-        return OffsetTable(self.table)
-
-    def find(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The committed offset; None if there is none (a negative one, which some clients send, counts as none)."""
-        by_queue = self.table.get(f"{topic}@{group}")
-        offset = by_queue.get(queue_id) if by_queue is not None else None
-        return offset if offset is not None and offset >= 0 else None
-
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Keep an offset, lower ones too. Negative ones are passed over. False when there is no place for a new one."""
-        if offset < 0:
-            return True
-        key = f"{topic}@{group}"
-        by_queue = self.table.get(key)
-        if by_queue is None or queue_id not in by_queue:
-            if self._count >= OFFSETS_MAX:
-                return False
-            self._count += 1
-            if by_queue is None:
-                by_queue = self.table[key] = {}
-        elif by_queue[queue_id] == offset:
-            return True
-        by_queue[queue_id] = offset
-        self._keeper.changed(self._kept)
-        return True
-
-    def of(self, group: str, topic: str) -> Mapping[int, int]:
-        """What a group has committed of a topic, by queue."""
-        return self.table.get(f"{topic}@{group}", _NONE)
-
-    def groups_of(self, topic: str) -> list[str]:
-        """Groups that have committed offsets of a topic."""
-        prefix = f"{topic}@"
-        return [key[len(prefix) :] for key in self.table if key.startswith(prefix)]
-
-    def topics_of(self, group: str) -> list[str]:
-        """Topics of which a group has committed offsets."""
-        suffix = f"@{group}"
-        return [key[: -len(suffix)] for key in self.table if key.endswith(suffix) and key.index("@") == len(key) - len(suffix)]
-
-    def copy(self, topic: str, source: str, target: str) -> bool:
-        """Let a group stand where another one stands on a topic, and nowhere else on it. False when there is no place for that."""
-        offsets = self.of(source, topic)
-        if source == target or not offsets:
-            return True
-        if self._count + len(offsets) > OFFSETS_MAX:
-            return False
-        self._forget(f"{topic}@{target}")
-        self.table[f"{topic}@{target}"] = dict(offsets)
-        self._count += len(offsets)
-        self._keeper.changed(self._kept)
-        return True
-
-    def forget_group(self, group: str) -> None:
-        """Drop all offsets of exactly this group (REB-09)."""
-        for topic in self.topics_of(group):
-            self._forget(f"{topic}@{group}")
-
-    def forget_queues(self, keys: Iterable[str], gone: Mapping[str, Container[int]]) -> None:
-        """Drop what groups have committed of some queues, ids by topic. Looked at are only these keys of the table."""
-        for key in keys:
-            ids, offsets = gone.get(key.partition("@")[0]), self.table.get(key)
-            if ids is None or offsets is None:
-                continue
-            kept = {queue_id: offset for queue_id, offset in offsets.items() if queue_id not in ids}
-            if len(kept) < len(offsets):
-                self._forget(key)
-                if kept:
-                    self.table[key] = kept
-                    self._count += len(kept)
-
-    def _forget(self, key: str) -> None:
-        offsets = self.table.pop(key, None)
-        if offsets is not None:
-            self._count -= len(offsets)
-            self._keeper.changed(self._kept)
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -51,6 +51,20 @@ class TestWhoConsumesWhat:
         assert TopicList.from_json(peer.ask(343, {"group": "x@G"}).body).topics == ["W"]
         assert peer.ask(343, {}).code == 1
 
+    def test_who_committed_what_is_known_after_a_start_and_forgotten_with_the_offsets(self, world: World, peer: Peer) -> None:
+        for group, topic in (("G", "T"), ("G", "U"), ("H", "T")):
+            commit(peer, group, topic, 0, 1)
+        world.close()
+        later = World(files=world.files)
+        reader = later.connect()
+        assert groups(reader, "T") == ["G", "H"]
+        reader.ask(207, {"groupName": "G", "removeOffset": "true"})
+        assert groups(reader, "T") == ["H"]
+        assert groups(reader, "U") == []
+        commit(reader, "G", "U", 0, 1)
+        assert groups(reader, "U") == ["G"]
+        assert later.broker.offsets.topics_of("G") == ["U"]
+
     def test_what_a_group_subscribes(self, world: World, peer: Peer) -> None:
         subscribe(world, "G", "T")
         answer = GroupSubscription.from_json(peer.ask(345, {"group": "G", "topic": "T"}).body)
@@ -197,13 +211,13 @@ class TestClone:
 
     def test_the_table_is_bounded(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         commit(peer, "A", "T", 0, 5)
-        monkeypatch.setattr("engine.broker.tables.OFFSETS_MAX", 1)
+        monkeypatch.setattr("engine.broker.committed.OFFSETS_MAX", 1)
         answer = peer.ask(314, {"srcGroup": "A", "destGroup": "B", "topic": "T"})
         assert (answer.code, answer.remark) == (1, "this broker keeps no more offsets")
 
     def test_what_is_replaced_makes_room(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         commit(peer, "A", "T", 0, 5)
-        monkeypatch.setattr("engine.broker.tables.OFFSETS_MAX", 3)
+        monkeypatch.setattr("engine.broker.committed.OFFSETS_MAX", 3)
         assert [self.ask(peer) for _ in range(3)] == [0, 0, 0]
 
     @pytest.mark.parametrize("missing", ["srcGroup", "destGroup"])

@@ -236,10 +236,10 @@ def test_many_topics_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) ->
     """Nothing of it takes more than some hundred queues at a time, and others are served between."""
     world = World()
     peer, other = world.connect(), world.connect("192.0.2.9:1")
-    table = world.broker.offsets.table
     for n in range(300):
         world.broker.topics.table[f"T{n}"] = TopicConfig(f"T{n}", 4, 4, 6)
-        table[f"T{n}@G"] = dict.fromkeys(range(4), 0)
+        for queue_id in range(4):
+            world.broker.offsets.commit("G", f"T{n}", queue_id, 0)
     found: list[tuple[str, int]] = []
     find = world.store.find_queue
 
