@@ -194,7 +194,8 @@ class TestReading:
         assert [message.body for message in decode_records(peer.ask(11, subscribed(consumerGroup="H")).body)] == [b"3"]
 
     def test_an_expression_that_went_leaves_its_place(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(filterdata, "CALCULATED_MAX", 1)
+        monkeypatch.setattr(filterdata, "CALCULATED_MAX", 2)
+        peer.heartbeat(heartbeat(group="H"))
         for version, expression in enumerate(("n > 1", "n > 2", "n > 3"), 1):
             peer.heartbeat(heartbeat(expression, version))
         send_numbers(peer, 4)
