@@ -43,6 +43,8 @@ _PASS_AT_A_TIME: Final = 5000
 _OPS_OF_A_READ: Final = 32
 _OP_READS: Final = 16
 _OPS_AFTER_A_ROUND: Final = 10_000
+#: Half messages of before the start that are compared with each other.
+_OLD_MAX: Final = 100_000
 #: Half messages whose time is remembered; others are read in each round.
 _RESTS_MAX: Final = 20_000
 #: Half messages that may lie behind one that is not due for long. It goes on as a copy then, so that progress does not stand still.
@@ -74,6 +76,10 @@ class CheckBack:
         self._op_next = self.halves.op_first
         self._op_end = self._ops.next_offset
         self._loaded = False
+        #: Half messages before this one were there at the start. Of those that went on as copies since: unique id, how often they had been
+        #: checked, and the copy.
+        self._old_end = self.halves.end
+        self._old: dict[str, tuple[int, int]] = {}
         #: The round that runs: how far it is, where it ends, when it began; and what it gave up or could not read.
         self._running = False
         self._at = 0
@@ -234,6 +240,7 @@ class CheckBack:
         self._rests = {offset: when for offset, when in self._rests.items() if halves.is_open(offset)}
         self._turns = {group: turn for group, turn in self._turns.items() if group in self.core.groups.producers}
         halves.pass_ops(_OPS_AFTER_A_ROUND)
+        self._old.clear()
         if self._given_up:
             self.core.notice(f"transactions: {self._given_up} that nobody ended went to {CHECK_MAX_TIME_TOPIC}")
         if self._unreadable:
@@ -300,6 +307,8 @@ class CheckBack:
         # A clock of a producer that is ahead of ours must not make it look younger than it is.
         age_ms = core.wall - min(message.born_time, message.store_time)
         count = _number(message.properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
+        if offset < self._old_end and self._is_known(offset, message, count):
+            return True
         if count >= settings.transaction_check_max or (count and age_ms > core.store.settings.file_reserved_time * _HOUR_MS):
             return self._give_up(offset, message)
         immunity_s = _number(message.properties.get(names.CHECK_IMMUNITY_TIME))
@@ -307,6 +316,15 @@ class CheckBack:
         if age_ms >= 0 and rest_ms > 0:
             return self._rest(offset, message, rest_ms)
         return self._check(offset, message, count + 1)
+
+    def _is_known(self, offset: int, message: MessageExt, count: int) -> bool:
+        """Whether it is a later copy of one that went on already: an Apache broker that died after a round leaves both open."""
+        known = self._old.get(message.properties.get(names.UNIQ_KEY, ""))
+        if known is None or count <= known[0]:  # two of equal count are two: a producer that sent twice
+            return False
+        self._done(offset)
+        self.halves.join(offset, known[1])
+        return True
 
     def _rest(self, offset: int, message: MessageExt, rest_ms: int) -> bool:
         """It is too young. Nothing is done with it, unless so many lie behind it that progress has to go on."""
@@ -322,6 +340,9 @@ class CheckBack:
         """Let it go on as a copy that knows how often it was checked, and ask a producer about that one."""
         copy = self._put_back(offset, message, {names.TRANSACTION_CHECK_TIMES: str(count)})
         if copy is not None:
+            unique = message.properties.get(names.UNIQ_KEY)
+            if offset < self._old_end and unique and len(self._old) < _OLD_MAX:
+                self._old[unique] = (count - 1, copy.queue_offset)
             self._ask(message, copy)
         return copy is not None or not self.halves.is_open(offset)
 

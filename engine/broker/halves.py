@@ -118,6 +118,15 @@ class Halves:
             self._forget(offset)
         self._advance()
 
+    def join(self, offset: int, copy: int) -> None:
+        """A half message belongs to a transaction that has gone on as an open copy already."""
+        self._mark(offset, PASSED)
+        known = self._copies.get(copy)
+        if known is not None and len(self._copies) < _COPIES_MAX:
+            known.insert(0, offset)
+            self._copies[offset] = known
+        self._advance()
+
     def pass_over(self, begin: int, end: int) -> int:
         """The half messages of this range are to be left alone; gives how many of them were open."""
         low, high = max(begin, self.first) - self._floor, end - self._floor

@@ -73,6 +73,16 @@ def test_copies_are_settled_together() -> None:
     assert halves.copies(2) == (2,)
 
 
+def test_a_copy_that_another_broker_left_open_too() -> None:
+    halves = fresh(0, 2)
+    halves.moved(0, 2)
+    halves.join(1, 2)
+    assert open_ones(halves) == [2]
+    assert halves.copies(1) == (1, 2)
+    halves.settle(1)
+    assert (halves.first, halves.open, halves.is_settled(0)) == (3, 0, True)
+
+
 def test_what_was_given_up_can_still_be_ended() -> None:
     halves = fresh(0, 2)
     halves.give_up(0)
