@@ -1,0 +1,61 @@
+"""What a driver that is busy tells its node: how long ago it saw that the bytes which it brings were there."""
+
+from __future__ import annotations
+
+import socket
+from itertools import count
+
+import pytest
+
+from adapters.pollers import READ
+from adapters.polling import Stream
+from adapters.threaded import driver as threaded
+from mqproto.state.node import Link
+from tests.adapters.toys import Echo
+
+#: What one read brings, and how many of them a turn takes until it looks at the clock again.
+READ_SIZE, READS = 65_536, 8
+
+
+class Listening(Echo):
+    """Notes how far the driver was behind at each read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def received(self, link: Link, data: bytes, now: int) -> None:
+        self.seen.append(self.behind)
+
+
+def test_a_turn_with_much_to_read_makes_the_last_of_it_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Listening()
+    driver = threaded.Driver(node, name="test")
+    clock = count(1000, 100)
+    monkeypatch.setattr(driver, "_now", lambda: next(clock))
+    ours: list[socket.socket] = []
+    theirs: list[socket.socket] = []
+    try:
+        for number in range(READS * 2 + 2):
+            mine, other = socket.socketpair()
+            mine.setblocking(False)
+            for sock, option in ((mine, socket.SO_RCVBUF), (other, socket.SO_SNDBUF)):
+                sock.setsockopt(socket.SOL_SOCKET, option, 4 * READ_SIZE)
+            link = Link(f"peer:{number}")
+            stream = Stream(link, mine)
+            link.driver_slot = stream
+            driver._streams[stream.fd] = stream
+            driver._poller.register(stream.fd, READ)
+            other.sendall(bytes(READ_SIZE))
+            ours.append(mine)
+            theirs.append(other)
+        events = [(sock.fileno(), READ) for sock in ours]
+        driver._receive(events, driver._now())
+        assert node.seen == [0] * READS + [100] * READS + [200] * 2
+        theirs[0].sendall(b"more")
+        driver._receive(events[:1], driver._now())
+        assert node.seen[-1] == 0
+    finally:
+        driver.stop()
+        for sock in theirs:
+            sock.close()
