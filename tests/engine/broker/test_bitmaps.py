@@ -196,7 +196,7 @@ class TestReading:
     def test_an_expression_that_went_leaves_its_place(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(filterdata, "CALCULATED_MAX", 2)
         peer.heartbeat(heartbeat(group="H"))
-        for version, expression in enumerate(("n > 1", "n > 2", "n > 3"), 1):
+        for version, expression in enumerate(("n > 100", "n > 200", "n > 3"), 1):
             peer.heartbeat(heartbeat(expression, version))
         send_numbers(peer, 4)
         assert passes(bits(world.store, 0), mask(world))
