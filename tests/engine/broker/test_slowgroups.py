@@ -46,6 +46,16 @@ def test_the_slow_group_is_stopped() -> None:
     assert peer.pull("T", "QUICK").code == 0
 
 
+@pytest.mark.parametrize(("distance", "goes_on"), [(0, True), (-1, False)])
+def test_the_limit_itself_is_not_too_far(distance: int, goes_on: bool) -> None:
+    world = watchful()
+    read_slowly(world.connect())
+    (behind,) = [reader.behind for group, reader in world.broker.statistics.readers_by_group() if group == "SLOW"]
+    world.broker.settings.consumer_fallbehind_threshold = behind + distance
+    world.advance(180_000)
+    assert enabled(world, "SLOW") is goes_on
+
+
 def test_who_is_let_go_on_is_judged_anew() -> None:
     world = watchful()
     read_slowly(world.connect())
