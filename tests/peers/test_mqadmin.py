@@ -1,4 +1,4 @@
-"""Apache's mqadmin prints against our servers what it prints against Apache's: a story of 120 steps, step by step."""
+"""Apache's mqadmin prints against our servers what it prints against Apache's: a story of 129 steps, step by step."""
 
 from __future__ import annotations
 

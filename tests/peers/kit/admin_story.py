@@ -247,6 +247,10 @@ class Story:
         self.texts["export-topic.json"] = (folder / "topic.json").read_text() if (folder / "topic.json").exists() else ""
         self.texts["exportMetadata-topics"] = self.texts["exportMetadata-topics"].replace(str(folder), "FOLDER")
 
+        one("exportMetadata-groups", "exportMetadata", "-b", broker, "-g", "-f", str(folder))
+        file = folder / "subscriptionGroup.json"
+        self.texts["export-groups.json"] = file.read_text() if file.exists() else ""
+
     def ending(self, offset_id: str) -> None:
         one, broker = self.one, self.broker
         one("queryMsgById-resend", "queryMsgById", "-i", offset_id, "-s", "true")
@@ -257,6 +261,14 @@ class Story:
         one("consumerProgress-deleted", "consumerProgress", "-g", GROUP)
         one("deleteTopic", "deleteTopic", "-c", CLUSTER, "-t", "AdminOrder")
         one("topicRoute-deleted", "topicRoute", "-t", "AdminOrder")
+        one("deleteTopic-none", "deleteTopic", "-c", CLUSTER, "-t", "NoSuchTopic")
+        one("updateTopic-unit", "updateTopic", "-b", broker, "-t", "AdminUnit", "-r", "3", "-w", "2", "-u", "true", "-s", "true")
+        one("topicRoute-unit", "topicRoute", "-t", "AdminUnit")
+        every = ["-s", "false", "-m", "true", "-d", "true", "-q", "2", "-r", "3", "-i", "0", "-w", "1", "-a", "false"]
+        one("updateSubGroup-options", "updateSubGroup", "-b", broker, "-g", "admin-options", *every)
+        one("getConsumerConfig-options", "getConsumerConfig", "-g", "admin-options")
+        one("getConsumerConfig-none", "getConsumerConfig", "-g", "no-such-group")
+        one("queryMsgTraceById-none", "queryMsgTraceById", "-i", "7F00000100002A9F0000000000000000")
         one("wipeWritePerm", "wipeWritePerm", "-b", "broker-a")
         one("topicRoute-wiped", "topicRoute", "-t", TOPIC)
         one("addWritePerm", "addWritePerm", "-b", "broker-a")

@@ -112,6 +112,7 @@ _CHANGES: dict[str, Callable[[str], str]] = {
     "wipeWritePerm": _replacing((r"OK, [1-9]\d*", "OK, N")),
     "addWritePerm": _replacing((r"OK, [1-9]\d*", "OK, N")),
     "queryMsgById-push": _replacing((r"spentTimeMills=\d+", "spentTimeMills=N")),
+    "export-groups": _replacing((r'"counter":\d+', '"counter":N')),
     "export-topic": _replacing((r'"counter":\d+', '"counter":N')),
     "export-metrics": _replacing(_RATES),
     "export": _replacing((r"^export \S+/", "export FOLDER/")),
