@@ -28,8 +28,8 @@ _END_TRANSACTION: Final = 37
 
 #: Bytes that may lie in the log and not be flushed while a flush takes long: beyond them the system is about to hold writers up.
 UNFLUSHED_MAX: Final = 256 << 20
-#: A peer that has left so little untaken is not slow.
-FAIR: Final = 256 << 10
+#: A peer that has left so little untaken is not slow: one full answer to a pull, 256 KiB, is less.
+FAIR: Final = 512 << 10
 #: Pause between two exact counts of what is untaken.
 _COUNT_MS: Final = 50
 _FOREVER: Final = 1 << 62

@@ -201,10 +201,9 @@ class TestUntaken:
         deaf, other = world.connect(), world.connect()
         for _ in range(8):
             deaf.tell(11, pull_fields())
-        for _ in range(2):
+        for _ in range(4):
             other.tell(11, pull_fields())
-        other.tell(11, pull_fields())
-        assert [answer.code for answer in other.read()] == [0, 0, SYSTEM_BUSY]
+        assert [answer.code for answer in other.read()] == [0, 0, 0, SYSTEM_BUSY]
         deaf.close()
         for _ in range(4):
             other.tell(11, pull_fields())
