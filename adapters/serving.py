@@ -177,6 +177,7 @@ class BrokerOptions:
             pairs.pop("storePathRootDir", None)  # it was found by this directory
         given = (self.host, self.port, self.namesrv, self.store)
         unknown = _fill((settings, storing), self.defaults, pairs, self.settings, *given)
+        settings.broker_id = 0  # as masters have it, whatever is set (broker.md 1.1)
         return settings, storing, unknown
 
     def properties(self, important: bool = False) -> dict[str, str]:

@@ -118,7 +118,7 @@ def test_name_server(tmp_path: Path, own_file: bool) -> None:
 def test_settings_are_printed(tmp_path: Path) -> None:
     """Nothing is opened for it, and the later comes before the earlier: defaults, environment, file, `--set`, options of their own."""
     config = tmp_path / "broker.conf"
-    config.write_text("namesrvAddr=10.0.0.1:9876\nregionId=a\nlistenPort=1\nnoSuchKey=1\n")
+    config.write_text("namesrvAddr=10.0.0.1:9876\nregionId=a\nlistenPort=1\nnoSuchKey=1\nbrokerId=1\n")
     variables = {"NAMESRV_ADDR": "10.0.0.2:9876", "ROCKETMQ_HOME": "/opt/rocketmq"}
     every = printed(tmp_path, "broker", "-p", variables=variables)
     assert len(every) > 180
@@ -126,7 +126,8 @@ def test_settings_are_printed(tmp_path: Path) -> None:
     assert [every[key] for key in facts] == ["10.0.0.2:9876", "/opt/rocketmq", "10911", str(tmp_path / "store"), "ASYNC_MASTER"]
     options = ("broker", "--configFile", str(config), "--set", "regionId=b", "--port", "2")
     found = printed(tmp_path, *options, "--printConfigItem", variables=variables)
-    assert [found[key] for key in ("namesrvAddr", "regionId", "listenPort", "noSuchKey")] == ["10.0.0.1:9876", "b", "2", "1"]
+    facts = ("namesrvAddr", "regionId", "listenPort", "noSuchKey", "brokerId")
+    assert [found[key] for key in facts] == ["10.0.0.1:9876", "b", "2", "1", "0"]
     important = printed(tmp_path, *options, "-m", "--namesrvAddr", "10.0.0.3:9876")
     assert important["namesrvAddr"] == "10.0.0.3:9876"
     assert "brokerName" in important
