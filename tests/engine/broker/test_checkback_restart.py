@@ -69,6 +69,18 @@ class TestRestart:
             assert producer.end(half, COMMIT) is not None
             assert bodies(later) == [b"u"]
 
+    def test_two_of_one_id_are_two(self, world: World) -> None:
+        """A producer that sent a half twice, because it saw no answer: both are asked about, as before the restart."""
+        producer = Producer(world)
+        producer.prepare()
+        producer.prepare()
+        world.advance(INTERVAL)
+        assert producer.asked_about() == ["u", "u"]
+        later = again(world, crash=True)
+        producer = Producer(later)
+        later.advance(INTERVAL)
+        assert producer.asked_about() == ["u", "u"]
+
     def test_counting_goes_on(self, world: World) -> None:
         producer = Producer(world)
         producer.prepare()
