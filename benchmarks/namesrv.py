@@ -25,7 +25,7 @@ from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTa
 from mqproto.codec import Command, FrameSplitter, decode, encode
 from mqproto.codes import RequestCode
 from mqproto.ids import body_crc
-from mqproto.state.node import Dial, Link
+from mqproto.state.node import Dial, Link, Run
 
 READ = 65_536
 
@@ -45,11 +45,21 @@ class Row:
         self.entries = len(times)
 
 
+class Saved:
+    """Stands for the job that saves the key/value configuration: its text is made before."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def run(self) -> None:
+        """Nothing: files are not what is measured."""
+
+
 class Server:
     """A name server with as many brokers, each with the same topics."""
 
     def __init__(self, topics: int, brokers: int) -> None:
-        self.node = NameServer(NamesrvSettings())
+        self.node = NameServer(NamesrvSettings(), save_kv_config=Saved)
         self.names = [f"some-topic-{number:05}" for number in range(topics)]
         self.count = brokers
         self.version = 0
@@ -68,7 +78,12 @@ class Server:
         data = encode(Command(code, fields or {}, body, opaque=self.opaque))
         times = [self.timed(partial(self.node.received, link, data[at : at + READ], self.now)) for at in range(0, len(data), READ)]
         while not link.out:
-            times.append(self.timed(lambda: self.node.timer(self.now)))
+            jobs = [action.job for action in self.node.actions if isinstance(action, Run)]
+            self.node.actions.clear()
+            for job in jobs:
+                times.append(self.timed(partial(self.node.done, job, None, self.now)))
+            if not jobs:
+                times.append(self.timed(lambda: self.node.timer(self.now)))
         answer = b"".join(map(bytes, self.node.data_to_send(link)))
         link.unsent = 0
         self.node.touched.clear()

@@ -176,12 +176,12 @@ def test_a_broker_that_comes_back_before_it_is_forgotten(monkeypatch: pytest.Mon
     link, client = registered(rig), rig.connect()
     rig.node.closed(link, "reset by peer", rig.now)
     new = rig.connect()
-    rig.register(new, topics=(NAMES[0], NAMES[-1], "New"), version=DataVersion(9, 9))
+    rig.register(new, topics=(NAMES[0], NAMES[-1], NAMES[-3], "New"), version=DataVersion(9, 9))
     rig.ask(client, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": NAMES[-1]})
     rig.ask(client, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": NAMES[-2]})
     rig.advance(1)
-    assert sorted(rig.node.state.registry.topics) == ["New", NAMES[0]]
-    monkeypatch.setattr(registry, "ENTRIES_MAX", 3)
+    assert sorted(rig.node.state.registry.topics) == ["New", NAMES[0], NAMES[-3]]
+    monkeypatch.setattr(registry, "ENTRIES_MAX", 4)
     rig.register(new, topics=(NAMES[0], "New", "Newer"), version=DataVersion(9, 10))
     answer = rig.ask(new, REGISTER, rig.broker(), RegisterBrokerBody(TopicTable(DataVersion(9, 11), {"X": TopicConfig("X")})).to_json())
     assert answer.code == 1, "the count of entries is right"
