@@ -157,6 +157,24 @@ def test_long_tables_are_saved_in_slices_and_what_changes_meanwhile_is_saved_nex
     assert {"First", "Second", "Third", "topic-00001"} <= again.broker.topics.table.keys()
 
 
+def test_a_change_that_came_behind_the_first_slice_is_confirmed_by_the_next_save() -> None:
+    world = world_with_topics()
+    world.hold_jobs = True
+    peer = world.connect()
+    make(peer, "First")
+    first = peer.opaque
+    world.broker.timer(world.now)
+    make(peer, "Second")
+    world.advance(0)
+    world.run_held()
+    assert [answer.opaque for answer in peer.read()] == [first]
+    after_one = World(files=world.files.process_death(), begin=False).broker.topics.table
+    assert ("First" in after_one, "Second" in after_one) == (True, False)
+    world.advance(0)
+    world.run_held()
+    assert [answer.opaque for answer in peer.read()] == [peer.opaque]
+
+
 def test_the_end_waits_for_a_table_that_is_being_saved() -> None:
     world = world_with_topics()
     make(world.connect(), "First")
