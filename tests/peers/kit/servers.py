@@ -32,7 +32,7 @@ SMALL = {
     "fileReservedTime": "72",
     "diskMaxUsedSpaceRatio": "99",
 }
-#: Apache's broker drops what it could not begin within 200 ms, and a one-way message for good; a busy test machine is slower than that.
+#: Brokers drop what they could not begin within 200 ms, and what comes while their disk is slow; a busy test machine is slower than that.
 PATIENT = {"waitTimeMillsInSendQueue": "30000", "osPageCacheBusyTimeOutMills": "30000"}
 #: What tests want of either broker. Every level of delay is short: a refused message comes back at once and not after ten seconds.
 COMMON = {
@@ -198,9 +198,9 @@ def ready_addresses(line: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def ours(home: Path, adapter: str, port: int = 0, **settings: str) -> Iterator[Server]:
-    """Our name server and broker over an adapter, the broker on a given port or any. `settings` override SMALL and COMMON."""
+    """Our name server and broker over an adapter, the broker on a given port or any. `settings` override SMALL, PATIENT and COMMON."""
     home.mkdir(parents=True, exist_ok=True)
-    command = our_command(adapter, home / "store", {**SMALL, **COMMON, **settings}, port=port)
+    command = our_command(adapter, home / "store", {**SMALL, **PATIENT, **COMMON, **settings}, port=port)
     log = home / "ours.err"
     with log.open("ab") as errors:
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
