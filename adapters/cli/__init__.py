@@ -7,16 +7,27 @@ data directory). Errors are one line on standard error that says what is wrong a
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from adapters.cli import consuming, sending, serving, store
 from adapters.cli.output import complain
 from mqproto import __version__
 from mqproto.errors import MQError
 
 __all__ = ["main"]
+
+#: The module of each command. A command imports its own alone: a server starts in a fraction of the time that all of them take.
+_MODULES: Final = {
+    "standalone": "serving",
+    "namesrv": "serving",
+    "broker": "serving",
+    "send": "sending",
+    "consume": "consuming",
+    "store": "store",
+}
 
 
 def _version(options: argparse.Namespace) -> int:
@@ -24,13 +35,13 @@ def _version(options: argparse.Namespace) -> int:
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(command: str = "") -> argparse.ArgumentParser:
+    """The parser; with the name of a command, of that one and its like alone."""
     parser = argparse.ArgumentParser(prog="mqproto", description="RocketMQ in Python: name server, broker and clients.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    serving.add_commands(commands)
-    sending.add_command(commands)
-    consuming.add_command(commands)
-    store.add_command(commands)
+    for module in [_MODULES[command]] if command in _MODULES else dict.fromkeys(_MODULES.values()):
+        add_commands: Callable[[object], None] = importlib.import_module(f"adapters.cli.{module}").add_commands
+        add_commands(commands)
     version = commands.add_parser("version", help="print the version and exit")
     version.set_defaults(run=_version)
     return parser
@@ -38,7 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the arguments are those of the process unless given. Gives the exit code."""
-    options = build_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = build_parser(words[0] if words else "").parse_args(words)
     try:
         code: int = options.run(options)
     except MQError as error:

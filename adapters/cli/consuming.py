@@ -22,7 +22,7 @@ _START = {
 }
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("consume", help="print messages as they come", description="Print messages as they come, until Ctrl-C.")
     add_name_server(parser)
     parser.add_argument("topic")

@@ -16,7 +16,7 @@ from mqproto.message import Message
 GROUP = "mqproto-cli-producer"
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("send", help="send messages", description="Send messages; one line of output for each.")
     add_name_server(parser)
     parser.add_argument("topic")

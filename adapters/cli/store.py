@@ -6,7 +6,7 @@ from adapters.cli import store_check, store_dump, store_export, store_import, st
 from adapters.cli.store_options import Commands
 
 
-def add_command(commands: Commands) -> None:
+def add_commands(commands: Commands) -> None:
     parser = commands.add_parser(
         "store",
         help="look after a data directory",
