@@ -463,10 +463,11 @@ def encode_request(
     body: bytes | memoryview = b"",
     *,
     oneway: bool = False,
+    version: int = VERSION,
     serialize_type: int = JSON,
 ) -> bytes:
     """The frame of a request of ours."""
-    head = _frame(serialize_type, code, fields, ONEWAY_FLAG if oneway else 0, LANGUAGE, opaque, None, VERSION, len(body))
+    head = _frame(serialize_type, code, fields, ONEWAY_FLAG if oneway else 0, LANGUAGE, opaque, None, version, len(body))
     return b"".join((head, body)) if body else head
 
 

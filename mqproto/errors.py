@@ -6,8 +6,9 @@
       RemoteProtocolError    the peer broke the protocol; its link is over (`fastjson.JsonError` is one)
       HeaderError            a request without a field that it needs, or with a malformed one; the link goes on
       ClientError            refused or failed on our side, with Java's client error code
-        InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing
+        InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing AclError
       BrokerError            an answer with another code than success (from a broker or a name server)
+        AccessDenied         the broker does not let this account do that
       ConnectFailed ConnectionLost CallExpired TooManyRequests
 
 `retriable` says of a class whether the same call may succeed elsewhere or later. Codes are those of client.md 3.3 and 9.
@@ -24,7 +25,12 @@ CLIENT_ERROR_CODE: Final = 10003
 NO_NAME_SERVER_CODE: Final = 10004
 NO_ROUTE_CODE: Final = 10005
 MESSAGE_ILLEGAL_CODE: Final = 13
+ACL_CODE: Final = 10015
 NO_CODE: Final = -1
+
+#: What NO_PERMISSION may mean besides a refusal of the account: a broker or topic that takes nothing now, a group that is switched off.
+_NO_PERMISSION: Final = 16
+_CLOSED: Final = ("forbidden", "no permission,", "broadcast way")
 
 
 class MQError(Exception):
@@ -122,6 +128,12 @@ class CompressionMissing(ClientError):
         super().__init__(f"the body is compressed with {kind}: install mqproto[{extra}]")
 
 
+class AclError(ClientError):
+    """A request cannot be signed with the credentials that were given."""
+
+    code = ACL_CODE
+
+
 class BrokerError(MQError):
     """An answer whose code is not success. `address` is who gave it."""
 
@@ -130,6 +142,21 @@ class BrokerError(MQError):
         self.remark = remark
         self.address = address
         super().__init__(f"{address} answered code {code}: {remark}" if remark else f"{address} answered code {code}")
+
+
+class AccessDenied(BrokerError):
+    """The broker does not know the account, does not believe its signature, or does not let it do that: asking again does not help."""
+
+
+def refusal(code: int, remark: str | None, address: str) -> BrokerError:
+    """The error that stands for an answer with another code than success.
+
+    Access control answers code 1 with an `AclException` in the remark (4.x), or 16 (5.3; broker.md 5), which other refusals use too.
+    """
+    text = remark or ""
+    if "AclException" in text or (code == _NO_PERMISSION and text and not any(words in text for words in _CLOSED)):
+        return AccessDenied(code, remark, address)
+    return BrokerError(code, remark, address)
 
 
 class ConnectFailed(MQError):

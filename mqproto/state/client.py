@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from mqproto.bodies import ConsumerData, HeartbeatData, TopicRoute
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import BrokerError, MQError, NoNameServer, RemoteProtocolError, StateError
+from mqproto.errors import BrokerError, MQError, NoNameServer, RemoteProtocolError, StateError, refusal
 from mqproto.hosts import encode_ip
 from mqproto.ids import UniqueIds
 from mqproto.message import MessageExt, MessageQueue
@@ -86,7 +86,7 @@ class ClientNode(FlowNode):
     def __init__(self, settings: ClientSettings, identity: ClientIdentity) -> None:
         """Raises InvalidSetting."""
         settings.check()
-        super().__init__(limit=settings.in_flight_limit, tls=settings.tls)
+        super().__init__(limit=settings.in_flight_limit, tls=settings.tls, credentials=settings.credentials)
         self.settings = settings
         self.seed = identity.seed
         self.client_id = client_id(identity, settings.unit_name)
@@ -191,7 +191,7 @@ class ClientNode(FlowNode):
                 return NoNameServer(self.name_servers.addresses, outcome.reason if self.name_servers.addresses else "")
             return failure(outcome)
         if outcome.code != _SUCCESS:
-            return BrokerError(outcome.code, outcome.remark, f"name server ({self.name_servers})")
+            return refusal(outcome.code, outcome.remark, f"name server ({self.name_servers})")
         try:
             route = TopicRoute.from_json(bytes(outcome.body))
         except RemoteProtocolError as error:
@@ -263,7 +263,7 @@ class ClientNode(FlowNode):
             if not isinstance(outcome, Command):
                 self.notices.append(f"heartbeat: {failure(outcome)}")
             elif outcome.code != _SUCCESS:
-                self.notices.append(f"heartbeat: {BrokerError(outcome.code, outcome.remark, address)}")
+                self.notices.append(f"heartbeat: {refusal(outcome.code, outcome.remark, address)}")
             else:
                 self.routes.versions[address] = outcome.version
         finally:
@@ -289,7 +289,7 @@ class ClientNode(FlowNode):
     def _told(self, address: str, fields: dict[str, str], now: int) -> Flow[None]:
         outcome, _ = yield Call(address, RequestCode.UNREGISTER_CLIENT, fields, b"", now + self.settings.api_timeout_ms)
         if isinstance(outcome, Command) and outcome.code != _SUCCESS:
-            self.notices.append(f"unregister: {BrokerError(outcome.code, outcome.remark, address)}")
+            self.notices.append(f"unregister: {refusal(outcome.code, outcome.remark, address)}")
 
     def _all_of(self, tickets: Iterable[Ticket[Any]], now: int, deadline: int | None = None) -> Flow[int]:
         """Wait for all of them, or until the deadline; returns the time."""

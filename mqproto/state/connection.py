@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Generic, TypeVar
 
+from mqproto.acl import Credentials, sign
 from mqproto.codec import JSON, Command, FrameSplitter, decode, encode_head, encode_request, encode_response
+from mqproto.codes import VERSION
 from mqproto.errors import LocalProtocolError, RemoteProtocolError, TooManyRequests
 from mqproto.state.deadlines import Deadlines
 from mqproto.state.node import Buffer, Link, NodeBase
@@ -61,7 +63,7 @@ class Calls(Generic[W]):
 class Connection(Link, Generic[W]):
     """A link that speaks frames. `W` is what its owner wants back when a call ends (a flow, a record, a function)."""
 
-    __slots__ = ("_node", "_splitter", "broken", "calls", "connected", "reads", "shared")
+    __slots__ = ("_node", "_splitter", "broken", "calls", "connected", "credentials", "peer_version", "reads", "shared")
 
     def __init__(
         self,
@@ -84,6 +86,10 @@ class Connection(Link, Generic[W]):
         self.broken: RemoteProtocolError | None = None
         #: How often bytes arrived. A call that expires without a change of this number had a silent peer.
         self.reads = 0
+        #: What requests are signed with. Whoever writes frames by itself signs them by `acl.sign`, or leaves links with credentials alone.
+        self.credentials: Credentials | None = None
+        #: The release of the peer, as its last answer said.
+        self.peer_version = VERSION
 
     @property
     def pending(self) -> int:
@@ -109,8 +115,8 @@ class Connection(Link, Generic[W]):
     ) -> int:
         """Send a request whose answer `waiter` waits for until `deadline`; returns its opaque.
 
-        Raises `TooManyRequests` when the node has too many calls open and `LocalProtocolError` on a link that is over; nothing
-        has changed then.
+        Raises `TooManyRequests` when the node has too many calls open, `LocalProtocolError` on a link that is over and `AclError` where
+        it cannot be signed; nothing is sent then.
         """
         if self.ended:
             raise LocalProtocolError(f"call on a link to {self.address} that is over")
@@ -185,9 +191,12 @@ class Connection(Link, Generic[W]):
         return waiters
 
     def _request(self, code: int, opaque: int, fields: Mapping[str, str], body: Buffer, flag: int, serialize_type: int) -> None:
+        version = VERSION
+        if self.credentials is not None:
+            fields, version = sign(self.credentials, fields, body, self.peer_version)
         if len(body) < _SEPARATE_BODY:
-            self.write(encode_request(code, opaque, fields, body, oneway=flag != 0, serialize_type=serialize_type))
+            self.write(encode_request(code, opaque, fields, body, oneway=flag != 0, version=version, serialize_type=serialize_type))
             return
-        command = Command(code=code, fields=dict(fields), opaque=opaque, flag=flag, serialize_type=serialize_type)
+        command = Command(code=code, fields=dict(fields), opaque=opaque, flag=flag, version=version, serialize_type=serialize_type)
         self.write(encode_head(command, len(body)))
         self.write(body)

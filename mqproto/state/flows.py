@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from mqproto.codec import Command
 from mqproto.codes import ResponseCode
-from mqproto.errors import BrokerError, CallExpired, ConnectFailed, ConnectionLost, MQError
+from mqproto.errors import CallExpired, ConnectFailed, ConnectionLost, MQError, refusal
 from mqproto.state.node import Job, Ticket
 
 R = TypeVar("R")
@@ -123,7 +123,7 @@ def success(outcome: Command | Lost | Expired, address: str) -> Command:
     """The answer of a call that succeeded. Raises BrokerError for any other code, else as `answer`."""
     command = answer(outcome)
     if command.code != ResponseCode.SUCCESS:
-        raise BrokerError(command.code, command.remark, address)
+        raise refusal(command.code, command.remark, address)
     return command
 
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from mqproto import fastjson
 from mqproto.bodies.members import I64, queue_map
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import BrokerError, MQError
+from mqproto.errors import MQError, refusal
 from mqproto.headers import QueryConsumerOffsetResponse
 from mqproto.message import MessageQueue
 from mqproto.state.flows import Call, Flow, Oneway, Work, answer, current
@@ -100,7 +100,7 @@ class RemoteOffsets(_Table):
         if command.code == ResponseCode.QUERY_NOT_FOUND:
             return None, now
         if command.code != ResponseCode.SUCCESS:
-            raise BrokerError(command.code, command.remark, address)
+            raise refusal(command.code, command.remark, address)
         offset = QueryConsumerOffsetResponse.decode(command.fields).offset
         return None if offset < 0 else offset, now
 

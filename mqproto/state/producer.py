@@ -22,6 +22,7 @@ from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.compression import Compression, deflate
 from mqproto.errors import (
+    AccessDenied,
     Attempt,
     BrokerError,
     CallExpired,
@@ -33,6 +34,7 @@ from mqproto.errors import (
     RemoteProtocolError,
     SendFailed,
     StateError,
+    refusal,
 )
 from mqproto.flags import TRANSACTION_PREPARED
 from mqproto.hosts import HostError, vip_address
@@ -292,11 +294,11 @@ class ProducerCore:
             return address, send_result(outcome, queue, parcel.msg_id, address), now
         return address, failure(outcome), now
 
-    def _worth_retrying(self, refusal: BrokerError, info: PublishInfo) -> bool:
+    def _worth_retrying(self, failure: BrokerError, info: PublishInfo) -> bool:
         """Whether another attempt may fare better: only for some codes, and a missing permission is the same again at the same broker."""
-        if refusal.code not in self.settings.retry_codes:
+        if isinstance(failure, AccessDenied) or failure.code not in self.settings.retry_codes:
             return False
-        return refusal.code != _NO_PERMISSION or len(info.write_queues) > 1
+        return failure.code != _NO_PERMISSION or len(info.write_queues) > 1
 
     def _choose(self, info: PublishInfo, last: str | None, now: int) -> MessageQueue:
         queue = info.pick(last) if self._faults is None else self._faults.pick(info, now)
@@ -356,7 +358,7 @@ def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str)
     """What an answer to a send says (client.md 3.7); BrokerError for other codes, RemoteProtocolError for a success without its fields."""
     status = _STATUS.get(answer.code)
     if status is None:
-        return BrokerError(answer.code, answer.remark, address)
+        return refusal(answer.code, answer.remark, address)
     fields = answer.fields
     try:
         queue_id, queue_offset = int(fields["queueId"]), int(fields["queueOffset"])

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from mqproto import properties as names
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import BrokerError, MQError, StateError
+from mqproto.errors import BrokerError, MQError, StateError, refusal
 from mqproto.flags import COMPRESSED, pull_flag
 from mqproto.headers import PullMessageRequest, PullMessageResponse
 from mqproto.message import MessageExt, MessageQueue
@@ -266,7 +266,7 @@ def read_answer(command: Command, queue: MessageQueue, tags: frozenset[str], add
     still says that it is compressed: it goes the way of failed messages and does not block the queue.
     """
     if command.code not in _ANSWERS:
-        raise BrokerError(command.code, command.remark, address)
+        raise refusal(command.code, command.remark, address)
     header = PullMessageResponse.decode(command.fields)
     if command.code == ResponseCode.PULL_OFFSET_MOVED:
         return Pulled(None, header.next_begin_offset, header.suggest_which_broker_id)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, TypeVar
 
+from mqproto.acl import Credentials
 from mqproto.codec import RESPONSE_FLAG, Command
 from mqproto.codes import ResponseCode
 from mqproto.errors import CallExpired, MQError, StateError, TooManyRequests
@@ -77,12 +78,13 @@ class DialledLink(Connection["Task[Any]"]):
 
 
 class FlowNode(NodeBase, ABC):
-    """See the module. `limit` bounds the application's operations in flight."""
+    """See the module. `limit` bounds the application's operations in flight; `credentials` sign every request."""
 
-    def __init__(self, *, limit: int, tls: bool) -> None:
+    def __init__(self, *, limit: int, tls: bool, credentials: Credentials | None = None) -> None:
         super().__init__()
         self.limit = limit
         self.tls = tls
+        self.credentials = credentials
         self.links: dict[str, DialledLink] = {}
         self.calls: Calls[Task[Any]] = Calls(limit + OWN_CALLS)
         #: Tasks that sleep, wait with a limit or wait for a link, and whatever else a node wants to be told of by `tick`.
@@ -361,6 +363,7 @@ class FlowNode(NodeBase, ABC):
     def dial(self, address: str, now: int) -> DialledLink:
         """A new link to `address`, in place of any that was there."""
         link = DialledLink(self, self.calls, address, now)
+        link.credentials = self.credentials
         self.links[address] = link
         self.actions.append(Dial(link, self.dial_timeout_ms(address), self.tls))
         return link
@@ -429,6 +432,7 @@ class FlowNode(NodeBase, ABC):
 
     def _answered(self, task: Task[Any], link: DialledLink, command: Command, now: int) -> None:
         task.link = None
+        link.peer_version = command.version
         if command.code == _GO_AWAY and not task.sent_away:
             # The peer is about to stop (5.3.2 and later): one new try by a new link (client.md 7.5). Calls that it has still taken stay.
             if not link.leaving:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from mqproto.acl import Credentials, check_credentials
 from mqproto.errors import InvalidSetting
 
 #: Template topic whose route stands in for a topic that does not exist yet (client.md 2.4).
@@ -76,6 +77,8 @@ class ClientSettings:
     in_flight_limit: int = 65_535
     #: How long `close` waits for operations in flight, consumers and brokers.
     close_timeout_ms: int = 3_000
+    #: What requests are signed with; None leaves them unsigned.
+    credentials: Credentials | None = field(default=None, repr=False)
 
     def check(self) -> None:
         """Raises `InvalidSetting` for the first value that cannot be used."""
@@ -90,6 +93,8 @@ class ClientSettings:
             "close_timeout_ms",
         ):
             check_range(key, getattr(self, key), 1, LONGEST_MS)
+        if self.credentials is not None:
+            check_credentials(self.credentials)
         check_range("in_flight_limit", self.in_flight_limit, 1, 1 << 24)
 
 
