@@ -138,6 +138,12 @@ class ConsumeStatus(Enum):
     SUCCESS = "CONSUME_SUCCESS"
     #: Once more later: by way of the broker's retry topic, or after a pause for ordered consumption.
     RECONSUME_LATER = "RECONSUME_LATER"
+    #: Apache's name for that in ordered consumption.
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = RECONSUME_LATER
+    #: Ordered consumption with `auto_commit` off: these succeeded, and with them everything since the last commit.
+    COMMIT = "COMMIT"
+    #: Ordered consumption with `auto_commit` off: everything since the last commit comes again after a pause.
+    ROLLBACK = "ROLLBACK"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,27 +16,25 @@ from typing import Any, Final
 
 from mqproto.bodies import (
     CheckClient,
-    ConsumeDirectlyResult,
     ConsumerData,
     ConsumeType,
-    DirectConsumeResult,
     MessageModel,
     SubscriptionData,
 )
 from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, ConnectionLost, InvalidSetting, MQError, NoRoute, StateError
 from mqproto.filters.tags import InvalidExpressionError, parse_tags
-from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
+from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.names import retry_topic
-from mqproto.record import RecordError, inflated
 from mqproto.state.assignment import Assignment
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer_report import TopicRates, queue_info, running_info, start_facts
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.consumption import Concurrent, ConsumeContext, ConsumeTask, judge, restore_topic
+from mqproto.state.consumption import Concurrent, ConsumeContext, ConsumeTask
+from mqproto.state.direct import DirectDeliveries
 from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, current, success
 from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
-from mqproto.state.node import Action, Deliver, Ticket
+from mqproto.state.node import Action, Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
 from mqproto.state.ordered import Ordered
 from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_header, pull_loop
@@ -54,8 +52,6 @@ INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 FIRST_PERSIST_MS: Final = 10_000
 #: How soon the first round that lacked something is followed by another.
 REBALANCE_RETRY_MS: Final = 1_000
-#: Messages that operators may have under way to the listener at once, beside the ordinary deliveries.
-DIRECT_MAX: Final = 16
 TAG: Final = "TAG"
 
 
@@ -105,7 +101,7 @@ class ConsumerCore:
         else:
             self._consumption = Concurrent(settings, listener, self._offsets, self)
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
-        self._direct: dict[ConsumeTask, Callable[[bytes, int], None]] = {}
+        self._direct = DirectDeliveries(settings, listener, self.act)
         self._rates: dict[str, TopicRates] = {}
         self._loops: list[Ticket[None]] = []
         #: Settled to have queues shared out before the time.
@@ -447,11 +443,8 @@ class ConsumerCore:
 
     def consumed(self, task: ConsumeTask, result: object, now: int) -> None:
         """The application is done with a task; adapters call `ClientNode.consumed`."""
-        reply = self._direct.pop(task, None)
-        if reply is None:
+        if not self._direct.consumed(task, result, now):
             self._consumption.consumed(task, result, now)
-        else:
-            reply(self._direct_result(task, result, now), now)
 
     def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
         return find_broker(self.routes, queue, now, master_only=True)
@@ -521,27 +514,5 @@ class ConsumerCore:
         return running_info(self.settings, facts, self._subscriptions.values(), queues, statuses)
 
     def consume_directly(self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int) -> None:
-        """One message for an operator: the listener's answer goes back, and nothing else comes of it (client.md 6)."""
-        queue = MessageQueue(message.topic, broker_name, message.queue_id)
-        task = ConsumeTask(self.group, self.listener, [message], ConsumeContext(queue), ProcessQueue(queue, now), now)
-        try:
-            inflated(message)
-            if self.phase is not Phase.RUNNING or len(self._direct) >= DIRECT_MAX:
-                raise StateError(f"consumer {self.group} is {self.phase.value}, {len(self._direct)} such messages are under way")
-        except (RecordError, StateError) as error:
-            reply(self._direct_result(task, error, now), now)
-            return
-        restore_topic(message, self.group)
-        self._direct[task] = reply
-        self.act(Deliver(task))
-
-    def _direct_result(self, task: ConsumeTask, result: object, now: int) -> bytes:
-        outcome = DirectConsumeResult.CR_THROW_EXCEPTION
-        if result is ConsumeStatus.SUCCESS:
-            outcome = DirectConsumeResult.CR_SUCCESS
-        elif result is ConsumeStatus.RECONSUME_LATER:
-            outcome = DirectConsumeResult.CR_LATER
-        elif result is None:
-            outcome = DirectConsumeResult.CR_RETURN_NULL
-        remark, spent_ms = judge(result, task).complaint, now - task.started_at
-        return ConsumeDirectlyResult(order=self.settings.orderly, result=outcome, remark=remark, spent_ms=spent_ms).to_json()
+        refusal = None if self.phase is Phase.RUNNING else f"consumer {self.group} is {self.phase.value}"
+        self._direct.begin(message, broker_name, reply, refusal, now)

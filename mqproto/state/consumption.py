@@ -45,9 +45,11 @@ class ConsumeContext:
     #: With SUCCESS: messages of the list behind this index failed all the same.
     ack_index: int = ALL
     #: Of failed messages: -1 straight to the dead letters, 0 the broker decides (longer each time), from 1 a level of its delay table.
-    delay_level: int = 0
+    delay_level_when_next_consume: int = 0
     #: Of ordered consumption: the pause before failed messages come again, 10 to 30,000 ms.
-    suspend_ms: int = 1_000
+    suspend_current_queue_time_millis: int = 1_000
+    #: Of ordered consumption: whether SUCCESS moves the offset. False: it moves with the next COMMIT, or with a SUCCESS under True.
+    auto_commit: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +92,8 @@ def judge(result: object, task: ConsumeTask) -> Verdict:
         return Verdict(0)
     if isinstance(result, BaseException):
         return Verdict(0, f"the listener of group {task.group} raised {type(result).__name__}: {result}")
+    if isinstance(result, ConsumeStatus):
+        return Verdict(0, f"the listener of group {task.group} returned {result.name}, which only ordered consumption knows")
     return Verdict(0, f"the listener of group {task.group} returned {result!r} instead of a ConsumeStatus")
 
 
@@ -300,7 +304,7 @@ class Concurrent:
 
     def _send_back_all(self, task: ConsumeTask, failed: list[MessageExt], now: int) -> Flow[None]:
         """The failed messages of a delivery that has ended; it keeps its place meanwhile."""
-        stuck, now = yield from self._send_back_each(task, failed, task.context.delay_level, now)
+        stuck, now = yield from self._send_back_each(task, failed, task.context.delay_level_when_next_consume, now)
         self.deliveries.finished(task)
         self._go_on(now)
         yield from self._keep(task.process_queue, stuck, now)

@@ -1,7 +1,7 @@
 """Ordered consumption: of each queue one delivery at a time, in the order of the queue, and nothing passes a message that fails
 (client.md 4.13).
 
-Owns: what waits in each queue, which delivery of a queue is running, pauses after failures.
+Owns: what waits in each queue, which delivery of a queue is running, what was consumed and not committed, pauses after failures.
 Leaves to others: locks of queues (queue_locks), calling listeners (adapter), the cache of each queue (pull).
 """
 
@@ -13,9 +13,19 @@ from typing import Any, Final, Protocol
 from mqproto import properties as names
 from mqproto.errors import MQError
 from mqproto.flags import COMPRESSED
-from mqproto.message import MessageExt, MessageQueue
+from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.consumption import ConsumeContext, ConsumeTask, ConsumptionHost, Deliveries, judge, restore_topic, retry_message, split
+from mqproto.state.consumption import (
+    ConsumeContext,
+    ConsumeTask,
+    ConsumptionHost,
+    Deliveries,
+    Verdict,
+    judge,
+    restore_topic,
+    retry_message,
+    split,
+)
 from mqproto.state.flows import Flow, Sleep, current
 from mqproto.state.node import Deliver
 from mqproto.state.offsets import OffsetStore
@@ -36,14 +46,30 @@ class OrderedHost(ConsumptionHost, Protocol):
         """The last delivery of a queue that is not ours any more has ended."""
 
 
+def judge_ordered(result: object, task: ConsumeTask) -> Verdict:
+    """The meaning of a listener's result in ordered consumption (client.md 4.13).
+
+    COMMIT succeeds as SUCCESS does. ROLLBACK while `auto_commit` is on lets the task's own messages fail: Java drops them, with a line in
+    its log that the result is not allowed.
+    """
+    if result is ConsumeStatus.COMMIT:
+        return judge(ConsumeStatus.SUCCESS, task)
+    if result is ConsumeStatus.ROLLBACK:
+        mistake = f"the listener of group {task.group} returned ROLLBACK with auto_commit on: only what it was given comes again"
+        return Verdict(0, mistake if task.context.auto_commit else None)
+    return judge(result, task)
+
+
 class _Line:
     """What waits in one process queue, in order."""
 
-    __slots__ = ("held", "queue", "waiting")
+    __slots__ = ("held", "queue", "uncommitted", "waiting")
 
     def __init__(self, queue: ProcessQueue) -> None:
         self.queue = queue
         self.waiting: deque[MessageExt] = deque()
+        #: Consumed, but to be committed only with others; before everything that waits.
+        self.uncommitted: list[MessageExt] = []
         #: A delivery of it waits its turn, or it pauses after a failure.
         self.held = False
 
@@ -93,7 +119,7 @@ class Ordered:
         for _ in chunk:
             line.waiting.popleft()
         line.held = True
-        context = ConsumeContext(queue, suspend_ms=self._settings.suspend_current_queue_time_millis)
+        context = ConsumeContext(queue, suspend_current_queue_time_millis=self._settings.suspend_current_queue_time_millis)
         self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, line.queue))
 
     def _hand_out(self, now: int) -> None:
@@ -121,14 +147,14 @@ class Ordered:
             self._host.notice(f"the body of the message at offset {message.queue_offset} of {task.context.queue} cannot be read: it waits")
         self.deliveries.finished(task)
         line.held = True
-        self._host.spawn(self._failed(task.messages, task.context.suspend_ms, line, now), now)
+        self._host.spawn(self._failed(task.messages, task.context.suspend_current_queue_time_millis, line, now), now)
 
     def consumed(self, task: ConsumeTask, result: object, now: int) -> None:
         """The application's answer to a delivery. One that was answered already changes nothing."""
         if task not in self.deliveries.running:
             return
         queue = task.context.queue
-        verdict = judge(result, task)
+        verdict = judge_ordered(result, task)
         if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
             self._host.notice(verdict.complaint)
         self._host.ended(task, verdict.succeeded, now)
@@ -138,16 +164,37 @@ class Ordered:
         if line is None or task.process_queue.dropped:
             self._host.left(queue, now)
         else:
-            self._settle(line, task.messages[: verdict.succeeded], now)
-            failed = task.messages[verdict.succeeded :]
-            if failed:
-                line.held = True
-                self._host.spawn(self._failed(failed, task.context.suspend_ms, line, now), now)
+            self._conclude(task, result, verdict.succeeded, line, now)
         if line is not None:
             self._next(line, now)
         self._hand_out(now)
         if not self.deliveries.running:
             self._host.idle(now)
+
+    def _conclude(self, task: ConsumeTask, result: object, succeeded: int, line: _Line, now: int) -> None:
+        """Carry out what the result says of the queue."""
+        auto_commit, pause_ms = task.context.auto_commit, task.context.suspend_current_queue_time_millis
+        if result is ConsumeStatus.ROLLBACK and not auto_commit:
+            again, line.uncommitted = [*line.uncommitted, *task.messages], []
+            line.held = True
+            self._host.spawn(self._come_again(again, pause_ms, line, now), now)
+            return
+        done, failed = task.messages[:succeeded], task.messages[succeeded:]
+        if done and (auto_commit or result is ConsumeStatus.COMMIT):
+            committed, line.uncommitted = [*line.uncommitted, *done], []
+            self._settle(line, committed, now)
+        elif done:
+            self._keep_uncommitted(line, done)
+        if failed:
+            line.held = True
+            self._host.spawn(self._failed(failed, pause_ms, line, now), now)
+
+    def _keep_uncommitted(self, line: _Line, done: list[MessageExt]) -> None:
+        """They stay cached, so a listener that never commits ends up with a full window: that is told once."""
+        limit, before = self._settings.pull_threshold_for_queue, len(line.uncommitted)
+        line.uncommitted += done
+        if before <= limit < len(line.uncommitted):
+            self._host.notice(f"{len(line.uncommitted)} messages of {line.queue.queue} wait for a commit: it is fetched no more")
 
     def _failed(self, messages: list[MessageExt], pause_ms: int, line: _Line, now: int) -> Flow[None]:
         """What failed is put back and comes again after a pause; a message that failed too often becomes a dead letter."""
@@ -161,8 +208,11 @@ class Ordered:
                     continue
             message.reconsume_times += 1
             left.append(message)
-        self._put_back(line, left)
-        if left:
+        yield from self._come_again(left, pause_ms, line, now)
+
+    def _come_again(self, messages: list[MessageExt], pause_ms: int, line: _Line, now: int) -> Flow[None]:
+        self._put_back(line, messages)
+        if messages:
             _, now = yield Sleep(now + min(max(pause_ms, PAUSE_MIN_MS), PAUSE_MAX_MS))
         line.held = False
         self._next(line, now)

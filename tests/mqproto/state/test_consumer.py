@@ -981,6 +981,31 @@ def test_one_message_for_an_operator(cluster: Cluster, result: object, outcome: 
     assert (consumer.offsets(), cluster.broker.sent_back) == (before, [])
 
 
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [
+        (ConsumeStatus.SUCCESS, b"CR_SUCCESS"),
+        (ConsumeStatus.COMMIT, b"CR_COMMIT"),
+        (ConsumeStatus.ROLLBACK, b"CR_ROLLBACK"),
+        (LATER, b"CR_LATER"),
+        (None, b"CR_RETURN_NULL"),
+        (ValueError("boom"), b"CR_THROW_EXCEPTION"),
+    ],
+)
+def test_one_message_for_an_operator_of_an_ordered_consumer(cluster: Cluster, result: object, outcome: bytes) -> None:
+    consumer = consuming(cluster, "T", orderly=True)
+    replies: list[bytes] = []
+    consumer.consume_directly(MessageExt("T", b"x"), "b", lambda body, now: replies.append(body), cluster.stage.now)
+    cluster.stage.settle()
+    (task,) = cluster.tasks
+    task.context.auto_commit = False
+    cluster.answer(task, result)
+    (body,) = replies
+    assert b'"consumeResult":"' + outcome + b'"' in body
+    assert b'"order":true' in body
+    assert b'"autoCommit":false' in body
+
+
 def test_messages_for_operators_have_a_limit_and_unreadable_ones_an_answer(cluster: Cluster) -> None:
     consumer = consuming(cluster, "T")
     replies: list[bytes] = []

@@ -42,7 +42,7 @@ def message(offset: int, **others: Any) -> MessageExt:
     return MessageExt("T", b"x", queue_offset=offset, physical_offset=1000 + offset, broker_name="b", **others)
 
 
-def task(count: int, **context: int) -> ConsumeTask:
+def task(count: int, **context: Any) -> ConsumeTask:
     return ConsumeTask("g", "listener", [message(n) for n in range(count)], ConsumeContext(QUEUE, **context), ProcessQueue(QUEUE, 0))
 
 
@@ -58,6 +58,8 @@ def task(count: int, **context: int) -> ConsumeTask:
         (SUCCESS, -1, 0, None),
         (SUCCESS, -9, 0, None),
         (LATER, 2**31 - 1, 0, None),
+        (ConsumeStatus.COMMIT, 2**31 - 1, 0, "the listener of group g returned COMMIT, which only ordered consumption knows"),
+        (ConsumeStatus.ROLLBACK, 2, 0, "the listener of group g returned ROLLBACK, which only ordered consumption knows"),
         (None, 2**31 - 1, 0, "the listener of group g returned None instead of a ConsumeStatus"),
         (True, 2**31 - 1, 0, "the listener of group g returned True instead of a ConsumeStatus"),
         ("CONSUME_SUCCESS", 2, 0, "the listener of group g returned 'CONSUME_SUCCESS' instead of a ConsumeStatus"),
@@ -340,7 +342,7 @@ def test_of_a_list_only_what_failed_is_sent_back() -> None:
     bench = Bench(consume_message_batch_max_size=4)
     bench.pulled(*[message(n) for n in range(4)])
     bench.host.delivered[0].context.ack_index = 1
-    bench.host.delivered[0].context.delay_level = -1
+    bench.host.delivered[0].context.delay_level_when_next_consume = -1
     bench.answer(0, SUCCESS)
     assert bench.committed() == 2
     for offset in ("1002", "1003"):

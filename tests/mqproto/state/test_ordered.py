@@ -174,7 +174,7 @@ def test_what_fails_comes_again_before_anything_else(suspend_ms: int | None, pau
     bench = Bench()
     bench.pulled(Q0, message(0), message(1))
     if suspend_ms is not None:
-        bench.delivered[0].context.suspend_ms = suspend_ms
+        bench.delivered[0].context.suspend_current_queue_time_millis = suspend_ms
     bench.answer(LATER)
     assert bench.effect() == Sleep(1 + pause)
     bench.pulled(Q0, message(2))
