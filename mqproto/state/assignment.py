@@ -1,35 +1,25 @@
 """The queues that one consumer has: which they are, where each begins, and how it is given up (client.md 4.3, 4.4, 4.7).
 
-Owns: the table of process queues, the questions to the brokers that an assignment takes, corrections of offsets.
-Leaves to others: when to share out (consumer), who gets what (rebalance), pulling and consuming (pull, consumption).
+Owns: the table of process queues, where each begins, corrections of offsets.
+Leaves to others: when to share out (consumer), who gets what (sharing), pulling and consuming (pull, consumption).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from mqproto.bodies import ConsumeFromWhere, ConsumerIds, MessageModel
-from mqproto.codec import Command
-from mqproto.codes import RequestCode
-from mqproto.errors import BrokerError, MQError, NoRoute
-from mqproto.headers import (
-    GetConsumerListByGroupRequest,
-    GetMaxOffsetRequest,
-    GetMaxOffsetResponse,
-    SearchOffsetRequest,
-    SearchOffsetResponse,
-)
+from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.errors import MQError, StateError
 from mqproto.message import MessageQueue
 from mqproto.names import RETRY_PREFIX
-from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.flows import Call, Flow, Refresh, Sleep, current, success
-from mqproto.state.lookup import find_broker
+from mqproto.state.flows import Flow, Sleep, current
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetStore
 from mqproto.state.pull import ProcessQueue
-from mqproto.state.rebalance import Changes, Strategy, changes, queue_order, text_order
-from mqproto.state.routes import RouteTable
+from mqproto.state.queries import max_offset, offset_by_time
+from mqproto.state.rebalance import Changes, Strategy, changes, queue_order
+from mqproto.state.sharing import Sharing, SharingHost
 
 #: Time that running deliveries get before the offset of their queue is moved under them (client.md 4.9, 6: OFFSET_ILLEGAL and reset).
 CORRECTION_PAUSE_MS: Final = 10_000
@@ -39,24 +29,25 @@ QUERY_TIMEOUT_MS: Final = 5_000
 ACQUIRE_PAUSE_MS: Final = 1_000
 
 
-class AssignmentHost(Protocol):
+class AssignmentSettings(Protocol):
+    """What an assignment needs to know of a consumer's settings."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def message_model(self) -> MessageModel: ...
+
+    @property
+    def consume_from_where(self) -> ConsumeFromWhere: ...
+
+
+class AssignmentHost(SharingHost, Protocol):
     """What an assignment needs of its consumer and its node."""
-
-    @property
-    def client_id(self) -> str: ...
-
-    @property
-    def routes(self) -> RouteTable: ...
-
-    @property
-    def api_timeout_ms(self) -> int: ...
 
     @property
     def failure_pause_ms(self) -> int:
         """Before the next try of what failed."""
-
-    def notice(self, text: str) -> None:
-        """A line for the operator."""
 
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]: ...
 
@@ -67,9 +58,6 @@ class AssignmentHost(Protocol):
 
     def is_busy(self, queue: ProcessQueue) -> bool:
         """Whether the application has messages of this process queue."""
-
-    def unknown(self, now: int) -> Ticket[None]:
-        """A broker does not know us: a heartbeat is due."""
 
     def acquire(self, queue: MessageQueue, now: int) -> Flow[tuple[bool, int]]:
         """What a queue takes before it may be consumed: True once it is ours alone, where that is needed. Raises MQError."""
@@ -82,20 +70,18 @@ class Assignment:
     """The table, and what changes it. A queue stays in it while its offset is being corrected: nobody else may have it then."""
 
     def __init__(
-        self, settings: ConsumerSettings, strategy: Strategy, offsets: OffsetStore, host: AssignmentHost, start_time: Callable[[], int]
+        self, settings: AssignmentSettings, strategy: Strategy, offsets: OffsetStore, host: AssignmentHost, start_time: Callable[[], int]
     ) -> None:
         self._settings = settings
-        self._strategy = strategy
         self._offsets = offsets
         self._host = host
         #: The wall time of CONSUME_FROM_TIMESTAMP.
         self._start_time = start_time
-        self._broadcasts = settings.message_model is MessageModel.BROADCASTING
+        self._sharing = Sharing(settings.group, settings.message_model is MessageModel.BROADCASTING, strategy, host)
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self.incomplete = False
         #: Where queues that are being corrected shall go on.
         self._targets: dict[MessageQueue, int] = {}
-        self._turn = 0
 
     # --- sharing out
 
@@ -104,7 +90,7 @@ class Assignment:
         makes the round `incomplete`."""
         changed = self.incomplete = False
         for topic in topics:
-            share, now = yield from self._share(topic, now)
+            share, now = yield from self._sharing.share(topic, now)
             if share is None:
                 self.incomplete = True
             else:
@@ -113,44 +99,6 @@ class Assignment:
         self._apply(Changes(sorted(left, key=queue_order), []), now)
         return changed or bool(left), now
 
-    def _share(self, topic: str, now: int) -> Flow[tuple[Sequence[MessageQueue] | None, int]]:
-        host = self._host
-        queues = host.routes.readable(topic)
-        if not queues:
-            _, now = yield Refresh(topic, now + host.api_timeout_ms)
-            queues = host.routes.readable(topic)
-            if not queues:
-                return None, now
-        if self._broadcasts:
-            return queues, now
-        try:
-            client_ids, now = yield from self._members(topic, now)
-        except MQError as error:
-            host.notice(f"group {self._settings.group}: the members cannot be had, topic {topic} stays shared out as it is: {error}")
-            return None, (yield from current(now))
-        if host.client_id not in client_ids:
-            host.unknown(now)
-        try:
-            ordered = sorted(queues, key=queue_order)
-            return self._strategy.allocate(self._settings.group, host.client_id, ordered, sorted(client_ids, key=text_order)), now
-        except Exception as error:  # a strategy may be the application's own
-            host.notice(f"group {self._settings.group}: topic {topic} stays shared out as it is: {error!r}")
-            return None, now
-
-    def _members(self, topic: str, now: int) -> Flow[tuple[list[str], int]]:
-        """GET_CONSUMER_LIST_BY_GROUP at one broker of the topic; the brokers know the group by its heartbeats."""
-        self._turn += 1
-        address = self._host.routes.any_address(topic, self._turn)
-        if address is None:
-            raise NoRoute(topic)
-        fields = GetConsumerListByGroupRequest(self._settings.group).encode()
-        outcome, now = yield Call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, deadline=now + self._host.api_timeout_ms)
-        command = success(outcome, address)
-        client_ids = ConsumerIds.from_json(command.body).client_ids
-        if not client_ids:
-            raise BrokerError(command.code, "no members", address)
-        return client_ids, now
-
     def _apply(self, found: Changes, now: int) -> bool:
         for queue in found.lost:
             self.give_up(queue, now)
@@ -158,11 +106,18 @@ class Assignment:
             self._take(queue, now)
         return bool(found)
 
+    def assign(self, wanted: Collection[MessageQueue], now: int) -> bool:
+        """Have these queues and no others, as the application says; whether that changes anything."""
+        lost = [queue for queue in self.queues if queue not in wanted]
+        gained = [queue for queue in wanted if queue not in self.queues]
+        return self._apply(Changes(sorted(lost, key=queue_order), sorted(set(gained), key=queue_order)), now)
+
     # --- one queue
 
     def _take(self, queue: MessageQueue, now: int, first_offset: int | None = None) -> None:
-        """Begin a queue at this offset, or where the kept one says."""
-        self._offsets.forget(queue)
+        """Begin a queue at this offset, which changes nothing about the one in memory, or where the kept one says."""
+        if first_offset is None:
+            self._offsets.forget(queue)
         process_queue = self.queues[queue] = ProcessQueue(queue, now)
         process_queue.loop = self._host.spawn(self._run(process_queue, first_offset, now), now)
 
@@ -173,6 +128,15 @@ class Assignment:
             self._stop(process_queue, now)
             self._take(queue, now)
 
+    def seek(self, queue: MessageQueue, offset: int, now: int) -> None:
+        """Begin a queue of ours anew at this offset. The offset in memory stays. Raises StateError when it is not ours."""
+        process_queue = self.queues.get(queue)
+        if process_queue is None:
+            raise StateError(f"group {self._settings.group}: {queue} is not assigned to this consumer")
+        self._targets.pop(queue, None)
+        self._stop(process_queue, now)
+        self._take(queue, now, offset)
+
     def _run(self, queue: ProcessQueue, first_offset: int | None, now: int) -> Flow[None]:
         """Acquire the queue and find where to begin, however often that takes, then pull."""
         offset: int | None = None
@@ -182,7 +146,8 @@ class Assignment:
             offset, now = yield from self._try_first_offset(queue.queue, first_offset, now)
         if not queue.dropped:
             queue.start(offset)
-            self._offsets.update(queue.queue, offset, may_decrease=True)
+            if first_offset is None:
+                self._offsets.update(queue.queue, offset, may_decrease=True)
             yield from self._host.pull(queue, now)
 
     def _try_first_offset(self, queue: MessageQueue, first_offset: int | None, now: int) -> Flow[tuple[int | None, int]]:
@@ -211,26 +176,12 @@ class Assignment:
         if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
             return 0, now
         if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-            return (yield from self._last_offset(queue, now) if is_retry else self._offset_by_time(queue, now))
+            if is_retry:
+                return (yield from max_offset(self._host.routes, queue, now, QUERY_TIMEOUT_MS))
+            return (yield from offset_by_time(self._host.routes, queue, self._start_time(), now, QUERY_TIMEOUT_MS))
         if is_retry:
             return 0, now
-        return (yield from self._last_offset(queue, now))
-
-    def _last_offset(self, queue: MessageQueue, now: int) -> Flow[tuple[int, int]]:
-        fields = GetMaxOffsetRequest(queue.topic, queue.queue_id).encode()
-        command, now = yield from self._query(queue, RequestCode.GET_MAX_OFFSET, fields, now)
-        return GetMaxOffsetResponse.decode(command.fields).offset, now
-
-    def _offset_by_time(self, queue: MessageQueue, now: int) -> Flow[tuple[int, int]]:
-        fields = SearchOffsetRequest(queue.topic, queue.queue_id, self._start_time()).encode()
-        command, now = yield from self._query(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, now)
-        return SearchOffsetResponse.decode(command.fields).offset, now
-
-    def _query(self, queue: MessageQueue, code: int, fields: dict[str, str], now: int) -> Flow[tuple[Command, int]]:
-        """Ask the master about a queue. Raises MQError for anything but success."""
-        address, now = yield from find_broker(self._host.routes, queue, now, master_only=True)
-        outcome, now = yield Call(address, code, {**fields, "bname": queue.broker_name}, deadline=now + QUERY_TIMEOUT_MS)
-        return success(outcome, address), now
+        return (yield from max_offset(self._host.routes, queue, now, QUERY_TIMEOUT_MS))
 
     def give_up(self, queue: MessageQueue, now: int) -> None:
         """The queue is somebody else's now: store how far it got, and forget it. What still runs for it finds it dropped."""
