@@ -1,0 +1,42 @@
+"""Push consumers for the stage, with scripted brokers around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mqproto.bodies import ConsumeFromWhere
+from mqproto.message import ConsumeStatus
+from mqproto.state.consumer import ConsumerCore, ConsumerSettings
+from tests.mqproto.state.scripted_broker import Cluster
+
+LATER = ConsumeStatus.RECONSUME_LATER
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+class File:
+    """A local offset file in memory."""
+
+    def __init__(self, main: bytes | None = None) -> None:
+        self.main = main
+        self.backup: bytes | None = None
+
+    def save(self, text: str, *, set_aside: bool) -> File:
+        self.main = text.encode()
+        return self
+
+    def run(self) -> None: ...
+
+
+def make(cluster: Cluster, *topics: str, group: str = "g", file: File | None = None, **settings: Any) -> ConsumerCore:
+    consumer = ConsumerCore(cluster.stage.node, ConsumerSettings(group=group, **settings), "listener", offset_file=file)
+    for topic in topics:
+        consumer.subscribe(topic, now=cluster.stage.now)
+    return consumer
+
+
+def consuming(cluster: Cluster, *topics: str, **settings: Any) -> ConsumerCore:
+    """A started consumer that begins at the first message."""
+    cluster.stage.begin()
+    consumer = make(cluster, *topics, **{"consume_from_where": FIRST, **settings})
+    cluster.start(consumer)
+    return consumer

@@ -1,0 +1,143 @@
+"""Ordered consumption with the locks of brokers."""
+
+from __future__ import annotations
+
+from mqproto.bodies import ConsumerRunningInfo, MessageModel
+from mqproto.codes import RequestCode
+from tests.mqproto.state.consumers import FIRST, LATER, File, consuming, make
+from tests.mqproto.state.scripted_broker import Cluster, queue_of
+from tests.mqproto.state.stage import WALL
+
+
+def test_an_ordered_consumer_locks_its_queues_before_it_reads_their_offsets(cluster: Cluster) -> None:
+    """ORD-01: no waiting, the lock is known when the queue is."""
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.put("T", b"0", b"1")
+    assert cluster.bodies == [b"0"]
+    codes = cluster.broker.peer.codes()
+    assert codes.index(RequestCode.LOCK_BATCH_MQ) < codes.index(RequestCode.QUERY_CONSUMER_OFFSET)
+    cluster.answer_all()
+    assert cluster.bodies == [b"0", b"1"]
+    info = ConsumerRunningInfo.from_json(consumer.running_info(5_000))
+    assert (info.queues[queue_of("T")].locked, info.queues[queue_of("T")].last_lock_time) == (True, WALL)
+    assert info.properties["PROP_CONSUMEORDERLY"] == "true"
+
+
+def test_a_queue_that_another_member_has_locked_is_taken_once_it_is_free(cluster: Cluster) -> None:
+    """ORD-01: under 3 s after it is free."""
+    cluster.broker.locked_elsewhere.add(queue_of("T"))
+    consuming(cluster, "T", orderly=True)
+    cluster.put("T", b"0")
+    cluster.advance(30_000)
+    assert cluster.bodies == []
+    cluster.broker.offsets[("T", 0)] = 1
+    cluster.put("T", b"1")
+    cluster.broker.locked_elsewhere.clear()
+    cluster.advance(2_000)
+    assert cluster.bodies == [b"1"], "and goes on where the other one stopped"
+
+
+def test_locks_are_renewed_and_what_was_lost_begins_anew(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.put("T", b"0", b"1", b"2")
+    for _ in range(2):
+        cluster.advance(20_000)
+    renewals = [request for request in cluster.requests(RequestCode.LOCK_BATCH_MQ) if bytes(request.body).count(b"queueId") == 3]
+    assert len(renewals) == 2
+    cluster.broker.locked_elsewhere.add(queue_of("T"))
+    cluster.advance(20_000)
+    cluster.answer(cluster.tasks[0])
+    cluster.advance(5_000)
+    assert cluster.bodies == [b"0"], "somebody else has it"
+    cluster.broker.offsets[("T", 0)] = 2
+    cluster.broker.locked_elsewhere.clear()
+    cluster.advance(3_000)
+    assert cluster.bodies == [b"0", b"2"]
+    assert consumer.offsets()[queue_of("T")] == 2
+
+
+def test_locks_that_cannot_be_renewed_run_out_and_are_taken_up_again(cluster: Cluster) -> None:
+    consuming(cluster, "T", orderly=True)
+    cluster.put("T", b"0", b"1", b"2")
+    cluster.broker.refuses[RequestCode.LOCK_BATCH_MQ] = 1
+    cluster.advance(29_000)
+    cluster.answer(cluster.tasks[0])
+    assert cluster.bodies == [b"0", b"1"]
+    cluster.advance(3_000)
+    cluster.answer(cluster.tasks[1])
+    assert cluster.bodies == [b"0", b"1"], "after 30 s nobody may be sure"
+    cluster.broker.refuses.clear()
+    cluster.advance(3_000)
+    assert cluster.bodies == [b"0", b"1", b"2"]
+
+
+def test_a_lock_that_runs_out_while_it_is_renewed_is_taken_up_again(cluster: Cluster) -> None:
+    consuming(cluster, "T", orderly=True)
+    cluster.broker.ignores.add(RequestCode.LOCK_BATCH_MQ)
+    cluster.advance(30_000)
+    (*_, renewal) = cluster.requests(RequestCode.LOCK_BATCH_MQ)
+    cluster.advance(500, step=500)
+    cluster.put("T", b"0")
+    assert cluster.bodies == [], "half a second ago the lock ran out"
+    cluster.broker.ignores.clear()
+    answer = cluster.broker.peer.answers[RequestCode.LOCK_BATCH_MQ](renewal)
+    assert answer is not None
+    cluster.stage.receive(cluster.broker.address, answer)
+    assert cluster.bodies == [b"0"]
+
+
+def test_a_queue_is_unlocked_when_its_listener_has_ended(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.put("T", b"0", queue_id=1)
+    cluster.broker.others.append("zz@other")
+    cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    assert queue_of("T", 1) not in consumer._assignment.queues
+    assert cluster.requests(RequestCode.UNLOCK_BATCH_MQ) == []
+    cluster.answer(cluster.tasks[0])
+    (unlock,) = cluster.requests(RequestCode.UNLOCK_BATCH_MQ)
+    assert unlock.is_oneway
+    assert b'"queueId":1' in bytes(unlock.body)
+
+
+def test_an_idle_queue_is_unlocked_at_once(cluster: Cluster) -> None:
+    consuming(cluster, "T", orderly=True)
+    cluster.broker.others.append("zz@other")
+    cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    assert len(cluster.requests(RequestCode.UNLOCK_BATCH_MQ)) == 1
+
+
+def test_the_end_unlocks_everything_after_the_offsets_are_stored(cluster: Cluster) -> None:
+    """ORD-05."""
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.put("T", b"0")
+    cluster.answer_all()
+    cluster.stage.run(consumer.shutdown(cluster.stage.now))
+    codes = cluster.broker.peer.codes()
+    assert codes.count(RequestCode.UNLOCK_BATCH_MQ) == 1
+    assert (
+        codes.index(RequestCode.UPDATE_CONSUMER_OFFSET)
+        < codes.index(RequestCode.UNLOCK_BATCH_MQ)
+        < codes.index(RequestCode.UNREGISTER_CLIENT)
+    )
+
+
+def test_an_ordered_failure_pauses_its_queue(cluster: Cluster) -> None:
+    consuming(cluster, "T", orderly=True, suspend_current_queue_time_millis=2_000)
+    cluster.put("T", b"0", b"1")
+    cluster.put("T", b"other", queue_id=1)
+    cluster.answer(cluster.tasks[0], LATER)
+    cluster.stage.advance(1_999)
+    assert cluster.bodies == [b"0", b"other"]
+    cluster.stage.advance(1)
+    assert cluster.bodies == [b"0", b"other", b"0"]
+    assert cluster.broker.sent_back == []
+
+
+def test_ordered_broadcasting_needs_no_locks(cluster: Cluster) -> None:
+    cluster.stage.begin()
+    consumer = make(cluster, "T", file=File(), message_model=MessageModel.BROADCASTING, orderly=True, consume_from_where=FIRST)
+    cluster.start(consumer)
+    cluster.put("T", b"0", b"1")
+    cluster.answer_all()
+    assert cluster.bodies == [b"0", b"1"]
+    assert cluster.requests(RequestCode.LOCK_BATCH_MQ) == []
