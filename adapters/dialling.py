@@ -56,6 +56,11 @@ class Dialling:
         self._over = True
         self._close()
 
+    def abandon(self) -> None:
+        """Close the descriptor alone (`PollingDriver.abandon`)."""
+        if self._sock is not None:
+            self._sock.close()
+
     def _look_up(self) -> None:
         self._candidates = resolve(self._link.address)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -43,18 +44,27 @@ def tell(name: str, notices: deque[str] | None) -> None:
 
 
 class Life:
-    """Whether something that starts once and closes once may do so."""
+    """Whether something that starts once and closes once may do so.
 
-    __slots__ = ("_closed", "_kind", "_started")
+    What runs belongs to the process that started it: in the child of a fork its threads are missing and its connections are the parent's,
+    so there it can only be thrown away.
+    """
+
+    __slots__ = ("_closed", "_fork", "_kind", "_started")
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._started = False
         self._closed = False
+        self._fork = forks.count
 
     @property
     def running(self) -> bool:
         return self._started and not self._closed
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def start(self) -> None:
         """Raises StateError the second time and after the end."""
@@ -63,14 +73,34 @@ class Life:
         if self._started:
             raise StateError(f"the {self._kind} is started already")
         self._started = True
+        self._fork = forks.count
 
     def close(self) -> bool:
-        """Whether there is something to close: it was running and nobody else has closed it."""
-        running = self.running
+        """Whether there is something to close: it was running here and nobody else has closed it."""
+        running = self.running and self._fork == forks.count
         self._closed = True
         return running
 
     def check(self) -> None:
         """Raises StateError unless it runs."""
-        if not self.running:
+        if not self._started or self._closed:
             raise StateError(f"the {self._kind} is {'closed' if self._closed else 'not started'}")
+        if self._fork != forks.count:
+            raise StateError(f"the {self._kind} was started before this process was forked off and belongs to the parent: make a new one")
+
+
+class _Forks:
+    """How often this process is the child of a fork that happened while this module was loaded."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def noticed(self) -> None:
+        self.count += 1
+
+
+forks: Final = _Forks()
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=forks.noticed)

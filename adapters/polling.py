@@ -12,15 +12,17 @@ adds to its backlog and the order of bytes is the order of the entries.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, assert_never
+from weakref import WeakSet
 
 from adapters.dialling import Dialling
 from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, tell
@@ -118,6 +120,7 @@ class PollingDriver:
         self._waker, self._wakes = socket.socketpair()
         for sock in (self._waker, self._wakes):
             sock.setblocking(False)
+        _drivers.add(self)
 
     # What runtimes add.
 
@@ -205,6 +208,20 @@ class PollingDriver:
         """Have the loop call `entry(now)` at its next turn. From any thread."""
         self._inputs.append(entry)
         self.wake()
+
+    def abandon(self) -> None:
+        """In the child of a fork: close this process's copies of the descriptors. The connections are the parent's and live on.
+
+        Nobody is inside: other threads did not come along, whatever they held.
+        """
+        self._quit = True
+        self._lock = nullcontext()
+        self._poller.close()
+        socks = [stream.sock for stream in self._streams.values()]
+        for sock in (*socks, *self._listeners.values(), self._waker, self._wakes):
+            sock.close()
+        for dialling in self._dials.values():
+            dialling.abandon()
 
     def wake(self) -> None:
         """Have the loop turn once more. From any thread."""
@@ -581,3 +598,15 @@ def send_batch(batch: Batch) -> None:
             stream.failure = "interrupted while sending"  # nobody knows how much
             raise
         batch[index] = (stream, left)
+
+
+_drivers: Final[WeakSet[PollingDriver]] = WeakSet()
+
+
+def _abandon_all() -> None:
+    for driver in list(_drivers):
+        driver.abandon()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from adapters.gevent.kit import GeventKit
-from adapters.sync import SyncProducer, SyncPushConsumer
+from adapters.gevent.kit import KIT
+from adapters.sync.producer import SyncProducer
+from adapters.sync.push import SyncPushConsumer
 
 
 class Producer(SyncProducer):
     __doc__ = SyncProducer.__doc__
-    _kit = GeventKit()
+    _kit = KIT
 
 
 class PushConsumer(SyncPushConsumer):
     __doc__ = SyncPushConsumer.__doc__
-    _kit = GeventKit()
+    _kit = KIT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from socket import socket
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import gevent
 import gevent.event
@@ -13,8 +13,9 @@ import gevent.lock
 import gevent.pool
 
 from adapters.driving import log
+from adapters.faces.instances import Instance, Instances, deliver
 from adapters.gevent.driver import Driver
-from adapters.sync import Pool
+from adapters.sync.kit import Pool
 from mqproto.state.node import Node, Ticket
 
 T = TypeVar("T")
@@ -89,7 +90,14 @@ class SendFuture(Generic[T]):
 
 
 class GeventKit:
-    """See `adapters.sync.Kit`."""
+    """See `adapters.sync.kit.Kit`."""
+
+    def __init__(self) -> None:
+        self.instances: Instances[Any] = Instances(self._driver_of, scope=lambda: id(gevent.get_hub()))
+
+    def _driver_of(self, instance: Instance[Any], name: str) -> Driver:
+        node = instance.node
+        return Driver(node, {}, deliver, node.cancel, node.notices, name=name)
 
     def driver(
         self,
@@ -111,3 +119,6 @@ class GeventKit:
     def beside(self, work: Callable[[], T]) -> T:
         result: T = gevent.get_hub().threadpool.apply(work)
         return result
+
+
+KIT: Final = GeventKit()

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import gevent
 import gevent.event
 
-from adapters.gevent.kit import GeventKit
-from adapters.sync import SyncServer
+from adapters.gevent.kit import KIT
+from adapters.sync.servers import SyncServer
 
 if TYPE_CHECKING:
     from adapters.serving import Opened
 
 
 class _Server(SyncServer):
-    _kit = GeventKit()
+    _kit = KIT
 
 
 def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "") -> None:

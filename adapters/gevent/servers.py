@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from adapters.gevent.kit import GeventKit
-from adapters.sync import SyncBroker, SyncNameServer, SyncStandalone
+from adapters.gevent.kit import KIT
+from adapters.sync.servers import SyncBroker, SyncNameServer, SyncStandalone
 
 
 class NameServer(SyncNameServer):
     __doc__ = SyncNameServer.__doc__
-    _kit = GeventKit()
+    _kit = KIT
 
 
 class Broker(SyncBroker):
     __doc__ = SyncBroker.__doc__
-    _kit = GeventKit()
+    _kit = KIT
 
 
 class Standalone(SyncStandalone):
     __doc__ = SyncStandalone.__doc__
-    _kit = GeventKit()
+    _kit = KIT

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 
-from adapters.clients import takes_context
+from adapters.faces.push import takes_context
 from adapters.settings import ClientOptions, ConsumerOptions, ProducerOptions, client_settings, consumer_settings, producer_settings
 from adapters.simulated.records import Delivery, Records, Sent
 from adapters.simulated.world import Host, Weather, World

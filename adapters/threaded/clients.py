@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from adapters.sync import SyncProducer, SyncPushConsumer
-from adapters.threaded.kit import ThreadKit
+from adapters.sync.producer import SyncProducer
+from adapters.sync.push import SyncPushConsumer
+from adapters.threaded.kit import KIT
 
 
 class Producer(SyncProducer):
     __doc__ = SyncProducer.__doc__
-    _kit = ThreadKit()
+    _kit = KIT
 
 
 class PushConsumer(SyncPushConsumer):
     __doc__ = SyncPushConsumer.__doc__
-    _kit = ThreadKit()
+    _kit = KIT

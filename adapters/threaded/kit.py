@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from socket import socket
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from adapters.sync import Pool
+from adapters.faces.instances import Instance, Instances, deliver
+from adapters.sync.kit import Pool
 from adapters.threaded.driver import Driver
 from adapters.threaded.workers import Workers
 from mqproto.state.node import Node, Ticket
@@ -29,7 +30,14 @@ class SendFuture(Future[T]):
 
 
 class ThreadKit:
-    """See `adapters.sync.Kit`."""
+    """See `adapters.sync.kit.Kit`."""
+
+    def __init__(self) -> None:
+        self.instances: Instances[Any] = Instances(self._driver_of)
+
+    def _driver_of(self, instance: Instance[Any], name: str) -> Driver:
+        node = instance.node
+        return Driver(node, {}, deliver, node.cancel, node.notices, name=name)
 
     def driver(
         self,
@@ -50,3 +58,6 @@ class ThreadKit:
 
     def beside(self, work: Callable[[], T]) -> T:
         return work()  # other threads go on meanwhile
+
+
+KIT: Final = ThreadKit()

@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from adapters.sync import SyncServer
-from adapters.threaded.kit import ThreadKit
+from adapters.sync.servers import SyncServer
+from adapters.threaded.kit import KIT
 
 if TYPE_CHECKING:
     from adapters.serving import Opened
 
 
 class _Server(SyncServer):
-    _kit = ThreadKit()
+    _kit = KIT
 
 
 def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "") -> None:

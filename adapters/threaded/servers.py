@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from adapters.sync import SyncBroker, SyncNameServer, SyncStandalone
-from adapters.threaded.kit import ThreadKit
+from adapters.sync.servers import SyncBroker, SyncNameServer, SyncStandalone
+from adapters.threaded.kit import KIT
 
 
 class NameServer(SyncNameServer):
     __doc__ = SyncNameServer.__doc__
-    _kit = ThreadKit()
+    _kit = KIT
 
 
 class Broker(SyncBroker):
     __doc__ = SyncBroker.__doc__
-    _kit = ThreadKit()
+    _kit = KIT
 
 
 class Standalone(SyncStandalone):
     __doc__ = SyncStandalone.__doc__
-    _kit = ThreadKit()
+    _kit = KIT

@@ -65,6 +65,22 @@ class Phase(Enum):
     STOPPED = "stopped"
 
 
+def subscription_data(topic: str, expression: str, kind: str, version: int = 0) -> SubscriptionData:
+    """A subscription as brokers are told of it (client.md 4.1). Raises InvalidExpressionError."""
+    if kind == TAG:
+        tags = parse_tags(expression)
+        return SubscriptionData(topic, tags.expression, TAG, list(tags.tags), sorted(tags.codes), version)
+    if not expression.strip():
+        raise InvalidExpressionError(expression, "it is blank")
+    return SubscriptionData(topic, expression, kind, version=version)
+
+
+def check_subscription(topic: str, expression: str, kind: str) -> None:
+    """Raises InvalidName or InvalidExpressionError for what `ConsumerCore.subscribe` refuses."""
+    check_topic(topic)
+    subscription_data(topic, expression, kind)
+
+
 class ConsumerCore:
     """A push consumer. Its `listener` is the adapter's: it comes back in every `ConsumeTask`."""
 
@@ -173,7 +189,7 @@ class ConsumerCore:
         """
         if self.phase in (Phase.STOPPING, Phase.STOPPED):
             raise StateError(f"consumer {self.group} is {self.phase.value}")
-        check_topic(topic)
+        check_subscription(topic, expression, kind)
         self._subscribe(topic, expression, kind, now)
         if self.phase is Phase.RUNNING:
             self.node.heartbeat(now)
@@ -182,13 +198,7 @@ class ConsumerCore:
     def _subscribe(self, topic: str, expression: str, kind: str, now: int) -> None:
         # Brokers keep the highest version, so it must rise even when the clock was set back (CON-12).
         version = max(self.wall(now), self._version + 1)
-        if kind == TAG:
-            tags = parse_tags(expression)
-            data = SubscriptionData(topic, tags.expression, TAG, list(tags.tags), sorted(tags.codes), version)
-        elif not expression.strip():
-            raise InvalidExpressionError(expression, "it is blank")
-        else:
-            data = SubscriptionData(topic, expression, kind, version=version)
+        data = subscription_data(topic, expression, kind, version)
         self._version = version
         self._subscriptions[topic] = data
         self._subscribed[topic] = Subscribed(data.expression, kind, version, frozenset(data.tags))

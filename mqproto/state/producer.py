@@ -88,15 +88,20 @@ class _Parcel:
         return {**self.fields, "e": str(queue.queue_id), "g": str(wall), "n": queue.broker_name}
 
 
+def check_producer(settings: ProducerSettings) -> None:
+    """Raises InvalidName for a group that no producer may have and InvalidSetting for other settings."""
+    check_group(settings.group)
+    if settings.group == DEFAULT_GROUP:
+        raise InvalidName("group", settings.group, "it is the placeholder of a group that was not set")
+    settings.check()
+
+
 class ProducerCore:
     """The producer of one group in a client node; made by `ClientNode.add_producer`."""
 
     def __init__(self, settings: ProducerSettings, host: ProducerHost) -> None:
         """Raises InvalidName for a group that no producer may have and InvalidSetting for other settings."""
-        check_group(settings.group)
-        if settings.group == DEFAULT_GROUP:
-            raise InvalidName("group", settings.group, "it is the placeholder of a group that was not set")
-        settings.check()
+        check_producer(settings)
         self.settings = settings
         self.group = settings.group
         #: Set by the node when it takes the producer out: sends fail from then on.

@@ -6,7 +6,7 @@ Leaves to others: consumers' settings (`consumer`), environment variables, host 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,6 +79,10 @@ class ClientSettings:
     close_timeout_ms: int = 3_000
     #: What requests are signed with; None leaves them unsigned.
     credentials: Credentials | None = field(default=None, repr=False)
+
+    def connection_key(self) -> Hashable:
+        """Equal for clients that reach the same cluster in the same way, so that they can share connections."""
+        return self.name_servers, self.tls, self.vip_channel, self.unit_name
 
     def check(self) -> None:
         """Raises `InvalidSetting` for the first value that cannot be used."""

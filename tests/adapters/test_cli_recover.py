@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sync import SyncServer
+from adapters.sync.servers import SyncServer
 from adapters.threaded import Broker
 from engine.store import Store, StoreDamaged, StoreSettings
 from mqproto.errors import InvalidSetting

@@ -1,0 +1,55 @@
+"""Producers whose methods are coroutines."""
+
+from __future__ import annotations
+
+from adapters.anyio.client import AsyncClient
+from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
+from mqproto.message import Message, MessageQueue, SendResult
+from mqproto.state.producer import Selector
+
+
+class Producer(ProducerFace, AsyncClient):
+    __doc__ = ProducerFace.__doc__
+
+    async def send(
+        self,
+        message: Messages,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message, or a batch of messages of one topic, and wait until a broker has taken it.
+
+        To `queue`, or to the one that `selector(queues, message, argument)` chooses, in one attempt; else to queues in turn, with further
+        attempts. `timeout_ms` (`send_msg_timeout` unless given) is the budget of all of it. Raises what `ProducerCore.send` raises:
+        InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed; StateError when it does not run.
+        Cancelling gives the send up: whether the broker has taken it is then unknown.
+        """
+        self._life.check()
+        check_target(queue, selector)
+        if selector is not None:
+            queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
+        return await self._driver.wait(self._begin_send, message, queue, timeout_ms)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
+        self._life.check()
+        check_target(queue, selector)
+        if selector is not None:
+            queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
+        await self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
+
+    async def _select(self, message: Messages, selector: Selector, argument: object, timeout_ms: int | None) -> tuple[MessageQueue, int]:
+        selection = Selection(self, message, selector, argument, timeout_ms)
+        queues = await self._driver.wait(self._begin_queues, selection.topic, selection.timeout_ms)
+        return selection.choose(queues), selection.timeout_ms

@@ -1,0 +1,98 @@
+"""Push consumers whose methods are coroutines; listeners run in tasks, or in threads where they are plain functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Unpack
+
+import anyio
+import anyio.to_thread
+
+from adapters.anyio.client import AsyncClient
+from adapters.driving import CLOSE_TIMEOUT_MS
+from adapters.faces.push import PushConsumerFace
+from adapters.settings import ConsumerOptions
+from mqproto.errors import StateError
+from mqproto.state.consumption import ConsumeTask
+from mqproto.state.rebalance import Strategy
+
+
+class PushConsumer(PushConsumerFace, AsyncClient):
+    __doc__ = (PushConsumerFace.__doc__ or "") + "A listener that is no coroutine function runs in a thread."
+
+    def __init__(
+        self,
+        group: str,
+        listener: Callable[..., Any],
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        strategy: Strategy | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        super().__init__(group, listener, namesrv, strategy=strategy, **options)
+        self._is_coroutine = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
+
+    def _prepare(self) -> None:
+        self._threads = anyio.CapacityLimiter(self._consumer_settings.consume_thread_min)
+
+    async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """End within `timeout_ms`: running listeners get half of it, offsets are stored, the group is unregistered; then tasks that still
+        run are cancelled.
+
+        Twice, or before the start, is harmless; so is closing from inside the listener, whose result then does not count.
+        """
+        await super().close(timeout_ms)
+
+    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
+        """Receive a topic, filtered by tags (`a || b`), or by properties with kind "SQL92". Before or after the start.
+
+        Replaces what was said of the topic before. Raises InvalidName, InvalidExpressionError or StateError.
+        """
+        if self._life.running:
+            self._driver.enter(self._subscribe, topic, expression, kind)
+        else:
+            self._want(topic, expression, kind)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Receive a topic no longer. An unknown one is no error."""
+        if self._life.running:
+            self._driver.enter(self._unsubscribe, topic)
+        else:
+            self._wanted.pop(topic, None)
+
+    def suspend(self) -> None:
+        """Fetch no more messages; those that are here are still delivered."""
+        self._life.check()
+        self._driver.enter(self._core.suspend)
+
+    def resume(self) -> None:
+        """Fetch messages again."""
+        self._life.check()
+        self._driver.enter(self._core.resume)
+
+    def _deliver(self, task: object) -> None:
+        assert isinstance(task, ConsumeTask)
+        self._driver.soon(self._consume, task)
+
+    async def _consume(self, task: ConsumeTask) -> None:
+        result: object = None
+        with self._listening(), self._cancelled_at_close() as scope:
+            try:
+                result = await self._call(task)
+            except BaseException as error:  # whatever it is, it is the listener's answer (CON-01) ...
+                if (scope.cancel_called or self._driver.ending) and isinstance(error, anyio.get_cancelled_exc_class()):
+                    raise  # ... unless it was cancelled because all of this ends
+                self._failed(error)
+                result = error
+        with suppress(StateError):  # closed meanwhile: the messages come again
+            self._driver.enter(self._node.consumed, task, result)
+
+    async def _call(self, task: ConsumeTask) -> object:
+        arguments = self._arguments(task)
+        if self._is_coroutine:
+            return await self._listener(*arguments)
+        result = await anyio.to_thread.run_sync(partial(self._listener, *arguments), abandon_on_cancel=True, limiter=self._threads)
+        return await result if inspect.isawaitable(result) else result

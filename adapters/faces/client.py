@@ -1,0 +1,79 @@
+"""Clients as users see them, whatever drives them: what all kinds share and what is independent of waiting.
+
+Owns: settings and identity of a client, which instance (node and driver) it belongs to while it runs.
+Leaves to others: the protocol (`mqproto.state`), waiting, threads and tasks (runtimes), the table of instances (`instances`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from adapters.driving import Life
+from adapters.identity import client_identity
+from adapters.settings import ClientOptions, client_settings, text_option
+from mqproto.state.client import ClientNode, client_id
+from mqproto.state.flows import Flow, Wait
+from mqproto.state.node import Ticket
+
+
+class ClientFace:
+    """One client: a producer, a consumer. It has a node from its start on, alone or together with others (`instances`).
+
+    A kind of client says what its start and its end mean inside the node: `_begin_start` and `_closing`.
+    """
+
+    _node: ClientNode
+
+    def __init__(self, kind: str, namesrv: str | Sequence[str] | None, options: ClientOptions, *, keep_default_name: bool = False) -> None:
+        self._settings = client_settings(namesrv, options)
+        self._identity = client_identity(
+            text_option(options, "client_ip"), text_option(options, "instance_name"), keep_default=keep_default_name
+        )
+        self._life = Life(kind)
+
+    @property
+    def client_id(self) -> str:
+        """The id by which brokers know this client."""
+        return client_id(self._identity, self._settings.unit_name)
+
+    @property
+    def _instance_key(self) -> Hashable:
+        """Clients with equal keys share an instance: the same id, and the same cluster reached in the same way."""
+        return self.client_id, self._settings.connection_key()
+
+    def _name(self) -> str:
+        """What threads and log lines are called."""
+        raise NotImplementedError
+
+    def _new_node(self) -> ClientNode:
+        return ClientNode(self._settings, self._identity)
+
+    def _joined(self, node: ClientNode) -> None:
+        """The node is this one now: called once, before the start."""
+        self._node = node
+
+    # Verbs for the driver.
+
+    def _begin_start(self, now: int) -> Ticket[None]:
+        """Register with the node; the ticket is settled when the client can be used."""
+        raise NotImplementedError
+
+    def _closing(self, now: int) -> Flow[None]:
+        """Unregister, for a client that leaves a node which others still use."""
+        raise NotImplementedError
+
+    def _begin_close(self, timeout_ms: int, now: int) -> Ticket[None]:
+        return self._node.start(self._closed_within(timeout_ms, now), now, limited=False)
+
+    def _closed_within(self, timeout_ms: int, now: int) -> Flow[None]:
+        yield Wait(self._node.spawn(self._closing(now), now), now + timeout_ms)
+
+    def _deliver(self, task: Any) -> None:
+        """Something for the application, outside the node; must not block."""
+        raise NotImplementedError
+
+    def _close_within(self, timeout_ms: int) -> float:
+        """Bound the node's own steps at the end; gives the seconds after which the driver stops waiting for them."""
+        self._node.settings.close_timeout_ms = max(1, timeout_ms)
+        return timeout_ms / 1000 + 1.0

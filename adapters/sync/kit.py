@@ -1,0 +1,83 @@
+"""What a runtime brings, so that waiting can be a plain call: threads and greenlets do.
+
+Nothing in this package knows which one it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from socket import socket
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
+
+from adapters.faces.instances import Instances
+from mqproto.state.node import Node, Ticket
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Ts = TypeVarTuple("Ts")
+
+#: How many callbacks of futures run at a time.
+CALLBACKS_AT_A_TIME: Final = 4
+
+
+class Driver(Protocol):
+    """See `adapters.threaded.Driver`."""
+
+    failure: BaseException | None
+
+    def start(self) -> None: ...
+    def stop(self, timeout: float = 10.0) -> bool: ...
+    def enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T: ...
+    def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T: ...
+    def outcome(self, ticket: Ticket[T]) -> T: ...
+    def launch(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> Ticket[T]: ...
+
+
+class Pool(Protocol):
+    """Runs work beside the caller, a limited number at a time."""
+
+    def submit(self, work: Callable[[], object]) -> bool: ...
+    def close(self, timeout: float) -> bool: ...
+
+
+class Kit(Protocol):
+    """What a runtime brings."""
+
+    def driver(
+        self,
+        node: Node,
+        listeners: Mapping[str, socket],
+        deliver: Callable[[object], None] | None,
+        cancel: Callable[[Ticket[Any], int], None] | None,
+        notices: deque[str] | None,
+        name: str,
+    ) -> Driver: ...
+
+    @property
+    def instances(self) -> Instances[Driver]:
+        """The client instances of this runtime."""
+
+    def pool(self, name: str, limit: int) -> Pool: ...
+
+    def future(self, pool: Pool) -> OpenFuture[Any]:
+        """A future whose callbacks run in the pool."""
+
+    def beside(self, work: Callable[[], T]) -> T:
+        """Do something that may block and wait for it, without stopping others."""
+
+
+class SendFuture(Protocol[T_co]):
+    """What `concurrent.futures.Future` and its like have in common. Callbacks get the future and may use the producer."""
+
+    def result(self, timeout: float | None = None) -> T_co: ...
+    def exception(self, timeout: float | None = None) -> BaseException | None: ...
+    def done(self) -> bool: ...
+    def add_done_callback(self, function: Callable[[Any], object], /) -> None: ...
+
+
+class OpenFuture(SendFuture[T], Protocol[T]):
+    """A future that can be given its outcome."""
+
+    def set_result(self, result: T) -> None: ...
+    def set_exception(self, exception: BaseException | None) -> None: ...
