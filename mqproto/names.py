@@ -24,6 +24,10 @@ CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 
+#: The group of the producer by which a client sends failed messages again, and the beginning of those that send its trace.
+INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
+TRACE_PRODUCER: Final = "_INNER_TRACE_PRODUCER"
+
 #: Topics that no client may send to.
 SENDING_FORBIDDEN: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC})
 SYSTEM_TOPICS: Final = SENDING_FORBIDDEN | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
@@ -46,6 +50,11 @@ def is_system_topic(topic: str) -> bool:
 
 def is_system_group(group: str) -> bool:
     return group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_inner_group(group: str) -> bool:
+    """Whether a producer group is of a client's own making: those are the same in every namespace."""
+    return group.startswith((INNER_PRODUCER, TRACE_PRODUCER))
 
 
 def wrap_namespace(namespace: str, name: str) -> str:

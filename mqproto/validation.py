@@ -9,7 +9,7 @@ from typing import Final
 from mqproto import properties
 from mqproto.errors import InvalidMessage, InvalidName
 from mqproto.message import Message, join_keys
-from mqproto.names import DLQ_PREFIX, GROUP_LENGTH_MAX, RETRY_PREFIX, SENDING_FORBIDDEN, TOPIC_LENGTH_MAX
+from mqproto.names import DLQ_PREFIX, GROUP_LENGTH_MAX, NAMESPACE_MARK, RETRY_PREFIX, SENDING_FORBIDDEN, TOPIC_LENGTH_MAX
 
 MESSAGE_SIZE_MAX: Final = 4 << 20
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -40,6 +40,13 @@ def check_consumer_group(group: str) -> None:
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if len(prefix + group) > TOPIC_LENGTH_MAX:
             raise InvalidName("group", group, f"its topic {prefix}... would be longer than {TOPIC_LENGTH_MAX} characters")
+
+
+def check_namespace(namespace: str) -> None:
+    """Raises InvalidName unless the namespace has legal characters and no `%`, which ends it in names (client.md 1.8)."""
+    _check_name("namespace", namespace, TOPIC_LENGTH_MAX)
+    if NAMESPACE_MARK in namespace:
+        raise InvalidName("namespace", namespace, f"{NAMESPACE_MARK!r} ends a namespace and may not occur in it")
 
 
 def check_property(name: str, value: str) -> None:

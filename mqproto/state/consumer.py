@@ -11,6 +11,7 @@ action brings, and answers by `ClientNode.consumed`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
@@ -25,7 +26,8 @@ from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, ConnectionLost, InvalidSetting, MQError, NoRoute, StateError
 from mqproto.filters.tags import InvalidExpressionError, parse_tags
 from mqproto.message import Message, MessageExt, MessageQueue
-from mqproto.names import retry_topic
+from mqproto.names import INNER_PRODUCER, retry_topic
+from mqproto.namespaces import Namespace
 from mqproto.state.assignment import Assignment
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer_report import TopicRates, queue_info, running_info, start_facts
@@ -46,8 +48,6 @@ from mqproto.validation import check_topic
 
 __all__ = ["ConsumeContext", "ConsumeTask", "ConsumerCore", "ConsumerSettings"]
 
-#: Group of the producer that sends failed messages to the retry topic (client.md 1.2).
-INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 #: Offsets are stored for the first time this long after the start (client.md 1.3).
 FIRST_PERSIST_MS: Final = 10_000
 #: How soon the first round that lacked something is followed by another.
@@ -96,7 +96,11 @@ class ConsumerCore:
     ) -> None:
         """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`; `utc_offset_ms` is local time minus UTC."""
         settings.check()
+        if node.namespace:
+            settings = replace(settings, group=node.namespace.wrap(settings.group))
+            settings.check()
         self.node = node
+        #: The group in them is as it travels.
         self.settings = settings
         self.listener = listener
         self.phase = Phase.CREATED
@@ -117,7 +121,7 @@ class ConsumerCore:
         else:
             self._consumption = Concurrent(settings, listener, self._offsets, self)
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
-        self._direct = DirectDeliveries(settings, listener, self.act)
+        self._direct = DirectDeliveries(settings, listener, node.namespace, self.act)
         self._rates: dict[str, TopicRates] = {}
         self._loops: list[Ticket[None]] = []
         #: Settled to have queues shared out before the time.
@@ -138,6 +142,10 @@ class ConsumerCore:
     @property
     def group(self) -> str:
         return self.settings.group
+
+    @property
+    def namespace(self) -> Namespace:
+        return self.node.namespace
 
     @property
     def client_id(self) -> str:
@@ -189,6 +197,7 @@ class ConsumerCore:
         """
         if self.phase in (Phase.STOPPING, Phase.STOPPED):
             raise StateError(f"consumer {self.group} is {self.phase.value}")
+        topic = self.namespace.wrap(topic)
         check_subscription(topic, expression, kind)
         self._subscribe(topic, expression, kind, now)
         if self.phase is Phase.RUNNING:
@@ -205,6 +214,7 @@ class ConsumerCore:
 
     def unsubscribe(self, topic: str, *, now: int) -> None:
         """Stop consuming a topic; its queues are given up at once. An unknown topic is no error."""
+        topic = self.namespace.wrap(topic)
         if self._subscriptions.pop(topic, None) is not None:
             del self._subscribed[topic]
             if self.phase is Phase.RUNNING:
@@ -472,7 +482,7 @@ class ConsumerCore:
 
     def ended(self, task: ConsumeTask, succeeded: int, now: int) -> None:
         failed = len(task.messages) - succeeded
-        self._rate(task.context.queue.topic).consumed(now, succeeded, failed, now - task.started_at)
+        self._rate(task.process_queue.queue.topic).consumed(now, succeeded, failed, now - task.started_at)
 
     def idle(self, now: int) -> None:
         if self._idle is not None:

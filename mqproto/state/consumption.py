@@ -19,6 +19,7 @@ from mqproto.flags import COMPRESSED
 from mqproto.headers import ConsumerSendMsgBackRequest
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.names import retry_topic
+from mqproto.namespaces import NO_NAMESPACE, Namespace
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.flows import Call, Flow, Sleep, current, success
 from mqproto.state.node import Action, Deliver, Ticket
@@ -162,16 +163,20 @@ def split(messages: list[MessageExt], size: int) -> list[list[MessageExt]]:
     return chunks
 
 
-def restore_topic(message: MessageExt, group: str) -> None:
-    """A message of the group's retry topic shows the topic that it was first sent to (client.md 4.2)."""
+def restore_topic(message: MessageExt, group: str, namespace: Namespace = NO_NAMESPACE) -> None:
+    """A message of the group's retry topic shows the topic that it was first sent to (client.md 4.2), as the application knows it."""
     first_topic = message.properties.get(names.RETRY_TOPIC)
     if first_topic and message.topic == retry_topic(group):
         message.topic = first_topic
+    message.topic = namespace.unwrap(message.topic)
 
 
-def send_back(message: MessageExt, group: str, delay_level: int, limit: int, address: str, now: int) -> Flow[int]:
+def send_back(
+    message: MessageExt, group: str, delay_level: int, limit: int, address: str, now: int, namespace: Namespace = NO_NAMESPACE
+) -> Flow[int]:
     """CONSUMER_SEND_MSG_BACK: let the broker that stored a message bring it again later (client.md 4.12).
 
+    The message's topic is the application's, the group is as it travels.
     `address` is where the route says that broker is; the store host in the message may be out of reach (CON-21). `limit` is how often
     the message may come again before it becomes a dead letter. Answers the time. Raises MQError when the broker did not take it.
     """
@@ -180,7 +185,7 @@ def send_back(message: MessageExt, group: str, delay_level: int, limit: int, add
         group=group,
         delay_level=delay_level,
         origin_msg_id=message.msg_id,
-        origin_topic=message.topic,
+        origin_topic=namespace.wrap(message.topic),
         max_reconsume_times=limit,
     )
     fields = {**header.encode(), "bname": message.broker_name}
@@ -189,12 +194,12 @@ def send_back(message: MessageExt, group: str, delay_level: int, limit: int, add
     return now
 
 
-def retry_message(message: MessageExt, group: str, limit: int) -> Message:
+def retry_message(message: MessageExt, group: str, limit: int, namespace: Namespace = NO_NAMESPACE) -> Message:
     """A failed message as a new one for the group's retry topic, for when its own broker does not take it back (client.md 4.12)."""
     kept = {name: value for name, value in message.properties.items() if name not in _NOT_RESENT}
     kept |= {
         names.ORIGIN_MESSAGE_ID: message.properties.get(names.ORIGIN_MESSAGE_ID) or message.msg_id,
-        names.RETRY_TOPIC: message.topic,
+        names.RETRY_TOPIC: namespace.wrap(message.topic),
         names.RECONSUME_TIME: str(message.reconsume_times + 1),
         names.MAX_RECONSUME_TIMES: str(limit),
     }
@@ -208,6 +213,9 @@ _NOT_RESENT: Final = frozenset({names.TRANSACTION_PREPARED, names.MIN_OFFSET, na
 
 class ConsumptionHost(Protocol):
     """What consumption needs of its consumer and its node. Flows that take time answer the time."""
+
+    @property
+    def namespace(self) -> Namespace: ...
 
     def wall(self, now: int) -> int:
         """The wall time."""
@@ -249,12 +257,13 @@ class Concurrent:
     def submit(self, queue: ProcessQueue, messages: list[MessageExt], now: int) -> None:
         """New messages of a queue: hand them out as soon as there is a place."""
         for message in messages:
-            restore_topic(message, self._settings.group)
+            restore_topic(message, self._settings.group, self._host.namespace)
         self._add(queue, messages, now)
 
     def _add(self, queue: ProcessQueue, messages: list[MessageExt], now: int) -> None:
         for chunk in split(messages, self._settings.consume_message_batch_max_size):
-            self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, ConsumeContext(queue.queue), queue))
+            context = ConsumeContext(self._host.namespace.unwrap_queue(queue.queue))
+            self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, queue))
         self._hand_out(now)
 
     def _hand_out(self, now: int) -> None:
@@ -264,7 +273,7 @@ class Concurrent:
             for task in tasks:
                 if task.messages[0].sys_flag & COMPRESSED:
                     self._host.notice(
-                        f"the body of the message at offset {task.messages[0].queue_offset} of {task.context.queue} cannot be read"
+                        f"the body of the message at offset {task.messages[0].queue_offset} of {task.process_queue.queue} cannot be read"
                     )
                     self._give_back(task, task.messages, now)
                     continue
@@ -293,7 +302,7 @@ class Concurrent:
             self._host.spawn(self._send_back_all(task, failed, now), now)
             return
         if failed:
-            self._host.notice(f"{len(failed)} failed messages of {task.context.queue} are dropped: broadcasting does not repeat")
+            self._host.notice(f"{len(failed)} failed messages of {task.process_queue.queue} are dropped: broadcasting does not repeat")
             self._settle(task.process_queue, failed, now)
         self.deliveries.finished(task)
 
@@ -329,14 +338,14 @@ class Concurrent:
         group, limit = self._settings.group, self._settings.reconsume_limit
         try:
             address, now = yield from self._host.master(queue, now)
-            now = yield from send_back(message, group, level, limit, address, now)
+            now = yield from send_back(message, group, level, limit, address, now, self._host.namespace)
             return True, now
         except MQError as error:
             refusal = str(error)
         now = yield from current(now)
         if not message.sys_flag & COMPRESSED:
             try:
-                now = yield from self._host.resend(retry_message(message, group, limit), now)
+                now = yield from self._host.resend(retry_message(message, group, limit, self._host.namespace), now)
                 return True, now
             except MQError as error:
                 refusal += f"; as a new message: {error}"

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from mqproto.bodies import ConsumeDirectlyResult, DirectConsumeResult
 from mqproto.errors import StateError
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
+from mqproto.namespaces import Namespace
 from mqproto.record import RecordError, inflated
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import ConsumeContext, ConsumeTask, judge, restore_topic
@@ -29,16 +30,18 @@ Reply: TypeAlias = Callable[[bytes, int], None]
 class DirectDeliveries:
     """Those of one consumer, at most `DIRECT_MAX` at a time."""
 
-    def __init__(self, settings: ConsumerSettings, listener: object, act: Callable[[Action], None]) -> None:
+    def __init__(self, settings: ConsumerSettings, listener: object, namespace: Namespace, act: Callable[[Action], None]) -> None:
         self._settings = settings
         self._listener = listener
+        self._namespace = namespace
         self._act = act
         self._replies: dict[ConsumeTask, Reply] = {}
 
     def begin(self, message: MessageExt, broker_name: str, reply: Reply, refusal: str | None, now: int) -> None:
         """Hand one message to the listener, or answer at once why not: `refusal`, a body that cannot be read, too many under way."""
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
-        task = ConsumeTask(self._settings.group, self._listener, [message], ConsumeContext(queue), ProcessQueue(queue, now), now)
+        context = ConsumeContext(self._namespace.unwrap_queue(queue))
+        task = ConsumeTask(self._settings.group, self._listener, [message], context, ProcessQueue(queue, now), now)
         try:
             inflated(message)
             if refusal is not None or len(self._replies) >= DIRECT_MAX:
@@ -46,7 +49,7 @@ class DirectDeliveries:
         except (RecordError, StateError) as error:
             reply(self._answer(task, error, now), now)
             return
-        restore_topic(message, self._settings.group)
+        restore_topic(message, self._settings.group, self._namespace)
         self._replies[task] = reply
         self._act(Deliver(task))
 

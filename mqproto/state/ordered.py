@@ -93,7 +93,7 @@ class Ordered:
         if line is None or line.queue is not queue:
             line = self._lines[queue.queue] = _Line(queue)
         for message in messages:
-            restore_topic(message, self._settings.group)
+            restore_topic(message, self._settings.group, self._host.namespace)
         line.waiting += messages
         self._next(line, now)
         self._hand_out(now)
@@ -119,23 +119,25 @@ class Ordered:
         for _ in chunk:
             line.waiting.popleft()
         line.held = True
-        context = ConsumeContext(queue, suspend_current_queue_time_millis=self._settings.suspend_current_queue_time_millis)
+        plain = self._host.namespace.unwrap_queue(queue)
+        context = ConsumeContext(plain, suspend_current_queue_time_millis=self._settings.suspend_current_queue_time_millis)
         self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, line.queue))
 
     def _hand_out(self, now: int) -> None:
         wall = str(self._host.wall(now))
         while tasks := self.deliveries.take(now):
             for task in tasks:
-                line = self._lines[task.context.queue]
+                queue = task.process_queue.queue
+                line = self._lines[queue]
                 assert line.queue is task.process_queue
                 line.held = False
-                if not self._host.may_consume(task.context.queue, now):  # it waited for its turn too long
+                if not self._host.may_consume(queue, now):  # it waited for its turn too long
                     self._put_back(line, task.messages)
                     self.deliveries.finished(task)
                 elif task.messages[0].sys_flag & COMPRESSED:
                     self._unreadable(task, line, now)
                 else:
-                    self._running[task.context.queue] = task
+                    self._running[queue] = task
                     for message in task.messages:
                         message.properties[names.CONSUME_START_TIME] = wall
                     self._host.act(Deliver(task))
@@ -144,7 +146,9 @@ class Ordered:
         """A body that cannot be read stops its queue, as a message does whose listener never succeeds."""
         (message,) = task.messages
         if not message.reconsume_times:
-            self._host.notice(f"the body of the message at offset {message.queue_offset} of {task.context.queue} cannot be read: it waits")
+            self._host.notice(
+                f"the body of the message at offset {message.queue_offset} of {task.process_queue.queue} cannot be read: it waits"
+            )
         self.deliveries.finished(task)
         line.held = True
         self._host.spawn(self._failed(task.messages, task.context.suspend_current_queue_time_millis, line, now), now)
@@ -153,7 +157,7 @@ class Ordered:
         """The application's answer to a delivery. One that was answered already changes nothing."""
         if task not in self.deliveries.running:
             return
-        queue = task.context.queue
+        queue = task.process_queue.queue
         verdict = judge_ordered(result, task)
         if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
             self._host.notice(verdict.complaint)
@@ -221,7 +225,8 @@ class Ordered:
     def _give_up(self, message: MessageExt, limit: int, now: int) -> Flow[tuple[bool, int]]:
         """Send a copy to the retry topic with its attempts used up: the broker files it among the dead letters."""
         try:
-            now = yield from self._host.resend(retry_message(message, self._settings.group, limit), now)
+            copy = retry_message(message, self._settings.group, limit, self._host.namespace)
+            now = yield from self._host.resend(copy, now)
             return True, now
         except MQError as error:
             self._host.notice(f"message {message.msg_id} failed too often and cannot be made a dead letter, it is tried again: {error}")

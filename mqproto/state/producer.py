@@ -37,15 +37,15 @@ from mqproto.errors import (
     refusal,
 )
 from mqproto.flags import TRANSACTION_PREPARED
-from mqproto.hosts import HostError, vip_address
 from mqproto.ids import UniqueIds, java_hash
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
-from mqproto.names import RETRY_PREFIX
+from mqproto.names import RETRY_PREFIX, is_inner_group
+from mqproto.namespaces import Namespace
 from mqproto.state.flows import Call, Flow, Oneway, Refresh, failure
 from mqproto.state.latency import FaultTable
 from mqproto.state.routes import PublishInfo, RouteTable, template_info
 from mqproto.state.settings import ClientSettings, ProducerSettings
-from mqproto.validation import check_batch, check_group, check_message
+from mqproto.validation import check_batch, check_group, check_message, check_topic
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 #: What a message without a region property in its answer belongs to (client.md 3.7).
@@ -70,6 +70,7 @@ class ProducerHost(Protocol):
     settings: ClientSettings
     routes: RouteTable
     ids: UniqueIds
+    namespace: Namespace
     #: Where round robins begin.
     seed: int
 
@@ -103,7 +104,10 @@ class ProducerCore:
         """Raises InvalidName for a group that no producer may have and InvalidSetting for other settings."""
         check_producer(settings)
         self.settings = settings
-        self.group = settings.group
+        #: As it travels; that of the settings is the application's.
+        self.group = settings.group if is_inner_group(settings.group) else host.namespace.wrap(settings.group)
+        check_group(self.group)
+        self._namespace = host.namespace
         #: Set by the node when it takes the producer out: sends fail from then on.
         self.closed = False
         self._host = host
@@ -176,8 +180,8 @@ class ProducerCore:
     def publish_queues(self, topic: str, now: int, *, timeout_ms: int | None = None) -> Flow[tuple[MessageQueue, ...]]:
         """The queues that a message of the topic could go to, in order, for a selector. Raises NoNameServer, NoRoute or CallExpired."""
         deadline = now + (self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
-        info, _ = yield from self._publish_info(topic, now, deadline)
-        return info.queues
+        info, _ = yield from self._publish_info(self._namespace.wrap(topic), now, deadline)
+        return self._namespace.unwrap_queues(info.queues) if self._namespace else info.queues
 
     # --- packing
 
@@ -186,7 +190,7 @@ class ProducerCore:
             raise StateError(f"producer {self.group} is closed")
         if not checked:
             check_message(message, self.settings.max_message_size)
-        values = message.wire_properties()
+        topic, values = self._named(message.topic, message.wire_properties())
         msg_id = values.get(properties.UNIQ_KEY) or self._new_id(values, now)
         body = message.body
         sys_flag = 0
@@ -194,8 +198,7 @@ class ProducerCore:
             body, sys_flag = deflate(body, Compression.ZLIB, self.settings.compress_level)
         if values.get(properties.TRANSACTION_PREPARED) == "true":
             sys_flag |= TRANSACTION_PREPARED
-        fields = self._fields(message.topic, values, message.flag, sys_flag, False)
-        return _Parcel(message.topic, msg_id, _SEND, fields, body)
+        return _Parcel(topic, msg_id, _SEND, self._fields(topic, values, message.flag, sys_flag, False), body)
 
     def _pack_batch(self, messages: Sequence[Message], now: int) -> _Parcel:
         if self.closed:
@@ -210,8 +213,16 @@ class ProducerCore:
         body = encode_batch(entries)
         if len(body) > self.settings.max_message_size:
             raise InvalidMessage(f"the batch takes {len(body)} bytes, more than {self.settings.max_message_size}: split it")
-        values = {properties.WAIT: "true" if messages[0].wait else "false"}
-        return _Parcel(messages[0].topic, ",".join(ids), _SEND_BATCH, self._fields(messages[0].topic, values, 0, 0, True), body)
+        topic, values = self._named(messages[0].topic, {properties.WAIT: "true" if messages[0].wait else "false"})
+        return _Parcel(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body)
+
+    def _named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """The topic as it travels, and the properties with what the namespace adds to them (client.md 1.8)."""
+        if not self._namespace:
+            return topic, values
+        topic = self._namespace.wrap(topic)
+        check_topic(topic)
+        return topic, {**values, properties.INSTANCE_ID: self._namespace.name}
 
     def _new_id(self, values: dict[str, str], now: int) -> str:
         msg_id = self._host.ids.next(now + self._host.wall_ahead)
@@ -288,15 +299,10 @@ class ProducerCore:
             address, now = yield from self._master(queue, now, deadline)
             if address is None:
                 return None, _no_master(queue), now
-        if self._host.settings.vip_channel:
-            try:
-                address = vip_address(address)
-            except HostError as error:
-                return address, ClientError(str(error)), now
         fields = parcel.addressed(queue, now + self._host.wall_ahead)
         outcome, now = yield Call(address, parcel.code, fields, parcel.body, deadline)
         if isinstance(outcome, Command):
-            return address, send_result(outcome, queue, parcel.msg_id, address), now
+            return address, send_result(outcome, self._namespace.unwrap_queue(queue), parcel.msg_id, address), now
         return address, failure(outcome), now
 
     def _worth_retrying(self, failure: BrokerError, info: PublishInfo) -> bool:
@@ -315,7 +321,10 @@ class ProducerCore:
             self._faults.update(broker_name, cost_ms, now, isolate=failed)
 
     def _checked_queue(self, parcel: _Parcel, queue: MessageQueue | None) -> MessageQueue | None:
-        if queue is not None and queue.topic != parcel.topic:
+        if queue is None:
+            return None
+        queue = self._namespace.wrap_queue(queue)
+        if queue.topic != parcel.topic:
             raise ClientError(f"the message is for topic {parcel.topic!r}, the queue of topic {queue.topic!r}")
         return queue
 

@@ -21,6 +21,7 @@ from mqproto.acl import Credentials
 from mqproto.codec import RESPONSE_FLAG, Command
 from mqproto.codes import ResponseCode
 from mqproto.errors import CallExpired, MQError, StateError, TooManyRequests
+from mqproto.hosts import HostError
 from mqproto.state.connection import Calls, Connection
 from mqproto.state.deadlines import Deadlines
 from mqproto.state.flows import Call, Effect, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait, Work
@@ -97,6 +98,8 @@ class FlowNode(NodeBase, ABC):
         self._ready: deque[tuple[Task[Any], tuple[Any, int] | Exception | None]] = deque()
         self._draining = False
         self._open = 0
+        #: Where a call goes instead of the address that it names; None where all go to theirs. Raises HostError.
+        self.reroute: Callable[[Call | Oneway], str] | None = None
         #: Why the application can start nothing any more; None while it can.
         self.refusal: str | None = None
         #: Nothing runs any more and no link is open.
@@ -315,6 +318,12 @@ class FlowNode(NodeBase, ABC):
             address = self.name_server(task.tries)
             if address is None:
                 self._ready.append((task, (Lost(_NAME_SERVER, "no address is set"), now)))
+                return
+        elif self.reroute is not None:
+            try:
+                address = self.reroute(effect)
+            except HostError as error:
+                self._ready.append((task, (Lost(address, str(error)), now)))
                 return
         self._request_at(address, task, effect, now)
 

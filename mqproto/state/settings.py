@@ -12,6 +12,7 @@ from typing import Final
 
 from mqproto.acl import Credentials, check_credentials
 from mqproto.errors import InvalidSetting
+from mqproto.validation import check_namespace
 
 #: Template topic whose route stands in for a topic that does not exist yet (client.md 2.4).
 CREATE_TOPIC_KEY: Final = "TBW102"
@@ -79,6 +80,8 @@ class ClientSettings:
     close_timeout_ms: int = 3_000
     #: What requests are signed with; None leaves them unsigned.
     credentials: Credentials | None = field(default=None, repr=False)
+    #: Topics and groups of the application live in this namespace; empty for none (client.md 1.8).
+    namespace: str = ""
 
     def connection_key(self) -> Hashable:
         """Equal for clients that reach the same cluster in the same way, so that they can share connections."""
@@ -88,6 +91,8 @@ class ClientSettings:
         """Raises `InvalidSetting` for the first value that cannot be used."""
         for address in self.name_servers:
             check_address("name_servers", address)
+        if self.namespace:
+            check_namespace(self.namespace)
         for key in (
             "poll_name_server_interval_ms",
             "heartbeat_broker_interval_ms",

@@ -17,6 +17,7 @@ from mqproto.codes import RequestCode
 from mqproto.errors import MQError, NoRoute
 from mqproto.flags import COMPRESSED
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
+from mqproto.namespaces import NO_NAMESPACE
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import (
     Concurrent,
@@ -191,6 +192,8 @@ def test_deliveries_of_dropped_queues_are_left_out() -> None:
 
 class Host:
     """A consumer without a node: flows run by hand."""
+
+    namespace = NO_NAMESPACE
 
     def __init__(self) -> None:
         self.delivered: list[ConsumeTask] = []

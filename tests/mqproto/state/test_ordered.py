@@ -14,6 +14,7 @@ from mqproto import properties as names
 from mqproto.errors import MQError, NoRoute
 from mqproto.flags import COMPRESSED
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
+from mqproto.namespaces import NO_NAMESPACE
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.flows import Effect, Flow, Sleep
@@ -36,6 +37,8 @@ def locate(queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
 
 class Bench:
     """Ordered consumption without a node: flows run by hand."""
+
+    namespace = NO_NAMESPACE
 
     def __init__(self, **settings: Any) -> None:
         self.delivered: list[ConsumeTask] = []

@@ -30,6 +30,7 @@ from mqproto.errors import (
 )
 from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
+from mqproto.namespaces import NO_NAMESPACE, Namespace
 from mqproto.state.flows import Call, Effect, Expired, Flow, Lost, Oneway, Refresh
 from mqproto.state.producer import ProducerCore, by_hash, choose_queue, hash_index, send_result
 from mqproto.state.routes import RouteTable
@@ -49,6 +50,7 @@ class Host:
     wall_ahead: int = WALL
     settings: ClientSettings = field(default_factory=ClientSettings)
     routes: RouteTable = field(default_factory=RouteTable)
+    namespace: Namespace = NO_NAMESPACE
     ids: UniqueIds = field(default_factory=lambda: UniqueIds(bytes((10, 0, 0, 7)), 4711, 0))
     seed: int = 0
 
@@ -536,14 +538,6 @@ def test_slow_and_failing_brokers_are_avoided() -> None:
     end(flow, took(0), 2)
     assert {call(next(core.send(Message(TOPIC, b"x"), 3)))[2] for _ in range(6)} == {"b"}
     assert {call(next(core.send(Message(TOPIC, b"x"), 600_001)))[2] for _ in range(6)} == {"a", "b"}
-
-
-def test_second_port_of_brokers() -> None:
-    host = Host(settings=ClientSettings(vip_channel=True))
-    assert call(next(producer("a=10.0.0.1:10911", host=host).send(Message(TOPIC, b"x"), 0)))[0] == "10.0.0.1:10909"
-    flow = producer("a=nonsense", host=Host(settings=ClientSettings(vip_channel=True)), retry_times=0).send(Message(TOPIC, b"x"), 0)
-    with pytest.raises(SendFailed, match="no host"):
-        next(flow)
 
 
 def test_bad_messages_are_refused_before_anything_is_sent() -> None:
