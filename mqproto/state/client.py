@@ -101,6 +101,8 @@ class ClientNode(FlowNode):
             self.reroute = self._fast
         self.producers: dict[str, ProducerCore] = {}
         self.consumers: dict[str, ConsumerPort] = {}
+        #: Tells where everything in the program is at the moment, for operators (request 307). Set by the adapter, which knows how.
+        self.stacks: Callable[[], str] | None = None
         self._refreshing: dict[str, Ticket[MQError | None]] = {}
         self._polling: Ticket[None] | None = None
         #: Heartbeats under way by address, and those that follow them because something changed meanwhile.

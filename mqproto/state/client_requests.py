@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mqproto import headers
-from mqproto.bodies import ConsumerStatus, ResetOffsets
+from mqproto.bodies import ConsumerRunningInfo, ConsumerStatus, ResetOffsets
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import MQError
@@ -22,6 +22,9 @@ from mqproto.state.runner import DialledLink
 
 if TYPE_CHECKING:
     from mqproto.state.client import ClientNode
+
+#: Characters of the program's stacks that operators get.
+STACKS_MAX: Final = 1 << 20
 
 Handler: TypeAlias = "Callable[[ClientNode, DialledLink, Command, int], None]"
 
@@ -75,12 +78,17 @@ def _consumer_status(node: ClientNode, link: DialledLink, request: Command, now:
 
 
 def _running_info(node: ClientNode, link: DialledLink, request: Command, now: int) -> None:
-    group = headers.GetConsumerRunningInfoRequest.decode(request.fields).consumer_group
-    consumer = node.consumers.get(group)
+    header = headers.GetConsumerRunningInfoRequest.decode(request.fields)
+    consumer = node.consumers.get(header.consumer_group)
     if consumer is None:
-        link.reply(request, ResponseCode.SYSTEM_ERROR, remark=f"no consumer of group {group} in this client")
-    else:
-        link.reply(request, ResponseCode.SUCCESS, body=consumer.running_info(now))
+        link.reply(request, ResponseCode.SYSTEM_ERROR, remark=f"no consumer of group {header.consumer_group} in this client")
+        return
+    body = consumer.running_info(now)
+    if header.jstack_enable and node.stacks is not None:
+        info = ConsumerRunningInfo.from_json(body)
+        info.stack = node.stacks()[:STACKS_MAX]
+        body = info.to_json()
+    link.reply(request, ResponseCode.SUCCESS, body=body)
 
 
 def _consume_directly(node: ClientNode, link: DialledLink, request: Command, now: int) -> None:

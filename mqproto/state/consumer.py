@@ -40,8 +40,9 @@ from mqproto.state.node import Action, Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
 from mqproto.state.ordered import Ordered
 from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_header, pull_loop
+from mqproto.state.queries import offset_by_time
 from mqproto.state.queue_locks import RENEW_MS, RETRY_MS, OwnLocks
-from mqproto.state.rebalance import Averagely, Strategy
+from mqproto.state.rebalance import Averagely, Strategy, queue_order
 from mqproto.state.routes import RouteTable
 from mqproto.state.settings import ProducerSettings
 from mqproto.validation import check_topic
@@ -313,6 +314,24 @@ class ConsumerCore:
         for queue in list(self._assignment.queues.values()):
             self._make_room(queue, now)
         self.rebalance_soon(now)
+
+    def update_core_pool_size(self, count: int, now: int) -> None:
+        """Let so many deliveries be with the application at once, 1 to 1,000, instead of `consume_thread_min`. Raises InvalidSetting."""
+        self.settings.resize(count)
+        self._consumption.resize(count, now)
+
+    def reset_to_time(self, topic: str, wall: int, now: int) -> Flow[None]:
+        """Move our queues of a topic to their first messages stored at or after a wall time, as a reset by operators does.
+
+        Queues of other members stay where they are. Raises StateError unless it runs, and MQErrors of brokers that cannot say where
+        that is; nothing has moved then.
+        """
+        if self.phase is not Phase.RUNNING:
+            raise StateError(f"consumer {self.group} is {self.phase.value}")
+        found: dict[MessageQueue, int] = {}
+        for queue in sorted((one for one in self._assignment.queues if one.topic == topic), key=queue_order):
+            found[queue], now = yield from offset_by_time(self.routes, queue, wall, now)
+        self.reset_offsets(topic, found, now)
 
     # --- loops
 

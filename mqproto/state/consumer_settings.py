@@ -20,6 +20,8 @@ DEFAULT_GROUP: Final = "DEFAULT_CONSUMER"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP_FORMAT: Final = "%Y%m%d%H%M%S"
 _HALF_HOUR: Final = timedelta(minutes=30)
+#: Most deliveries that may be with the application at once.
+THREADS_MAX: Final = 1_000
 #: `max_reconsume_times` -1 means this many for concurrent consumption, and no limit for ordered consumption.
 RECONSUME_TIMES_CONCURRENT: Final = 16
 RECONSUME_TIMES_ENDLESS: Final = 2**31 - 1
@@ -79,6 +81,11 @@ class ConsumerSettings:
             if value != -1:
                 check_range(key, value, 1, high)
 
+    def resize(self, consume_thread_min: int) -> None:
+        """Set `consume_thread_min`, if it may be that. Raises InvalidSetting."""
+        check_range("consume_thread_min", consume_thread_min, 1, THREADS_MAX)
+        self.consume_thread_min = consume_thread_min
+
     def start_time(self, wall: int, utc_offset_ms: int) -> int:
         """The wall time that CONSUME_FROM_TIMESTAMP means to a consumer that starts at `wall`."""
         if not self.consume_timestamp:
@@ -100,7 +107,7 @@ class ConsumerSettings:
 
 
 _RANGES: Final = (
-    ("consume_thread_min", 1, 1_000),
+    ("consume_thread_min", 1, THREADS_MAX),
     ("consume_concurrently_max_span", 1, 65_535),
     ("pull_threshold_for_queue", 1, 65_535),
     ("pull_threshold_size_for_queue", 1, 1_024),

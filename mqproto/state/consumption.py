@@ -266,6 +266,11 @@ class Concurrent:
             self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, queue))
         self._hand_out(now)
 
+    def resize(self, limit: int, now: int) -> None:
+        """Let so many deliveries be with the application at once from now on."""
+        self.deliveries.limit = limit
+        self._hand_out(now)
+
     def _hand_out(self, now: int) -> None:
         """Give the application what it has places for."""
         wall = str(self._host.wall(now))

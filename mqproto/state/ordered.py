@@ -123,6 +123,11 @@ class Ordered:
         context = ConsumeContext(plain, suspend_current_queue_time_millis=self._settings.suspend_current_queue_time_millis)
         self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, line.queue))
 
+    def resize(self, limit: int, now: int) -> None:
+        """Let so many deliveries be with the application at once from now on."""
+        self.deliveries.limit = limit
+        self._hand_out(now)
+
     def _hand_out(self, now: int) -> None:
         wall = str(self._host.wall(now))
         while tasks := self.deliveries.take(now):

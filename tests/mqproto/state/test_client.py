@@ -12,6 +12,7 @@ import pytest
 from mqproto.bodies import (
     ConsumeFromWhere,
     ConsumerData,
+    ConsumerRunningInfo,
     ConsumerStatus,
     ConsumeType,
     HeartbeatData,
@@ -37,6 +38,7 @@ from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
 from mqproto.record import encode_record
 from mqproto.state import runner
 from mqproto.state.client import ClientNode, client_id
+from mqproto.state.client_requests import STACKS_MAX
 from mqproto.state.flows import Call, Expired, Flow, Refresh, Sleep, Wait, Work
 from mqproto.state.node import Dial, Ticket
 from mqproto.state.producer import ProducerCore
@@ -670,6 +672,21 @@ def test_running_info() -> None:
     assert (known.code, bytes(known.body)) == (0, b'{"properties":{}}')
     assert unknown.code == 1
     assert "unknown" in str(unknown.remark)
+
+
+def test_running_info_with_stacks() -> None:
+    """Only where they are asked for, only where the adapter can tell them, and not without end."""
+    stage, _, peer = linked_consumer()
+    fields = {"consumerGroup": "cg", "clientId": "x", "jstackEnable": "true"}
+    stage.request("a:1", RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    stage.node.stacks = lambda: "main: in listen\n" + "x" * STACKS_MAX
+    stage.request("a:1", RequestCode.GET_CONSUMER_RUNNING_INFO, {**fields, "jstackEnable": "false"})
+    stage.request("a:1", RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+    unable, unasked, told = (ConsumerRunningInfo.from_json(bytes(answer.body)).stack for answer in peer.got)
+    assert (unable, unasked) == (None, None)
+    assert told is not None
+    assert told.startswith("main: in listen\n")
+    assert len(told) == STACKS_MAX
 
 
 def test_consume_directly() -> None:

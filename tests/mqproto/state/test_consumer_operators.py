@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from mqproto.bodies import ConsumerRunningInfo
+from mqproto.bodies import ConsumeFromWhere, ConsumerRunningInfo
+from mqproto.codes import RequestCode
+from mqproto.errors import BrokerError, InvalidSetting, StateError
 from mqproto.message import ConsumeStatus, MessageExt
 from tests.mqproto.state.consumers import LATER, consuming, make
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
@@ -136,3 +138,54 @@ def test_messages_for_operators_have_a_limit_and_unreadable_ones_an_answer(clust
     consumer.consume_directly(MessageExt("T", b"x", sys_flag=1), "b", lambda body, now: replies.append(body), 0)
     assert len(replies) == 2
     assert all(b"CR_THROW_EXCEPTION" in body for body in replies)
+
+
+# --- what the application may do while it runs
+
+
+def test_the_application_moves_its_own_queues_to_a_time(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "T", consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+    for hour in range(5):
+        cluster.put("T", bytes([hour]), store_time=WALL + hour * 3_600_000)
+        cluster.put("T", bytes([10 + hour]), queue_id=1, store_time=WALL + (hour + 2) * 3_600_000)
+    cluster.answer_all()
+    cluster.stage.delivered.clear()
+    cluster.stage.run(consumer.reset_to_time("T", WALL + 3 * 3_600_000, cluster.stage.now))
+    cluster.answer_all()
+    assert sorted(cluster.bodies) == [b"\3", b"\4", b"\x0b", b"\x0c", b"\x0d", b"\x0e"]
+    assert cluster.broker.offsets[("T", 0)] == 3, "stored before anything was consumed again"
+
+
+def test_a_time_that_a_broker_cannot_find_moves_nothing(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "T")
+    cluster.put("T", b"0")
+    cluster.answer_all()
+    cluster.broker.refuses[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = 1
+    with pytest.raises(BrokerError):
+        cluster.stage.run(consumer.reset_to_time("T", WALL, cluster.stage.now))
+    assert consumer.offsets()[queue_of("T")] == 1
+    assert len(cluster.tasks) == 1
+    with pytest.raises(StateError, match="consumer h is created"):
+        cluster.stage.run(make(cluster, group="h").reset_to_time("T", WALL, 0))
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_the_number_of_places_changes_at_run_time(cluster: Cluster, orderly: bool) -> None:
+    cluster.topic("T", 8)
+    consumer = consuming(cluster, "T", consume_thread_min=2, orderly=orderly)
+    for number in range(8):
+        cluster.put("T", b"x", queue_id=number)
+    assert len(cluster.tasks) == 2
+    consumer.update_core_pool_size(5, cluster.stage.now)
+    cluster.stage.settle()
+    assert len(cluster.tasks) == 5
+    consumer.update_core_pool_size(1, cluster.stage.now)
+    for index in range(4):
+        cluster.answer(cluster.tasks[index])
+    assert len(cluster.tasks) == 5, "more run than may, so nothing new begins"
+    cluster.answer(cluster.tasks[4])
+    assert len(cluster.tasks) == 6
+    assert ConsumerRunningInfo.from_json(consumer.running_info(0)).properties["PROP_THREADPOOL_CORE_SIZE"] == "1"
+    for count in (0, 1_001):
+        with pytest.raises(InvalidSetting):
+            consumer.update_core_pool_size(count, cluster.stage.now)
