@@ -27,6 +27,7 @@ class ProducerFace(ClientFace):
     """
 
     _core: ProducerCore
+    _registered = False
 
     def __init__(self, group: str, namesrv: str | Sequence[str] | None = None, **options: Unpack[ProducerOptions]) -> None:
         self._producer_settings = producer_settings(group, options)
@@ -48,10 +49,12 @@ class ProducerFace(ClientFace):
 
     def _registering(self, now: int) -> Flow[None]:
         self._core = self._node.add_producer(self._producer_settings, now)
+        self._registered = True
         yield Sleep(now)
 
     def _closing(self, now: int) -> Flow[None]:
-        return self._node.remove_producer(self._core, now)
+        if self._registered:
+            yield from self._node.remove_producer(self._core, now)
 
     def _begin_send(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[SendResult]:
         if isinstance(message, Message):
