@@ -123,8 +123,12 @@ class ClientNode(FlowNode):
         return producer
 
     def remove_producer(self, producer: ProducerCore, now: int) -> Flow[None]:
-        """Take the producer out: it sends no more, and brokers forget its group. The others go on (PRO-08)."""
+        """Take the producer out: it begins no more sends, those in flight end, and brokers forget its group. The others go on (PRO-08).
+
+        At most `close_timeout_ms` go by until then.
+        """
         producer.closed = True
+        yield from producer.flush(now + self.settings.close_timeout_ms)
         if self.producers.get(producer.group) is producer:
             del self.producers[producer.group]
             yield from self._unregister("producerGroup", producer.group, now)
@@ -139,6 +143,11 @@ class ClientNode(FlowNode):
         if self.consumers.get(consumer.group) is consumer:
             del self.consumers[consumer.group]
             yield from self._unregister("consumerGroup", consumer.group, now)
+
+    def unsent(self, address: str) -> int:
+        """How many bytes the peer at an address has left unread."""
+        link = self.links.get(address)
+        return 0 if link is None else link.unsent
 
     def _check_new(self, kind: str, group: str, taken: Mapping[str, object]) -> None:
         if self.refusal is not None:
