@@ -886,6 +886,7 @@ class Job:
 
 def test_jobs_of_flows() -> None:
     stage = Stage().begin()
+    stage.runs_jobs = False
 
     def working() -> Flow[Exception | None]:
         failure, _ = yield Work(Job())
