@@ -152,9 +152,8 @@ class ConsumerCore(ConsumerBase):
         self._loops = [
             self.spawn(self._rebalance_loop(self._share_out, settings.rebalance_interval, now), now),
             self.spawn(self._persist_loop(self._assignment.persist, settings.persist_consumer_offset_interval, now), now),
+            self.spawn(self._sweep_loop(now), now),
         ]
-        if isinstance(self._consumption, Concurrent):
-            self._loops.append(self.spawn(self._sweep_loop(self._consumption, now), now))
         if self._locks is not None:
             self._loops.append(self.spawn(self._lock_loop(self._locks, now), now))
 
@@ -230,10 +229,10 @@ class ConsumerCore(ConsumerBase):
         if count and self.settings.pull_threshold_size_for_topic != -1:
             self._window.size_mib = max(1, self.settings.pull_threshold_size_for_topic // count)
 
-    def _sweep_loop(self, consumption: Concurrent, now: int) -> Flow[None]:
-        while True:
+    def _sweep_loop(self, now: int) -> Flow[None]:
+        while isinstance(self._consumption, Concurrent):
             _, now = yield Sleep(now + self.settings.consume_timeout * 60_000)
-            consumption.sweep(now)
+            self._consumption.sweep(now)
 
     def _lock_loop(self, locks: OwnLocks, now: int) -> Flow[None]:
         """Renew locks in time, at once again where that failed; what was lost to another member is begun anew when it comes back."""
