@@ -42,6 +42,7 @@ from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.names import RETRY_PREFIX, is_inner_group
 from mqproto.namespaces import Namespace
+from mqproto.replies import ReplyMessage
 from mqproto.state.flows import Call, Flow, Oneway, Refresh, Sleep, Wait, failure
 from mqproto.state.latency import FaultTable
 from mqproto.state.node import Ticket
@@ -61,6 +62,7 @@ UNREAD_PAUSE_MS: Final = 10
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 _NO_PERMISSION: Final = int(ResponseCode.NO_PERMISSION)
 _TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
 _STATUS: Final[dict[int, SendStatus]] = {
@@ -157,14 +159,14 @@ class ProducerCore:
         return (yield from self._deliver(parcel, now, queue, timeout_ms, attempts, True))
 
     def send_async(
-        self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+        self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None, checked: bool = False
     ) -> Flow[SendResult]:
         """Send for a callback: another attempt follows only a link that could not be made or was lost, never an answer (client.md 3.5).
 
         A send to a given queue is tried again at that queue. Where Apache's client kept the queue id of the first attempt and changed
-        the broker under it, an attempt here goes to a queue that was chosen as a whole. Errors as of `send`.
+        the broker under it, an attempt here goes to a queue that was chosen as a whole. `checked` and errors as of `send`.
         """
-        parcel = self._pack(message, now, False)
+        parcel = self._pack(message, now, checked)
         return (yield from self._deliver(parcel, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
 
     def send_batch(
@@ -232,7 +234,10 @@ class ProducerCore:
             raise StateError(f"producer {self.group} is closed")
         if not checked:
             check_message(message, self.settings.max_message_size)
-        topic, values = self._named(message.topic, message.wire_properties())
+        is_reply = isinstance(message, ReplyMessage)
+        topic, values = message.topic, message.wire_properties()
+        if not is_reply:  # the topic of replies is the cluster's, in every namespace
+            topic, values = self._named(topic, values)
         msg_id = values.get(properties.UNIQ_KEY) or self._new_id(values, now)
         body = message.body
         sys_flag = 0
@@ -240,7 +245,8 @@ class ProducerCore:
             body, sys_flag = deflate(body, self.settings.compress_type, self.settings.compress_level)
         if values.get(properties.TRANSACTION_PREPARED) == "true":
             sys_flag |= TRANSACTION_PREPARED
-        return _Parcel(topic, msg_id, _SEND, self._fields(topic, values, message.flag, sys_flag, False), body)
+        code = _SEND_REPLY if is_reply else _SEND
+        return _Parcel(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
 
     def _pack_batch(self, messages: Sequence[Message], now: int) -> _Parcel:
         if self.closed:

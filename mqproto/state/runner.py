@@ -192,7 +192,8 @@ class FlowNode(NodeBase, ABC):
         """End everything now: what is under way fails with StateError, every link is hung up."""
         self.over = True
         for task in list(self._tasks.values()):
-            self._give_up(task, reason, now)
+            if not task.ticket.settled:  # one that ended may have ended another
+                self._give_up(task, reason, now)
         for link in self.all_links():
             self.drop(link, reason, now)
 

@@ -157,6 +157,22 @@ class ProducerSettings:
             raise InvalidSetting("latency_max_ms", self.latency_max_ms, "must rise, with one entry for each of not_available_ms")
 
 
+@dataclass(slots=True)
+class TransactionSettings(ProducerSettings):
+    """One producer of messages in transactions (client.md 3.11)."""
+
+    #: Questions of brokers that the listener answers at a time.
+    check_thread_pool_max_size: int = 1
+    #: Questions that may wait for the listener or be with it; more are dropped, and come again.
+    check_request_hold_max: int = 2_000
+
+    def check(self) -> None:
+        """Raises `InvalidSetting` for the first value that cannot be used."""
+        ProducerSettings.check(self)
+        check_range("check_thread_pool_max_size", self.check_thread_pool_max_size, 1, 1_000)
+        check_range("check_request_hold_max", self.check_request_hold_max, 1, 1 << 20)
+
+
 def _rises(values: Iterable[int]) -> bool:
     last = -1
     for value in values:
