@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from adapters.files import Replace, read_if_there
-from engine.properties_text import PropertiesError, edit_properties, parse_properties
 from mqproto.errors import ClientError
+from mqproto.properties_text import PropertiesError, edit_properties, parse_properties
 
 #: As Java reads properties.
 _CHARSET: Final = "latin-1"

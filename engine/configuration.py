@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from engine.ignored import ignored_keys
-from engine.properties_text import PropertiesError, parse_properties
 from engine.saver import Saver
 from engine.settings import ServerSettings, Setting, Settings, apply_all, table, to_properties
 from mqproto.bodies import DataVersion
 from mqproto.errors import InvalidSetting, MQError
+from mqproto.properties_text import PropertiesError, parse_properties
 from mqproto.state.node import Job
 
 #: Bytes of one request's text. The longest keys and values of all settings together are some 10,000.

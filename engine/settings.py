@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
-from engine.properties_text import PropertiesError, format_properties, parse_properties
 from mqproto.errors import InvalidSetting
 from mqproto.hosts import PORT_MAX, HostError, split_address
 from mqproto.names import TOPIC_LENGTH_MAX
+from mqproto.properties_text import PropertiesError, format_properties, parse_properties
 from mqproto.state.holding import HOLD_MAX_MS
 
 __all__ = [

@@ -6,8 +6,8 @@
       RemoteProtocolError    the peer broke the protocol; its link is over (`fastjson.JsonError` is one)
       HeaderError            a request without a field that it needs, or with a malformed one; the link goes on
       ClientError            refused or failed on our side, with Java's client error code
-        InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing AclError RequestTimeout
-        NoReplyAddress
+        InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing AclError
+        NoCluster NoMessage NoClients PartlyFailed
       BrokerError            an answer with another code than success (from a broker or a name server)
         AccessDenied         the broker does not let this account do that
       ConnectFailed ConnectionLost CallExpired TooManyRequests
@@ -25,11 +25,11 @@ EXPIRED_CODE: Final = 10002
 CLIENT_ERROR_CODE: Final = 10003
 NO_NAME_SERVER_CODE: Final = 10004
 NO_ROUTE_CODE: Final = 10005
-REQUEST_TIMEOUT_CODE: Final = 10006
-NO_REPLY_ADDRESS_CODE: Final = 10007
 MESSAGE_ILLEGAL_CODE: Final = 13
 ACL_CODE: Final = 10015
 NO_CODE: Final = -1
+NOT_ONLINE_CODE: Final = 206
+NO_MESSAGE_CODE: Final = 208
 
 #: What NO_PERMISSION may mean besides a refusal of the account: a broker or topic that takes nothing now, a group that is switched off.
 _NO_PERMISSION: Final = 16
@@ -122,6 +122,57 @@ class NoRoute(ClientError):
         super().__init__(f"no route to topic {topic!r}: it does not exist, or no broker that holds it is registered")
 
 
+class NoCluster(ClientError):
+    """The name servers know no cluster of this name. `known` are those that they know."""
+
+    def __init__(self, cluster: str, known: tuple[str, ...]) -> None:
+        self.cluster = cluster
+        self.known = known
+        super().__init__(f"no cluster {cluster!r}: the name servers know {', '.join(known) or 'none'}")
+
+
+class NoMessage(ClientError):
+    """There is no message where one was asked for. `wanted` says what that was."""
+
+    code = NO_MESSAGE_CODE
+
+    def __init__(self, wanted: str, why: str) -> None:
+        self.wanted = wanted
+        self.why = why
+        super().__init__(f"no message {wanted}: {why}")
+
+
+class NoClients(ClientError):
+    """A group has no members, or none that ever came."""
+
+    code = NOT_ONLINE_CODE
+
+    def __init__(self, group: str, why: str) -> None:
+        self.group = group
+        self.why = why
+        super().__init__(f"group {group!r}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFailure:
+    """Where one part of an operation failed (an address), and how."""
+
+    place: str
+    failure: MQError
+
+
+class PartlyFailed(ClientError):
+    """An operation over several servers failed at some of them: `failures` says where and how, `done` where it was carried out."""
+
+    def __init__(self, operation: str, done: tuple[str, ...], failures: tuple[PlaceFailure, ...]) -> None:
+        self.operation = operation
+        self.done = done
+        self.failures = failures
+        self.code = code_of(failures[0].failure) if failures else NO_CODE
+        failed = "; ".join(f"{one.place}: {one.failure}" for one in failures)
+        super().__init__(f"{operation} failed at {failed}; it is done at {', '.join(done) or 'no other'}")
+
+
 class CompressionMissing(ClientError):
     """A body is compressed in a way that needs a package that is not installed. `extra` is ours that brings it."""
 
@@ -135,30 +186,6 @@ class AclError(ClientError):
     """A request cannot be signed with the credentials that were given."""
 
     code = ACL_CODE
-
-
-class RequestTimeout(ClientError):
-    """A request was sent and no reply came in time: whoever was asked may have done what it said or not."""
-
-    retriable = True
-    code = REQUEST_TIMEOUT_CODE
-
-    def __init__(self, topic: str, correlation_id: str, timeout_ms: int) -> None:
-        self.topic = topic
-        self.correlation_id = correlation_id
-        self.timeout_ms = timeout_ms
-        super().__init__(f"no reply to request {correlation_id} of topic {topic!r} within {timeout_ms} ms")
-
-
-class NoReplyAddress(ClientError):
-    """A message cannot be replied to: its sender waits for nothing, or the broker did not say which cluster it is of."""
-
-    code = NO_REPLY_ADDRESS_CODE
-
-    def __init__(self, msg_id: str, missing: str) -> None:
-        self.msg_id = msg_id
-        self.missing = missing
-        super().__init__(f"message {msg_id} cannot be replied to: it has no property {missing}")
 
 
 class BrokerError(MQError):

@@ -50,6 +50,12 @@ def format_properties(pairs: Mapping[str, str], *, escaped: bool = False) -> str
     return "".join([f"{key}={value}\n" for key, value in pairs.items()])
 
 
+def read_plain(text: str) -> dict[str, str]:
+    """The answer to a configuration request: `key=value` lines in which nothing is escaped, so a backslash is one; others do not count."""
+    lines = (line.partition("=") for line in _LINE_END.split(text))
+    return {key: value for key, mark, value in lines if mark and key}
+
+
 def edit_properties(text: str, changes: Mapping[str, str]) -> str:
     """A properties text in which the keys of `changes` have those values; every other line, comments too, stays as it is.
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.properties_text import PropertiesError, edit_properties, format_properties, parse_properties
+from mqproto.properties_text import PropertiesError, edit_properties, format_properties, parse_properties
 from tests.golden.golden import GOLDEN, Vector
 
 

@@ -1,0 +1,175 @@
+"""Results of ours in the words of mqadmin's tables, and those words out of what it printed, so that both can be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from mqproto.bodies import ClusterInfo, ConsumerConnection, ConsumeStatsList, QueueDump, TopicOffset
+from mqproto.codes import version_name
+from mqproto.message import MessageExt, MessageQueue
+from mqproto.state.admin import BrokerRuntime, GroupProgress, GroupSummary, MessageTrack, Reset
+
+Rows = set[tuple[str, ...]]
+
+
+def table(text: str, header: str, *columns: int) -> Rows:
+    """The words in some columns of the lines between a header and the next empty line."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith(header):
+            break
+    rows: Rows = set()
+    for line in lines:
+        words = line.split()
+        if not words:
+            break
+        rows.add(tuple(words[column] for column in columns))
+    return rows
+
+
+def rows(values: Iterable[Iterable[object]]) -> Rows:
+    return {tuple(str(value) for value in row) for row in values}
+
+
+def topic_status(stats: Mapping[MessageQueue, TopicOffset]) -> Rows:
+    return rows((queue.broker_name, queue.queue_id, one.min_offset, one.max_offset) for queue, one in stats.items())
+
+
+def printed_topic_status(text: str) -> Rows:
+    return table(text, "#Broker Name", 0, 1, 2, 3)
+
+
+def progress(found: GroupProgress) -> Rows:
+    return rows(
+        (one.queue.topic, one.queue.broker_name, one.queue.queue_id, one.broker_offset, one.consumer_offset) for one in found.queues
+    )
+
+
+def printed_progress(text: str) -> Rows:
+    return table(text, "#Topic", 0, 1, 2, 3, 4)
+
+
+def printed_lag(text: str) -> int:
+    found = re.search(r"Diff Total: (-?\d+)", text)
+    assert found is not None
+    return int(found[1])
+
+
+def summaries(found: list[GroupSummary]) -> Rows:
+    return rows(
+        (one.group, one.members, version_name(one.version), "PUSH", one.message_model.value, one.lag)
+        for one in found
+        if one.message_model is not None and one.consume_type == "CONSUME_PASSIVELY"
+    )
+
+
+def printed_summaries(text: str) -> Rows:
+    return {row for row in table(text, "#Group", 0, 1, 2, 3, 4, -1) if row[1] != "0"}
+
+
+def connection(found: ConsumerConnection) -> tuple[Rows, Rows]:
+    """Members and subscriptions."""
+    members = rows((one.client_id, one.address, one.language.name if one.language else "") for one in found.connections)
+    return members, rows((topic, one.expression) for topic, one in found.subscriptions.items())
+
+
+def printed_connection(text: str) -> tuple[Rows, Rows]:
+    return table(text, "#ClientId", 0, 1, 2), table(text, "#Topic", 0, 1)
+
+
+def hits(found: list[MessageExt]) -> Rows:
+    return rows((one.msg_id, one.queue_id, one.queue_offset) for one in found)
+
+
+def printed_hits(text: str) -> Rows:
+    return table(text, "#Message ID", 0, 1, 2)
+
+
+def reset(found: Reset) -> Rows:
+    return rows((queue.broker_name, queue.queue_id, offset) for queue, offset in found.offsets.items())
+
+
+def printed_reset(text: str) -> Rows:
+    """Whether the members were told, or the offsets stored in the old way."""
+    return table(text, "#brokerName", 0, 1, 5) if "#rollbackOffset" in text else table(text, "#brokerName", 0, 1, 2)
+
+
+def consume_stats(found: ConsumeStatsList) -> Rows:
+    """As the tool, without queues of which nothing was consumed yet."""
+    return rows(
+        (queue.topic, group, queue.broker_name, queue.queue_id, one.broker_offset, one.consumer_offset)
+        for groups in found.stats
+        for group, stats in groups.items()
+        for each in stats
+        for queue, one in each.offsets.items()
+        if one.last_timestamp > 0
+    )
+
+
+def printed_consume_stats(text: str) -> Rows:
+    return table(text, "#Topic", 0, 1, 2, 3, 4, 5)
+
+
+def cluster(info: ClusterInfo, runtimes: Mapping[str, BrokerRuntime]) -> Rows:
+    return rows(
+        (broker.cluster, broker.broker_name, broker_id, address, runtimes[address].version)
+        for broker in info.brokers.values()
+        for broker_id, address in broker.addresses.items()
+    )
+
+
+def printed_cluster(text: str) -> Rows:
+    return table(text, "#Cluster Name", 0, 1, 2, 3, 4)
+
+
+def printed_names(text: str) -> set[str]:
+    """One a line."""
+    return {line for line in text.splitlines() if line and " " not in line}
+
+
+def printed_runtime(text: str) -> dict[str, str]:
+    return {key.strip(): value.strip() for key, _, value in (line.partition(": ") for line in text.splitlines() if ": " in line)}
+
+
+def pairs(text: str, mark: str) -> dict[str, str]:
+    """`key MARK value` lines."""
+    found = [line.partition(mark) for line in text.splitlines() if mark in line and not line.startswith("$")]
+    return {key.strip(): value.strip() for key, _, value in found}
+
+
+def message(found: MessageExt) -> dict[str, str]:
+    return {
+        "Topic": found.topic,
+        "Tags": f"[{found.tags or 'null'}]",
+        "Keys": f"[{' '.join(found.keys) or 'null'}]",
+        "Queue ID": str(found.queue_id),
+        "Queue Offset": str(found.queue_offset),
+        "CommitLog Offset": str(found.physical_offset),
+        "Reconsume Times": str(found.reconsume_times),
+        "Store Host": found.store_host,
+        "System Flag": str(found.sys_flag),
+    }
+
+
+def printed_message(text: str) -> dict[str, str]:
+    wanted = ("Topic", "Tags", "Keys", "Queue ID", "Queue Offset", "CommitLog Offset", "Reconsume Times", "Store Host", "System Flag")
+    found = pairs(text, ":")
+    return {name: found[name] for name in wanted}
+
+
+def tracks(found: list[MessageTrack]) -> Rows:
+    """A group that no name server knows is not online for us, and unknown to the tool."""
+    return rows((one.group, "UNKNOWN" if "no broker has seen it" in one.reason else one.type.value) for one in found)
+
+
+def printed_tracks(text: str) -> Rows:
+    return set(re.findall(r"MessageTrack \[consumerGroup=([^,]+), trackType=(\w+)", text))
+
+
+def entries(found: QueueDump) -> Rows:
+    return rows((one.physical_offset, one.size, one.tags_code) for one in found.entries)
+
+
+def printed_entries(text: str) -> Rows:
+    return set(re.findall(r"physicOffset=(\d+), physicSize=(\d+), tagsCode=(-?\d+)", text))

@@ -1,0 +1,145 @@
+"""What we ask agrees with what mqadmin asks, field by field, and what Apache answers can be read: captures of three releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mqproto.bodies import GroupConfig
+from mqproto.errors import MQError
+from mqproto.message import MessageQueue
+from mqproto.state.admin import AdminCore
+from tests.golden.golden import FOLLOWED, GOLDEN
+from tests.mqproto.state.admin.recorded import BROKER, Recorded
+
+CLUSTER = "DefaultCluster"
+TOPIC = "AdminTopic"
+GROUP = "admin-group"
+QUEUE = MessageQueue(TOPIC, "broker-a", 1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One scenario of mqadmin and our operation for the same job."""
+
+    name: str
+    operate: Callable[[AdminCore, Recorded], Any]
+    #: Codes of requests that we send and the tool does not, or the other way round. Each has its reason in the comment beside it.
+    besides: frozenset[int] = frozenset()
+    #: The tool fails, and so do we.
+    fails: bool = False
+
+
+def own(name: str, group: str = GROUP, **changes: Any) -> GroupConfig:
+    """The configuration that the tool makes of no options."""
+    return GroupConfig(group, **{"consume_from_min_enable": False, "consume_broadcast_enable": False, **changes})
+
+
+def by_offset_id(core: AdminCore, seen: Recorded) -> Any:
+    return core.messages.by_offset_id(f"7F00000100002A9F{int(seen.field(33, 'offset')):016X}")
+
+
+def tracked(core: AdminCore, seen: Recorded) -> Any:
+    message = yield from by_offset_id(core, seen)
+    return (yield from core.messages.tracks(message))
+
+
+def pushed(core: AdminCore, seen: Recorded) -> Any:
+    message = yield from by_offset_id(core, seen)
+    return (yield from core.messages.push(GROUP, seen.field(309, "clientId"), message))
+
+
+def reset(core: AdminCore, seen: Recorded) -> Any:
+    time_ms = int(seen.field(222, "timestamp"))
+    return core.offsets.reset_by_time(GROUP, TOPIC, None if time_ms == -1 else time_ms)
+
+
+CASES = [
+    Case("updateTopic", lambda core, seen: core.topics.create(TOPIC, broker=BROKER, read_queues=4, write_queues=4)),
+    Case(
+        "updateTopic-order", lambda core, seen: core.topics.create("AdminOrder", cluster=CLUSTER, read_queues=2, write_queues=2, order=True)
+    ),
+    Case("updateTopicPerm", lambda core, seen: core.topics.update_perm(TOPIC, 4, broker=BROKER)),
+    Case("updateTopicPerm-cluster", lambda core, seen: core.topics.update_perm(TOPIC, 6, cluster=CLUSTER)),
+    Case("updateOrderConf-put", lambda core, seen: core.topics.set_order("AdminOrder", "broker-a:2")),
+    Case("updateOrderConf-get", lambda core, seen: core.topics.order("AdminOrder")),
+    Case("updateOrderConf-delete", lambda core, seen: core.topics.delete_order("AdminOrder")),
+    Case("topicRoute", lambda core, seen: core.topics.route(TOPIC)),
+    Case("topicRoute-order", lambda core, seen: core.topics.route("AdminOrder")),
+    Case("topicRoute-none", lambda core, seen: core.topics.route("NoSuchTopic"), fails=True),
+    Case("topicStatus", lambda core, seen: core.topics.stats(TOPIC)),
+    # The tool looks the cluster up as well, and needs the route alone.
+    Case("topicClusterList", lambda core, seen: core.topics.clusters(TOPIC), frozenset({106})),
+    Case("topicList", lambda core, seen: core.topics.names()),
+    Case("allocateMQ", lambda core, seen: core.topics.allocate(TOPIC, ["192.0.2.11", "192.0.2.12", "192.0.2.13"])),
+    Case("cleanUnusedTopic", lambda core, seen: core.topics.clean_unused(broker=BROKER)),
+    Case("deleteTopic", lambda core, seen: core.topics.delete("AdminOrder", CLUSTER)),
+    Case(
+        "updateSubGroup",
+        lambda core, seen: core.groups.create(
+            own(GROUP, retry_max_times=5, consume_from_min_enable=True, consume_broadcast_enable=True), broker=BROKER
+        ),
+    ),
+    Case("updateSubGroup-cluster", lambda core, seen: core.groups.create(own("admin-other", "admin-other"), cluster=CLUSTER)),
+    Case("deleteSubGroup", lambda core, seen: core.groups.delete("admin-clone", broker=BROKER)),
+    Case("deleteSubGroup-c", lambda core, seen: core.groups.delete("admin-other", cluster=CLUSTER)),
+    Case("getConsumerConfig", lambda core, seen: core.groups.config(GROUP)),
+    Case("consumerConnection", lambda core, seen: core.groups.connection(GROUP)),
+    Case("consumerConnection-none", lambda core, seen: core.groups.connection("no-such-group"), fails=True),
+    Case("producerConnection", lambda core, seen: core.groups.producers("admin-idle", TOPIC)),
+    Case("producer", lambda core, seen: core.groups.all_producers(BROKER)),
+    Case("consumerProgress-g", lambda core, seen: core.groups.progress(GROUP)),
+    Case("consumerProgress-offline", lambda core, seen: core.groups.progress(GROUP)),
+    Case("consumerProgress-none", lambda core, seen: core.groups.progress("no-such-group"), fails=True),
+    Case("consumerProgress", lambda core, seen: core.groups.overview()),
+    Case("consumerStatus", lambda core, seen: core.groups.check(GROUP)),
+    Case("consumerStatus-i", lambda core, seen: core.groups.check(GROUP)),
+    Case("consumerStatus-s", lambda core, seen: core.groups.check(GROUP, stack=True)),
+    Case("resetOffsetByTime", reset),
+    Case("resetOffsetByTime-now", reset),
+    Case("resetOffsetByTime-offline", reset),
+    Case("skipAccumulatedMessage", lambda core, seen: core.offsets.skip(GROUP, TOPIC)),
+    Case("queryMsgById", tracked),
+    Case("queryMsgById-tracked", tracked),
+    Case("queryMsgById-bad", by_offset_id, fails=True),
+    Case("queryMsgById-push", pushed),
+    Case("queryMsgByKey", lambda core, seen: core.messages.by_key(TOPIC, "tool-key")),
+    Case("queryMsgByUniqueKey", lambda core, seen: core.messages.by_unique_id(TOPIC, seen.field(12, "key")), frozenset({300})),
+    Case("queryMsgByOffset", lambda core, seen: core.messages.at(QUEUE, 0), frozenset({300})),
+    Case("printMsg", lambda core, seen: core.messages.between(TOPIC)),
+    Case("printMsgByQueue", lambda core, seen: core.messages.in_queue(QUEUE)),
+    Case("queryCq", lambda core, seen: core.messages.entries(BROKER, QUEUE, 0, 3)),
+    Case("clusterList", lambda core, seen: core.brokers.all_runtimes()),
+    Case("brokerStatus", lambda core, seen: core.brokers.runtime(BROKER)),
+    Case("getBrokerConfig", lambda core, seen: core.brokers.config(BROKER)),
+    Case("brokerConsumeStats", lambda core, seen: core.brokers.consume_stats(BROKER)),
+    Case("cleanExpiredCQ", lambda core, seen: core.brokers.clean_expired_queues(broker=BROKER)),
+    Case("cleanExpiredCQ-c", lambda core, seen: core.brokers.clean_expired_queues(cluster=CLUSTER)),
+    Case("deleteExpiredCommitLog", lambda core, seen: core.brokers.delete_expired_logs(broker=BROKER)),
+    Case("getNamesrvConfig", lambda core, seen: core.name_servers.configs()),
+    Case("updateKvConfig", lambda core, seen: core.name_servers.put_value("GoldenSpace", "golden-key", "golden value")),
+    Case("deleteKvConfig", lambda core, seen: core.name_servers.delete_value("GoldenSpace", "golden-key")),
+    Case("wipeWritePerm", lambda core, seen: core.name_servers.wipe_write_perm("broker-a")),
+    Case("addWritePerm", lambda core, seen: core.name_servers.add_write_perm("broker-a")),
+]
+
+
+def recorded(case: Case) -> list[str]:
+    return [version for version in GOLDEN.versions if f"admin-{case.name}" in GOLDEN.capture_names(version)]
+
+
+@pytest.mark.parametrize(
+    ("case", "version"), [pytest.param(case, version, id=f"{case.name}-{version}") for case in CASES for version in recorded(case)]
+)
+def test_the_same_questions(case: Case, version: str) -> None:
+    seen = Recorded(GOLDEN, version, case.name)
+    if case.fails:
+        with pytest.raises(MQError):
+            seen.run(case.operate(seen.core, seen))
+    else:
+        seen.run(case.operate(seen.core, seen))
+    if version == FOLLOWED:
+        assert seen.ours(case.besides) == seen.theirs(case.besides)
