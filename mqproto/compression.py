@@ -35,6 +35,11 @@ class BodyError(RemoteProtocolError):
     """A body cannot be inflated: it is broken, of an unknown kind, or larger than allowed."""
 
 
+def check_available(kind: Compression) -> None:
+    """Raises CompressionMissing, which names the extra to install, unless bodies can be packed and read in this way here."""
+    deflate(b"", kind)
+
+
 def deflate(body: bytes, kind: Compression = Compression.ZLIB, level: int = LEVEL) -> tuple[bytes, int]:
     """The packed body and the bits to set in the sysFlag (0x301 for zlib). Raises CompressionMissing."""
     match kind:

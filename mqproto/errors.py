@@ -6,8 +6,8 @@
       RemoteProtocolError    the peer broke the protocol; its link is over (`fastjson.JsonError` is one)
       HeaderError            a request without a field that it needs, or with a malformed one; the link goes on
       ClientError            refused or failed on our side, with Java's client error code
-        InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing AclError
-        NoCluster NoMessage NoClients PartlyFailed
+        InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing AclError RequestTimeout
+        NoReplyAddress NoCluster NoMessage NoClients PartlyFailed
       BrokerError            an answer with another code than success (from a broker or a name server)
         AccessDenied         the broker does not let this account do that
       ConnectFailed ConnectionLost CallExpired TooManyRequests
@@ -25,6 +25,8 @@ EXPIRED_CODE: Final = 10002
 CLIENT_ERROR_CODE: Final = 10003
 NO_NAME_SERVER_CODE: Final = 10004
 NO_ROUTE_CODE: Final = 10005
+REQUEST_TIMEOUT_CODE: Final = 10006
+NO_REPLY_ADDRESS_CODE: Final = 10007
 MESSAGE_ILLEGAL_CODE: Final = 13
 ACL_CODE: Final = 10015
 NO_CODE: Final = -1
@@ -186,6 +188,30 @@ class AclError(ClientError):
     """A request cannot be signed with the credentials that were given."""
 
     code = ACL_CODE
+
+
+class RequestTimeout(ClientError):
+    """A request was sent and no reply came in time: whoever was asked may have done what it said or not."""
+
+    retriable = True
+    code = REQUEST_TIMEOUT_CODE
+
+    def __init__(self, topic: str, correlation_id: str, timeout_ms: int) -> None:
+        self.topic = topic
+        self.correlation_id = correlation_id
+        self.timeout_ms = timeout_ms
+        super().__init__(f"no reply to request {correlation_id} of topic {topic!r} within {timeout_ms} ms")
+
+
+class NoReplyAddress(ClientError):
+    """A message cannot be replied to: its sender waits for nothing, or the broker did not say which cluster it is of."""
+
+    code = NO_REPLY_ADDRESS_CODE
+
+    def __init__(self, msg_id: str, missing: str) -> None:
+        self.msg_id = msg_id
+        self.missing = missing
+        super().__init__(f"message {msg_id} cannot be replied to: it has no property {missing}")
 
 
 class BrokerError(MQError):

@@ -10,6 +10,7 @@ from mqproto import properties
 from mqproto.errors import InvalidMessage, InvalidName
 from mqproto.message import Message, join_keys
 from mqproto.names import DLQ_PREFIX, GROUP_LENGTH_MAX, NAMESPACE_MARK, RETRY_PREFIX, SENDING_FORBIDDEN, TOPIC_LENGTH_MAX
+from mqproto.replies import ReplyMessage
 
 MESSAGE_SIZE_MAX: Final = 4 << 20
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -99,6 +100,8 @@ def check_batch(messages: Sequence[Message], size_max: int = MESSAGE_SIZE_MAX) -
             raise InvalidMessage("a message of a batch cannot be delayed")
         if message.topic.startswith(RETRY_PREFIX):
             raise InvalidMessage("a batch cannot go to a retry topic")
+        if isinstance(message, ReplyMessage):
+            raise InvalidMessage("a reply cannot travel in a batch: nobody would pass it on")
         if message.topic != first.topic:
             raise InvalidMessage(f"a batch has one topic, not {first.topic!r} and {message.topic!r}")
         if message.wait != first.wait:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters.anyio.client import AsyncClient
 from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
 from mqproto.message import Message, MessageQueue, SendResult
-from mqproto.state.producer import Selector
+from mqproto.selectors import Selector
 
 
 class Producer(ProducerFace, AsyncClient):

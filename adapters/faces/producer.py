@@ -10,9 +10,10 @@ from adapters.faces.client import ClientFace
 from adapters.settings import ProducerOptions, producer_settings
 from mqproto.errors import ClientError, InvalidMessage
 from mqproto.message import Message, MessageQueue, SendResult
+from mqproto.selectors import Selector, choose_queue
 from mqproto.state.flows import Flow, Sleep
 from mqproto.state.node import Ticket
-from mqproto.state.producer import ProducerCore, Selector, check_producer, choose_queue
+from mqproto.state.producer import ProducerCore, check_producer
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -6,8 +6,8 @@ from adapters.faces.producer import Messages, ProducerFace, Selection, Submitted
 from adapters.sync.client import SyncClient
 from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
 from mqproto.message import Message, MessageQueue, SendResult
+from mqproto.selectors import Selector
 from mqproto.state.node import Ticket
-from mqproto.state.producer import Selector
 
 
 class SyncProducer(ProducerFace, SyncClient):

@@ -2,8 +2,8 @@
 
 Owns: producers and consumers by group, the choice of name servers, route polling, heartbeats, links that nobody needs any more, and the
 order of the end.
-Leaves to others: how flows run and links come about (`runner`), what routes mean (`routes`), sends (`producer`), consumption (`consumer`),
-requests of brokers (`client_requests`).
+Leaves to others: how flows run and links come about (`runner`), what routes mean (`routes`), sends (`producer`), transactions
+(`transacting`), requests that wait for a reply (`requesting`), consumption (`consumer`), requests of brokers (`client_requests`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from mqproto.state.flows import Call, Flow, Lost, Oneway, Refresh, Wait, failure
 from mqproto.state.nameservers import NameServers
 from mqproto.state.node import Ticket
 from mqproto.state.producer import ProducerCore
+from mqproto.state.requesting import Requests
 from mqproto.state.routes import RouteTable
 from mqproto.state.runner import DialledLink, FlowNode
-from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings
+from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings, TransactionSettings
+from mqproto.state.transacting import CheckTask, TransactionCore
 from mqproto.state.vip import vip_target
 
 #: When the periodic tasks run for the first time after `begin` (client.md 1.3).
@@ -103,6 +105,10 @@ class ClientNode(FlowNode):
         self.consumers: dict[str, ConsumerPort] = {}
         #: Tells where everything in the program is at the moment, for operators (request 307). Set by the adapter, which knows how.
         self.stacks: Callable[[], str] | None = None
+        #: Producers that brokers may ask about transactions, by group.
+        self.transactions: dict[str, TransactionCore] = {}
+        #: Messages that wait for a reply.
+        self.requests = Requests(self)
         self._refreshing: dict[str, Ticket[MQError | None]] = {}
         self._polling: Ticket[None] | None = None
         #: Heartbeats under way by address, and those that follow them because something changed meanwhile.
@@ -122,11 +128,22 @@ class ClientNode(FlowNode):
         self.heartbeat(now)
         return producer
 
+    def add_transaction_producer(self, settings: TransactionSettings, listener: object, now: int) -> TransactionCore:
+        """The same for messages in transactions: what brokers ask of the group goes to `listener`. Errors as above."""
+        core = TransactionCore(self.add_producer(settings, now), listener, self, settings.check_request_hold_max)
+        self.transactions[core.group] = core
+        return core
+
     def remove_producer(self, producer: ProducerCore, now: int) -> Flow[None]:
-        """Take the producer out: it sends no more, and brokers forget its group. The others go on (PRO-08)."""
+        """Take the producer out: it begins no more sends, those in flight end, and brokers forget its group. The others go on (PRO-08).
+
+        At most `close_timeout_ms` go by until then.
+        """
         producer.closed = True
+        yield from producer.flush(now + self.settings.close_timeout_ms)
         if self.producers.get(producer.group) is producer:
             del self.producers[producer.group]
+            self.transactions.pop(producer.group, None)
             yield from self._unregister("producerGroup", producer.group, now)
 
     def add_consumer(self, consumer: ConsumerPort) -> None:
@@ -140,6 +157,11 @@ class ClientNode(FlowNode):
             del self.consumers[consumer.group]
             yield from self._unregister("consumerGroup", consumer.group, now)
 
+    def unsent(self, address: str) -> int:
+        """How many bytes the peer at an address has left unread."""
+        link = self.links.get(address)
+        return 0 if link is None else link.unsent
+
     def _check_new(self, kind: str, group: str, taken: Mapping[str, object]) -> None:
         if self.refusal is not None:
             raise StateError(self.refusal)
@@ -152,6 +174,12 @@ class ClientNode(FlowNode):
         if consumer is not None:
             consumer.consumed(task, result, now)
             self._drain(now)
+
+    def checked(self, task: CheckTask, result: object, now: int) -> None:
+        """The application has answered a question about a transaction, which came by a `Deliver` action. Late answers are dropped."""
+        core = self.transactions.get(task.group)
+        if core is not None:
+            core.checked(task, result, now)
 
     # --- name servers and routes
 
@@ -219,7 +247,7 @@ class ClientNode(FlowNode):
 
     def wanted_topics(self) -> set[str]:
         """The topics whose routes are kept fresh."""
-        wanted: set[str] = set()
+        wanted = set(self.requests.topics())
         for producer in self.producers.values():
             wanted |= producer.topics()
         for consumer in self.consumers.values():
@@ -258,6 +286,11 @@ class ClientNode(FlowNode):
         if following is None:
             following = self._next_beats[address] = self.spawn(self._beaten(address, running, now), now)
         return following
+
+    def known_at(self, address: str) -> bool:
+        """Whether a broker has had a heartbeat on the link that is open to it; without one it has forgotten us."""
+        link = self.links.get(address)
+        return link is not None and link.connected and address not in self._beats
 
     def _listeners(self) -> list[str]:
         """The addresses that heartbeats go to."""

@@ -1,7 +1,7 @@
 """What brokers ask of a client on the client's own links (client.md 6).
 
 Owns: which of them there are, how they are read and answered.
-Leaves to others: what a consumer does about them (`client.ConsumerPort`).
+Leaves to others: what a consumer does about them (`client.ConsumerPort`), transactions (`transacting`), replies (`requesting`).
 
 A request that cannot be read is answered by code 1 with the reason, one that we do not know by code 3; nothing that a broker sends here
 ends the link or reaches another consumer.
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from mqproto import headers
+from mqproto import headers, properties
 from mqproto.bodies import ConsumerRunningInfo, ConsumerStatus, ResetOffsets
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import MQError
-from mqproto.record import decode_record
+from mqproto.record import decode_record, inflated
 from mqproto.state.runner import DialledLink
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def answer(node: ClientNode, link: DialledLink, request: Command, now: int) -> N
     try:
         handler(node, link, request, now)
     except MQError as error:
+        if request.is_oneway:
+            node.notices.append(f"request {request.code} of {link.address} cannot be read: {error}")
         link.reply(request, ResponseCode.SYSTEM_ERROR, remark=str(error))
 
 
@@ -52,9 +54,21 @@ def _consumer_ids_changed(node: ClientNode, link: DialledLink, request: Command,
 
 
 def _check_transaction_state(node: ClientNode, link: DialledLink, request: Command, now: int) -> None:
-    """Nobody here knows of a transaction: the broker asks again later, or another producer of the group."""
-    headers.CheckTransactionStateRequest.decode(request.fields)
-    node.notices.append(f"{link.address} asks for the state of a transaction, which no producer of this client knows of")
+    """The message names its group; any producer of that group may be asked, not only the one that sent it."""
+    header = headers.CheckTransactionStateRequest.decode(request.fields)
+    broker_name = request.fields.get("bname")
+    message = inflated(decode_record(request.body, broker_name or ""))
+    group = message.properties.get(properties.PRODUCER_GROUP, "")
+    core = node.transactions.get(group)
+    if core is None:
+        node.notices.append(f"{link.address} asks for a transaction of group {group!r}, which has no transaction producer here")
+    else:
+        core.check(header, message, link.address, broker_name)
+
+
+def _take_reply(node: ClientNode, link: DialledLink, request: Command, now: int) -> None:
+    node.requests.replied(headers.ReplyMessageRequest.decode(request.fields), bytes(request.body), now)
+    link.reply(request, ResponseCode.SUCCESS)
 
 
 def _reset_offsets(node: ClientNode, link: DialledLink, request: Command, now: int) -> None:
@@ -109,4 +123,5 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: _consumer_status,
     RequestCode.GET_CONSUMER_RUNNING_INFO: _running_info,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: _take_reply,
 }

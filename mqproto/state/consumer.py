@@ -10,79 +10,39 @@ action brings, and answers by `ClientNode.consumed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from mqproto.bodies import (
-    CheckClient,
     ConsumerData,
     ConsumeType,
     MessageModel,
-    SubscriptionData,
 )
-from mqproto.codes import RequestCode
-from mqproto.errors import BrokerError, ConnectionLost, InvalidSetting, MQError, NoRoute, StateError
-from mqproto.filters.tags import InvalidExpressionError, parse_tags
-from mqproto.message import Message, MessageExt, MessageQueue
-from mqproto.names import INNER_PRODUCER, retry_topic
-from mqproto.namespaces import Namespace
+from mqproto.errors import InvalidSetting, MQError, StateError
+from mqproto.message import MessageExt, MessageQueue
+from mqproto.names import retry_topic
 from mqproto.state.assignment import Assignment
 from mqproto.state.client import ClientNode
+from mqproto.state.consumer_base import TAG, ConsumerBase, Phase, check_subscription
 from mqproto.state.consumer_report import TopicRates, queue_info, running_info, start_facts
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import Concurrent, ConsumeContext, ConsumeTask
 from mqproto.state.direct import DirectDeliveries
-from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, current, success
-from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
-from mqproto.state.node import Action, Ticket
+from mqproto.state.flows import Flow, Sleep, Wait
+from mqproto.state.lookup import find_broker
+from mqproto.state.node import Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
 from mqproto.state.ordered import Ordered
 from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_header, pull_loop
 from mqproto.state.queries import offset_by_time
 from mqproto.state.queue_locks import RENEW_MS, RETRY_MS, OwnLocks
 from mqproto.state.rebalance import Averagely, Strategy, queue_order
-from mqproto.state.routes import RouteTable
-from mqproto.state.settings import ProducerSettings
-from mqproto.validation import check_topic
 
-__all__ = ["ConsumeContext", "ConsumeTask", "ConsumerCore", "ConsumerSettings"]
-
-#: Offsets are stored for the first time this long after the start (client.md 1.3).
-FIRST_PERSIST_MS: Final = 10_000
-#: How soon the first round that lacked something is followed by another.
-REBALANCE_RETRY_MS: Final = 1_000
-TAG: Final = "TAG"
+__all__ = ["TAG", "ConsumeContext", "ConsumeTask", "ConsumerCore", "ConsumerSettings", "Phase", "check_subscription"]
 
 
-class Phase(Enum):
-    """The life of a consumer; there is no way back."""
-
-    CREATED = "created"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-
-
-def subscription_data(topic: str, expression: str, kind: str, version: int = 0) -> SubscriptionData:
-    """A subscription as brokers are told of it (client.md 4.1). Raises InvalidExpressionError."""
-    if kind == TAG:
-        tags = parse_tags(expression)
-        return SubscriptionData(topic, tags.expression, TAG, list(tags.tags), sorted(tags.codes), version)
-    if not expression.strip():
-        raise InvalidExpressionError(expression, "it is blank")
-    return SubscriptionData(topic, expression, kind, version=version)
-
-
-def check_subscription(topic: str, expression: str, kind: str) -> None:
-    """Raises InvalidName or InvalidExpressionError for what `ConsumerCore.subscribe` refuses."""
-    check_topic(topic)
-    subscription_data(topic, expression, kind)
-
-
-class ConsumerCore:
+class ConsumerCore(ConsumerBase):
     """A push consumer. Its `listener` is the adapter's: it comes back in every `ConsumeTask`."""
 
     def __init__(
@@ -100,18 +60,13 @@ class ConsumerCore:
         if node.namespace:
             settings = replace(settings, group=node.namespace.wrap(settings.group))
             settings.check()
-        self.node = node
+        super().__init__(node, settings.group)
         #: The group in them is as it travels.
         self.settings = settings
         self.listener = listener
-        self.phase = Phase.CREATED
         self.broadcasts = settings.message_model is MessageModel.BROADCASTING
         self._utc_offset_ms = utc_offset_ms
-        self._subscriptions: dict[str, SubscriptionData] = {}
-        self._subscribed: dict[str, Subscribed] = {}
-        self._version = 0
         self._suspended = False
-        self._started_at = 0
         span = None if settings.orderly else settings.consume_concurrently_max_span
         self._window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, span)
         self._offsets: OffsetStore = self._make_offsets(offset_file)
@@ -124,12 +79,8 @@ class ConsumerCore:
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
         self._direct = DirectDeliveries(settings, listener, node.namespace, self.act)
         self._rates: dict[str, TopicRates] = {}
-        self._loops: list[Ticket[None]] = []
-        #: Settled to have queues shared out before the time.
-        self._wake: Ticket[None] = Ticket()
         #: Settled when the last delivery has ended, while somebody waits for that.
         self._idle: Ticket[None] | None = None
-        self._stopped: Ticket[None] = Ticket()
 
     def _make_offsets(self, offset_file: OffsetFile | None) -> OffsetStore:
         if not self.broadcasts:
@@ -141,53 +92,12 @@ class ConsumerCore:
     # --- what its parts ask of it
 
     @property
-    def group(self) -> str:
-        return self.settings.group
-
-    @property
-    def namespace(self) -> Namespace:
-        return self.node.namespace
-
-    @property
-    def client_id(self) -> str:
-        return self.node.client_id
-
-    @property
-    def routes(self) -> RouteTable:
-        return self.node.routes
-
-    @property
-    def api_timeout_ms(self) -> int:
-        return self.node.settings.api_timeout_ms
-
-    @property
     def pull_interval_ms(self) -> int:
         return self.settings.pull_interval
 
     @property
     def failure_pause_ms(self) -> int:
         return self.settings.pull_time_delay_millis_when_exception
-
-    def wall(self, now: int) -> int:
-        return now + self.node.wall_ahead
-
-    def notice(self, text: str) -> None:
-        self.node.notices.append(text)
-
-    def act(self, action: Action) -> None:
-        self.node.actions.append(action)
-
-    def spawn(self, flow: Flow[None], now: int) -> Ticket[None]:
-        return self.node.spawn(flow, now)
-
-    def cancel(self, ticket: Ticket[None], now: int) -> None:
-        self.node.cancel(ticket, now)
-
-    def unknown(self, now: int) -> Ticket[None]:
-        return self.node.heartbeat(now)
-
-    def rebalance_soon(self, now: int) -> None:
-        self.node.wake(self._wake, now)
 
     # --- subscriptions
 
@@ -204,14 +114,6 @@ class ConsumerCore:
         if self.phase is Phase.RUNNING:
             self.node.heartbeat(now)
             self.rebalance_soon(now)
-
-    def _subscribe(self, topic: str, expression: str, kind: str, now: int) -> None:
-        # Brokers keep the highest version, so it must rise even when the clock was set back (CON-12).
-        version = max(self.wall(now), self._version + 1)
-        data = subscription_data(topic, expression, kind, version)
-        self._version = version
-        self._subscriptions[topic] = data
-        self._subscribed[topic] = Subscribed(data.expression, kind, version, frozenset(data.tags))
 
     def unsubscribe(self, topic: str, *, now: int) -> None:
         """Stop consuming a topic; its queues are given up at once. An unknown topic is no error."""
@@ -238,7 +140,7 @@ class ConsumerCore:
         if not self.broadcasts:
             self._subscribe(retry_topic(self.group), "*", TAG, now)
         try:
-            now = yield from self._find_routes(now)
+            now = yield from self._find_routes(list(self._subscriptions), now)
             now = yield from self._check_filters(now)
         except MQError:
             yield from self.shutdown(now)
@@ -246,39 +148,14 @@ class ConsumerCore:
         _, now = yield Wait(self.node.heartbeat(now))
         self._check_starting()
         self.phase = Phase.RUNNING
-        self._loops = [self.spawn(self._rebalance_loop(now), now), self.spawn(self._persist_loop(now), now)]
-        if isinstance(self._consumption, Concurrent):
-            self._loops.append(self.spawn(self._sweep_loop(self._consumption, now), now))
+        settings = self.settings
+        self._loops = [
+            self.spawn(self._rebalance_loop(self._share_out, settings.rebalance_interval, now), now),
+            self.spawn(self._persist_loop(self._assignment.persist, settings.persist_consumer_offset_interval, now), now),
+            self.spawn(self._sweep_loop(now), now),
+        ]
         if self._locks is not None:
             self._loops.append(self.spawn(self._lock_loop(self._locks, now), now))
-
-    def _check_starting(self) -> None:
-        if self.phase is not Phase.STARTING:
-            raise StateError(f"consumer {self.group} was closed while it started")
-
-    def _find_routes(self, now: int) -> Flow[int]:
-        """Fetch the routes of all topics. One that does not exist may come later; name servers that cannot be asked are a failure,
-        unless all that happened is that a link broke."""
-        for topic in list(self._subscriptions):
-            failure, now = yield Refresh(topic, now + REFRESH_TIMEOUT_MS)
-            if isinstance(failure, ConnectionLost):
-                failure, now = yield Refresh(topic, now + REFRESH_TIMEOUT_MS)
-            self._check_starting()
-            if failure is not None and not isinstance(failure, BrokerError):
-                raise failure
-        return now
-
-    def _check_filters(self, now: int) -> Flow[int]:
-        """CHECK_CLIENT_CONFIG for each subscription that is not by tags (client.md CI-9): a broker may not know that kind of filter."""
-        for data in [data for data in self._subscriptions.values() if data.type != TAG]:
-            address = self.routes.any_address(data.topic, self.node.seed)
-            if address is None:
-                raise NoRoute(data.topic)
-            body = CheckClient(self.client_id, self.group, data).to_json()
-            outcome, now = yield Call(address, RequestCode.CHECK_CLIENT_CONFIG, {}, body, now + self.api_timeout_ms)
-            self._check_starting()
-            success(outcome, address)
-        return now
 
     def shutdown(self, now: int) -> Flow[None]:
         """The end: running deliveries are waited for as the settings say, offsets stored, the group unregistered. Twice is harmless."""
@@ -335,27 +212,14 @@ class ConsumerCore:
 
     # --- loops
 
-    def _rebalance_loop(self, now: int) -> Flow[None]:
-        """Share queues out every 20 s and whenever something calls for it; calls during a round make one more.
-
-        A round that lacks something (the retry topic, which the first heartbeat has only just made) is soon followed by another, then
-        less and less soon.
-        """
-        retry_ms = REBALANCE_RETRY_MS
-        while True:
-            wake = self._wake = Ticket()
-            if not self._suspended:
-                changed, now = yield from self._assignment.rebalance(list(self._subscriptions), now)
-                if changed:
-                    self._share_window()
-                    self.node.heartbeat(now)
-            pause_ms = self.settings.rebalance_interval
-            if self._assignment.incomplete:
-                pause_ms = min(pause_ms, retry_ms)
-                retry_ms = 2 * pause_ms
-            else:
-                retry_ms = REBALANCE_RETRY_MS
-            _, now = yield Wait(wake, now + pause_ms)
+    def _share_out(self, now: int) -> Flow[tuple[bool, int]]:
+        """One round; nothing is shared out while the consumer is suspended."""
+        if not self._suspended:
+            changed, now = yield from self._assignment.rebalance(list(self._subscriptions), now)
+            if changed:
+                self._share_window()
+                self.node.heartbeat(now)
+        return not self._assignment.incomplete, now
 
     def _share_window(self) -> None:
         """Limits for a topic are shared out over all our queues (client.md 4.8)."""
@@ -365,16 +229,10 @@ class ConsumerCore:
         if count and self.settings.pull_threshold_size_for_topic != -1:
             self._window.size_mib = max(1, self.settings.pull_threshold_size_for_topic // count)
 
-    def _persist_loop(self, now: int) -> Flow[None]:
-        _, now = yield Sleep(now + FIRST_PERSIST_MS)
-        while True:
-            yield from self._assignment.persist(now)
-            _, now = yield Sleep(now + self.settings.persist_consumer_offset_interval)
-
-    def _sweep_loop(self, consumption: Concurrent, now: int) -> Flow[None]:
-        while True:
+    def _sweep_loop(self, now: int) -> Flow[None]:
+        while isinstance(self._consumption, Concurrent):
             _, now = yield Sleep(now + self.settings.consume_timeout * 60_000)
-            consumption.sweep(now)
+            self._consumption.sweep(now)
 
     def _lock_loop(self, locks: OwnLocks, now: int) -> Flow[None]:
         """Renew locks in time, at once again where that failed; what was lost to another member is begun anew when it comes back."""
@@ -406,21 +264,6 @@ class ConsumerCore:
             queue.room = None
             self.node.wake(room, now)
 
-    def subscribed(self, topic: str) -> Subscribed | None:
-        return self._subscribed.get(topic)
-
-    def pull_address(self, queue: ProcessQueue, now: int) -> Flow[tuple[str | MQError, int]]:
-        """The broker that the last answer suggested, or another with the same name where that one is gone."""
-        broker_name = queue.queue.broker_name
-        found = self.routes.reader(broker_name, queue.broker_id)
-        if found is None:
-            failure, now = yield Refresh(queue.queue.topic, now + REFRESH_TIMEOUT_MS)
-            found = self.routes.reader(broker_name, queue.broker_id)
-            if found is None:
-                return failure or NoRoute(queue.queue.topic), now
-        address, queue.broker_id = found
-        return address, now
-
     def pull_fields(self, queue: ProcessQueue, subscribed: Subscribed) -> dict[str, str]:
         return pull_header(
             self.group,
@@ -441,13 +284,6 @@ class ConsumerCore:
 
     def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
         self._assignment.outside(queue, next_offset, now)
-
-    def pull_failed(self, queue: ProcessQueue, error: MQError) -> None:
-        """Told once for each kind of trouble, not with every round."""
-        trouble = str(error)
-        if queue.trouble != trouble:
-            queue.trouble = trouble
-            self.notice(f"group {self.group}: pulling from {queue.queue} fails: {trouble}")
 
     def is_busy(self, queue: ProcessQueue) -> bool:
         return self._consumption.is_busy(queue)
@@ -485,17 +321,6 @@ class ConsumerCore:
         if not self._direct.consumed(task, result, now):
             self._consumption.consumed(task, result, now)
 
-    def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
-        return find_broker(self.routes, queue, now, master_only=True)
-
-    def resend(self, message: Message, now: int) -> Flow[int]:
-        """By a producer of the node's own, which is there from the first time on."""
-        producer = self.node.producers.get(INNER_PRODUCER)
-        if producer is None:
-            producer = self.node.add_producer(ProducerSettings(INNER_PRODUCER), now)
-        yield from producer.send(message, now, checked=True)
-        return (yield from current(now))
-
     def moved(self, queue: ProcessQueue, now: int) -> None:
         self._make_room(queue, now)
 
@@ -526,15 +351,9 @@ class ConsumerCore:
             settings.unit_mode,
         )
 
-    def topics(self) -> Collection[str]:
-        return list(self._subscriptions)
-
     def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
         if topic in self._subscriptions and self.phase is Phase.RUNNING:
             self.rebalance_soon(now)
-
-    def consumer_ids_changed(self, now: int) -> None:
-        self.rebalance_soon(now)
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
         self._assignment.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from mqproto import properties as names
@@ -70,6 +70,8 @@ class ConsumeTask:
     started_at: int = 0
     #: Its messages were sent back because it took too long: the result does not matter any more.
     overdue: bool = False
+    #: Messages that the application's filters took out of `messages`: they are done with, whatever the result.
+    filtered: list[MessageExt] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +296,18 @@ class Concurrent:
         if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
             self._host.notice(verdict.complaint)
         self._host.ended(task, verdict.succeeded, now)
+        self._settle(task.process_queue, task.filtered, now)
         if task.process_queue.dropped or task.overdue:
             self.deliveries.finished(task)
         else:
             self._settle(task.process_queue, task.messages[: verdict.succeeded], now)
             self._give_back(task, task.messages[verdict.succeeded :], now)
+        self._go_on(now)
+
+    def withdraw(self, task: ConsumeTask, now: int) -> None:
+        """The application never began with a delivery and will not get it, because its queue was dropped or all of this ends: its
+        messages stay unfinished."""
+        self.deliveries.finished(task)
         self._go_on(now)
 
     def _give_back(self, task: ConsumeTask, failed: list[MessageExt], now: int) -> None:

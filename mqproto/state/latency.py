@@ -49,17 +49,24 @@ class FaultTable:
         fault = self._faults.get(broker_name)
         return fault is None or now >= fault.available_from
 
-    def pick(self, info: PublishInfo, now: int) -> MessageQueue | None:
-        """The next queue in turn whose broker is not avoided; if all are, one at the better half of them. None of no queues."""
+    def pick(self, info: PublishInfo, now: int, last_broker: str | None = None) -> MessageQueue | None:
+        """The next queue in turn whose broker is not avoided, at another than `last_broker` where there is one; if all brokers are
+        avoided, one at the better half of them. None of no queues.
+        """
         queues = info.queues
         count = len(queues)
+        same: MessageQueue | None = None
         for _ in range(count):
             queue = queues[info.next_turn() % count]
             if self.available(queue.broker_name, now):
-                return queue
+                if queue.broker_name != last_broker:
+                    return queue
+                same = queue
+        if same is not None:
+            return same
         broker_name = self._least_bad(info, now)
         if broker_name is None:
-            return info.pick()
+            return info.pick(last_broker)
         turn = info.next_turn()
         return MessageQueue(queues[0].topic, broker_name, turn % info.write_queues[broker_name])
 

@@ -167,13 +167,26 @@ class Ordered:
         if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
             self._host.notice(verdict.complaint)
         self._host.ended(task, verdict.succeeded, now)
+        line = self._lines.get(queue)
+        if line is not None and not task.process_queue.dropped:
+            self._settle(line, task.filtered, now)
+            self._conclude(task, result, verdict.succeeded, line, now)
+        self._end(task, now)
+
+    def withdraw(self, task: ConsumeTask, now: int) -> None:
+        """The application never began with a delivery and will not get it, because its queue was dropped or all of this ends: its
+        messages stay unfinished."""
+        if task in self.deliveries.running:
+            self._end(task, now)
+
+    def _end(self, task: ConsumeTask, now: int) -> None:
+        """Let others have the place of a delivery, and its queue go on or be left."""
+        queue = task.process_queue.queue
         self.deliveries.finished(task)
         del self._running[queue]
         line = self._lines.get(queue)
         if line is None or task.process_queue.dropped:
             self._host.left(queue, now)
-        else:
-            self._conclude(task, result, verdict.succeeded, line, now)
         if line is not None:
             self._next(line, now)
         self._hand_out(now)

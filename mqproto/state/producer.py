@@ -1,7 +1,7 @@
 """One producer: what it sends, where, how often it tries, and what came of it (client.md 3).
 
 Owns: the sequence of one send (check, pack, find queues, attempts within one budget, result), queues of topics that do not exist yet,
-which brokers it avoids.
+which brokers it avoids, how much it has in flight.
 Leaves to others: links, calls and route requests (the client node performs the effects), routes (`routes`), selectors of the application
 (an adapter calls them outside the node, between `publish_queues` and a send to the queue).
 
@@ -12,15 +12,15 @@ message stays as it is (MSG-09): every send of one object gets an id of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from mqproto import properties
 from mqproto.batch import BatchEntry, encode_batch
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.compression import Compression, deflate
+from mqproto.compression import deflate
 from mqproto.errors import (
     AccessDenied,
     Attempt,
@@ -34,16 +34,20 @@ from mqproto.errors import (
     RemoteProtocolError,
     SendFailed,
     StateError,
+    TooManyRequests,
     refusal,
 )
 from mqproto.flags import TRANSACTION_PREPARED
-from mqproto.ids import UniqueIds, java_hash
+from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.names import RETRY_PREFIX, is_inner_group
 from mqproto.namespaces import Namespace
-from mqproto.state.flows import Call, Flow, Oneway, Refresh, failure
+from mqproto.replies import ReplyMessage
+from mqproto.state.flows import Call, Flow, Oneway, Refresh, Sleep, Wait, failure
 from mqproto.state.latency import FaultTable
+from mqproto.state.node import Ticket
 from mqproto.state.routes import PublishInfo, RouteTable, template_info
+from mqproto.state.send_window import Place, SendWindow
 from mqproto.state.settings import ClientSettings, ProducerSettings
 from mqproto.validation import check_batch, check_group, check_message, check_topic
 
@@ -51,8 +55,14 @@ DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 #: What a message without a region property in its answer belongs to (client.md 3.7).
 DEFAULT_REGION: Final = "DefaultRegion"
 
+#: A one-way send waits while a broker has left more than this unread, or more than the window has; well before the node refuses.
+UNSENT_WAIT_MAX: Final = 32 << 20
+#: How often a one-way send looks whether the broker has read what was sent before.
+UNREAD_PAUSE_MS: Final = 10
+
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 _NO_PERMISSION: Final = int(ResponseCode.NO_PERMISSION)
 _TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
 _STATUS: Final[dict[int, SendStatus]] = {
@@ -74,6 +84,12 @@ class ProducerHost(Protocol):
     #: Where round robins begin.
     seed: int
 
+    def wake_soon(self, ticket: Ticket[None]) -> None:
+        """Settle a ticket and resume the flows that wait for it."""
+
+    def unsent(self, address: str) -> int:
+        """How many bytes the peer at an address has left unread."""
+
 
 @dataclass(slots=True)
 class _Parcel:
@@ -84,6 +100,7 @@ class _Parcel:
     code: int
     fields: dict[str, str]
     body: bytes
+    messages: int = 1
 
     def addressed(self, queue: MessageQueue, wall: int) -> dict[str, str]:
         return {**self.fields, "e": str(queue.queue_id), "g": str(wall), "n": queue.broker_name}
@@ -101,7 +118,7 @@ class ProducerCore:
     """The producer of one group in a client node; made by `ClientNode.add_producer`."""
 
     def __init__(self, settings: ProducerSettings, host: ProducerHost) -> None:
-        """Raises InvalidName for a group that no producer may have and InvalidSetting for other settings."""
+        """Raises InvalidName for a group that no producer may have, InvalidSetting for other settings, and CompressionMissing."""
         check_producer(settings)
         self.settings = settings
         #: As it travels; that of the settings is the application's.
@@ -110,6 +127,8 @@ class ProducerCore:
         self._namespace = host.namespace
         #: Set by the node when it takes the producer out: sends fail from then on.
         self.closed = False
+        self._unsent_max = min(settings.send_window_bytes, UNSENT_WAIT_MAX)
+        self.window = SendWindow(settings.send_window_messages, settings.send_window_bytes, host.wake_soon)
         self._host = host
         self._faults: FaultTable | None = None
         if settings.latency_fault_tolerance:
@@ -131,7 +150,8 @@ class ProducerCore:
         """Send and wait for the broker: 1 + `retry_times` attempts, or a single one when the queue is given (client.md 3.2, 3.3).
 
         Raises InvalidMessage or InvalidName before anything is sent; BrokerError for an answer that another attempt would not change;
-        NoNameServer, NoRoute or CallExpired when no queue could be found; else SendFailed with every attempt.
+        TooManyRequests when the budget went by without room in the window; NoNameServer, NoRoute or CallExpired when no queue could
+        be found; else SendFailed with every attempt.
         `checked` leaves the check of the message out: the client's own messages carry reserved properties.
         """
         parcel = self._pack(message, now, checked)
@@ -139,14 +159,14 @@ class ProducerCore:
         return (yield from self._deliver(parcel, now, queue, timeout_ms, attempts, True))
 
     def send_async(
-        self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+        self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None, checked: bool = False
     ) -> Flow[SendResult]:
         """Send for a callback: another attempt follows only a link that could not be made or was lost, never an answer (client.md 3.5).
 
         A send to a given queue is tried again at that queue. Where Apache's client kept the queue id of the first attempt and changed
-        the broker under it, an attempt here goes to a queue that was chosen as a whole. Errors as of `send`.
+        the broker under it, an attempt here goes to a queue that was chosen as a whole. `checked` and errors as of `send`.
         """
-        parcel = self._pack(message, now, False)
+        parcel = self._pack(message, now, checked)
         return (yield from self._deliver(parcel, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
 
     def send_batch(
@@ -157,25 +177,49 @@ class ProducerCore:
         attempts = 1 if queue is not None else 1 + self.settings.retry_times
         return (yield from self._deliver(parcel, now, queue, timeout_ms, attempts, True))
 
+    def send_batch_async(
+        self, messages: Sequence[Message], now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> Flow[SendResult]:
+        """The same with the attempts of `send_async`."""
+        parcel = self._pack_batch(messages, now)
+        return (yield from self._deliver(parcel, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
+
     def send_oneway(self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> Flow[None]:
-        """Send without an answer, in one attempt; ends once the request is on a connected link. Errors as of `send`, no BrokerError."""
+        """Send without an answer, in one attempt; ends once the request is on a connected link. Errors as of `send`, no BrokerError.
+
+        Where the broker leaves what was sent before unread, the send waits as it does for room in the window (TooManyRequests).
+        """
         parcel = self._pack(message, now, False)
         timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline = now + timeout_ms
         target = self._checked_queue(parcel, queue)
-        if target is None:
-            info, now = yield from self._publish_info(parcel.topic, now, deadline)
-            target = self._choose(info, None, now)
-        started = now
+        place = self.window.enter(1, len(parcel.body))
+        try:
+            if place.waits:
+                now = yield from self._room(place, now, deadline)
+            if target is None:
+                info, now = yield from self._publish_info(parcel.topic, now, deadline)
+                target = self._choose(info, None, now)
+            started = now
+            address, cause, now = yield from self._hand_over(parcel, target, now, deadline)
+            self._measure(target.broker_name, now - started, now, failed=cause is not None)
+            if cause is not None:
+                raise SendFailed(parcel.topic, (Attempt(target.broker_name, address, cause, now - started),), cause)
+        finally:
+            self.window.leave(place)
+
+    def _hand_over(self, parcel: _Parcel, target: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, MQError | None, int]]:
+        """The one attempt of a one-way send: where it went, why it did not, and when."""
         address, now = yield from self._master(target, now, deadline)
         if address is None:
-            cause: MQError = _no_master(target)
-        else:
-            outcome, now = yield Oneway(address, parcel.code, parcel.addressed(target, now + self._host.wall_ahead), parcel.body, deadline)
-            if outcome is None:
-                return
-            cause = failure(outcome)
-        raise SendFailed(parcel.topic, (Attempt(target.broker_name, address, cause, now - started),), cause)
+            return None, _no_master(target), now
+        started = now
+        while self._host.unsent(address) > self._unsent_max:
+            if now >= deadline:
+                raise TooManyRequests(f"{address} has left {self._host.unsent(address)} bytes unread for {now - started} ms")
+            _, now = yield Sleep(min(deadline, now + UNREAD_PAUSE_MS))
+        outcome, now = yield Oneway(address, parcel.code, parcel.addressed(target, now + self._host.wall_ahead), parcel.body, deadline)
+        return address, None if outcome is None else failure(outcome), now
 
     def publish_queues(self, topic: str, now: int, *, timeout_ms: int | None = None) -> Flow[tuple[MessageQueue, ...]]:
         """The queues that a message of the topic could go to, in order, for a selector. Raises NoNameServer, NoRoute or CallExpired."""
@@ -190,15 +234,19 @@ class ProducerCore:
             raise StateError(f"producer {self.group} is closed")
         if not checked:
             check_message(message, self.settings.max_message_size)
-        topic, values = self._named(message.topic, message.wire_properties())
+        is_reply = isinstance(message, ReplyMessage)
+        topic, values = message.topic, message.wire_properties()
+        if not is_reply:  # the topic of replies is the cluster's, in every namespace
+            topic, values = self._named(topic, values)
         msg_id = values.get(properties.UNIQ_KEY) or self._new_id(values, now)
         body = message.body
         sys_flag = 0
         if len(body) >= self.settings.compress_body_over:
-            body, sys_flag = deflate(body, Compression.ZLIB, self.settings.compress_level)
+            body, sys_flag = deflate(body, self.settings.compress_type, self.settings.compress_level)
         if values.get(properties.TRANSACTION_PREPARED) == "true":
             sys_flag |= TRANSACTION_PREPARED
-        return _Parcel(topic, msg_id, _SEND, self._fields(topic, values, message.flag, sys_flag, False), body)
+        code = _SEND_REPLY if is_reply else _SEND
+        return _Parcel(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
 
     def _pack_batch(self, messages: Sequence[Message], now: int) -> _Parcel:
         if self.closed:
@@ -214,7 +262,7 @@ class ProducerCore:
         if len(body) > self.settings.max_message_size:
             raise InvalidMessage(f"the batch takes {len(body)} bytes, more than {self.settings.max_message_size}: split it")
         topic, values = self._named(messages[0].topic, {properties.WAIT: "true" if messages[0].wait else "false"})
-        return _Parcel(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body)
+        return _Parcel(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages))
 
     def _named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
         """The topic as it travels, and the properties with what the namespace adds to them (client.md 1.8)."""
@@ -250,15 +298,52 @@ class ProducerCore:
                 fields["l"] = values[properties.MAX_RECONSUME_TIMES]
         return fields
 
+    # --- room
+
+    def _room(self, place: Place, now: int, deadline: int) -> Flow[int]:
+        """Wait until a send may go on; the time. Raises TooManyRequests when its budget is used up before."""
+        began = now
+        assert place.room is not None
+        _, now = yield Wait(place.room, deadline)
+        if place.waits:
+            window = self.window
+            raise TooManyRequests(
+                f"no room within {now - began} ms: {window.messages} messages ({window.size} bytes) of group {self.group} are in flight"
+            )
+        return now
+
+    def room(self, place: Ticket[None]) -> Flow[None]:
+        """Wait as long as the send does whose ticket of `SendWindow.last` this is: until there is room for it, or it is over."""
+        yield Wait(place)
+
+    def flush(self, deadline: int) -> Flow[bool]:
+        """Wait for all sends that have begun by now, until the deadline; whether they have ended, however that was."""
+        for ended in self.window.in_flight():
+            if not ended.settled:
+                yield Wait(ended, deadline)
+                if not ended.settled:
+                    return False
+        return True
+
     # --- attempts
 
     def _deliver(
         self, parcel: _Parcel, now: int, queue: MessageQueue | None, timeout_ms: int | None, attempts_max: int, retry_answers: bool
     ) -> Flow[SendResult]:
-        begun = now
-        timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = now + timeout_ms
+        deadline = now + (self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
         target = self._checked_queue(parcel, queue)
+        place = self.window.enter(parcel.messages, len(parcel.body))
+        try:
+            if place.waits:
+                now = yield from self._room(place, now, deadline)
+            return (yield from self._attempts(parcel, now, target, deadline, attempts_max, retry_answers))
+        finally:
+            self.window.leave(place)
+
+    def _attempts(
+        self, parcel: _Parcel, now: int, target: MessageQueue | None, deadline: int, attempts_max: int, retry_answers: bool
+    ) -> Flow[SendResult]:
+        begun = now
         info: PublishInfo | None = None
         if target is None:
             info, now = yield from self._publish_info(parcel.topic, now, deadline)
@@ -312,7 +397,7 @@ class ProducerCore:
         return failure.code != _NO_PERMISSION or len(info.write_queues) > 1
 
     def _choose(self, info: PublishInfo, last: str | None, now: int) -> MessageQueue:
-        queue = info.pick(last) if self._faults is None else self._faults.pick(info, now)
+        queue = info.pick(last) if self._faults is None else self._faults.pick(info, now, last)
         assert queue is not None  # `_publish_info` gives no empty list
         return queue
 
@@ -394,46 +479,3 @@ def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str)
 
 def _no_master(queue: MessageQueue) -> ClientError:
     return ClientError(f"no master of broker {queue.broker_name} is known")
-
-
-# --- selectors
-
-Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue | None]
-
-
-def choose_queue(selector: Selector, queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:
-    """Ask an application's selector; it gets a copy. Raises ClientError when it fails or chooses nothing (client.md 3.2).
-
-    Called by adapters outside the node: the application's code may block, and may use the client itself.
-    """
-    try:
-        queue = selector(list(queues), message, argument)
-    except Exception as error:
-        raise ClientError(f"the queue selector failed: {error!r}") from error
-    if queue is None:
-        raise ClientError("the queue selector chose no queue")
-    return queue
-
-
-def by_hash(queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:
-    """Selector that keeps equal arguments in one queue: Java's hash of a text or number, as Java's clients choose (client.md 3.9).
-
-    Raises ClientError for an empty list.
-    """
-    if not queues:
-        raise ClientError(f"topic {message.topic!r} has no queue to choose from")
-    return queues[hash_index(argument, len(queues))]
-
-
-def hash_index(argument: object, count: int) -> int:
-    """Absolute value of the remainder that Java's division leaves (it truncates, PRO-01): 0 .. count - 1."""
-    if isinstance(argument, int):
-        narrow = -(1 << 31) <= argument < 1 << 31
-        value = argument if narrow else _signed32((argument ^ argument >> 32) & 0xFFFF_FFFF)
-    else:
-        value = java_hash(str(argument))
-    return abs(value) % count
-
-
-def _signed32(value: int) -> int:
-    return value - (1 << 32) if value >= 1 << 31 else value

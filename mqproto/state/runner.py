@@ -96,6 +96,8 @@ class FlowNode(NodeBase, ABC):
         self._waiting: dict[Ticket[Any], list[Task[Any]]] = {}
         self._jobs: dict[int, tuple[Job, Task[Any]]] = {}
         self._ready: deque[tuple[Task[Any], tuple[Any, int] | Exception | None]] = deque()
+        #: Tickets whose waiting flows go on with the next step.
+        self._woken: deque[Ticket[None]] = deque()
         self._draining = False
         self._open = 0
         #: Where a call goes instead of the address that it names; None where all go to theirs. Raises HostError.
@@ -176,6 +178,12 @@ class FlowNode(NodeBase, ABC):
             self._release(ticket, now)
             self._drain(now)
 
+    def wake_soon(self, ticket: Ticket[None]) -> None:
+        """The same for whoever knows no time: a flow that gives something up, perhaps because it is being closed. Never raises."""
+        if not ticket.settled:
+            ticket.settle(None)
+            self._woken.append(ticket)
+
     def application_tickets(self) -> list[Ticket[Any]]:
         """The application's operations that are not done yet."""
         return [ticket for ticket, task in self._tasks.items() if task.of_application]
@@ -184,7 +192,8 @@ class FlowNode(NodeBase, ABC):
         """End everything now: what is under way fails with StateError, every link is hung up."""
         self.over = True
         for task in list(self._tasks.values()):
-            self._give_up(task, reason, now)
+            if not task.ticket.settled:  # one that ended may have ended another
+                self._give_up(task, reason, now)
         for link in self.all_links():
             self.drop(link, reason, now)
 
@@ -206,11 +215,15 @@ class FlowNode(NodeBase, ABC):
             return
         self._draining = True
         ready = self._ready
+        woken = self._woken
         try:
-            while ready:
-                task, given = ready.popleft()
-                if not task.ticket.settled:
-                    self._step(task, given, now)
+            while ready or woken:
+                while woken:
+                    self._release(woken.popleft(), now)
+                if ready:
+                    task, given = ready.popleft()
+                    if not task.ticket.settled:
+                        self._step(task, given, now)
         finally:
             self._draining = False
 

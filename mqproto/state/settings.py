@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqproto.acl import Credentials, check_credentials
+from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
 from mqproto.validation import check_namespace
 
@@ -133,6 +134,11 @@ class ProducerSettings:
     not_available_ms: tuple[int, ...] = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
     #: Answer codes after which a send is tried elsewhere (client.md 3.3).
     retry_codes: frozenset[int] = field(default_factory=lambda: frozenset({1, 14, 16, 17, 204, 205}))
+    #: What may be in flight at once; further sends wait for room within their own budget. A message larger than the window passes alone.
+    send_window_messages: int = 10_000
+    send_window_bytes: int = 32 << 20
+    #: LZ4 and Zstandard need the extra `compression`, here and at consumers, which must be 4.9.4 or later.
+    compress_type: Compression = Compression.ZLIB
 
     def check(self) -> None:
         """Raises `InvalidSetting` for the first value that cannot be used. The group name is checked by the producer."""
@@ -143,8 +149,28 @@ class ProducerSettings:
         check_range("retry_times", self.retry_times, 0, 1_000)
         check_range("retry_times_async", self.retry_times_async, 0, 1_000)
         check_range("max_message_size", self.max_message_size, 1, 1 << 24)
+        check_range("send_window_messages", self.send_window_messages, 1, 1 << 24)
+        check_range("send_window_bytes", self.send_window_bytes, 1, 1 << 32)
+        if self.compress_type is Compression.ZLIB_UNTYPED:
+            raise InvalidSetting("compress_type", self.compress_type.name, "it is only read: ZLIB means the same")
         if len(self.latency_max_ms) != len(self.not_available_ms) or not _rises(self.latency_max_ms):
             raise InvalidSetting("latency_max_ms", self.latency_max_ms, "must rise, with one entry for each of not_available_ms")
+
+
+@dataclass(slots=True)
+class TransactionSettings(ProducerSettings):
+    """One producer of messages in transactions (client.md 3.11)."""
+
+    #: Questions of brokers that the listener answers at a time.
+    check_thread_pool_max_size: int = 1
+    #: Questions that may wait for the listener or be with it; more are dropped, and come again.
+    check_request_hold_max: int = 2_000
+
+    def check(self) -> None:
+        """Raises `InvalidSetting` for the first value that cannot be used."""
+        ProducerSettings.check(self)
+        check_range("check_thread_pool_max_size", self.check_thread_pool_max_size, 1, 1_000)
+        check_range("check_request_hold_max", self.check_request_hold_max, 1, 1 << 20)
 
 
 def _rises(values: Iterable[int]) -> bool:

@@ -1,7 +1,7 @@
 """Which queues of a topic are this member's (client.md 4.4).
 
 Owns: the question who the members are, and asking the strategy.
-Leaves to others: when to share out (consumer), what a share changes (assignment), the strategies (rebalance).
+Leaves to others: when to share out (consumer), what a share changes (assignment), the strategies (rebalance, strategies).
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Protocol
 
 from mqproto.bodies import ConsumerIds
 from mqproto.codes import RequestCode
-from mqproto.errors import BrokerError, MQError, NoRoute
+from mqproto.errors import BrokerError, LocalProtocolError, MQError, NoRoute
 from mqproto.headers import GetConsumerListByGroupRequest
 from mqproto.message import MessageQueue
-from mqproto.state.flows import Call, Flow, Refresh, current, success
+from mqproto.state.flows import Call, Flow, Refresh, Work, current, success
 from mqproto.state.node import Ticket
 from mqproto.state.rebalance import Strategy, queue_order, text_order
 from mqproto.state.routes import RouteTable
+from mqproto.state.strategies import Allocation, is_plain
 
 
 class SharingHost(Protocol):
@@ -69,12 +70,26 @@ class Sharing:
             return None, (yield from current(now))
         if host.client_id not in client_ids:
             host.unknown(now)
-        try:
-            ordered = sorted(queues, key=queue_order)
-            return self._strategy.allocate(self._group, host.client_id, ordered, sorted(client_ids, key=text_order)), now
-        except Exception as error:  # a strategy may be the application's own
-            host.notice(f"group {self._group}: topic {topic} stays shared out as it is: {error!r}")
+        share, failure, now = yield from self._allocate(sorted(queues, key=queue_order), sorted(client_ids, key=text_order), now)
+        if failure is not None:
+            host.notice(f"group {self._group}: topic {topic} stays shared out as it is: {failure!r}")
             return None, now
+        return share, now
+
+    def _allocate(
+        self, queues: list[MessageQueue], client_ids: list[str], now: int
+    ) -> Flow[tuple[Sequence[MessageQueue], Exception | None, int]]:
+        """Ask the strategy, one of the application's own beside the loop; its answer or why there is none."""
+        allocation = Allocation(self._strategy, self._group, self._host.client_id, queues, client_ids)
+        failure: Exception | None = None
+        if is_plain(self._strategy):
+            try:
+                allocation.run()
+            except LocalProtocolError as error:
+                failure = error
+        else:
+            failure, now = yield Work(allocation)
+        return allocation.share, failure, now
 
     def _members(self, topic: str, now: int) -> Flow[tuple[list[str], int]]:
         """GET_CONSUMER_LIST_BY_GROUP at one broker of the topic; the brokers know the group by its heartbeats."""

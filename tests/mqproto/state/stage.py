@@ -10,7 +10,7 @@ from mqproto.codec import Command, FrameSplitter, decode, encode, encode_respons
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.state.client import ClientNode
 from mqproto.state.flows import Flow
-from mqproto.state.node import Action, Dial, Finished, HangUp, Link, Ticket
+from mqproto.state.node import Action, Dial, Finished, HangUp, Link, Run, Ticket
 from mqproto.state.settings import ClientIdentity, ClientSettings
 
 R = TypeVar("R")
@@ -100,6 +100,8 @@ class Stage:
         self.dials: list[str] = []
         self.hung_up: list[tuple[str, str]] = []
         self.delivered: list[object] = []
+        #: Whether jobs are done at once; otherwise they are among what is delivered.
+        self.runs_jobs = True
         self._splitters: dict[Link, FrameSplitter] = {}
 
     def begin(self) -> Stage:
@@ -137,6 +139,13 @@ class Stage:
             case Finished(ticket=ticket):
                 if ticket.wake is not None:
                     ticket.wake()
+            case Run(job=job) if self.runs_jobs:
+                failure: Exception | None = None
+                try:
+                    job.run()
+                except Exception as error:
+                    failure = error
+                self.node.done(job, failure, self.now)
             case _:
                 self.delivered.append(action)
 

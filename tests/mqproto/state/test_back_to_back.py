@@ -21,13 +21,14 @@ from mqproto.bodies import ConsumeFromWhere
 from mqproto.codes import VERSION
 from mqproto.errors import BrokerError, MQError, SendFailed
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult, SendStatus
+from mqproto.selectors import select_by_hash
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer import ConsumerCore
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.flows import Flow
 from mqproto.state.node import Deliver, Ticket
-from mqproto.state.producer import ProducerCore, by_hash
+from mqproto.state.producer import ProducerCore
 from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings
 
 R = TypeVar("R")
@@ -172,7 +173,7 @@ def test_keys_stay_in_their_queue_and_in_order() -> None:
         found = client.run(lambda now: core.publish_queues("orders", now))
         assert len(found) == 8
         message = Message("orders", b"%d" % number)
-        queue = by_hash(found, message, "k")
+        queue = select_by_hash(found, message, "k")
         queues.add(client.run(lambda now, m=message, q=queue: core.send(m, now, queue=q)).queue)  # type: ignore[misc]
     assert len(queues) == 1
     consumer = cluster.consumer()

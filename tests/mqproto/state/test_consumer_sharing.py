@@ -7,6 +7,7 @@ import pytest
 from mqproto.codes import RequestCode
 from mqproto.message import MessageQueue
 from mqproto.state.consumer import ConsumerCore, ConsumerSettings
+from mqproto.state.strategies import find_strategy
 from tests.mqproto.state.consumers import consuming
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 
@@ -86,6 +87,34 @@ def test_a_strategy_of_the_application_that_fails_changes_nothing(cluster: Clust
     cluster.start(consumer)
     assert consumer._assignment.queues == {}
     assert any("ZeroDivisionError" in line for line in cluster.stage.node.notices)
+
+
+def test_a_strategy_of_the_application_is_asked_beside_the_node_and_held_to_the_queues_that_there_are(cluster: Cluster) -> None:
+    class Mine:
+        name = "MINE"
+        answer: object = [queue_of("T", 1)]
+
+        def allocate(self, group: str, own_id: str, queues: list[MessageQueue], client_ids: list[str]) -> object:
+            assert (group, own_id) == ("g", cluster.stage.node.client_id)
+            return self.answer if queues[0].topic == "T" else queues
+
+    mine = Mine()
+    cluster.stage.begin()
+    consumer = ConsumerCore(cluster.stage.node, ConsumerSettings(group="g"), None, strategy=find_strategy(mine))
+    consumer.subscribe("T", now=0)
+    cluster.start(consumer)
+    cluster.advance(2_000)
+    before = dict(consumer._assignment.queues)
+    assert list(before) == [queue_of("T", 1), queue_of("%RETRY%g", 0)]
+    for wrong in (None, [queue_of("T", 9)], [queue_of("U", 0)], [queue_of("T", 0), queue_of("T", 0)]):
+        mine.answer = wrong
+        cluster.advance(21_000)
+        assert consumer._assignment.queues == before
+    assert any("strategy MINE answered None" in line for line in cluster.stage.node.notices)
+    mine.answer = (queue_of("T", 0),)
+    cluster.advance(21_000)
+    assert queue_of("T", 0) in consumer._assignment.queues
+    assert queue_of("T", 1) not in consumer._assignment.queues
 
 
 def test_more_and_fewer_queues_are_noticed(cluster: Cluster) -> None:

@@ -32,7 +32,8 @@ from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.namespaces import NO_NAMESPACE, Namespace
 from mqproto.state.flows import Call, Effect, Expired, Flow, Lost, Oneway, Refresh
-from mqproto.state.producer import ProducerCore, by_hash, choose_queue, hash_index, send_result
+from mqproto.state.node import Ticket
+from mqproto.state.producer import ProducerCore, send_result
 from mqproto.state.routes import RouteTable
 from mqproto.state.settings import ClientSettings, ProducerSettings
 from tests.golden.golden import FOLLOWED, Golden
@@ -53,6 +54,17 @@ class Host:
     namespace: Namespace = NO_NAMESPACE
     ids: UniqueIds = field(default_factory=lambda: UniqueIds(bytes((10, 0, 0, 7)), 4711, 0))
     seed: int = 0
+    woken: list[Ticket[None]] = field(default_factory=list)
+    #: Bytes that brokers have left unread, by address.
+    unread: dict[str, int] = field(default_factory=dict)
+
+    def wake_soon(self, ticket: Ticket[None]) -> None:
+        if not ticket.settled:
+            ticket.settle(None)
+            self.woken.append(ticket)
+
+    def unsent(self, address: str) -> int:
+        return self.unread.get(address, 0)
 
 
 def producer(*brokers: str, queues: int = 2, host: Host | None = None, **settings: Any) -> ProducerCore:
@@ -580,54 +592,6 @@ def test_a_closed_producer_sends_nothing() -> None:
         next(core.send(Message(TOPIC, b"x"), 0))
     with pytest.raises(StateError):
         next(core.send_batch([Message(TOPIC, b"x")], 0))
-
-
-# --- selectors
-
-
-@pytest.mark.parametrize(("count", "index"), [(4, 0), (5, 3), (6, 2), (7, 2)])
-def test_index_of_the_smallest_hash(count: int, index: int) -> None:
-    """PRO-01: Java's hash of this text is -2147483648."""
-    assert hash_index("polygenelubricants", count) == index
-
-
-@pytest.mark.parametrize(("argument", "value"), [(7, 7), (-7, 7), (1 << 32, 1), ((1 << 32) + 5, 4), (-(1 << 40), 256), ("a", 97)])
-def test_hashes_of_arguments(argument: object, value: int) -> None:
-    assert hash_index(argument, 1000) == value
-
-
-def test_hash_selector_keeps_a_key_in_its_queue_however_the_route_is_ordered() -> None:
-    """PRO-09."""
-    message = Message(TOPIC, b"x")
-    chosen = set()
-    for brokers in (("b=b:1", "a=a:1", "c=c:1"), ("c=c:1", "a=a:1", "b=b:1"), ("a=a:1", "b=b:1", "c=c:1")):
-        core = producer(*brokers, queues=4)
-        with pytest.raises(StopIteration) as stop:
-            next(core.publish_queues(TOPIC, 0))
-        chosen.add(choose_queue(by_hash, stop.value.value, message, "k"))
-    assert len(chosen) == 1
-
-
-def test_selectors_that_fail() -> None:
-    message = Message(TOPIC, b"x")
-    queues = [MessageQueue(TOPIC, "a", 0)]
-    with pytest.raises(ClientError, match="no queue"):
-        choose_queue(lambda queues, message, argument: None, queues, message, 1)
-    with pytest.raises(ClientError, match="ZeroDivisionError"):
-        choose_queue(lambda queues, message, argument: queues[1 // 0], queues, message, 1)
-    with pytest.raises(ClientError, match="no queue"):
-        choose_queue(by_hash, [], message, 1)
-
-
-def test_a_selector_cannot_damage_the_list() -> None:
-    queues = [MessageQueue(TOPIC, "a", 0)]
-
-    def greedy(given: Any, message: Message, argument: object) -> MessageQueue:
-        chosen: MessageQueue = given.pop()
-        return chosen
-
-    assert choose_queue(greedy, queues, Message(TOPIC, b"x"), 1) == queues[0]
-    assert len(queues) == 1
 
 
 def test_result_keeps_the_queue_object_where_it_can() -> None:

@@ -1,0 +1,225 @@
+"""What the consumers of all kinds have in common, whether they push messages or are asked for them.
+
+Owns: the phases of a life, subscriptions, the rounds in which queues are shared out, how routes are found and where a queue is read.
+Leaves to others: which queues there are (assignment, sharing), what is done with them (the kinds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from enum import Enum
+from typing import Final
+
+from mqproto.bodies import CheckClient, SubscriptionData
+from mqproto.codes import RequestCode
+from mqproto.errors import BrokerError, ConnectionLost, MQError, NoRoute, StateError
+from mqproto.filters.tags import InvalidExpressionError, parse_tags
+from mqproto.message import Message, MessageQueue
+from mqproto.names import INNER_PRODUCER
+from mqproto.namespaces import Namespace
+from mqproto.state.client import ClientNode
+from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, current, success
+from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
+from mqproto.state.node import Action, Ticket
+from mqproto.state.pull import ProcessQueue, Subscribed
+from mqproto.state.routes import RouteTable
+from mqproto.state.settings import ProducerSettings
+from mqproto.validation import check_topic
+
+#: Offsets are stored for the first time this long after the start (client.md 1.3).
+FIRST_PERSIST_MS: Final = 10_000
+#: How soon the first round that lacked something is followed by another.
+REBALANCE_RETRY_MS: Final = 1_000
+TAG: Final = "TAG"
+
+
+class Phase(Enum):
+    """The life of a consumer; there is no way back."""
+
+    CREATED = "created"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+def subscription_data(topic: str, expression: str, kind: str, version: int = 0) -> SubscriptionData:
+    """A subscription as brokers are told of it (client.md 4.1). Raises InvalidExpressionError."""
+    if kind == TAG:
+        tags = parse_tags(expression)
+        return SubscriptionData(topic, tags.expression, TAG, list(tags.tags), sorted(tags.codes), version)
+    if not expression.strip():
+        raise InvalidExpressionError(expression, "it is blank")
+    return SubscriptionData(topic, expression, kind, version=version)
+
+
+def check_subscription(topic: str, expression: str, kind: str) -> None:
+    """Raises InvalidName or InvalidExpressionError for what consumers refuse to subscribe."""
+    check_topic(topic)
+    subscription_data(topic, expression, kind)
+
+
+class ConsumerBase:
+    """One group of one client node."""
+
+    def __init__(self, node: ClientNode, group: str) -> None:
+        self.node = node
+        self.group = group
+        self.phase = Phase.CREATED
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscribed: dict[str, Subscribed] = {}
+        self._version = 0
+        #: Wall time of the start.
+        self._started_at = 0
+        self._loops: list[Ticket[None]] = []
+        #: Settled to have queues shared out before the time.
+        self._wake: Ticket[None] = Ticket()
+        self._stopped: Ticket[None] = Ticket()
+
+    # --- what its parts ask of it
+
+    @property
+    def client_id(self) -> str:
+        return self.node.client_id
+
+    @property
+    def namespace(self) -> Namespace:
+        return self.node.namespace
+
+    @property
+    def routes(self) -> RouteTable:
+        return self.node.routes
+
+    @property
+    def api_timeout_ms(self) -> int:
+        return self.node.settings.api_timeout_ms
+
+    def wall(self, now: int) -> int:
+        return now + self.node.wall_ahead
+
+    def notice(self, text: str) -> None:
+        self.node.notices.append(text)
+
+    def act(self, action: Action) -> None:
+        self.node.actions.append(action)
+
+    def spawn(self, flow: Flow[None], now: int) -> Ticket[None]:
+        return self.node.spawn(flow, now)
+
+    def cancel(self, ticket: Ticket[None], now: int) -> None:
+        self.node.cancel(ticket, now)
+
+    def unknown(self, now: int) -> Ticket[None]:
+        return self.node.heartbeat(now)
+
+    def rebalance_soon(self, now: int) -> None:
+        self.node.wake(self._wake, now)
+
+    # --- subscriptions
+
+    def _subscribe(self, topic: str, expression: str, kind: str, now: int) -> None:
+        # Brokers keep the highest version, so it must rise even when the clock was set back (CON-12).
+        version = max(self.wall(now), self._version + 1)
+        data = subscription_data(topic, expression, kind, version)
+        self._version = version
+        self._subscriptions[topic] = data
+        self._subscribed[topic] = Subscribed(data.expression, kind, version, frozenset(data.tags))
+
+    def subscribed(self, topic: str) -> Subscribed | None:
+        return self._subscribed.get(topic)
+
+    # --- the start
+
+    def _check_starting(self) -> None:
+        if self.phase is not Phase.STARTING:
+            raise StateError(f"consumer {self.group} was closed while it started")
+
+    def _find_routes(self, topics: Collection[str], now: int) -> Flow[int]:
+        """Fetch the routes of all topics. One that does not exist may come later; name servers that cannot be asked are a failure,
+        unless all that happened is that a link broke."""
+        for topic in topics:
+            failure, now = yield Refresh(topic, now + REFRESH_TIMEOUT_MS)
+            if isinstance(failure, ConnectionLost):
+                failure, now = yield Refresh(topic, now + REFRESH_TIMEOUT_MS)
+            self._check_starting()
+            if failure is not None and not isinstance(failure, BrokerError):
+                raise failure
+        return now
+
+    def _check_filters(self, now: int) -> Flow[int]:
+        """CHECK_CLIENT_CONFIG for each subscription that is not by tags (client.md CI-9): a broker may not know that kind of filter."""
+        for data in [data for data in self._subscriptions.values() if data.type != TAG]:
+            address = self.routes.any_address(data.topic, self.node.seed)
+            if address is None:
+                raise NoRoute(data.topic)
+            body = CheckClient(self.client_id, self.group, data).to_json()
+            outcome, now = yield Call(address, RequestCode.CHECK_CLIENT_CONFIG, {}, body, now + self.api_timeout_ms)
+            self._check_starting()
+            success(outcome, address)
+        return now
+
+    # --- loops
+
+    def _rebalance_loop(self, share_out: Callable[[int], Flow[tuple[bool, int]]], interval_ms: int, now: int) -> Flow[None]:
+        """Share queues out every 20 s and whenever something calls for it; calls during a round make one more.
+
+        `share_out` is one round; it answers whether it had all that it needed. A round that lacks something (the retry topic, which the
+        first heartbeat has only just made) is soon followed by another, then less and less soon.
+        """
+        retry_ms = REBALANCE_RETRY_MS
+        while True:
+            wake = self._wake = Ticket()
+            complete, now = yield from share_out(now)
+            pause_ms = interval_ms
+            if complete:
+                retry_ms = REBALANCE_RETRY_MS
+            else:
+                pause_ms = min(pause_ms, retry_ms)
+                retry_ms = 2 * pause_ms
+            _, now = yield Wait(wake, now + pause_ms)
+
+    def _persist_loop(self, persist: Callable[[int], Flow[None]], interval_ms: int, now: int) -> Flow[None]:
+        _, now = yield Sleep(now + FIRST_PERSIST_MS)
+        while True:
+            yield from persist(now)
+            _, now = yield Sleep(now + interval_ms)
+
+    # --- brokers
+
+    def pull_address(self, queue: ProcessQueue, now: int) -> Flow[tuple[str | MQError, int]]:
+        """The broker that the last answer suggested, or another with the same name where that one is gone."""
+        broker_name = queue.queue.broker_name
+        found = self.routes.reader(broker_name, queue.broker_id)
+        if found is None:
+            failure, now = yield Refresh(queue.queue.topic, now + REFRESH_TIMEOUT_MS)
+            found = self.routes.reader(broker_name, queue.broker_id)
+            if found is None:
+                return failure or NoRoute(queue.queue.topic), now
+        address, queue.broker_id = found
+        return address, now
+
+    def pull_failed(self, queue: ProcessQueue, error: MQError) -> None:
+        """Told once for each kind of trouble, not with every round."""
+        trouble = str(error)
+        if queue.trouble != trouble:
+            queue.trouble = trouble
+            self.notice(f"group {self.group}: pulling from {queue.queue} fails: {trouble}")
+
+    def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
+        return find_broker(self.routes, queue, now, master_only=True)
+
+    def resend(self, message: Message, now: int) -> Flow[int]:
+        """By a producer of the node's own, which is there from the first time on."""
+        producer = self.node.producers.get(INNER_PRODUCER)
+        if producer is None:
+            producer = self.node.add_producer(ProducerSettings(INNER_PRODUCER), now)
+        yield from producer.send(message, now, checked=True)
+        return (yield from current(now))
+
+    # --- for the node
+
+    def topics(self) -> Iterable[str]:
+        return list(self._subscriptions)
+
+    def consumer_ids_changed(self, now: int) -> None:
+        self.rebalance_soon(now)
