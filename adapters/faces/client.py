@@ -35,7 +35,7 @@ class ClientFace:
     @property
     def client_id(self) -> str:
         """The id by which brokers know this client."""
-        return client_id(self._identity, self._settings.unit_name)
+        return client_id(self._identity, self._settings.unit_name, stream=self._settings.stream)
 
     @property
     def _instance_key(self) -> Hashable:

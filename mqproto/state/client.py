@@ -35,6 +35,8 @@ from mqproto.state.vip import vip_target
 #: When the periodic tasks run for the first time after `begin` (client.md 1.3).
 FIRST_POLL_MS: Final = 10
 FIRST_HEARTBEAT_MS: Final = 1_000
+#: The field by which every request says that its client pulls (client.md 9, "Stream type").
+STREAM_MARK: Final = {"ReqT": "0"}
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
@@ -92,10 +94,12 @@ class ClientNode(FlowNode):
         settings.check()
         super().__init__(limit=settings.in_flight_limit, tls=settings.tls, credentials=settings.credentials)
         self.settings = settings
+        if settings.stream:
+            self.marks = STREAM_MARK
         #: Where names of the application are wrapped and unwrapped.
         self.namespace = Namespace(settings.namespace)
         self.seed = identity.seed
-        self.client_id = client_id(identity, settings.unit_name)
+        self.client_id = client_id(identity, settings.unit_name, stream=settings.stream)
         self.ids = UniqueIds(encode_ip(identity.ip), identity.process_id, identity.seed, identity.utc_offset_ms)
         self.routes = RouteTable(identity.seed, self.notices.append)
         self.name_servers = NameServers(settings.name_servers, identity.seed)
@@ -401,8 +405,8 @@ class ClientNode(FlowNode):
         return self.over
 
 
-def client_id(identity: ClientIdentity, unit_name: str = "") -> str:
-    """The id that brokers know a client by (client.md CI-1): `ip@instance`, and `@unit` where there is one."""
+def client_id(identity: ClientIdentity, unit_name: str = "", *, stream: bool = False) -> str:
+    """The id that brokers know a client by (client.md CI-1): `ip@instance`, `@unit` where there is one, `@STREAM` for one that pulls."""
     ip = f"[{identity.ip}]" if ":" in identity.ip and not identity.ip.startswith("[") else identity.ip
     unit = f"@{unit_name}" if unit_name and not unit_name.isspace() else ""
-    return f"{ip}@{identity.instance_name}{unit}"
+    return f"{ip}@{identity.instance_name}{unit}{'@STREAM' if stream else ''}"

@@ -34,7 +34,7 @@ from mqproto.state.lookup import find_broker
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
 from mqproto.state.ordered import Ordered
-from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_header, pull_loop
+from mqproto.state.pull import PULL_TIMEOUT_MS, ProcessQueue, Subscribed, Window, pull_header, pull_loop
 from mqproto.state.queries import offset_by_time
 from mqproto.state.queue_locks import RENEW_MS, RETRY_MS, OwnLocks
 from mqproto.state.rebalance import Averagely, Strategy, queue_order
@@ -94,6 +94,10 @@ class ConsumerCore(ConsumerBase):
     @property
     def pull_interval_ms(self) -> int:
         return self.settings.pull_interval
+
+    @property
+    def pull_timeout_ms(self) -> int:
+        return PULL_TIMEOUT_MS
 
     @property
     def failure_pause_ms(self) -> int:

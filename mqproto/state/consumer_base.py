@@ -19,7 +19,7 @@ from mqproto.names import INNER_PRODUCER
 from mqproto.namespaces import Namespace
 from mqproto.state.client import ClientNode
 from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, current, success
-from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
+from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker, find_reader
 from mqproto.state.node import Action, Ticket
 from mqproto.state.pull import ProcessQueue, Subscribed
 from mqproto.state.routes import RouteTable
@@ -188,14 +188,10 @@ class ConsumerBase:
 
     def pull_address(self, queue: ProcessQueue, now: int) -> Flow[tuple[str | MQError, int]]:
         """The broker that the last answer suggested, or another with the same name where that one is gone."""
-        broker_name = queue.queue.broker_name
-        found = self.routes.reader(broker_name, queue.broker_id)
-        if found is None:
-            failure, now = yield Refresh(queue.queue.topic, now + REFRESH_TIMEOUT_MS)
-            found = self.routes.reader(broker_name, queue.broker_id)
-            if found is None:
-                return failure or NoRoute(queue.queue.topic), now
-        address, queue.broker_id = found
+        try:
+            address, queue.broker_id, now = yield from find_reader(self.routes, queue.queue, queue.broker_id, now)
+        except MQError as error:
+            return error, (yield from current(now))
         return address, now
 
     def pull_failed(self, queue: ProcessQueue, error: MQError) -> None:

@@ -13,6 +13,20 @@ from mqproto.state.routes import RouteTable
 REFRESH_TIMEOUT_MS: Final = 3_000
 
 
+def find_reader(routes: RouteTable, queue: MessageQueue, broker_id: int, now: int) -> Flow[tuple[str, int, int]]:
+    """Where to read a queue: the broker with this id, or another with the same name where that one is gone; its id, and the time.
+
+    Raises MQError when there is nobody to ask, after a refreshed route.
+    """
+    found = routes.reader(queue.broker_name, broker_id)
+    if found is None:
+        failure, now = yield Refresh(queue.topic, now + REFRESH_TIMEOUT_MS)
+        found = routes.reader(queue.broker_name, broker_id)
+        if found is None:
+            raise failure or NoRoute(queue.topic)
+    return *found, now
+
+
 def find_broker(routes: RouteTable, queue: MessageQueue, now: int, *, master_only: bool) -> Flow[tuple[str, int]]:
     """The master of the queue's broker, after a refreshed route where none is known, and the time.
 

@@ -15,15 +15,17 @@ from typing import Final, Protocol
 from mqproto import fastjson
 from mqproto.bodies.members import I64, queue_map
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import MQError, refusal
+from mqproto.errors import ClientError, MQError, refusal
 from mqproto.headers import QueryConsumerOffsetResponse
 from mqproto.message import MessageQueue
-from mqproto.state.flows import Call, Flow, Oneway, Work, answer, current
+from mqproto.state.flows import Call, Flow, Oneway, Sleep, Work, answer, current, success
 from mqproto.state.node import Job
 from mqproto.state.rebalance import queue_order
 
 #: Both requests about offsets wait this long (client.md 5.3).
 OFFSET_TIMEOUT_MS: Final = 5_000
+#: How long a commit waits before it looks again whether another save of the local file has ended.
+SAVE_PAUSE_MS: Final = 10
 
 _OFFSETS: Final = queue_map(I64)
 
@@ -51,6 +53,9 @@ class OffsetStore(Protocol):
 
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
         """Keep the last offset of a queue that is forgotten already."""
+
+    def commit(self, queue: MessageQueue, offset: int, now: int) -> Flow[tuple[MQError | None, int]]:
+        """Keep an offset and wait until it is kept: None, or why it is not, and the time. The one in memory stays."""
 
     def table(self) -> dict[MessageQueue, int]:
         """A copy of what is in memory."""
@@ -117,6 +122,17 @@ class RemoteOffsets(_Table):
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
         yield from self._send(queue, offset, now)
 
+    def commit(self, queue: MessageQueue, offset: int, now: int) -> Flow[tuple[MQError | None, int]]:
+        """UPDATE_CONSUMER_OFFSET with an answer."""
+        fields = {**self._fields(queue), "commitOffset": str(offset)}
+        try:
+            address, now = yield from self._locate(queue, now)
+            outcome, now = yield Call(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
+            success(outcome, address)
+        except MQError as error:
+            return error, (yield from current(now))
+        return None, now
+
     def _send(self, queue: MessageQueue, offset: int, now: int) -> Flow[int]:
         fields = {**self._fields(queue), "commitOffset": str(offset)}
         try:
@@ -182,13 +198,21 @@ class LocalOffsets(_Table):
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
         yield from self._save({queue: offset})
 
-    def _save(self, offsets: dict[MessageQueue, int]) -> Flow[None]:
+    def commit(self, queue: MessageQueue, offset: int, now: int) -> Flow[tuple[MQError | None, int]]:
+        self._wanted[queue] = offset
+        while self._saving:  # it takes this one along, or fails and is tried again here
+            _, now = yield Sleep(now + SAVE_PAUSE_MS)
+        failure = yield from self._save({})
+        return None if failure is None else ClientError(f"local offset file cannot be written: {failure}"), (yield from current(now))
+
+    def _save(self, offsets: dict[MessageQueue, int]) -> Flow[Exception | None]:
         """Merge the offsets into the file, if that changes it; one save at a time. A failure is told and tried again the next time:
         a file that cannot be written must not stop consumption."""
         self._wanted.update(offsets)
         if self._saving:
-            return  # the save under way goes on with these
+            return None  # the save under way goes on with these
         self._saving = True
+        failure: Exception | None = None
         while (merged := {**self._kept, **self._wanted}) != self._kept:
             failure, _ = yield Work(self._file.save(format_offsets(merged), set_aside=self._set_aside))
             if failure is not None:
@@ -197,6 +221,7 @@ class LocalOffsets(_Table):
             self._kept = merged
             self._set_aside = False
         self._saving = False
+        return failure
 
 
 def parse_offsets(text: bytes) -> dict[MessageQueue, int]:

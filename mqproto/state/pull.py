@@ -58,6 +58,7 @@ class ProcessQueue:
         "queue",
         "room",
         "size",
+        "started",
         "trouble",
     )
 
@@ -69,6 +70,8 @@ class ProcessQueue:
         self.size = 0
         #: Set once, never cleared.
         self.dropped = False
+        #: Whether it is known where to begin.
+        self.started = False
         #: Broker to pull from (0: the master), as the last answer suggested.
         self.broker_id = 0
         self.last_pull_at = now
@@ -93,6 +96,7 @@ class ProcessQueue:
         """Set where to begin. Only while nothing is cached."""
         assert not self._messages
         self.next_offset = offset
+        self.started = True
 
     def put(self, messages: Iterable[MessageExt], next_offset: int) -> list[MessageExt]:
         """Take in what a pull brought and answer the new messages.
@@ -200,6 +204,10 @@ class PullHost(Protocol):
 
     @property
     def pull_interval_ms(self) -> int: ...
+
+    @property
+    def pull_timeout_ms(self) -> int:
+        """How long an answer is waited for: longer than the broker may hold the pull."""
 
     @property
     def failure_pause_ms(self) -> int:
@@ -348,7 +356,7 @@ def _pull(queue: ProcessQueue, host: PullHost, now: int) -> Flow[tuple[Pulled | 
     queue.last_pull_at = now
     fields = host.pull_fields(queue, subscribed)
     try:
-        outcome, now = yield Call(address, RequestCode.PULL_MESSAGE, fields, deadline=now + PULL_TIMEOUT_MS)
+        outcome, now = yield Call(address, RequestCode.PULL_MESSAGE, fields, deadline=now + host.pull_timeout_ms)
         # The subscription may have changed while the broker held the pull; it answers by the new one, once it knows it.
         subscribed = host.subscribed(queue.queue.topic) or subscribed
         return None if queue.dropped else read_answer(answer(outcome), queue.queue, subscribed.tags, address), now

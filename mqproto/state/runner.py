@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from mqproto.acl import Credentials
@@ -86,6 +86,8 @@ class FlowNode(NodeBase, ABC):
         self.limit = limit
         self.tls = tls
         self.credentials = credentials
+        #: Fields that every request carries besides its own.
+        self.marks: Mapping[str, str] = {}
         self.links: dict[str, DialledLink] = {}
         self.calls: Calls[Task[Any]] = Calls(limit + OWN_CALLS)
         #: Tasks that sleep, wait with a limit or wait for a link, and whatever else a node wants to be told of by `tick`.
@@ -356,11 +358,12 @@ class FlowNode(NodeBase, ABC):
         try:
             if link.unsent > UNSENT_MAX and task.of_application:
                 raise TooManyRequests(f"{link.address} has left {link.unsent} bytes unread")
+            fields = {**effect.fields, **self.marks} if self.marks else effect.fields
             if type(effect) is Call:
                 task.reads = link.reads
-                task.opaque = link.call(task, effect.code, effect.fields, effect.body, deadline=effect.deadline)
+                task.opaque = link.call(task, effect.code, fields, effect.body, deadline=effect.deadline)
                 return
-            link.oneway(effect.code, effect.fields, effect.body)
+            link.oneway(effect.code, fields, effect.body)
         except MQError as failure:  # too many calls, or fields that no frame can carry: the flow's own affair
             task.link = None
             self._ready.append((task, failure))

@@ -83,6 +83,8 @@ class ClientSettings:
     credentials: Credentials | None = field(default=None, repr=False)
     #: Topics and groups of the application live in this namespace; empty for none (client.md 1.8).
     namespace: str = ""
+    #: Whether this is a client that pulls: its id and all its requests say so since 4.9.4 (client.md CI-1, 9).
+    stream: bool = False
 
     def connection_key(self) -> Hashable:
         """Equal for clients that reach the same cluster in the same way, so that they can share connections."""

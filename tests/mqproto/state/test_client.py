@@ -1038,10 +1038,27 @@ def test_consumed_goes_to_its_consumer() -> None:
 # --- identity, settings
 
 
+def test_a_client_that_pulls_says_so_in_every_request() -> None:
+    """client.md 9, golden capture litepull: one-way requests and those to name servers too."""
+    stage = Stage(stream=True)
+    stage.peers[NS] = name_server({"T": route("b=b:1")})
+    stage.peers["b:1"] = broker()
+    stage.begin()
+    producer = stage.node.add_producer(ProducerSettings("g"), 0)
+    stage.run(producer.send_oneway(Message("T", b"x"), 0))
+    stage.advance(2_000)
+    got = stage.peers[NS].got + stage.peers["b:1"].got
+    assert {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.SEND_MESSAGE_V2, RequestCode.HEART_BEAT} <= {one.code for one in got}
+    assert {one.fields["ReqT"] for one in got} == {"0"}
+    assert stage.node.client_id == "10.0.0.7@4711#1@STREAM"
+
+
 def test_client_ids() -> None:
     assert client_id(IDENTITY) == "10.0.0.7@4711#1"
     assert client_id(IDENTITY, "unit") == "10.0.0.7@4711#1@unit"
     assert client_id(IDENTITY, " ") == "10.0.0.7@4711#1"
+    assert client_id(IDENTITY, stream=True) == "10.0.0.7@4711#1@STREAM"
+    assert client_id(IDENTITY, "unit", stream=True) == "10.0.0.7@4711#1@unit@STREAM"
     assert client_id(ClientIdentity("::1", 1, "i")) == "[::1]@i"
     assert client_id(ClientIdentity("[::1]", 1, "i")) == "[::1]@i"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -161,6 +162,31 @@ def test_the_last_offset_of_a_forgotten_queue_is_sent() -> None:
     assert ended(flow, None) is None
 
 
+def test_a_commit_waits_for_the_broker() -> None:
+    """client.md 5.1: the synchronous form of the update."""
+    store = remote()
+    flow = store.commit(Q0, 7, 0)
+    call = next(flow)
+    assert isinstance(call, Call)
+    assert (call.address, call.code, call.deadline) == ("broker-a:1", RequestCode.UPDATE_CONSUMER_OFFSET, 5_000)
+    assert call.fields == {"consumerGroup": "g", "topic": "News", "queueId": "0", "bname": "broker-a", "commitOffset": "7"}
+    assert ended(flow, Command(code=0, flag=1)) == (None, 1)
+    assert store.known(Q0) is None, "what is in memory is the caller's affair"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"),
+    [(Command(code=1, flag=1), BrokerError), (Expired("broker-a:1"), CallExpired), (Lost("broker-a:1", "gone"), ConnectFailed)],
+)
+def test_a_commit_that_was_not_taken_says_why(outcome: object, error: type[MQError]) -> None:
+    flow = remote().commit(Q0, 7, 0)
+    next(flow)
+    assert flow.send((outcome, 3)) == Sleep(3), "to learn how late it is"
+    failure, now = cast("tuple[MQError, int]", ended(flow, None, 5))
+    assert type(failure) is error
+    assert now == 5
+
+
 # --- in a file
 
 
@@ -197,7 +223,7 @@ def kept(store: LocalOffsets, queue: MessageQueue = Q0) -> int | None:
     return offset
 
 
-def saving(flow: Flow[None]) -> Save:
+def saving(flow: Flow[Any]) -> Save:
     effect = next(flow)
     assert isinstance(effect, Work)
     assert isinstance(effect.job, Save)
@@ -320,3 +346,27 @@ def test_a_file_that_cannot_be_written_is_told_and_tried_again() -> None:
     ended(flow, PermissionError(13, "read-only"))
     assert told == ["local offset file cannot be written, going on in memory: [Errno 13] read-only"]
     assert parse_offsets(saving(store.keep(Q1, 1, 0)).text.encode()) == {Q0: 6, Q1: 1}
+
+
+def test_a_commit_waits_until_the_file_holds_it() -> None:
+    store = LocalOffsets(File(text(5)), print)
+    first = store.keep(Q0, 6, 0)
+    saving(first)
+    commit = store.commit(Q0, 7, 0)
+    assert next(commit) == Sleep(10), "one save at a time"
+    second = first.send((None, 1))
+    assert isinstance(second, Work)
+    ended(first, None)
+    assert commit.send((None, 10)) == Sleep(10), "the other save took it along"
+    assert ended(commit, None, 12) == (None, 12)
+    assert kept(store) == 7
+
+
+def test_a_commit_that_cannot_be_written_says_why() -> None:
+    store = LocalOffsets(File(text(5)), print)
+    flow = store.commit(Q0, 6, 0)
+    saving(flow)
+    assert flow.send((PermissionError(13, "read-only"), 1)) == Sleep(0)
+    failure, _ = cast("tuple[MQError, int]", ended(flow, None, 2))
+    assert str(failure) == "local offset file cannot be written: [Errno 13] read-only"
+    assert kept(store) == 5

@@ -232,6 +232,7 @@ class Host:
 
     group = "g"
     pull_interval_ms = 0
+    pull_timeout_ms = 30_000
     failure_pause_ms = 1_000
 
     def __init__(self) -> None:
