@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from mqproto.state.node import Job
@@ -17,25 +18,26 @@ def read_if_there(path: Path) -> bytes | None:
 
 
 class Replace:
-    """A job: `path` gets a new text (UTF-8) or new bytes, and keeps its mode.
+    """A job: `path` gets a new text (UTF-8) or new bytes, or what a function makes of what it holds (None: nothing), and keeps its mode.
 
     What it held becomes `<path>.bak`, or with `aside` goes to the first free `<path>.damaged-N`."""
 
-    def __init__(self, path: Path, text: str | bytes, *, aside: bool = False) -> None:
+    def __init__(self, path: Path, text: str | bytes | Callable[[bytes | None], str], *, aside: bool = False) -> None:
         self._path = path
-        self._data = text.encode() if isinstance(text, str) else text
+        self._text = text
         self._aside = aside
 
     def run(self) -> None:
         """Raises OSError; the file then is as it was."""
         path = self._path
         path.parent.mkdir(parents=True, exist_ok=True)
+        held = read_if_there(path)
+        text = self._text(held) if callable(self._text) else self._text
         new = path.with_name(path.name + ".tmp")
         with new.open("wb") as file:
-            file.write(self._data)
+            file.write(text.encode() if isinstance(text, str) else text)
             file.flush()
             os.fsync(file.fileno())
-        held = read_if_there(path)
         if held is not None:
             new.chmod(path.stat().st_mode & 0o777)
         if held is not None and self._aside:
@@ -64,5 +66,5 @@ class LocalOffsetFile:
         self.main = read_if_there(self._path)
         self.backup = read_if_there(self._path.with_name("offsets.json.bak"))
 
-    def save(self, text: str, *, set_aside: bool) -> Job:
-        return Replace(self._path, text, aside=set_aside)
+    def save(self, text_of: Callable[[bytes | None], str], *, set_aside: bool) -> Job:
+        return Replace(self._path, text_of, aside=set_aside)

@@ -34,6 +34,7 @@ from mqproto.state.lookup import find_broker
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
 from mqproto.state.ordered import Ordered
+from mqproto.state.own_offsets import OffsetStorage, OwnOffsets
 from mqproto.state.pull import PULL_TIMEOUT_MS, ProcessQueue, Subscribed, Window, pull_header, pull_loop
 from mqproto.state.queries import offset_by_time
 from mqproto.state.queue_locks import RENEW_MS, RETRY_MS, OwnLocks
@@ -53,9 +54,11 @@ class ConsumerCore(ConsumerBase):
         *,
         strategy: Strategy | None = None,
         offset_file: OffsetFile | None = None,
+        offset_storage: OffsetStorage | None = None,
         utc_offset_ms: int = 0,
     ) -> None:
-        """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`; `utc_offset_ms` is local time minus UTC."""
+        """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`, unless the application keeps offsets itself in an
+        `offset_storage`; `utc_offset_ms` is local time minus UTC."""
         settings.check()
         if node.namespace:
             settings = replace(settings, group=node.namespace.wrap(settings.group))
@@ -69,7 +72,7 @@ class ConsumerCore(ConsumerBase):
         self._suspended = False
         span = None if settings.orderly else settings.consume_concurrently_max_span
         self._window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, span)
-        self._offsets: OffsetStore = self._make_offsets(offset_file)
+        self._offsets: OffsetStore = self._make_offsets(offset_file, offset_storage)
         self._locks = OwnLocks(self) if settings.orderly and not self.broadcasts else None
         self._consumption: Concurrent | Ordered
         if settings.orderly:
@@ -82,7 +85,9 @@ class ConsumerCore(ConsumerBase):
         #: Settled when the last delivery has ended, while somebody waits for that.
         self._idle: Ticket[None] | None = None
 
-    def _make_offsets(self, offset_file: OffsetFile | None) -> OffsetStore:
+    def _make_offsets(self, offset_file: OffsetFile | None, offset_storage: OffsetStorage | None) -> OffsetStore:
+        if offset_storage is not None:
+            return OwnOffsets(self.group, offset_storage, self.notice)
         if not self.broadcasts:
             return RemoteOffsets(self.group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False))
         if offset_file is None:

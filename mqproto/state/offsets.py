@@ -1,6 +1,7 @@
 """How far a consumer group has come: the table in memory, and the two places where it is kept.
 
-In CLUSTERING the group's brokers keep the offsets (client.md 5.3), in BROADCASTING a file of the client does (5.4). Both kinds hold a
+In CLUSTERING the group's brokers keep the offsets (client.md 5.3), in BROADCASTING a file of the client does (5.4), unless the application
+keeps them itself (`own_offsets`). All kinds hold a
 table in memory that consumption moves; persisting copies it out every few seconds, so a crash repeats messages and never skips one.
 
 Owns: the table, the requests and the file's text.
@@ -10,6 +11,7 @@ Leaves to others: which offset is right (process queue), when to persist (consum
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final, Protocol
 
 from mqproto import fastjson
@@ -61,8 +63,8 @@ class OffsetStore(Protocol):
         """A copy of what is in memory."""
 
 
-class _Table:
-    """The part in memory."""
+class OffsetTable:
+    """The part in memory, of all kinds of stores."""
 
     __slots__ = ("_offsets",)
 
@@ -83,7 +85,7 @@ class _Table:
         return dict(self._offsets)
 
 
-class RemoteOffsets(_Table):
+class RemoteOffsets(OffsetTable):
     """Offsets kept by the brokers (CLUSTERING)."""
 
     __slots__ = ("_group", "_locate")
@@ -151,12 +153,12 @@ class OffsetFile(Protocol):
     #: What its backup (".bak") holds.
     backup: bytes | None
 
-    def save(self, text: str, *, set_aside: bool) -> Job:
-        """A job that replaces the file, all or nothing, and keeps what it held as the backup. With `set_aside` that is damaged: it
-        goes to a third name, where nothing overwrites it, and the backup stays."""
+    def save(self, text_of: Callable[[bytes | None], str], *, set_aside: bool) -> Job:
+        """A job that replaces the file, all or nothing, by what `text_of` makes of what it holds then, and keeps that as the backup.
+        With `set_aside` it is damaged: it goes to a third name, where nothing overwrites it, and the backup stays."""
 
 
-class LocalOffsets(_Table):
+class LocalOffsets(OffsetTable):
     """Offsets kept in a file of this client (BROADCASTING)."""
 
     __slots__ = ("_file", "_kept", "_saving", "_set_aside", "_wanted", "_warn")
@@ -206,15 +208,16 @@ class LocalOffsets(_Table):
         return None if failure is None else ClientError(f"local offset file cannot be written: {failure}"), (yield from current(now))
 
     def _save(self, offsets: dict[MessageQueue, int]) -> Flow[Exception | None]:
-        """Merge the offsets into the file, if that changes it; one save at a time. A failure is told and tried again the next time:
-        a file that cannot be written must not stop consumption."""
+        """Merge the offsets into the file, if they are new; one save at a time. Entries that others have written meanwhile stay: a
+        Java program of the same group may use the file too. A failure is told and tried again the next time: a file that cannot be
+        written must not stop consumption."""
         self._wanted.update(offsets)
         if self._saving:
             return None  # the save under way goes on with these
         self._saving = True
         failure: Exception | None = None
         while (merged := {**self._kept, **self._wanted}) != self._kept:
-            failure, _ = yield Work(self._file.save(format_offsets(merged), set_aside=self._set_aside))
+            failure, _ = yield Work(self._file.save(partial(merged_text, self._kept, dict(self._wanted)), set_aside=self._set_aside))
             if failure is not None:
                 self._warn(f"local offset file cannot be written, going on in memory: {failure}")
                 break
@@ -233,6 +236,15 @@ def parse_offsets(text: bytes) -> dict[MessageQueue, int]:
     if any(offset < 0 or not queue.topic or not queue.broker_name for queue, offset in offsets.items()):
         raise fastjson.JsonError("an entry that no queue can have")
     return offsets
+
+
+def merged_text(known: dict[MessageQueue, int], changed: dict[MessageQueue, int], held: bytes | None) -> str:
+    """The text of a file that holds `held`, with the changed entries. Of a damaged or missing file what was known counts."""
+    try:
+        present = parse_offsets(held or b"")
+    except fastjson.JsonError:
+        present = known
+    return format_offsets({**present, **changed})
 
 
 def format_offsets(offsets: dict[MessageQueue, int]) -> str:

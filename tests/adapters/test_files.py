@@ -43,8 +43,8 @@ def test_a_failure_leaves_the_text_as_it_was(tmp_path: Path) -> None:
 def test_offsets_of_a_broadcasting_group(tmp_path: Path) -> None:
     file = LocalOffsetFile(tmp_path, "192.0.2.1@DEFAULT", "group")
     assert (file.main, file.backup) == (None, None)
-    file.save("a", set_aside=False).run()
-    file.save("b", set_aside=False).run()
+    file.save(lambda held: f"a after {held!r}", set_aside=False).run()
+    file.save(lambda held: f"b after {held!r}", set_aside=False).run()
     again = LocalOffsetFile(tmp_path, "192.0.2.1@DEFAULT", "group")
-    assert (again.main, again.backup) == (b"b", b"a")
+    assert (again.main, again.backup) == (b"b after b'a after None'", b"a after None")
     assert (tmp_path / "192.0.2.1@DEFAULT" / "group" / "offsets.json").exists()

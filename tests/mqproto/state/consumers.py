@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mqproto.bodies import ConsumeFromWhere
@@ -20,8 +21,8 @@ class File:
         self.main = main
         self.backup: bytes | None = None
 
-    def save(self, text: str, *, set_aside: bool) -> File:
-        self.main = text.encode()
+    def save(self, text_of: Callable[[bytes | None], str], *, set_aside: bool) -> File:
+        self.main = text_of(self.main).encode()
         return self
 
     def run(self) -> None: ...

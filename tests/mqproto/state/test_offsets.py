@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -205,8 +206,8 @@ class File:
         self.main = main
         self.backup = backup
 
-    def save(self, text: str, *, set_aside: bool) -> Save:
-        return Save(text, set_aside)
+    def save(self, text_of: Callable[[bytes | None], str], *, set_aside: bool) -> Save:
+        return Save(text_of(self.main), set_aside)
 
 
 def text(offset: int) -> bytes:
@@ -310,6 +311,20 @@ def test_saves_are_merged_into_what_the_file_holds() -> None:
     assert parse_offsets(saving(flow).text.encode()) == {Q0: 5, Q1: 9}
     ended(flow, None)
     assert kept(store, Q1) == 9, "and a queue that comes back goes on from there"
+
+
+def test_entries_of_others_stay() -> None:
+    """A Java program of the same group on the same host shares the file."""
+    file = File(text(5))
+    store = LocalOffsets(file, print)
+    other = MessageQueue("Other", "broker-a", 0)
+    file.main = format_offsets({Q0: 4, other: 77}).encode()
+    assert parse_offsets(saving(store.keep(Q0, 6, 0)).text.encode()) == {Q0: 6, other: 77}
+    for damaged in (None, b"", b"{"):
+        file.main = damaged
+        store = LocalOffsets(File(text(5)), print)
+        store._file = file
+        assert parse_offsets(saving(store.keep(Q1, 6, 0)).text.encode()) == {Q0: 5, Q1: 6}, "what was known at the start"
 
 
 def test_nothing_is_written_while_nothing_moves() -> None:
