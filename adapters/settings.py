@@ -134,6 +134,11 @@ def consumer_settings(group: str, options: Mapping[str, Any]) -> ConsumerSetting
     return settings
 
 
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises InvalidSetting for options that no client has."""
+    _refuse_unknown(options, {})
+
+
 def text_option(options: Mapping[str, Any], name: str) -> str:
     """An option that is a text; empty when it is not given."""
     return _checked(name, options.get(name, ""), "")

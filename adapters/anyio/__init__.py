@@ -1,8 +1,9 @@
 """mqproto for asyncio and trio, by way of anyio: every method that waits is `async`."""
 
+from adapters.anyio.admin import Admin
 from adapters.anyio.driver import Driver
 from adapters.anyio.producer import Producer
 from adapters.anyio.push import PushConsumer
 from adapters.anyio.servers import Broker, NameServer, Standalone
 
-__all__ = ["Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone"]
+__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone"]

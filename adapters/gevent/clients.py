@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from adapters.gevent.kit import KIT
+from adapters.sync.admin import SyncAdmin
 from adapters.sync.producer import SyncProducer
 from adapters.sync.push import SyncPushConsumer
+
+
+class Admin(SyncAdmin):
+    __doc__ = SyncAdmin.__doc__
+    _kit = KIT
 
 
 class Producer(SyncProducer):

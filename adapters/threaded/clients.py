@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from adapters.sync.admin import SyncAdmin
 from adapters.sync.producer import SyncProducer
 from adapters.sync.push import SyncPushConsumer
 from adapters.threaded.kit import KIT
+
+
+class Admin(SyncAdmin):
+    __doc__ = SyncAdmin.__doc__
+    _kit = KIT
 
 
 class Producer(SyncProducer):

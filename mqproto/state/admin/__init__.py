@@ -9,7 +9,7 @@ One family of operations a module. Operations over several servers go on after a
 from __future__ import annotations
 
 from mqproto.state.admin.brokers import BrokerRuntime, Brokers, Rates
-from mqproto.state.admin.desk import TIMEOUT_MS, AdminHost, Desk
+from mqproto.state.admin.desk import LONGEST_TIMEOUT_MS, TIMEOUT_MS, AdminHost, Desk
 from mqproto.state.admin.groups import GroupCheck, GroupProgress, Groups, GroupSummary, QueueProgress
 from mqproto.state.admin.messages import Messages, MessageTrack, TrackType
 from mqproto.state.admin.nameservers import NameServerOperations
@@ -17,6 +17,7 @@ from mqproto.state.admin.offsets import Offsets, Reset
 from mqproto.state.admin.topics import Topics
 
 __all__ = [
+    "LONGEST_TIMEOUT_MS",
     "TIMEOUT_MS",
     "AdminCore",
     "AdminHost",

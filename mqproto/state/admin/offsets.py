@@ -93,7 +93,10 @@ class Offsets:
     # --- of groups
 
     def committed(self, group: str, queue: MessageQueue) -> Flow[int | None]:
-        """The next offset that a group will consume of a queue; None when its broker has none."""
+        """The next offset that a group will consume of a queue; None when its broker has none.
+
+        A broker says 0 instead of none while the first message of the queue is still in memory, because a new group would begin there.
+        """
         check_group(group)
         address = yield from self._desk.master(queue)
         fields = {**queue_fields(queue), "consumerGroup": group}

@@ -125,8 +125,9 @@ class Topics:
         """Create a topic, or set up anew one that is there, at the broker of an address or at each master of a cluster; their addresses.
 
         `perm` is the sum of 4 (read), 2 (write) and 1 (template of other topics). Fewer queues than before hide messages, they delete none.
-        With `order` the name servers are told that keys keep their queues even while brokers are away. Raises InvalidName, InvalidSetting,
-        NoCluster; for a cluster PartlyFailed.
+        With `order` name servers keep the list of these brokers as `set_order` does, so that keys keep their queues even while brokers are
+        away; name servers give it to clients where their `orderMessageEnable` is on. Raises InvalidName, InvalidSetting, NoCluster; for a
+        cluster PartlyFailed.
         """
         check_range("read_queues", read_queues, 0, QUEUES_MAX)
         check_range("write_queues", write_queues, 0, QUEUES_MAX)

@@ -1,0 +1,19 @@
+"""Admin clients for every runtime in which waiting is a plain call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from adapters.faces.admin import AdminFace
+from adapters.faces.families import Waits
+from adapters.sync.client import SyncClient
+from mqproto.state.flows import Flow
+
+
+class SyncAdmin(AdminFace[Waits], SyncClient):
+    __doc__ = AdminFace.__doc__
+
+    def _perform(self, family: str, flow: Callable[[Any], Flow[Any]]) -> Any:
+        self._life.check()
+        return self._driver.wait(self._begin, family, flow)
