@@ -9,7 +9,7 @@ from typing import Any, Final, TypedDict, TypeVar
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import InvalidSetting
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.settings import ClientSettings, ProducerSettings, parse_addresses
+from mqproto.state.settings import ClientSettings, ProducerSettings, TransactionSettings, parse_addresses
 
 T = TypeVar("T")
 
@@ -44,6 +44,13 @@ class ProducerOptions(ClientOptions, total=False):
     send_latency_fault_enable: bool
     latency_max: tuple[int, ...]
     not_available_duration: tuple[int, ...]
+
+
+class TransactionOptions(ProducerOptions, total=False):
+    """What a producer of messages in transactions can be told besides."""
+
+    check_thread_pool_max_size: int
+    check_request_hold_max: int
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -97,6 +104,11 @@ _PRODUCER: Final[Mapping[str, str]] = {
     "latency_max": "latency_max_ms",
     "not_available_duration": "not_available_ms",
 }
+_TRANSACTIONS: Final[Mapping[str, str]] = {
+    **_PRODUCER,
+    "check_thread_pool_max_size": "check_thread_pool_max_size",
+    "check_request_hold_max": "check_request_hold_max",
+}
 #: Everything of a consumer has the attribute's name, but for what says who the client is and where it keeps files.
 _CONSUMER: Final[Mapping[str, str]] = {
     name: name for name in ConsumerOptions.__annotations__ if name not in ClientOptions.__annotations__ and name != "local_offset_store_dir"
@@ -123,6 +135,14 @@ def producer_settings(group: str, options: Mapping[str, Any]) -> ProducerSetting
     _refuse_unknown(options, _PRODUCER)
     settings = ProducerSettings(group=group)
     _fill(settings, _PRODUCER, options)
+    return settings
+
+
+def transaction_settings(group: str, options: Mapping[str, Any]) -> TransactionSettings:
+    """The settings of a producer of messages in transactions; raises InvalidSetting, also for options that it does not have."""
+    _refuse_unknown(options, _TRANSACTIONS)
+    settings = TransactionSettings(group=group)
+    _fill(settings, _TRANSACTIONS, options)
     return settings
 
 

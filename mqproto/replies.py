@@ -43,9 +43,9 @@ def reply_topic(cluster: str) -> str:
 def reply_to(request: MessageExt, body: bytes) -> ReplyMessage:
     """The reply to a received request; send it by a producer's `send`.
 
-    The broker hands it on to the client that waits; a BrokerError with code 1 from the send says that it could not (the client has left,
-    say). A client whose time is over drops it in silence. Raises NoReplyAddress unless a broker of 4.6 or later delivered the message and
-    its sender waits for a reply.
+    The broker hands it on to the client that waits. A SendFailed of that send, with a BrokerError of code 1 as its cause, says that no
+    broker could: the client has left, say. A client whose time is over drops the reply in silence. Raises NoReplyAddress unless a broker
+    of 4.6 or later delivered the message and its sender waits for a reply.
     """
     found = request.properties
     missing = [name for name in (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT) if not found.get(name)]

@@ -5,5 +5,6 @@ from adapters.anyio.driver import Driver
 from adapters.anyio.producer import Producer
 from adapters.anyio.push import PushConsumer
 from adapters.anyio.servers import Broker, NameServer, Standalone
+from adapters.anyio.transactions import TransactionProducer
 
-__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone"]
+__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone", "TransactionProducer"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.anyio.client import AsyncClient
 from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
-from mqproto.message import Message, MessageQueue, SendResult
+from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.selectors import Selector
 
 
@@ -48,6 +48,27 @@ class Producer(ProducerFace, AsyncClient):
         if selector is not None:
             queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
         await self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for the reply that somebody gives by `mqproto.reply_to`.
+
+        `timeout_ms` (`send_msg_timeout` unless given) is the budget of both. To `queue`, or to the one that the selector chooses, as with
+        `send`. Raises RequestTimeout when the message was sent and no reply came in time; else what `send` raises. The reply is a received
+        message: its body and properties are the responder's. Cancelling gives the request up.
+        """
+        self._life.check()
+        check_target(queue, selector)
+        if selector is not None:
+            queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
+        return await self._driver.wait(self._begin_request, message, queue, timeout_ms)
 
     async def _select(self, message: Messages, selector: Selector, argument: object, timeout_ms: int | None) -> tuple[MessageQueue, int]:
         selection = Selection(self, message, selector, argument, timeout_ms)

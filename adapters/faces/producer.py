@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from adapters.faces.client import ClientFace
 from adapters.settings import ProducerOptions, producer_settings
 from mqproto.errors import ClientError, InvalidMessage
-from mqproto.message import Message, MessageQueue, SendResult
+from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.selectors import Selector, choose_queue
 from mqproto.state.flows import Flow, Sleep
 from mqproto.state.node import Ticket
 from mqproto.state.producer import ProducerCore, check_producer
+from mqproto.state.settings import ProducerSettings
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -31,9 +32,12 @@ class ProducerFace(ClientFace):
     _registered = False
 
     def __init__(self, group: str, namesrv: str | Sequence[str] | None = None, **options: Unpack[ProducerOptions]) -> None:
-        self._producer_settings = producer_settings(group, options)
+        self._producer_settings = self._read_settings(group, options)
         check_producer(self._producer_settings)
         super().__init__("producer", namesrv, options)
+
+    def _read_settings(self, group: str, options: Mapping[str, Any]) -> ProducerSettings:
+        return producer_settings(group, options)
 
     @property
     def group(self) -> str:
@@ -73,6 +77,10 @@ class ProducerFace(ClientFace):
         if not isinstance(message, Message):
             raise InvalidMessage("a batch cannot be sent one-way")
         return self._node.start(self._core.send_oneway(message, now, queue=queue, timeout_ms=timeout_ms), now)
+
+    def _begin_request(self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[MessageExt]:
+        flow = self._node.requests.ask(self._core, message, now, queue=queue, timeout_ms=timeout_ms)
+        return self._node.start(flow, now)
 
     def _begin_queues(self, topic: str, timeout_ms: int | None, now: int) -> Ticket[tuple[MessageQueue, ...]]:
         return self._node.start(self._core.publish_queues(topic, now, timeout_ms=timeout_ms), now)

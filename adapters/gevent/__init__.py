@@ -1,7 +1,7 @@
 """mqproto for gevent: every method waits in the greenlet that calls it. Nothing needs to be monkey-patched."""
 
-from adapters.gevent.clients import Admin, Producer, PushConsumer
+from adapters.gevent.clients import Admin, Producer, PushConsumer, TransactionProducer
 from adapters.gevent.driver import Driver
 from adapters.gevent.servers import Broker, NameServer, Standalone
 
-__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone"]
+__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone", "TransactionProducer"]

@@ -6,6 +6,7 @@ from adapters.gevent.kit import KIT
 from adapters.sync.admin import SyncAdmin
 from adapters.sync.producer import SyncProducer
 from adapters.sync.push import SyncPushConsumer
+from adapters.sync.transactions import SyncTransactionProducer
 
 
 class Admin(SyncAdmin):
@@ -20,4 +21,9 @@ class Producer(SyncProducer):
 
 class PushConsumer(SyncPushConsumer):
     __doc__ = SyncPushConsumer.__doc__
+    _kit = KIT
+
+
+class TransactionProducer(SyncTransactionProducer):
+    __doc__ = SyncTransactionProducer.__doc__
     _kit = KIT

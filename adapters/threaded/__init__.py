@@ -1,7 +1,7 @@
 """mqproto for programs of threads: every method waits in the thread that calls it."""
 
-from adapters.threaded.clients import Admin, Producer, PushConsumer
+from adapters.threaded.clients import Admin, Producer, PushConsumer, TransactionProducer
 from adapters.threaded.driver import Driver
 from adapters.threaded.servers import Broker, NameServer, Standalone
 
-__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone"]
+__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone", "TransactionProducer"]

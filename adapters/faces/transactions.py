@@ -1,0 +1,87 @@
+"""Producers of messages in transactions as users see them: what is independent of waiting."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, Unpack, cast
+
+from adapters.faces.producer import ProducerFace
+from adapters.settings import ProducerOptions, TransactionOptions, transaction_settings
+from mqproto.errors import InvalidSetting
+from mqproto.message import Message
+from mqproto.state.flows import Flow, Sleep
+from mqproto.state.node import Ticket
+from mqproto.state.settings import TransactionSettings
+from mqproto.state.transacting import Half, TransactionCore
+from mqproto.transactions import TransactionListener, TransactionSendResult
+
+log: Final = logging.getLogger("mqproto.client")
+
+#: An object with `execute` and `check`, or these two as functions.
+Listener: TypeAlias = TransactionListener | tuple[Callable[..., Any], Callable[..., Any]]
+
+
+class TransactionProducerFace(ProducerFace):
+    """Sends messages that consumers get only if a local transaction succeeds, for a producer group. Sends all others as well.
+
+    `listener` has two methods, or is a pair of functions (see `mqproto.transactions.TransactionListener`): `execute(message, argument)`
+    runs the local transaction of a message that the broker has put aside, `check(message)` says later what came of it when a broker asks.
+    Both give a `LocalTransactionState`. A broker asks any running producer of the group, so every process of the group must be able to
+    tell of every message of the group: by `message.msg_id`, which is the same in both, or by what the message says.
+
+    Brokers ask about messages that were left UNKNOW, whose producer has died, or whose end got lost: for the first time some seconds
+    after the send (`transactionTimeOut`), then every minute or so (`transactionCheckInterval`), up to 15 times. Questions are answered
+    beside everything else, `check_thread_pool_max_size` at a time; up to `check_request_hold_max` wait.
+
+    Further arguments are those of `Producer`. Raises InvalidName and InvalidSetting.
+    """
+
+    _transactions: TransactionCore
+
+    def __init__(
+        self, group: str, listener: Listener, namesrv: str | Sequence[str] | None = None, **options: Unpack[TransactionOptions]
+    ) -> None:
+        self._execute, self._check = listener_functions(listener)
+        super().__init__(group, namesrv, **cast(ProducerOptions, options))
+
+    def _read_settings(self, group: str, options: Mapping[str, Any]) -> TransactionSettings:
+        self._transaction_settings = transaction_settings(group, options)
+        return self._transaction_settings
+
+    def _registering(self, now: int) -> Flow[None]:
+        self._transactions = self._node.add_transaction_producer(self._transaction_settings, self, now)
+        self._core = self._transactions.producer
+        self._registered = True
+        yield Sleep(now)
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        """The listener raised: what follows is UNKNOW; a program is easier to mend with the place where it happened."""
+        log.warning("%s of the listener of transaction group %s failed", what, self.group, exc_info=error)
+
+    # Verbs for the driver.
+
+    def _begin_half(self, message: Message, timeout_ms: int | None, now: int) -> Ticket[Half]:
+        return self._node.start(self._transactions.send_half(message, now, timeout_ms=timeout_ms), now)
+
+    def _begin_end(self, half: Half, verdict: object, raised: BaseException | None, now: int) -> Ticket[TransactionSendResult]:
+        # Not limited: a local transaction that has been run must be told of, however much else is in flight.
+        return self._node.start(self._transactions.end(half, verdict, raised, now), now, limited=False)
+
+    def _untold(self, half: Half, verdict: object, raised: BaseException | None) -> TransactionSendResult:
+        """The producer was closed while the local transaction ran: the caller is told, the broker will ask others of the group."""
+        log.warning("group %s was closed before the end of transaction %s could be sent", self.group, half.message.msg_id)
+        return self._transactions.judged(half, verdict, raised)
+
+
+def listener_functions(listener: Listener) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Both functions of a listener. Raises InvalidSetting for what is none."""
+    execute: Any
+    check: Any
+    if isinstance(listener, tuple) and len(listener) == 2:
+        execute, check = listener
+    else:
+        execute, check = getattr(listener, "execute", None), getattr(listener, "check", None)
+    if not callable(execute) or not callable(check):
+        raise InvalidSetting("listener", listener, "an object with the methods execute and check expected, or a pair of functions")
+    return execute, check

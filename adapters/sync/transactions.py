@@ -1,0 +1,66 @@
+"""Producers of messages in transactions for every runtime in which waiting is a plain call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+from adapters.faces.transactions import TransactionProducerFace
+from adapters.sync.kit import Pool
+from adapters.sync.producer import SyncProducer
+from mqproto.errors import StateError
+from mqproto.message import Message
+from mqproto.state.transacting import CheckTask
+from mqproto.transactions import TransactionSendResult
+
+
+class SyncTransactionProducer(TransactionProducerFace, SyncProducer):
+    __doc__ = TransactionProducerFace.__doc__
+
+    _checks: Pool
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._checks = self._kit.pool(f"{self._name()}-checks", self._transaction_settings.check_thread_pool_max_size)
+
+    def _clean_up(self, seconds: float) -> None:
+        self._checks.close(seconds)
+        super()._clean_up(0.0)
+
+    def send_in_transaction(self, message: Message, argument: object = None, *, timeout_ms: int | None = None) -> TransactionSendResult:
+        """Have a broker put the message aside, run the local transaction by `listener.execute(message, argument)`, tell the broker.
+
+        The listener runs here and now, and not at all if the broker could not make the message safe: `status` is not SEND_OK then and the
+        message is rolled back. An exception of the listener is logged and kept in the result as `local_failure`: the state is UNKNOW, and
+        the broker asks `listener.check` later. So it does if the listener is interrupted (KeyboardInterrupt and the like pass through), or
+        if the broker cannot be told, which is logged. `timeout_ms` (`send_msg_timeout` unless given) is the budget of the first step.
+        Raises as `send`, InvalidMessage also for a delayed message; in all these cases the local transaction has not been run.
+        """
+        self._life.check()
+        half = self._driver.wait(self._begin_half, message, timeout_ms)
+        verdict: object = None
+        raised: Exception | None = None
+        if half.accepted:
+            try:
+                verdict = self._execute(half.message, argument)
+            except Exception as error:  # whatever it is, it says that nobody knows
+                self._failed("execute", error)
+                raised = error
+        try:
+            return self._driver.wait(self._begin_end, half, verdict, raised)
+        except StateError:
+            return self._untold(half, verdict, raised)
+
+    def _deliver(self, task: object) -> None:
+        assert isinstance(task, CheckTask)
+        self._checks.submit(partial(self._answer, task))
+
+    def _answer(self, task: CheckTask) -> None:
+        result: object
+        try:
+            result = self._check(task.message)
+        except BaseException as error:  # the same: even SystemExit ends this question and nothing else
+            self._failed("check", error)
+            result = error
+        with suppress(StateError):  # closed meanwhile: the broker asks another producer of the group
+            self._driver.enter(self._node.checked, task, result)
