@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypedDict, TypeVar
 
 from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.settings import ClientSettings, ProducerSettings, TransactionSettings, parse_addresses
@@ -44,6 +45,11 @@ class ProducerOptions(ClientOptions, total=False):
     send_latency_fault_enable: bool
     latency_max: tuple[int, ...]
     not_available_duration: tuple[int, ...]
+    retry_response_codes: Collection[int]
+    send_window_messages: int
+    send_window_bytes: int
+    #: "ZLIB", "LZ4" or "ZSTD".
+    compress_type: str | Compression
 
 
 class TransactionOptions(ProducerOptions, total=False):
@@ -103,6 +109,10 @@ _PRODUCER: Final[Mapping[str, str]] = {
     "send_latency_fault_enable": "latency_fault_tolerance",
     "latency_max": "latency_max_ms",
     "not_available_duration": "not_available_ms",
+    "retry_response_codes": "retry_codes",
+    "send_window_messages": "send_window_messages",
+    "send_window_bytes": "send_window_bytes",
+    "compress_type": "compress_type",
 }
 _TRANSACTIONS: Final[Mapping[str, str]] = {
     **_PRODUCER,
@@ -177,9 +187,15 @@ def _fill(settings: Any, names: Mapping[str, str], options: Mapping[str, Any]) -
 
 
 def _checked(name: str, value: Any, default: T) -> T:
-    """The value, if it is of the default's type (True is no number here). Lists do for tuples."""
+    """The value, if it is of the default's type (True is no number here). Lists do for tuples, collections for sets, names for choices."""
     if isinstance(default, tuple) and isinstance(value, list):
         value = tuple(value)
+    elif isinstance(default, frozenset) and isinstance(value, Collection) and not isinstance(value, str | bytes):
+        value = frozenset(value)
+    elif isinstance(default, Compression) and isinstance(value, str):
+        if value.upper() not in Compression.__members__:
+            raise InvalidSetting(name, value, f"one of {', '.join(Compression.__members__)} expected")
+        value = Compression[value.upper()]
     if type(value) is not type(default):
         raise InvalidSetting(name, value, f"a value of type {type(default).__name__} expected")
     checked: T = value

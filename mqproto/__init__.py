@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import MQError
+from mqproto.hooks import CheckForbiddenHook, CommunicationMode, SendContext, SendMessageHook
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult, SendStatus
 from mqproto.replies import reply_to
+from mqproto.selectors import select_by_hash
+from mqproto.splitting import split_batch
 from mqproto.transactions import LocalTransactionState, TransactionSendResult
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckForbiddenHook",
+    "CommunicationMode",
     "ConsumeFromWhere",
     "ConsumeStatus",
     "LocalTransactionState",
@@ -19,9 +24,13 @@ __all__ = [
     "MessageExt",
     "MessageModel",
     "MessageQueue",
+    "SendContext",
+    "SendMessageHook",
     "SendResult",
     "SendStatus",
     "TransactionSendResult",
     "__version__",
     "reply_to",
+    "select_by_hash",
+    "split_batch",
 ]

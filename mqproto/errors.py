@@ -7,7 +7,7 @@
       HeaderError            a request without a field that it needs, or with a malformed one; the link goes on
       ClientError            refused or failed on our side, with Java's client error code
         InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing AclError RequestTimeout
-        NoReplyAddress NoCluster NoMessage NoClients PartlyFailed
+        NoReplyAddress NoCluster NoMessage NoClients PartlyFailed BatchIncomplete
       BrokerError            an answer with another code than success (from a broker or a name server)
         AccessDenied         the broker does not let this account do that
       ConnectFailed ConnectionLost CallExpired TooManyRequests
@@ -18,7 +18,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+if TYPE_CHECKING:
+    from mqproto.message import Message, SendResult
 
 CONNECT_FAILED_CODE: Final = 10001
 EXPIRED_CODE: Final = 10002
@@ -311,3 +314,18 @@ class SendFailed(ClientError):
         self.code = code_of(cause)
         tries = "; ".join(f"{one.broker_name} ({one.address or 'no address'}) after {one.cost_ms} ms: {one.failure}" for one in attempts)
         super().__init__(f"sending to topic {topic!r} failed: {tries or cause or 'no attempt was made'}")
+
+
+class BatchIncomplete(ClientError):
+    """A list went out as several requests, and one of them failed, because of `cause`; nothing was sent after it.
+
+    `results` are those of the requests before it, `left` the messages from its first one on. Whether those of the failed request were
+    stored is as unknown as after any send that failed: sending `left` again may double them.
+    """
+
+    def __init__(self, results: tuple[SendResult, ...], left: tuple[Message, ...], cause: Exception) -> None:
+        self.results = results
+        self.left = left
+        self.cause = cause
+        self.code = code_of(cause)
+        super().__init__(f"request {len(results) + 1} of a list of messages failed, {len(left)} messages are left: {cause}")

@@ -17,6 +17,8 @@ _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def _check_name(kind: str, name: str, length_max: int) -> None:
+    if not isinstance(name, str):
+        raise InvalidName(kind, repr(name), f"it is of type {type(name).__name__}, not a text")
     if not name or name.isspace():
         raise InvalidName(kind, name, "it is blank")
     if len(name) > length_max:
@@ -67,6 +69,15 @@ def check_message(message: Message, size_max: int = MESSAGE_SIZE_MAX) -> None:
 
     `size_max` limits the body in bytes, before any compression.
     """
+    if not isinstance(message, Message):
+        raise InvalidMessage(f"a Message expected, not {type(message).__name__}")
+    try:
+        _check_message(message, size_max)
+    except (TypeError, AttributeError) as error:
+        raise InvalidMessage(f"an attribute of the message has the wrong type: {error}") from error
+
+
+def _check_message(message: Message, size_max: int) -> None:
     check_topic(message.topic)
     if message.topic in SENDING_FORBIDDEN:
         raise InvalidName("topic", message.topic, "sending to it is forbidden")
@@ -91,6 +102,8 @@ def check_message(message: Message, size_max: int = MESSAGE_SIZE_MAX) -> None:
 
 def check_batch(messages: Sequence[Message], size_max: int = MESSAGE_SIZE_MAX) -> None:
     """Raises InvalidMessage or InvalidName unless the messages can travel as one batch (client.md 3.10)."""
+    if not isinstance(messages, Sequence):
+        raise InvalidMessage(f"a Message or a sequence of them expected, not {type(messages).__name__}")
     if not messages:
         raise InvalidMessage("a batch without messages")
     first = messages[0]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from adapters.anyio.client import AsyncClient
 from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
+from mqproto.errors import BatchIncomplete, MQError
+from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.selectors import Selector
+from mqproto.splitting import SPLIT_BYTES
 
 
 class Producer(ProducerFace, AsyncClient):
@@ -24,14 +29,46 @@ class Producer(ProducerFace, AsyncClient):
 
         To `queue`, or to the one that `selector(queues, message, argument)` chooses, in one attempt; else to queues in turn, with further
         attempts. `timeout_ms` (`send_msg_timeout` unless given) is the budget of all of it. Raises what `ProducerCore.send` raises:
-        InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed; StateError when it does not run.
+        InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed, TooManyRequests; StateError when it does
+        not run.
         Cancelling gives the send up: whether the broker has taken it is then unknown.
         """
         self._life.check()
         check_target(queue, selector)
         if selector is not None:
             queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
-        return await self._driver.wait(self._begin_send, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
+        if context is None:
+            return await self._driver.wait(self._begin_send, message, queue, timeout_ms)
+        with self._hooks.around(context):
+            context.result = await self._driver.wait(self._begin_send, context.message, queue, timeout_ms)
+        return context.result
+
+    async def send_in_batches(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_bytes: int = SPLIT_BYTES,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic as one request after the other, each a batch of at most `max_bytes` bytes; a result for each.
+
+        Queue, selector and `timeout_ms` count for each request. Raises InvalidMessage or InvalidName before anything is sent, and
+        BatchIncomplete when a request fails: it has the results so far and the messages that are left. To send the batches at the same
+        time, `send` those that `mqproto.split_batch` makes in tasks of their own.
+        """
+        results: list[SendResult] = []
+        sent = 0
+        for part in self._split(messages, max_bytes):
+            try:
+                results.append(await self.send(part, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms))
+            except MQError as error:
+                raise BatchIncomplete(tuple(results), tuple(messages[sent:]), error) from error
+            sent += len(part)
+        return results
 
     async def send_oneway(
         self,
@@ -47,7 +84,20 @@ class Producer(ProducerFace, AsyncClient):
         check_target(queue, selector)
         if selector is not None:
             queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
-        await self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.ONEWAY)
+        if context is None:
+            await self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
+            return
+        with self._hooks.around(context):
+            await self._driver.wait(self._begin_oneway, context.message, queue, timeout_ms)
+
+    async def flush(self, timeout_ms: int | None = None) -> bool:
+        """Wait until the sends that have begun by now are over, well or not: at most `timeout_ms`, or as long as their own budgets are.
+
+        Whether all of them are over. Closing does the same.
+        """
+        self._life.check()
+        return await self._driver.wait(self._begin_flush, timeout_ms)
 
     async def request(
         self,

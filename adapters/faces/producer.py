@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from adapters.faces.client import ClientFace
+from adapters.faces.hooks import SendHooks
 from adapters.settings import ProducerOptions, producer_settings
 from mqproto.errors import ClientError, InvalidMessage
+from mqproto.hooks import CheckForbiddenHook, SendMessageHook
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
-from mqproto.selectors import Selector, choose_queue
+from mqproto.selectors import Selector, choose_queue, random_selector
+from mqproto.splitting import split_batch
 from mqproto.state.flows import Flow, Sleep
 from mqproto.state.node import Ticket
 from mqproto.state.producer import ProducerCore, check_producer
+from mqproto.state.send_window import SendWindow
 from mqproto.state.settings import ProducerSettings
+from mqproto.validation import check_batch
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Messages: TypeAlias = Message | Sequence[Message]
+
+#: Selector that takes any queue.
+select_by_random: Final = random_selector(random.randrange)
 
 
 class ProducerFace(ClientFace):
     """Sends messages for a producer group.
 
     `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. Further settings are
-    Apache's in snake_case (`ProducerOptions`). Raises InvalidName and InvalidSetting.
+    Apache's in snake_case (`ProducerOptions`). Raises InvalidName, InvalidSetting and CompressionMissing.
+
+    At most `send_window_messages` messages and `send_window_bytes` bytes are in flight. What is sent beyond that waits, in order and within
+    the budget of each send, and fails with TooManyRequests when there is no room by then: nothing was sent in that case.
     """
 
     _core: ProducerCore
@@ -35,6 +47,7 @@ class ProducerFace(ClientFace):
         self._producer_settings = self._read_settings(group, options)
         check_producer(self._producer_settings)
         super().__init__("producer", namesrv, options)
+        self._hooks = SendHooks(group, self._settings.namespace)
 
     def _read_settings(self, group: str, options: Mapping[str, Any]) -> ProducerSettings:
         return producer_settings(group, options)
@@ -46,6 +59,18 @@ class ProducerFace(ClientFace):
 
     def _name(self) -> str:
         return f"mqproto-producer-{self.group}"
+
+    def register_send_message_hook(self, hook: SendMessageHook) -> None:
+        """Have a hook see every send from now on, before and after (client.md 3.12)."""
+        self._hooks.add(hook)
+
+    def register_check_forbidden_hook(self, hook: CheckForbiddenHook) -> None:
+        """Have a hook asked before every send from now on; what it raises is raised to whoever sends."""
+        self._hooks.add_check(hook)
+
+    def _split(self, messages: Sequence[Message], max_bytes: int) -> list[list[Message]]:
+        size_max = self._producer_settings.max_message_size
+        return split_batch(messages, max_bytes=min(max_bytes, size_max), max_message_size=size_max)
 
     # Verbs for the driver.
 
@@ -70,10 +95,12 @@ class ProducerFace(ClientFace):
 
     def _begin_submit(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[SendResult]:
         if isinstance(message, Message):
-            return self._node.start(self._core.send_async(message, now, queue=queue, timeout_ms=timeout_ms), now)
-        return self._begin_send(message, queue, timeout_ms, now)
+            flow = self._core.send_async(message, now, queue=queue, timeout_ms=timeout_ms)
+        else:
+            flow = self._core.send_batch_async(message, now, queue=queue, timeout_ms=timeout_ms)
+        return self._node.start(flow, now)
 
-    def _begin_oneway(self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[None]:
+    def _begin_oneway(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[None]:
         if not isinstance(message, Message):
             raise InvalidMessage("a batch cannot be sent one-way")
         return self._node.start(self._core.send_oneway(message, now, queue=queue, timeout_ms=timeout_ms), now)
@@ -82,6 +109,12 @@ class ProducerFace(ClientFace):
         flow = self._node.requests.ask(self._core, message, now, queue=queue, timeout_ms=timeout_ms)
         return self._node.start(flow, now)
 
+    def _begin_room(self, place: Ticket[None], now: int) -> Ticket[None]:
+        return self._node.start(self._core.room(place), now, limited=False)
+
+    def _begin_flush(self, timeout_ms: int | None, now: int) -> Ticket[bool]:
+        return self._node.start(self._core.flush(None if timeout_ms is None else now + timeout_ms), now, limited=False)
+
     def _begin_queues(self, topic: str, timeout_ms: int | None, now: int) -> Ticket[tuple[MessageQueue, ...]]:
         return self._node.start(self._core.publish_queues(topic, now, timeout_ms=timeout_ms), now)
 
@@ -89,13 +122,18 @@ class ProducerFace(ClientFace):
 class Submitted(Generic[T]):
     """A send whose outcome goes to a future: `settle` is told when there is one."""
 
-    def __init__(self, settle: Callable[[Ticket[T]], None]) -> None:
+    def __init__(self, window: SendWindow, settle: Callable[[Ticket[T]], None]) -> None:
+        self._window = window
         self._settle = settle
         self._ticket: Ticket[T] | None = None
+        #: What whoever submits has to wait for, so that sends do not pile up: settled when this one has room, or is over.
+        self.room: Ticket[None] | None = None
 
     def begin(self, verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts], now: int) -> Ticket[T]:
         """The verb for the driver."""
         self._ticket = verb(*arguments, now)
+        if not self._ticket.settled:
+            self.room = self._window.last()
         return self._ticket
 
     def wake(self) -> None:
@@ -107,9 +145,9 @@ class Selection:
     """A send whose queue the application's selector chooses: finding the queues and sending share one budget."""
 
     def __init__(self, producer: ProducerFace, message: Messages, selector: Selector, argument: object, timeout_ms: int | None) -> None:
-        self._message = message if isinstance(message, Message) else next(iter(message), None)
-        if self._message is None:
-            raise InvalidMessage("an empty batch")
+        if not isinstance(message, Message):
+            check_batch(message, producer._producer_settings.max_message_size)
+        self._message = message if isinstance(message, Message) else message[0]
         self.topic = self._message.topic
         self._selector = selector
         self._argument = argument
@@ -118,7 +156,6 @@ class Selection:
 
     def choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
         """Ask the selector, outside the node; `timeout_ms` is what is left of the budget afterwards."""
-        assert self._message is not None
         queue = choose_queue(self._selector, queues, self._message, self._argument)
         self.timeout_ms = max(0, self.timeout_ms - (time.monotonic_ns() - self._begun) // 1_000_000)
         return queue

@@ -1,7 +1,8 @@
 """mqproto for gevent: every method waits in the greenlet that calls it. Nothing needs to be monkey-patched."""
 
+from adapters.faces.producer import select_by_random
 from adapters.gevent.clients import Admin, Producer, PushConsumer, TransactionProducer
 from adapters.gevent.driver import Driver
 from adapters.gevent.servers import Broker, NameServer, Standalone
 
-__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone", "TransactionProducer"]
+__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone", "TransactionProducer", "select_by_random"]

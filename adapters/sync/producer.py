@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 from adapters.faces.producer import Messages, ProducerFace, Selection, Submitted, check_target
 from adapters.sync.client import SyncClient
 from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
+from mqproto.errors import BatchIncomplete, MQError, StateError
+from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.selectors import Selector
+from mqproto.splitting import SPLIT_BYTES
 from mqproto.state.node import Ticket
 
 T = TypeVar("T")
@@ -40,13 +45,45 @@ class SyncProducer(ProducerFace, SyncClient):
 
         To `queue`, or to the one that `selector(queues, message, argument)` chooses, in one attempt; else to queues in turn, with further
         attempts. `timeout_ms` (`send_msg_timeout` unless given) is the budget of all of it. Raises what `ProducerCore.send` raises:
-        InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed; StateError when it does not run.
+        InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed, TooManyRequests; StateError when it does
+        not run.
         """
         self._life.check()
         check_target(queue, selector)
         if selector is not None:
             queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
-        return self._driver.wait(self._begin_send, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
+        if context is None:
+            return self._driver.wait(self._begin_send, message, queue, timeout_ms)
+        with self._hooks.around(context):
+            context.result = self._driver.wait(self._begin_send, context.message, queue, timeout_ms)
+        return context.result
+
+    def send_in_batches(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_bytes: int = SPLIT_BYTES,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic as one request after the other, each a batch of at most `max_bytes` bytes; a result for each.
+
+        Queue, selector and `timeout_ms` count for each request. Raises InvalidMessage or InvalidName before anything is sent, and
+        BatchIncomplete when a request fails: it has the results so far and the messages that are left. To send the batches at the same
+        time, `submit` those that `mqproto.split_batch` makes.
+        """
+        results: list[SendResult] = []
+        sent = 0
+        for part in self._split(messages, max_bytes):
+            try:
+                results.append(self.send(part, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms))
+            except MQError as error:
+                raise BatchIncomplete(tuple(results), tuple(messages[sent:]), error) from error
+            sent += len(part)
+        return results
 
     def submit(
         self,
@@ -57,15 +94,27 @@ class SyncProducer(ProducerFace, SyncClient):
         argument: object = None,
         timeout_ms: int | None = None,
     ) -> SendFuture[SendResult]:
-        """Send as `send` does, without waiting for the broker: the outcome is in the future. (A selector is waited for.)
+        """Send as `send` does, without waiting for the broker: the outcome is in the future, for `add_done_callback` too. Callbacks run
+        in a few threads (greenlets) of the producer and may use it.
 
-        Further attempts follow lost connections only, never an answer (client.md 3.5).
+        What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget has
+        TooManyRequests in its future. Further attempts follow lost connections only, never an answer (client.md 3.5).
         """
         self._life.check()
         check_target(queue, selector)
         if selector is not None:
             queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
-        return self._launch(self._begin_submit, (message, queue, timeout_ms))
+        context = self._hooks.before(message, queue, CommunicationMode.ASYNC)
+        if context is None:
+            return self._launch(self._begin_submit, (message, queue, timeout_ms))
+        try:
+            future = self._launch(self._begin_submit, (context.message, queue, timeout_ms))
+        except BaseException as error:  # it never began, or was interrupted
+            context.error = error
+            self._hooks.after(context)
+            raise
+        future.add_done_callback(partial(self._hooks.after_future, context))
+        return future
 
     def send_oneway(
         self,
@@ -81,7 +130,20 @@ class SyncProducer(ProducerFace, SyncClient):
         check_target(queue, selector)
         if selector is not None:
             queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
-        self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.ONEWAY)
+        if context is None:
+            self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
+            return
+        with self._hooks.around(context):
+            self._driver.wait(self._begin_oneway, context.message, queue, timeout_ms)
+
+    def flush(self, timeout_ms: int | None = None) -> bool:
+        """Wait until the sends that have begun by now are over, well or not: at most `timeout_ms`, or as long as their own budgets are.
+
+        Whether all of them are over. Closing does the same.
+        """
+        self._life.check()
+        return self._driver.wait(self._begin_flush, timeout_ms)
 
     def request(
         self,
@@ -121,7 +183,7 @@ class SyncProducer(ProducerFace, SyncClient):
         return self._launch(self._begin_request, (message, queue, timeout_ms))
 
     def _launch(self, verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts]) -> SendFuture[T]:
-        """Start an operation whose outcome goes to a future."""
+        """Start an operation whose outcome goes to a future; comes back when there is room for what it sends, or it is over."""
         future: OpenFuture[T] = self._kit.future(self._callbacks)
 
         def settle(ticket: Ticket[T]) -> None:
@@ -132,8 +194,15 @@ class SyncProducer(ProducerFace, SyncClient):
             else:
                 future.set_result(result)
 
-        submitted = Submitted(settle)
-        self._driver.launch(submitted.wake, submitted.begin, verb, arguments)
+        submitted = Submitted(self._core.window, settle)
+        ticket = self._driver.launch(submitted.wake, submitted.begin, verb, arguments)
+        if submitted.room is not None:
+            try:
+                with suppress(StateError):  # closed meanwhile: the future is told
+                    self._driver.wait(self._begin_room, submitted.room)
+            except BaseException:  # an interrupt, most likely: the caller gets no future
+                self._driver.give_up(ticket)
+                raise
         return future
 
     def _select(self, message: Messages, selector: Selector, argument: object, timeout_ms: int | None) -> tuple[MessageQueue, int]:

@@ -20,7 +20,7 @@ from mqproto import properties
 from mqproto.batch import BatchEntry, encode_batch
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.compression import deflate
+from mqproto.compression import check_available, deflate
 from mqproto.errors import (
     AccessDenied,
     Attempt,
@@ -107,11 +107,12 @@ class _Parcel:
 
 
 def check_producer(settings: ProducerSettings) -> None:
-    """Raises InvalidName for a group that no producer may have and InvalidSetting for other settings."""
+    """Raises InvalidName for a group that no producer may have, InvalidSetting for other settings, and CompressionMissing."""
     check_group(settings.group)
     if settings.group == DEFAULT_GROUP:
         raise InvalidName("group", settings.group, "it is the placeholder of a group that was not set")
     settings.check()
+    check_available(settings.compress_type)
 
 
 class ProducerCore:
@@ -316,7 +317,7 @@ class ProducerCore:
         """Wait as long as the send does whose ticket of `SendWindow.last` this is: until there is room for it, or it is over."""
         yield Wait(place)
 
-    def flush(self, deadline: int) -> Flow[bool]:
+    def flush(self, deadline: int | None = None) -> Flow[bool]:
         """Wait for all sends that have begun by now, until the deadline; whether they have ended, however that was."""
         for ended in self.window.in_flight():
             if not ended.settled:

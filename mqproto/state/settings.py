@@ -151,6 +151,9 @@ class ProducerSettings:
         check_range("retry_times", self.retry_times, 0, 1_000)
         check_range("retry_times_async", self.retry_times_async, 0, 1_000)
         check_range("max_message_size", self.max_message_size, 1, 1 << 24)
+        for code in self.retry_codes:
+            if type(code) is not int:
+                raise InvalidSetting("retry_codes", code, "a response code is a number")
         check_range("send_window_messages", self.send_window_messages, 1, 1 << 24)
         check_range("send_window_bytes", self.send_window_bytes, 1, 1 << 32)
         if self.compress_type is Compression.ZLIB_UNTYPED:

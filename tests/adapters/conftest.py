@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from mqproto import ConsumeStatus
-from mqproto.bodies import ConsumeFromWhere
-from tests.adapters.harness import NAMES, Collector, Proxy, Runtime, as_listener, open_runtime
+from mqproto.bodies import ConsumeFromWhere, DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
+from mqproto.codec import FrameSplitter, decode, encode_request
+from mqproto.codes import RequestCode
+from tests.adapters.harness import NAMES, PATIENCE, Collector, Proxy, Runtime, as_listener, open_runtime
 
 #: Failed messages come again soon, so that no test has to wait for long.
 QUICK_RETRIES = {"messageDelayLevel": "1s 1s 1s 1s 1s 1s"}
@@ -91,3 +94,34 @@ class World:
 def world(runtime: Runtime) -> Iterator[World]:
     with ExitStack() as stack:
         yield World(runtime, stack)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of something that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        yield f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+@pytest.fixture
+def mute_cluster(runtime: Runtime, silent: str) -> Iterator[str]:
+    """The address of a name server that knows one broker with one topic, "topic"; the broker never answers."""
+    name_server = Proxy(runtime, runtime.call(runtime.module.NameServer))
+    name_server.start()
+    try:
+        with register(name_server.address, silent):
+            yield name_server.address
+    finally:
+        name_server.close()
+
+
+def register(namesrv: str, broker: str) -> socket.socket:
+    """Tell a name server of a broker with one topic. The registration ends with the connection that is returned."""
+    table = TopicTable(DataVersion(), {"topic": TopicConfig("topic")})
+    fields = {"brokerName": "silent", "brokerAddr": broker, "clusterName": "c", "brokerId": "0", "haServerAddr": broker}
+    host, _, port = namesrv.rpartition(":")
+    sock = socket.create_connection((host, int(port)), timeout=PATIENCE)
+    sock.sendall(encode_request(RequestCode.REGISTER_BROKER, 1, fields, RegisterBrokerBody(table).to_json()))
+    answer = decode(FrameSplitter().feed(sock.recv(65_536))[0])
+    assert answer.code == 0
+    return sock

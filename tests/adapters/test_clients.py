@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -190,13 +189,6 @@ def test_settings_are_checked_before_anything_starts(runtime: Runtime) -> None:
 
 
 @pytest.fixture
-def silent() -> Iterator[str]:
-    """The address of something that takes connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        yield f"127.0.0.1:{sock.getsockname()[1]}"
-
-
-@pytest.fixture
 def lonely(runtime: Runtime) -> Iterator[Callable[..., Any]]:
     """Starts producers without any server of ours."""
     with ExitStack() as stack:
@@ -233,45 +225,14 @@ def test_a_consumer_without_name_server_does_not_start(runtime: Runtime) -> None
     consumer.close()
 
 
-def test_a_broker_that_says_nothing_costs_the_timeout_and_no_more(runtime: Runtime, silent: str, lonely: Callable[..., Any]) -> None:
-    name_server = Proxy(runtime, runtime.call(runtime.module.NameServer))
-    name_server.start()
-    try:
-        register(name_server.address, silent)
-        producer = lonely(name_server.address)
-        with pytest.raises(SendFailed) as caught:
-            producer.send(Message("topic", b"x"), timeout_ms=300)
-        assert isinstance(caught.value.cause, CallExpired)
-        assert caught.value.attempts[0].address == silent
-        assert len(caught.value.attempts) == 1
-    finally:
-        name_server.close()
-
-
-def register(namesrv: str, broker: str) -> None:
-    """Tell a name server of a broker with one topic."""
-    from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
-    from mqproto.codec import FrameSplitter, decode, encode_request
-    from mqproto.codes import RequestCode
-
-    table = TopicTable(DataVersion(), {"topic": TopicConfig("topic")})
-    fields = {"brokerName": "silent", "brokerAddr": broker, "clusterName": "c", "brokerId": "0", "haServerAddr": broker}
-    host, _, port = namesrv.rpartition(":")
-    sock = socket.create_connection((host, int(port)), timeout=PATIENCE)
-    sock.sendall(encode_request(RequestCode.REGISTER_BROKER, 1, fields, RegisterBrokerBody(table).to_json()))
-    answer = decode(FrameSplitter().feed(sock.recv(65_536))[0])
-    assert answer.code == 0
-    connections.append(sock)  # the registration ends with its link
-
-
-connections: list[socket.socket] = []
-
-
-@pytest.fixture(autouse=True)
-def close_connections() -> Iterator[None]:
-    yield
-    while connections:
-        connections.pop().close()
+def test_a_broker_that_says_nothing_costs_the_timeout_and_no_more(silent: str, mute_cluster: str, lonely: Callable[..., Any]) -> None:
+    """PRO-03: one attempt, because the time of the first is the time of all of them."""
+    producer = lonely(mute_cluster)
+    with pytest.raises(SendFailed) as caught:
+        producer.send(Message("topic", b"x"), timeout_ms=300)
+    assert isinstance(caught.value.cause, CallExpired)
+    assert caught.value.attempts[0].address == silent
+    assert len(caught.value.attempts) == 1
 
 
 # --- listeners

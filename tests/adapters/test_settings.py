@@ -9,6 +9,7 @@ import pytest
 from adapters.identity import broker_name, client_identity
 from adapters.settings import ClientOptions, ConsumerOptions, ProducerOptions, client_settings, consumer_settings, producer_settings
 from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.settings import ClientSettings, ProducerSettings
@@ -40,6 +41,10 @@ PRODUCER: ProducerOptions = {
     "send_latency_fault_enable": True,
     "latency_max": (1, 2),
     "not_available_duration": (3, 4),
+    "retry_response_codes": [2, 1500],
+    "send_window_messages": 11,
+    "send_window_bytes": 12,
+    "compress_type": "zstd",
 }
 CONSUMER: ConsumerOptions = {
     **CLIENT,
@@ -71,7 +76,7 @@ def test_every_option_arrives() -> None:
     client = client_settings("a:1;b:2", CLIENT)
     assert client == ClientSettings(("a:1", "b:2"), "u", True, True, False, 1001, 1002, 1003, 1004, 7000)
     assert producer_settings("g", PRODUCER) == ProducerSettings(
-        "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), ProducerSettings().retry_codes
+        "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), frozenset({2, 1500}), 11, 12, Compression.ZSTD
     )
     settings = consumer_settings("g", CONSUMER)
     for name, value in CONSUMER.items():
@@ -108,6 +113,10 @@ def test_lists_do_for_tuples(options: Any) -> None:
         {"send_msg_timeout": True},
         {"latency_max": 3},
         {"pull_batch_size": 3},
+        {"compress_type": "BROTLI"},
+        {"compress_type": 3},
+        {"retry_response_codes": "12"},
+        {"retry_response_codes": 2},
         {"anything": 3},
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.compression import BodyError, Compression, deflate, inflate, plain_flag, zlib_inflate
+from mqproto.compression import BodyError, Compression, check_available, deflate, inflate, plain_flag, zlib_inflate
 from mqproto.errors import CompressionMissing
 from tests.golden.golden import GOLDEN, Vector
 
@@ -115,5 +115,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, kind: Compr
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(CompressionMissing, match=r"install mqproto\[compression\]"):
         deflate(b"x", kind)
-    with pytest.raises(CompressionMissing):
+    with pytest.raises(CompressionMissing, match=r"install mqproto\[compression\]"):
+        check_available(kind)
+    with pytest.raises(CompressionMissing, match=r"install mqproto\[compression\]"):
         inflate(b"x", flag)

@@ -87,8 +87,49 @@ def test_messages_that_no_broker_would_take(changes: dict[str, Any], why: str) -
     assert caught.value.code == 13
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"topic": None},
+        {"topic": 7},
+        {"body": bytearray(b"x")},
+        {"tags": 7},
+        {"keys": 7},
+        {"keys": [7]},
+        {"flag": "1"},
+        {"delay_level": None},
+        {"properties": None},
+        {"properties": ["a"]},
+    ],
+)
+def test_attributes_of_a_wrong_type(changes: dict[str, Any]) -> None:
+    with pytest.raises((InvalidMessage, InvalidName), match=r"type|not bytes"):
+        check_message(Message(**{"topic": "T", "body": b"x", **changes}))
+
+
+@pytest.mark.parametrize("given", [None, "text", 7, {"topic": "T"}])
+def test_what_is_no_message(given: Any) -> None:
+    with pytest.raises(InvalidMessage, match=r"Message expected|sequence of them expected"):
+        check_message(given)
+    with pytest.raises(InvalidMessage, match=r"Message expected|sequence of them expected"):
+        check_batch(given)
+
+
+def test_times_of_later_releases_pass() -> None:
+    """5.x brokers read these; they are ordinary properties for everybody else (client.md 9)."""
+    for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__STARTDELIVERTIME"):
+        check_message(Message("T", b"x", properties={name: "1700000000000"}))
+
+
 def test_topics_that_no_client_may_send_to() -> None:
-    for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"):
+    for topic in (
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    ):
         with pytest.raises(InvalidName, match="forbidden"):
             check_message(Message(topic, b"x"))
     check_message(Message("TBW102", b"x"))

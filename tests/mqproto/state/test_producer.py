@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +12,12 @@ from mqproto import properties
 from mqproto.batch import decode_batch
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.compression import inflate
+from mqproto.compression import Compression, inflate
 from mqproto.errors import (
     BrokerError,
     CallExpired,
     ClientError,
+    CompressionMissing,
     ConnectFailed,
     ConnectionLost,
     InvalidMessage,
@@ -203,6 +205,23 @@ def test_large_bodies_travel_compressed_and_stay_as_they_are() -> None:
     assert small.body is body
 
 
+@pytest.mark.parametrize(("kind", "flag"), [(Compression.ZLIB, 0x301), (Compression.LZ4, 0x101), (Compression.ZSTD, 0x201)])
+def test_bodies_are_packed_in_the_way_that_is_set(kind: Compression, flag: int) -> None:
+    body = b"0123456789" * 500
+    effect = next(producer("a=a:1", compress_type=kind).send(Message(TOPIC, body), 0))
+    assert isinstance(effect, Call)
+    assert effect.fields["f"] == str(flag)
+    assert len(effect.body) < 1000
+    assert inflate(effect.body, flag) == body
+
+
+def test_a_way_of_packing_whose_package_is_missing_is_refused_when_the_producer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(CompressionMissing, match=r"Zstandard: install mqproto\[compression\]"):
+        producer("a=a:1", compress_type=Compression.ZSTD)
+    producer("a=a:1")
+
+
 def test_each_send_of_one_object_has_its_own_id() -> None:
     core = producer("a=a:1")
     message = Message(TOPIC, b"x")
@@ -347,6 +366,31 @@ def test_async_sends_try_again_only_after_a_lost_link_and_at_a_queue_of_the_new_
     assert call(flow.send((Lost("a:1", "reset", True), 1))) == ("b:1", "0", "b", 3000)
     with pytest.raises(BrokerError):
         flow.send((Command(1, flag=1), 2))
+
+
+def test_async_batches_have_the_attempts_of_async_sends() -> None:
+    core = producer("a=a:1", "b=b:1", retry_times=0, retry_times_async=1)
+    messages = [Message(TOPIC, b"1"), Message(TOPIC, b"2")]
+    flow = core.send_batch_async(messages, 0)
+    first = next(flow)
+    assert isinstance(first, Call)
+    assert first.code == SEND_BATCH
+    assert call(flow.send((Lost("a:1", "reset", True), 1)))[2] == "b"
+    with pytest.raises(SendFailed):
+        flow.send((Lost("b:1", "reset", True), 2))
+    flow = core.send_batch_async(messages, 0)
+    next(flow)
+    with pytest.raises(BrokerError):
+        flow.send((Command(1, flag=1), 1))
+
+
+def test_the_codes_that_are_worth_another_attempt_can_be_set() -> None:
+    """5.x tries busy brokers' messages elsewhere, 4.9 does not; who wants to says so."""
+    flow = producer("a=a:1", "b=b:1", retry_codes=frozenset({2})).send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    assert call(flow.send((Command(ResponseCode.SYSTEM_BUSY, flag=1), 1)))[2] == "b"
+    with pytest.raises(BrokerError):
+        flow.send((Command(ResponseCode.SERVICE_NOT_AVAILABLE, flag=1), 2))
 
 
 def test_async_sends_to_a_queue_stay_at_its_broker() -> None:
@@ -542,6 +586,46 @@ def test_queues_for_selectors() -> None:
 # --- fault tolerance, second port, state
 
 
+def test_without_fault_tolerance_the_next_attempt_avoids_the_last_broker_only() -> None:
+    """Wherever the round robin stands: with one queue each, and with brokers of different sizes."""
+    for turn in range(12):
+        host = Host(seed=turn)
+        host.routes = RouteTable(turn)
+        mixed = route("a=a:1", "b=b:1", "c=c:1", queues=3)
+        mixed.queues[0].write_queues = 1
+        host.routes.update(TOPIC, mixed)
+        flow = producer(host=host, retry_times=4).send(Message(TOPIC, b"x"), 0)
+        last = call(next(flow))[2]
+        for now in range(1, 5):
+            broker = call(flow.send((Lost(last, "reset"), now)))[2]
+            assert broker != last
+            last = broker
+        flow.close()
+
+
+def test_with_fault_tolerance_too_another_attempt_goes_to_another_broker() -> None:
+    """Also where the last one is not avoided, because it did store the message."""
+    for turn in range(8):
+        host = Host(seed=turn)
+        host.routes = RouteTable(turn)
+        settings = {"latency_fault_tolerance": True, "retry_another_broker_when_not_store_ok": True}
+        flow = producer("a=a:1", "b=b:1", queues=4, host=host, **settings).send(Message(TOPIC, b"x"), 0)
+        last = call(next(flow))[2]
+        assert call(flow.send((took(0, code=10), 1)))[2] != last
+        flow.close()
+
+
+def test_one_way_sends_tell_of_brokers_too() -> None:
+    core = producer("a=a:1", "b=b:1", queues=1, latency_fault_tolerance=True)
+    flow = core.send_oneway(Message(TOPIC, b"x"), 0)
+    effect = next(flow)
+    assert isinstance(effect, Oneway)
+    with pytest.raises(SendFailed):
+        flow.send((Lost("a:1", "refused"), 1))
+    assert effect.address == "a:1"
+    assert {call(next(core.send(Message(TOPIC, b"x"), 3)))[2] for _ in range(4)} == {"b"}
+
+
 def test_slow_and_failing_brokers_are_avoided() -> None:
     core = producer("a=a:1", "b=b:1", latency_fault_tolerance=True)
     flow = core.send(Message(TOPIC, b"x"), 0)
@@ -575,6 +659,10 @@ def test_bad_groups(group: str) -> None:
         ("send_timeout_ms", 0),
         ("retry_times", -1),
         ("compress_level", 10),
+        ("compress_type", Compression.ZLIB_UNTYPED),
+        ("retry_codes", frozenset({"2"})),
+        ("send_window_messages", 0),
+        ("send_window_bytes", 0),
         ("default_topic_queues", 0),
         ("latency_max_ms", (1, 2)),
         ("latency_max_ms", (7, 6, 5, 4, 3, 2, 1)),

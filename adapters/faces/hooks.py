@@ -1,0 +1,85 @@
+"""The hooks of one producer: which there are, and calling them around a send."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import Any, Final
+
+from mqproto.hooks import CheckForbiddenHook, CommunicationMode, SendContext, SendMessageHook
+from mqproto.message import Message, MessageQueue
+
+log: Final = logging.getLogger("mqproto.client")
+
+
+class SendHooks:
+    """Registering is possible at any time, from any thread; a send has those that were there when it began."""
+
+    def __init__(self, group: str, namespace: str) -> None:
+        self._group = group
+        self._namespace = namespace
+        self._checks: tuple[CheckForbiddenHook, ...] = ()
+        self._hooks: tuple[SendMessageHook, ...] = ()
+
+    def add_check(self, hook: CheckForbiddenHook) -> None:
+        self._checks += (hook,)
+
+    def add(self, hook: SendMessageHook) -> None:
+        self._hooks += (hook,)
+
+    def before(self, message: Any, queue: MessageQueue | None, mode: CommunicationMode) -> SendContext | None:
+        """Call what comes before a send: the context of a send that has hooks, whose message is the one to send; else None.
+
+        Raises whatever a hook raises that forbids the send; then no other hook was called.
+        """
+        checks, hooks = self._checks, self._hooks
+        if not checks and not hooks:
+            return None
+        context = SendContext(self._group, self._namespace, _copied(message), mode, queue)
+        for check in checks:
+            check.check_forbidden(context)
+        for hook in hooks:
+            _call(hook.send_message_before, context)
+        return context
+
+    def after(self, context: SendContext) -> None:
+        """Call what comes after a send, once the context holds what came of it."""
+        for hook in self._hooks:
+            _call(hook.send_message_after, context)
+
+    @contextmanager
+    def around(self, context: SendContext) -> Iterator[None]:
+        """The send itself, whose result the caller puts into the context."""
+        try:
+            yield
+        except BaseException as error:
+            context.error = error
+            raise
+        finally:
+            self.after(context)
+
+    def after_future(self, context: SendContext, future: Any) -> None:
+        """The same for a send whose outcome is in a future."""
+        context.error = future.exception()
+        if context.error is None:
+            context.result = future.result()
+        self.after(context)
+
+
+def _call(function: Callable[[SendContext], None], context: SendContext) -> None:
+    try:
+        function(context)
+    except Exception:  # a hook watches: its failures are not the send's (client.md 3.12)
+        log.exception("a hook of producer %s failed", context.group)
+
+
+def _copied(message: Any) -> Any:
+    """Hooks may change what is sent, and not what belongs to the application. What is no message is refused later, by the send."""
+    if isinstance(message, Message):
+        one = copy(message)
+        if isinstance(message.properties, dict):
+            one.properties = dict(message.properties)
+        return one
+    return [_copied(one) if isinstance(one, Message) else one for one in message]
