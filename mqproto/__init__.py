@@ -5,7 +5,7 @@ from __future__ import annotations
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import MQError
 from mqproto.hooks import CheckForbiddenHook, CommunicationMode, SendContext, SendMessageHook
-from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult, SendStatus
+from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, PullResult, PullStatus, SendResult, SendStatus
 from mqproto.replies import reply_to
 from mqproto.selectors import select_by_hash
 from mqproto.splitting import split_batch
@@ -24,6 +24,8 @@ __all__ = [
     "MessageExt",
     "MessageModel",
     "MessageQueue",
+    "PullResult",
+    "PullStatus",
     "SendContext",
     "SendMessageHook",
     "SendResult",

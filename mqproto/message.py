@@ -160,3 +160,28 @@ class SendResult:
     transaction_id: str | None = None
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+
+
+class PullStatus(Enum):
+    """What a pull found."""
+
+    FOUND = "FOUND"
+    #: The end of the queue.
+    NO_NEW_MSG = "NO_NEW_MSG"
+    #: Messages, but none that passes the filter.
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    #: The queue does not have the offset: go on at `next_begin_offset`.
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What came of a pull. `messages` may be empty also when some were found: tags are compared once more here, by their text."""
+
+    status: PullStatus
+    #: Where to pull on.
+    next_begin_offset: int
+    #: The first offset that is still there, and the one that the next message will get.
+    min_offset: int
+    max_offset: int
+    messages: tuple[MessageExt, ...] = ()

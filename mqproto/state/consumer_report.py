@@ -14,6 +14,7 @@ from mqproto.codes import VERSION, version_name
 from mqproto.message import MessageQueue
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.pull import ProcessQueue
+from mqproto.state.pull_settings import ActiveSettings
 
 _MINUTE_S: Final = 60
 _MIB_SHIFT: Final = 20
@@ -94,14 +95,27 @@ def running_info(
     statuses: Mapping[str, ConsumeStatusData],
 ) -> bytes:
     """The body. Every setting stands in it under its Java name, as operators' tools print them; `facts` are the properties of the start."""
-    properties = {_java_name(one.name): _java_text(getattr(settings, one.name)) for one in fields(settings)}
-    properties |= {
+    properties = _properties(settings, ConsumeType.CONSUME_PASSIVELY) | {
         "PROP_CONSUMEORDERLY": _java_text(settings.orderly),
         "PROP_THREADPOOL_CORE_SIZE": str(settings.consume_thread_min),
-        "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY.value,
-        "PROP_CLIENT_VERSION": version_name(VERSION),
     }
     return ConsumerRunningInfo({**properties, **facts}, list(subscriptions), dict(queues), dict(statuses)).to_json()
+
+
+def active_running_info(
+    settings: ActiveSettings,
+    facts: Mapping[str, str],
+    subscriptions: Iterable[SubscriptionData],
+    queues: Mapping[MessageQueue, ProcessQueueInfo],
+) -> bytes:
+    """The body for a consumer that is asked for messages. Java's tells no settings and no queues; here operators see both."""
+    properties = _properties(settings, ConsumeType.CONSUME_ACTIVELY)
+    return ConsumerRunningInfo({**properties, **facts}, list(subscriptions), dict(queues), {}).to_json()
+
+
+def _properties(settings: ConsumerSettings | ActiveSettings, consume_type: ConsumeType) -> dict[str, str]:
+    properties = {_java_name(one.name): _java_text(getattr(settings, one.name)) for one in fields(settings)}
+    return properties | {"PROP_CONSUME_TYPE": consume_type.value, "PROP_CLIENT_VERSION": version_name(VERSION)}
 
 
 def start_facts(started_at: int, name_servers: Collection[str]) -> dict[str, str]:

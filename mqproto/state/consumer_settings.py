@@ -73,7 +73,7 @@ class ConsumerSettings:
         if not isinstance(self.consume_from_where, ConsumeFromWhere):
             raise InvalidSetting("consume_from_where", self.consume_from_where, "a ConsumeFromWhere expected")
         if self.consume_timestamp:
-            self._parse_timestamp()
+            check_timestamp(self.consume_timestamp)
         for key, low, high in _RANGES:
             check_range(key, getattr(self, key), low, high)
         for key, high in _TOPIC_RANGES:
@@ -88,15 +88,7 @@ class ConsumerSettings:
 
     def start_time(self, wall: int, utc_offset_ms: int) -> int:
         """The wall time that CONSUME_FROM_TIMESTAMP means to a consumer that starts at `wall`."""
-        if not self.consume_timestamp:
-            return wall - _HALF_HOUR // timedelta(milliseconds=1)
-        return (self._parse_timestamp() - _EPOCH) // timedelta(milliseconds=1) - utc_offset_ms
-
-    def _parse_timestamp(self) -> datetime:
-        try:
-            return datetime.strptime(self.consume_timestamp, _TIMESTAMP_FORMAT).replace(tzinfo=UTC)
-        except ValueError:
-            raise InvalidSetting("consume_timestamp", self.consume_timestamp, "yyyyMMddHHmmss expected") from None
+        return start_time(self.consume_timestamp, wall, utc_offset_ms)
 
     @property
     def reconsume_limit(self) -> int:
@@ -104,6 +96,21 @@ class ConsumerSettings:
         if self.max_reconsume_times != -1:
             return self.max_reconsume_times
         return RECONSUME_TIMES_ENDLESS if self.orderly else RECONSUME_TIMES_CONCURRENT
+
+
+def check_timestamp(consume_timestamp: str) -> datetime:
+    """The time that the setting says, as if it were UTC. Raises InvalidSetting."""
+    try:
+        return datetime.strptime(consume_timestamp, _TIMESTAMP_FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        raise InvalidSetting("consume_timestamp", consume_timestamp, "yyyyMMddHHmmss expected") from None
+
+
+def start_time(consume_timestamp: str, wall: int, utc_offset_ms: int) -> int:
+    """The wall time that the setting, or its absence, means to a consumer that starts at `wall`."""
+    if not consume_timestamp:
+        return wall - _HALF_HOUR // timedelta(milliseconds=1)
+    return (check_timestamp(consume_timestamp) - _EPOCH) // timedelta(milliseconds=1) - utc_offset_ms
 
 
 _RANGES: Final = (

@@ -12,6 +12,7 @@ from mqproto.codes import RequestCode
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
 from mqproto.names import retry_topic
 from mqproto.record import encode_record
+from mqproto.state.active import ActiveConsumer
 from mqproto.state.consumer import ConsumerCore
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.node import Deliver
@@ -82,6 +83,8 @@ class Cluster:
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.GET_MAX_OFFSET: self._max,
+            RequestCode.GET_MIN_OFFSET: self._min,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.CHECK_CLIENT_CONFIG: lambda broker, request: success(request),
@@ -121,11 +124,19 @@ class Cluster:
             return refused(request, 22)
         return success(request, {"offset": str(broker.offsets[key])})
 
-    def _update(self, broker: Broker, request: Command) -> None:
+    def _update(self, broker: Broker, request: Command) -> bytes | None:
         broker.offsets[(request.fields["topic"], int(request.fields["queueId"]))] = int(request.fields["commitOffset"])
+        return None if request.is_oneway else success(request)
 
     def _max(self, broker: Broker, request: Command) -> bytes:
         return success(request, {"offset": str(len(self._queue(broker, request)))})
+
+    def _min(self, broker: Broker, request: Command) -> bytes:
+        return success(request, {"offset": str(broker.minimum.get((request.fields["topic"], int(request.fields["queueId"])), 0))})
+
+    def _earliest(self, broker: Broker, request: Command) -> bytes:
+        queue = self._queue(broker, request)
+        return success(request, {"timestamp": str(queue[0].store_time if queue else -1)})
 
     def _search(self, broker: Broker, request: Command) -> bytes:
         found = sum(one.store_time < int(request.fields["timestamp"]) for one in self._queue(broker, request))
@@ -146,7 +157,7 @@ class Cluster:
         fields = request.fields
         if int(fields["sysFlag"]) & 1:
             self._update(broker, request)
-        reply = self.pull_answer(broker, request, held=False)
+        reply = self.pull_answer(broker, request, held=not int(fields["sysFlag"]) & 2)
         if reply is None:
             broker.held.append(Held(request, self.stage.now))
         return reply
@@ -223,7 +234,7 @@ class Cluster:
     def requests(self, code: int, broker: str = "") -> list[Command]:
         return (self.brokers[broker] if broker else self.broker).peer.of(code)
 
-    def start(self, consumer: ConsumerCore) -> None:
+    def start(self, consumer: ConsumerCore | ActiveConsumer) -> None:
         self.stage.run(consumer.start(self.stage.now))
 
 

@@ -1,0 +1,234 @@
+"""What consumers that are asked for messages have in common: the pull consumer and the lite pull consumer (client.md 5).
+
+Owns: their life, their offset store, calls of listeners for queues, what the application may ask about queues and offsets.
+Leaves to others: which messages go to the application, and when their offsets move (pull_consumer, lite_pull).
+
+User code runs outside the node: a listener's call goes out as a `ListenerCall` by a `Deliver` action, and no answer is expected.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mqproto.bodies import (
+    ConsumeDirectlyResult,
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    DirectConsumeResult,
+    MessageModel,
+    SubscriptionData,
+)
+from mqproto.errors import ClientError, InvalidSetting, MQError, NoRoute, StateError
+from mqproto.message import MessageExt, MessageQueue
+from mqproto.state import queries
+from mqproto.state.client import ClientNode
+from mqproto.state.consumer_base import TAG, ConsumerBase, Phase
+from mqproto.state.flows import Flow, Refresh, Wait
+from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
+from mqproto.state.node import Deliver
+from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
+from mqproto.state.pull import Subscribed
+from mqproto.state.pull_settings import ActiveSettings
+
+
+@dataclass(slots=True, eq=False)
+class ListenerCall:
+    """Call `function(*arguments)` for the client that `listener` stands for. Whatever it returns or raises changes nothing here."""
+
+    group: str
+    listener: Any
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class ActiveConsumer(ConsumerBase, ABC):
+    """One group of one client node. `listener` is the adapter's: it comes back in every `ListenerCall`."""
+
+    settings: ActiveSettings
+
+    def __init__(self, node: ClientNode, settings: ActiveSettings, listener: Any, offset_file: OffsetFile | None) -> None:
+        """`settings` are checked, with the group as it travels. BROADCASTING needs an `offset_file`, else raises InvalidSetting."""
+        super().__init__(node, settings.group)
+        self.listener = listener
+        self.broadcasts = settings.message_model is MessageModel.BROADCASTING
+        self._offsets: OffsetStore
+        if not self.broadcasts:
+            self._offsets = RemoteOffsets(self.group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False))
+        elif offset_file is None:
+            raise InvalidSetting("message_model", settings.message_model.value, "an offset file is needed")
+        else:
+            self._offsets = LocalOffsets(offset_file, self.notice)
+
+    # --- what a kind decides
+
+    @abstractmethod
+    def _begin_loops(self, now: int) -> None:
+        """Begin what runs from the start to the end, as `_loops`."""
+
+    @abstractmethod
+    def _persist(self, now: int) -> Flow[None]:
+        """Store the offsets that are known."""
+
+    @abstractmethod
+    def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
+        """See `ConsumerPort`, as the next two."""
+
+    @abstractmethod
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None: ...
+
+    @abstractmethod
+    def running_info(self, now: int) -> bytes: ...
+
+    @abstractmethod
+    def _end(self, now: int) -> None:
+        """The consumer is over: forget queues and messages."""
+
+    # --- life
+
+    def start(self, now: int) -> Flow[None]:
+        """The start, to be run by `ClientNode.start`; when it has ended, queues are being shared out.
+
+        Raises StateError (started before, or the node has a consumer of this group), NoNameServer and other MQErrors when the name
+        servers cannot be reached, BrokerError when a broker refuses a filter. A failed consumer is over: make a new one.
+        """
+        if self.phase is not Phase.CREATED:
+            raise StateError(f"consumer {self.group} is {self.phase.value} already")
+        self.node.add_consumer(self)
+        self.phase = Phase.STARTING
+        self._started_at = self.wall(now)
+        try:
+            now = yield from self._find_routes(list(self.topics()), now)
+            now = yield from self._check_filters(now)
+        except MQError:
+            yield from self.shutdown(now)
+            raise
+        _, now = yield Wait(self.node.heartbeat(now))
+        self._check_starting()
+        self.phase = Phase.RUNNING
+        self._begin_loops(now)
+
+    def shutdown(self, now: int) -> Flow[None]:
+        """The end: offsets stored, the group unregistered. Twice is harmless."""
+        if self.phase in (Phase.STOPPING, Phase.STOPPED):
+            yield Wait(self._stopped)
+            return
+        registered = self.phase is not Phase.CREATED
+        self.phase = Phase.STOPPING
+        for loop in self._loops:
+            self.cancel(loop, now)
+        self._leave(now)
+        if registered:
+            stored = self.spawn(self._persist(now), now)
+            _, now = yield Wait(stored, now + OFFSET_TIMEOUT_MS)
+            yield from self.node.remove_consumer(self, now)
+        self._end(now)
+        self.phase = Phase.STOPPED
+        self.node.wake(self._stopped, now)
+
+    def _leave(self, now: int) -> None:
+        """The consumer begins to end: let go whoever waits for it."""
+
+    def _check_running(self) -> None:
+        if self.phase is not Phase.RUNNING:
+            raise StateError(f"consumer {self.group} is {self.phase.value}")
+
+    def call(self, function: Callable[..., Any] | None, *arguments: Any) -> None:
+        """Have the adapter call a listener."""
+        if function is not None:
+            self.act(Deliver(ListenerCall(self.group, self.listener, function, arguments)))
+
+    # --- what the application asks. Queues and topics are the application's; times are wall milliseconds.
+
+    def fetch_queues(self, topic: str, now: int) -> Flow[tuple[MessageQueue, ...]]:
+        """The readable queues of a topic, asked of a name server now, in queue order. Raises NoRoute and other MQErrors."""
+        queues, _ = yield from self._fetch_queues(self.namespace.wrap(topic), now)
+        return self.namespace.unwrap_queues(queues)
+
+    def _fetch_queues(self, topic: str, now: int) -> Flow[tuple[tuple[MessageQueue, ...], int]]:
+        failure, now = yield Refresh(topic, now + REFRESH_TIMEOUT_MS)
+        if failure is not None:
+            raise failure
+        queues = self.routes.readable(topic)
+        if not queues:
+            raise NoRoute(topic)
+        return queues, now
+
+    def max_offset(self, queue: MessageQueue, now: int) -> Flow[int]:
+        """The offset that the next message of the queue will get."""
+        offset, _ = yield from queries.max_offset(self.routes, self.namespace.wrap_queue(queue), now)
+        return offset
+
+    def min_offset(self, queue: MessageQueue, now: int) -> Flow[int]:
+        """The offset of the oldest message that is still there."""
+        offset, _ = yield from queries.min_offset(self.routes, self.namespace.wrap_queue(queue), now)
+        return offset
+
+    def search_offset(self, queue: MessageQueue, timestamp: int, now: int) -> Flow[int]:
+        """The offset of the first message that was stored at `timestamp` or later, as the broker finds it."""
+        offset, _ = yield from queries.offset_by_time(self.routes, self.namespace.wrap_queue(queue), timestamp, now)
+        return offset
+
+    def earliest_msg_store_time(self, queue: MessageQueue, now: int) -> Flow[int]:
+        """When the oldest message that is still there was stored; -1 for an empty queue."""
+        when, _ = yield from queries.earliest_store_time(self.routes, self.namespace.wrap_queue(queue), now)
+        return when
+
+    def _commit_all(self, offsets: Mapping[MessageQueue, int], now: int) -> Flow[None]:
+        """Store offsets and wait for all the answers; raises the first failure when all have come."""
+        results: list[MQError | None] = []
+
+        def commit(queue: MessageQueue, offset: int, now: int) -> Flow[None]:
+            failure, _ = yield from self._offsets.commit(queue, offset, now)
+            results.append(failure)
+
+        for ticket in [self.spawn(commit(queue, offset, now), now) for queue, offset in offsets.items()]:
+            _, now = yield Wait(ticket)
+        for failure in results:
+            if failure is not None:
+                raise failure
+        if len(results) < len(offsets):
+            raise StateError(f"consumer {self.group} was closed before all offsets were stored")
+
+    # --- for the node and the brokers
+
+    def _told_subscriptions(self) -> Iterable[SubscriptionData]:
+        """What heartbeats say of subscriptions."""
+        return list(self._subscriptions.values())
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Consumers that are asked always say that they begin at the end, wherever they do (client.md 1.7)."""
+        settings = self.settings
+        return ConsumerData(
+            self.group,
+            ConsumeType.CONSUME_ACTIVELY,
+            settings.message_model,
+            ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            list(self._told_subscriptions()),
+            settings.unit_mode,
+        )
+
+    def offsets(self) -> dict[MessageQueue, int]:
+        return self._offsets.table()
+
+    def consume_directly(self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int) -> None:
+        """No listener could be given a message of an operator's."""
+        remark = f"consumer {self.group} is asked for its messages, it has no listener"
+        reply(ConsumeDirectlyResult(result=DirectConsumeResult.CR_THROW_EXCEPTION, remark=remark).to_json(), now)
+
+    def consumed(self, task: Any, result: Any, now: int) -> None:
+        """Nothing goes out here that is answered."""
+
+
+def pull_version(subscribed: Subscribed) -> int:
+    """The version that a pull states: none for tags, which it brings along anyway (client.md 5.1)."""
+    return 0 if subscribed.kind == TAG else subscribed.version
+
+
+def check_offset(queue: MessageQueue, offset: int) -> None:
+    """Raises ClientError for an offset that no queue can have."""
+    if offset < 0:
+        raise ClientError(f"{queue} can have no offset {offset}")

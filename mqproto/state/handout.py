@@ -1,0 +1,87 @@
+"""Messages on their way to an application that polls: those that wait, and those that it has and has not confirmed.
+
+Owns: the order in which batches are handed out (as they arrived), and which process queues move by a confirmation.
+Leaves to others: where messages come from (pull), what a confirmation means for offsets (lite_pull).
+
+Handed-out messages stay in their process queue until they are confirmed, so that no offset passes them and flow control counts them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mqproto.message import MessageExt
+from mqproto.state.pull import ProcessQueue
+
+
+class Batch:
+    """Messages of one queue, in its order."""
+
+    __slots__ = ("messages", "queue")
+
+    def __init__(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        self.queue = queue
+        self.messages = messages
+
+
+class Claim:
+    """What a poll got, for when its caller was interrupted and will never know: see `Handout.put_back`."""
+
+    __slots__ = ("batch",)
+
+    def __init__(self) -> None:
+        self.batch: Batch | None = None
+
+
+class Handout:
+    """All batches of one consumer. Those of dropped process queues are passed over."""
+
+    __slots__ = ("_handed", "_ready", "waiting")
+
+    def __init__(self) -> None:
+        #: Messages that wait for a poll.
+        self.waiting = 0
+        self._ready: deque[Batch] = deque()
+        self._handed: list[Batch] = []
+
+    def add(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        self._ready.append(Batch(queue, messages))
+        self.waiting += len(messages)
+
+    def take(self, limit: int | None = None) -> Batch | None:
+        """The next batch, cut to `limit` messages; None when there is none."""
+        while self._ready:
+            batch = self._ready.popleft()
+            if batch.queue.dropped:
+                self.waiting -= len(batch.messages)
+                continue
+            if limit is not None and limit < len(batch.messages):
+                self._ready.appendleft(Batch(batch.queue, batch.messages[limit:]))
+                batch.messages = batch.messages[:limit]
+            self.waiting -= len(batch.messages)
+            self._handed.append(batch)
+            return batch
+        return None
+
+    def put_back(self, batch: Batch) -> None:
+        """The application never got this batch: it is the next to be handed out. Nothing happens once it was confirmed."""
+        if batch in self._handed:
+            self._handed.remove(batch)
+            self._ready.appendleft(batch)
+            self.waiting += len(batch.messages)
+
+    def confirm(self) -> list[ProcessQueue]:
+        """Whatever was handed out is done with; the process queues that move by that."""
+        moved: dict[ProcessQueue, None] = {}
+        for batch in self._handed:
+            if not batch.queue.dropped:
+                batch.queue.settle(batch.messages)
+                moved[batch.queue] = None
+        self._handed.clear()
+        return list(moved)
+
+    def sweep(self) -> None:
+        """Forget the batches of process queues that were dropped."""
+        self._ready = deque(batch for batch in self._ready if not batch.queue.dropped)
+        self.waiting = sum(len(batch.messages) for batch in self._ready)
+        self._handed = [batch for batch in self._handed if not batch.queue.dropped]
