@@ -1,6 +1,7 @@
 """Reads that never wait for a disk: the answer at once from memory, or a job (store.md 13.6, 14.2).
 
 Owns: what counts as near, and the jobs that read everything else from files, because a page fault of a map holds the interpreter lock.
+What is far and yet in the system's cache is read from files without a job, where the system can tell (Linux).
 
 Near is what this store has written itself and what lies at most `coldReadDistance` bytes behind the end of the log, or the part of the
 memory that Apache takes as its reach if that is less: such pages are in the system's cache, unless memory is very short. Everything else
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from engine.store.cachedfiles import CachedLog, CachedQueues, NotCachedError
 from engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
 from engine.store.commitlog import CommitLog
 from engine.store.consumequeue import ConsumeQueues
@@ -82,7 +84,20 @@ class Reads:
     Whoever gets a job runs it; jobs that are not run any more are just dropped.
     """
 
-    __slots__ = ("_distance", "_files", "_flusher", "_index", "_log", "_memory", "_off", "_opened_at", "_queues", "_reader", "_settings")
+    __slots__ = (
+        "_cache_reader",
+        "_distance",
+        "_files",
+        "_flusher",
+        "_index",
+        "_log",
+        "_memory",
+        "_off",
+        "_opened_at",
+        "_queues",
+        "_reader",
+        "_settings",
+    )
 
     def __init__(
         self,
@@ -102,6 +117,7 @@ class Reads:
         self._index = index
         self._flusher = flusher
         self._reader = reader
+        self._cache_reader = Reader(settings, CachedLog(log), CachedQueues(queues), None, flusher, memory)
         self._memory = memory
         #: Everything is near.
         self._off = settings.cold_read_distance == 0
@@ -114,6 +130,10 @@ class Reads:
     def begin(self) -> None:
         """The store is open: what is appended from now on is its own."""
         self._opened_at = self._reader.trusted_from = self._log.end
+
+    def configure(self) -> None:
+        """Take over what is set for how far memory reaches."""
+        self._cache_reader.configure()
 
     # --- what is near ---
 
@@ -141,6 +161,10 @@ class Reads:
         mark = queue.old_mark  # nearly all reads are behind it, so what `_is_near` finds out is left to the others
         if (mark[1] >= edge and offset >= mark[0]) or self._is_near(queue, offset):
             return self._reader.get(queue, offset, max_count, codes, judge)
+        if judge is None:  # one that has begun to count cannot begin again
+            found = self._cached(queue, offset, max_count, codes)
+            if found is not None:
+                return found
         twin = queue.picture()
         return self._job(lambda reader: reader.get(twin, offset, max_count, codes, judge))
 
@@ -205,6 +229,14 @@ class Reads:
             return None
         twin = queue.picture()
         return self._job(lambda reader: reader.warm(twin, offset, count))
+
+    def _cached(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None) -> GetResult | None:
+        """The answer at once, if the system has all that it needs in its cache: what is far from the end of the log is often read by
+        several consumers, one soon after the other, or was read ahead. None if a disk would have to be waited for."""
+        try:
+            return self._cache_reader.get(queue, offset, max_count, codes, None)
+        except (NotCachedError, OSError):  # a job meets the same fault where its failure is handled
+            return None
 
     def _job(self, read: Callable[[Reader], T], index: ColdIndex | None = None) -> ColdRead[T]:
         log = ColdLog(self._files, self._log, self._flusher.visible_end)

@@ -158,6 +158,11 @@ class ConsumeQueues:
         self._maps[path] = found
         return found[1]
 
+    def file_at(self, path: str) -> File | None:
+        """A file, open for as long as its map is kept; None if it is not there."""
+        found = self._view(path)
+        return self._maps[path][0] if found else None
+
     def forget_map(self, path: str) -> None:
         """Give back the map of a file, if there is one."""
         if path in self._maps:

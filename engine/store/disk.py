@@ -44,6 +44,9 @@ class DiskFile:
     def read(self, start: int, size: int) -> bytes:
         return system.read_at(self._fd, self.path, start, size)
 
+    def read_cached(self, start: int, size: int) -> bytearray | None:
+        return system.read_cached(self._fd, start, size)
+
     def write(self, start: int, data: bytes | memoryview) -> None:
         rest = memoryview(data)
         while rest:

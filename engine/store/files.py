@@ -21,6 +21,9 @@ class ReadFile(Protocol):
     def read(self, start: int, size: int) -> bytes:
         """Bytes at a position; fewer at the end of the file."""
 
+    def read_cached(self, start: int, size: int) -> bytes | bytearray | None:
+        """So many bytes, if they can be had without waiting for a disk. None if not, or if the system cannot tell."""
+
     def next_data(self, start: int) -> int:
         """The first position from `start` on that may hold anything but zeros; the length if there is none."""
 

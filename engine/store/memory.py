@@ -44,6 +44,9 @@ class MemoryFile:
         self._files.before_read("read", self._path)
         return bytes(self._content.data[start : start + size])
 
+    def read_cached(self, start: int, size: int) -> bytes | None:
+        return self.read(start, size) if self._files.cached else None
+
     def write(self, start: int, data: bytes | memoryview) -> None:
         self._files.before_change("write", self._path)
         self._files.touch(self._path)
@@ -110,6 +113,8 @@ class MemoryFiles:
         self.before_change: Callable[[str, str], None] = _unhindered
         #: The same for what only reads. Bytes that are read through a view come without it.
         self.before_read: Callable[[str, str], None] = _unhindered
+        #: Whether reading counts as possible without waiting (`ReadFile.read_cached`).
+        self.cached = False
         self.locks: set[str] = set()
         self._names = Names()
         #: Times of files, also of those that were removed: their names may come back.

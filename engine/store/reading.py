@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.store.cachedfiles import CachedLog, CachedQueues
 from engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
 from engine.store.commitlog import CommitLog
 from engine.store.consumequeue import ConsumeQueues
@@ -57,8 +58,8 @@ class Reader:
     def __init__(
         self,
         settings: StoreSettings,
-        log: CommitLog | ColdLog,
-        queues: ConsumeQueues | ColdQueues,
+        log: CommitLog | ColdLog | CachedLog,
+        queues: ConsumeQueues | ColdQueues | CachedQueues,
         index: Index | ColdIndex | None,
         flusher: Flusher | ColdLog,
         memory: int | None,
@@ -71,7 +72,7 @@ class Reader:
         self._delays = delay_table(settings.message_delay_level)
         self._machine = memory or _MEMORY_UNKNOWN
         self._memory = 0
-        #: Bytes behind the end of the log that count as in memory where it decides how much one answer has.
+        #: Bytes behind the end of the log that may be given as one view each run.
         self.near = 0
         self.configure()
         #: Entries of messages from this offset on were made by this process and never came from a disk: nothing is wrong with them.
@@ -81,7 +82,11 @@ class Reader:
         """Take over what is set for how far memory reaches."""
         settings = self._settings
         self._memory = self._machine * settings.access_message_in_memory_max_ratio // 100
-        self.near = min(self._memory, settings.cold_read_distance or self._memory)
+        self.near = self._memory
+        if settings.cold_read_distance and isinstance(
+            self._log, CommitLog
+        ):  # a view of a map; what is read from files may come from anywhere
+            self.near = min(self.near, settings.cold_read_distance)
 
     def on_disk(self, physical: int) -> bool:
         return self._log.end - physical > self._memory
@@ -186,7 +191,7 @@ class Reader:
     ) -> GetResult:
         """The same one by one: with filters, over gaps, from far back."""
         log = self._log
-        memory_from = log.end - self.near
+        memory_from = log.end - self._memory
         status = GetStatus.NO_MATCHED_MESSAGE
         views: list[memoryview] = []
         total = count = scanned = 0

@@ -173,6 +173,7 @@ class Store:
         """Values of `settings` that take effect at once have changed (`Setting.live`); no others may, as long as the store is open."""
         self._index_enabled = self.settings.message_index_enable
         self._reader.configure()
+        self.reads.configure()
         self._retention.configure()
 
     def release(self) -> None:

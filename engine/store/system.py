@@ -60,6 +60,19 @@ def read_at(fd: int, path: str, start: int, size: int) -> bytes:
         os.close(own)
 
 
+def read_cached(fd: int, start: int, size: int) -> bytearray | None:
+    """So many bytes if the system has all of them in its cache; None if the disk would have to be waited for, or if it cannot tell."""
+    preadv, no_wait = _call(os, "preadv"), _call(os, "RWF_NOWAIT")
+    if preadv is None or no_wait is None:
+        return None
+    data = bytearray(size)
+    try:
+        count: int = preadv(fd, [data], start, no_wait)
+    except OSError:  # not in the cache, or a file system that cannot tell
+        return None
+    return data if count == size else None
+
+
 def write_at(fd: int, path: str, start: int, data: bytes | memoryview) -> int:
     """Write bytes at a position, as `read_at` reads them; gives how many were written."""
     pwrite = _call(os, "pwrite")

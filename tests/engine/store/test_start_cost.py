@@ -48,6 +48,9 @@ class CountedFile:
     def sync(self) -> None:
         self._file.sync()
 
+    def read_cached(self, start: int, size: int) -> bytes | bytearray | None:
+        return self._file.read_cached(start, size)
+
     def close(self) -> None:
         self._file.close()
 

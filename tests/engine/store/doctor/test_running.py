@@ -95,6 +95,9 @@ class _Unreadable:
     def __init__(self, path: str) -> None:
         self._path = path
 
+    def read_cached(self, start: int, size: int) -> bytes | None:
+        return None
+
     def read(self, start: int, size: int) -> bytes:
         raise OSError(errno.EIO, "Input/output error", self._path)
 
