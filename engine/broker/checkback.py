@@ -24,7 +24,7 @@ from engine.broker.transactions import DONE_TAG, PROGRESS_GROUP, Transactions
 from engine.store import ColdRead, GetResult, PutRefused, PutStatus
 from mqproto import properties as names
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.flags import PERM_READ_WRITE, TRANSACTION_MASK
+from mqproto.flags import PERM_READ_WRITE
 from mqproto.headers import CheckTransactionStateRequest, ResumeCheckHalfMessageRequest
 from mqproto.ids import IdError, parse_offset_msg_id
 from mqproto.message import MessageExt
@@ -351,7 +351,7 @@ class CheckBack:
         before = message.properties
         message.properties = before | more
         try:
-            copy = self.transactions.keep(_copy_of(message, HALF_TOPIC))
+            copy = self.transactions.keep(Draft.again(message, HALF_TOPIC))
         except PutRefused as refused:
             if refused.status not in _TEMPORARY:  # the copy would be too long
                 message.properties = before
@@ -371,7 +371,7 @@ class CheckBack:
         core = self.core
         core.topics.create(CHECK_MAX_TIME_TOPIC, 1, PERM_READ_WRITE, 0, core.wall)
         try:
-            self.depot.append(_copy_of(message, CHECK_MAX_TIME_TOPIC))
+            self.depot.append(Draft.again(message, CHECK_MAX_TIME_TOPIC))
         except PutRefused as refused:
             if refused.status in _TEMPORARY:
                 return False
@@ -441,28 +441,12 @@ class CheckBack:
         message.properties[names.TRANSACTION_CHECK_TIMES] = "0"
         is_open = message.topic == HALF_TOPIC and self.halves.is_open(message.queue_offset)
         try:
-            copy = self.transactions.keep(_copy_of(message, HALF_TOPIC))
+            copy = self.transactions.keep(Draft.again(message, HALF_TOPIC))
         except PutRefused:
             raise Refused(SYSTEM_ERROR, _RESUME_FAILED) from None
         if is_open:
             self._done(message.queue_offset)
             self.halves.moved(message.queue_offset, copy.queue_offset)
-
-
-def _copy_of(message: MessageExt, topic: str) -> Draft:
-    """The same for another topic; the body as it is stored, compressed or not."""
-    return Draft(
-        topic,
-        0,
-        message.body,
-        message.properties,
-        born_time=message.born_time,
-        born_host=message.born_host_bytes,
-        store_host=message.store_host_bytes,
-        flag=message.flag,
-        sys_flag=message.sys_flag & ~TRANSACTION_MASK,
-        reconsume_times=message.reconsume_times,
-    )
 
 
 def _records(views: list[memoryview]) -> Iterator[tuple[int, memoryview]]:

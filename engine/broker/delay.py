@@ -20,7 +20,6 @@ from engine.broker.stored import Depot, Draft, Stored
 from engine.broker.tables import legal_topic
 from engine.store import PutRefused, PutStatus, Queue
 from mqproto import properties as names
-from mqproto.flags import TRANSACTION_MASK
 from mqproto.names import HALF_TOPIC, SCHEDULE_TOPIC
 from mqproto.record import RecordError, decode_record
 
@@ -168,18 +167,7 @@ class Level:
             return 0
         if topic == HALF_TOPIC:
             return 0  # a half that was delayed by mistake: nobody could end it (store.md 11)
-        draft = Draft(
-            topic,
-            int(queue_text),
-            message.body,
-            message.properties,
-            born_time=message.born_time,
-            born_host=message.born_host_bytes,
-            store_host=message.store_host_bytes,
-            flag=message.flag,
-            sys_flag=message.sys_flag & ~TRANSACTION_MASK,
-            reconsume_times=message.reconsume_times,
-        )
+        draft = Draft.again(message, topic, int(queue_text))
         try:
             self._count(self.depot.append(draft))
         except PutRefused as refused:

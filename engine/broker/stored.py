@@ -18,6 +18,7 @@ from engine.store import PutRefused, PutStatus, Queue
 from mqproto import properties as names
 from mqproto.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqproto.ids import java_hash, offset_msg_id
+from mqproto.message import MessageExt
 from mqproto.names import SCHEDULE_TOPIC
 
 #: Stored text; whether the acknowledgement waits for the disk; code of the tag; unique key; keys.
@@ -142,6 +143,24 @@ class Draft:
         self.sys_flag = sys_flag
         self.reconsume_times = reconsume_times
         self.prepared_offset = prepared_offset
+
+    @classmethod
+    def again(cls, message: MessageExt, topic: str, queue_id: int = 0, transaction: int = 0, prepared_offset: int = 0) -> Draft:
+        """A stored message for another place: body and properties as they are, compressed or not; `transaction` replaces what its flags
+        say of one."""
+        return cls(
+            topic,
+            queue_id,
+            message.body,
+            message.properties,
+            born_time=message.born_time,
+            born_host=message.born_host_bytes,
+            store_host=message.store_host_bytes,
+            flag=message.flag,
+            sys_flag=message.sys_flag & ~TRANSACTION_MASK | transaction,
+            reconsume_times=message.reconsume_times,
+            prepared_offset=prepared_offset,
+        )
 
 
 class Stored:

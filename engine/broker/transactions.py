@@ -106,21 +106,7 @@ class Transactions:
         queue_text = half.properties.get(names.REAL_QUEUE_ID, "")
         if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
             raise Refused(SYSTEM_ERROR, "the prepared message does not say where it belongs")
-        self.depot.put(
-            Draft(
-                topic,
-                int(queue_text),
-                half.body,
-                half.properties,
-                born_time=half.born_time,
-                born_host=half.born_host_bytes,
-                store_host=half.store_host_bytes,
-                flag=half.flag,
-                sys_flag=half.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
-                reconsume_times=half.reconsume_times,
-                prepared_offset=half.physical_offset,
-            )
-        )
+        self.depot.put(Draft.again(half, topic, int(queue_text), TRANSACTION_COMMIT, half.physical_offset))
 
     def mark_done(self, offset: int) -> None:
         """Store the op message: the half at this queue offset needs no more attention. Raises PutRefused."""
