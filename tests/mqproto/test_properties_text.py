@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.properties_text import PropertiesError, edit_properties, format_properties, parse_properties
+from mqproto.properties_text import PropertiesError, edit_properties, format_properties, parse_properties, read_plain
 from tests.golden.golden import GOLDEN, Vector
 
 
@@ -98,3 +98,14 @@ def test_an_edited_text_reads_as_the_old_one_with_the_changes(text: str, changes
     except PropertiesError:
         return
     assert parse_properties(edit_properties(text, changes)) == before | changes
+
+
+def test_what_servers_answer_is_not_escaped() -> None:
+    assert read_plain("a=b=c\r\npath=C:\\store\n blank = x \nempty=\n=no key\nno value\n") == {
+        "a": "b=c",
+        "path": "C:\\store",
+        " blank ": " x ",
+        "empty": "",
+    }
+    table = {"a": "b=c", "path": "C:\\store", "blank": " x "}
+    assert read_plain(format_properties(table)) == table

@@ -143,3 +143,26 @@ def test_the_same_questions(case: Case, version: str) -> None:
         seen.run(case.operate(seen.core, seen))
     if version == FOLLOWED:
         assert seen.ours(case.besides) == seen.theirs(case.besides)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "operate"),
+    [
+        ("updateBrokerConfig", 25, lambda core: core.brokers.update_config({"fileReservedTime": "71"}, broker=BROKER)),
+        ("updateBrokerConfig-unknown", 25, lambda core: core.brokers.update_config({"noSuchKey": "1"}, broker=BROKER)),
+        ("updateNamesrvConfig", 318, lambda core: core.name_servers.update_config({"clusterTest": "false"})),
+    ],
+)
+def test_changes_of_settings(name: str, code: int, operate: Callable[[AdminCore], Any]) -> None:
+    """The tool asks nothing more; what we read back then is not recorded."""
+    seen = Recorded(GOLDEN, FOLLOWED, name)
+    seen.stage.start(operate(seen.core))
+    assert {one for one in seen.ours() if one[0] == code} == seen.theirs()
+
+
+def test_copies_of_offsets() -> None:
+    """The tool copies the group's retries too, which no other group has."""
+    seen = Recorded(GOLDEN, FOLLOWED, "cloneGroupOffset")
+    seen.run(seen.core.offsets.clone(GROUP, "admin-clone", TOPIC))
+    without_route = frozenset({105})
+    assert seen.ours(without_route) == {one for one in seen.theirs(without_route) if ("topic", f"%RETRY%{GROUP}") not in one[1]}
