@@ -6,11 +6,15 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypedDict, TypeVar
 
+from adapters.addressserver import address_server_url
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.settings import ClientSettings, ProducerSettings, TransactionSettings, parse_addresses
+from mqproto.state.own_offsets import OffsetStorage
+from mqproto.state.rebalance import Strategy
+from mqproto.state.settings import ClientSettings, ProducerSettings, TransactionSettings, endpoint_namespace, parse_addresses
+from mqproto.state.strategies import find_strategy
 
 T = TypeVar("T")
 
@@ -20,6 +24,13 @@ class ClientOptions(TypedDict, total=False):
 
     client_ip: str
     instance_name: str
+    #: Topics and groups live in it; also taken from a name server address `http://MQ_INST_x_y.host:port` (client.md 1.8).
+    namespace: str
+    #: One that travels beside the names, for servers of 5.2 and later.
+    namespace_v2: str
+    #: Where name servers are asked for by HTTP when none are given, and the list's name there (client.md 1.4).
+    namesrv_domain: str
+    namesrv_domain_subgroup: str
     unit_name: str
     unit_mode: bool
     vip_channel_enabled: bool
@@ -63,6 +74,11 @@ class ConsumerOptions(ClientOptions, total=False):
     """What a push consumer can be told besides."""
 
     message_model: MessageModel
+    #: How queues are shared out among the members of the group, all of which must do it in the same way: "AVG", "AVG_BY_CIRCLE" or
+    #: "CONSISTENT_HASH", or an object such as `mqproto.ByConfig` or one of the application's own (`mqproto.Strategy`).
+    allocate_message_queue_strategy: Strategy | str
+    #: Where the application keeps the group's offsets itself.
+    offset_store: OffsetStorage
     #: Messages of a queue one after the other, by one member of the group at a time; RECONSUME_LATER pauses the queue.
     orderly: bool
     consume_from_where: ConsumeFromWhere
@@ -88,6 +104,8 @@ class ConsumerOptions(ClientOptions, total=False):
 
 #: Where a setting lives, for those whose name is not that of the attribute.
 _CLIENT: Final[Mapping[str, str]] = {
+    "namespace": "namespace",
+    "namespace_v2": "namespace_v2",
     "unit_name": "unit_name",
     "unit_mode": "unit_mode",
     "vip_channel_enabled": "vip_channel",
@@ -119,25 +137,42 @@ _TRANSACTIONS: Final[Mapping[str, str]] = {
     "check_thread_pool_max_size": "check_thread_pool_max_size",
     "check_request_hold_max": "check_request_hold_max",
 }
-#: Everything of a consumer has the attribute's name, but for what says who the client is and where it keeps files.
+#: What a consumer is made with besides settings.
+CONSUMER_PARTS: Final = frozenset({"allocate_message_queue_strategy", "offset_store", "local_offset_store_dir"})
+#: Everything else of a consumer has the attribute's name, but for what says who the client is.
 _CONSUMER: Final[Mapping[str, str]] = {
-    name: name for name in ConsumerOptions.__annotations__ if name not in ClientOptions.__annotations__ and name != "local_offset_store_dir"
+    name: name for name in ConsumerOptions.__annotations__ if name not in ClientOptions.__annotations__ and name not in CONSUMER_PARTS
 }
-_OTHERS: Final = frozenset({"client_ip", "instance_name", "client_channel_max_idle_time_seconds", "local_offset_store_dir"})
+_OTHERS: Final = frozenset(
+    {"client_ip", "instance_name", "client_channel_max_idle_time_seconds", "namesrv_domain", "namesrv_domain_subgroup"}
+)
 
 
 def client_settings(namesrv: str | Sequence[str] | None, options: Mapping[str, Any]) -> ClientSettings:
-    """The settings of a client node. `namesrv` None means the environment's NAMESRV_ADDR, as with Apache's client (client.md 1.4)."""
+    """The settings of a client node. `namesrv` None means the environment's NAMESRV_ADDR, as with Apache's client (client.md 1.4).
+
+    Where no name server is given, an address server is asked if `namesrv_domain` or the environment's ROCKETMQ_NAMESRV_DOMAIN names one.
+    """
     settings = ClientSettings()
     if namesrv is None:
         namesrv = os.environ.get("NAMESRV_ADDR", "")
-    settings.name_servers = parse_addresses(namesrv) if isinstance(namesrv, str) else tuple(namesrv)
+    settings.name_servers = name_server_list(namesrv)
+    given = namesrv.split(";") if isinstance(namesrv, str) else namesrv
+    settings.namespace = next(filter(None, (endpoint_namespace(address.strip()) for address in given)), "")
     _fill(settings, _CLIENT, options)
+    if not settings.name_servers:
+        domain, subgroup = text_option(options, "namesrv_domain"), text_option(options, "namesrv_domain_subgroup")
+        settings.address_server = address_server_url(domain, subgroup, settings.unit_name)
     if "client_channel_max_idle_time_seconds" in options:
         seconds = _checked("client_channel_max_idle_time_seconds", options["client_channel_max_idle_time_seconds"], 120)
         settings.max_idle_ms = seconds * 1000
     settings.check()
     return settings
+
+
+def name_server_list(namesrv: str | Sequence[str]) -> tuple[str, ...]:
+    """The addresses of a list, as one text or several."""
+    return parse_addresses(namesrv if isinstance(namesrv, str) else ";".join(namesrv))
 
 
 def producer_settings(group: str, options: Mapping[str, Any]) -> ProducerSettings:
@@ -158,7 +193,7 @@ def transaction_settings(group: str, options: Mapping[str, Any]) -> TransactionS
 
 def consumer_settings(group: str, options: Mapping[str, Any]) -> ConsumerSettings:
     """The settings of a push consumer; raises InvalidSetting, also for options that no consumer has."""
-    _refuse_unknown(options, _CONSUMER)
+    _refuse_unknown(options, {**_CONSUMER, **dict.fromkeys(CONSUMER_PARTS, "")})
     settings = ConsumerSettings(group=group, unit_mode=bool(options.get("unit_mode", False)))
     _fill(settings, _CONSUMER, options)
     return settings
@@ -167,6 +202,23 @@ def consumer_settings(group: str, options: Mapping[str, Any]) -> ConsumerSetting
 def check_options(options: Mapping[str, Any]) -> None:
     """Raises InvalidSetting for options that no client has."""
     _refuse_unknown(options, {})
+
+
+def strategy_option(options: Mapping[str, Any]) -> Strategy | None:
+    """How a consumer shares queues out; None for the default. Raises InvalidSetting."""
+    name = "allocate_message_queue_strategy"
+    return find_strategy(options[name]) if name in options else None
+
+
+def storage_option(options: Mapping[str, Any]) -> OffsetStorage | None:
+    """Where the application keeps offsets itself; None where it does not. Raises InvalidSetting."""
+    storage = options.get("offset_store")
+    if storage is None:
+        return None
+    if isinstance(storage, type) or not all(callable(getattr(storage, name, None)) for name in ("read", "save")):
+        raise InvalidSetting("offset_store", storage, "an object with methods read and save expected")
+    found: OffsetStorage = storage
+    return found
 
 
 def text_option(options: Mapping[str, Any], name: str) -> str:

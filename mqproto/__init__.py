@@ -9,27 +9,39 @@ from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, Pu
 from mqproto.replies import reply_to
 from mqproto.selectors import select_by_hash
 from mqproto.splitting import split_batch
+from mqproto.state.own_offsets import OffsetStorage
+from mqproto.state.rebalance import Averagely, Strategy
+from mqproto.state.strategies import AveragelyByCircle, ByConfig, ByMachineRoom, ConsistentHash, MachineRoomNearby, MachineRoomResolver
 from mqproto.transactions import LocalTransactionState, TransactionSendResult
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Averagely",
+    "AveragelyByCircle",
+    "ByConfig",
+    "ByMachineRoom",
     "CheckForbiddenHook",
     "CommunicationMode",
+    "ConsistentHash",
     "ConsumeFromWhere",
     "ConsumeStatus",
     "LocalTransactionState",
     "MQError",
+    "MachineRoomNearby",
+    "MachineRoomResolver",
     "Message",
     "MessageExt",
     "MessageModel",
     "MessageQueue",
+    "OffsetStorage",
     "PullResult",
     "PullStatus",
     "SendContext",
     "SendMessageHook",
     "SendResult",
     "SendStatus",
+    "Strategy",
     "TransactionSendResult",
     "__version__",
     "reply_to",

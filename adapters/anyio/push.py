@@ -17,7 +17,6 @@ from adapters.faces.push import PushConsumerFace
 from adapters.settings import ConsumerOptions
 from mqproto.errors import StateError
 from mqproto.state.consumption import ConsumeTask
-from mqproto.state.rebalance import Strategy
 
 
 class PushConsumer(PushConsumerFace, AsyncClient):
@@ -28,11 +27,9 @@ class PushConsumer(PushConsumerFace, AsyncClient):
         group: str,
         listener: Callable[..., Any],
         namesrv: str | Sequence[str] | None = None,
-        *,
-        strategy: Strategy | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        super().__init__(group, listener, namesrv, strategy=strategy, **options)
+        super().__init__(group, listener, namesrv, **options)
         self._is_coroutine = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
 
     def _prepare(self) -> None:

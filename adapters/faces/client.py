@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from adapters.addressserver import AddressServer
 from adapters.driving import Life
 from adapters.identity import client_identity
-from adapters.settings import ClientOptions, client_settings, text_option
+from adapters.settings import ClientOptions, client_settings, name_server_list, text_option
 from mqproto.state.client import ClientNode, client_id
 from mqproto.state.flows import Flow, Wait
 from mqproto.state.node import Ticket
+from mqproto.state.settings import check_address
 
 
 class ClientFace:
@@ -47,11 +49,23 @@ class ClientFace:
         raise NotImplementedError
 
     def _new_node(self) -> ClientNode:
-        return ClientNode(self._settings, self._identity)
+        url = self._settings.address_server
+        return ClientNode(self._settings, self._identity, AddressServer(url) if url else None)
 
     def _joined(self, node: ClientNode) -> None:
         """The node is this one now: called once, before the start."""
         self._node = node
+
+    def _check_name_servers(self, namesrv: str | Sequence[str]) -> tuple[str, ...]:
+        """The addresses of a list that shall take the place of the present one. Raises InvalidSetting, and StateError after the end."""
+        if self._life.closed:
+            self._life.check()
+        addresses = name_server_list(namesrv)
+        for address in addresses:
+            check_address("namesrv", address)
+        if not self._life.running:
+            self._settings.name_servers = addresses
+        return addresses
 
     # Verbs for the driver.
 

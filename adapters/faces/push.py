@@ -13,15 +13,15 @@ from typing import Any, Final, Unpack
 from adapters.faces.client import ClientFace
 from adapters.files import LocalOffsetFile
 from adapters.identity import utc_offset_ms
-from adapters.settings import ConsumerOptions, consumer_settings, text_option
+from adapters.settings import ConsumerOptions, consumer_settings, storage_option, strategy_option, text_option
 from mqproto.bodies import MessageModel
 from mqproto.errors import InvalidSetting, StateError
+from mqproto.names import wrap_namespace
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer import ConsumerCore, check_subscription
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.flows import Flow
 from mqproto.state.node import Ticket
-from mqproto.state.rebalance import Strategy
 
 log: Final = logging.getLogger("mqproto.client")
 
@@ -37,9 +37,8 @@ class PushConsumerFace(ClientFace):
 
     The listener is called with a list of `MessageExt` and, if it takes a second argument, a `ConsumeContext`. It returns
     `ConsumeStatus.SUCCESS`; RECONSUME_LATER, an exception of any kind, None or anything else mean that the messages come again later.
-    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. `strategy` shares
-    queues out among the members of the group. Further settings are Apache's in snake_case (`ConsumerOptions`). Raises InvalidName and
-    InvalidSetting.
+    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. Further settings are
+    Apache's in snake_case (`ConsumerOptions`). Raises InvalidName and InvalidSetting.
     """
 
     def __init__(
@@ -47,8 +46,6 @@ class PushConsumerFace(ClientFace):
         group: str,
         listener: Callable[..., Any],
         namesrv: str | Sequence[str] | None = None,
-        *,
-        strategy: Strategy | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         settings = self._consumer_settings = consumer_settings(group, options)
@@ -58,21 +55,29 @@ class PushConsumerFace(ClientFace):
         self._listener = listener
         self._takes_context = takes_context(listener)
         self._awaits_as_set = "await_termination_millis_when_shutdown" in options
-        self._strategy = strategy
+        self._strategy = strategy_option(options)
+        self._storage = storage_option(options)
         self._offset_file: LocalOffsetFile | None = None
         #: What was subscribed before the start: expression and kind by topic.
         self._wanted: dict[str, tuple[str, str]] = {}
-        if broadcasts:
+        if broadcasts and self._storage is None:
             folder = Path(text_option(options, "local_offset_store_dir") or Path.home() / _OFFSET_FOLDER)
             try:
-                self._offset_file = LocalOffsetFile(folder, self.client_id, group)
+                self._offset_file = LocalOffsetFile(folder, self.client_id, wrap_namespace(self._settings.namespace, group))
             except OSError as error:
                 raise InvalidSetting("local_offset_store_dir", folder, f"the offset file cannot be read: {error}") from error
 
     def _joined(self, node: ClientNode) -> None:
         super()._joined(node)
-        settings, file = self._consumer_settings, self._offset_file
-        self._core = ConsumerCore(node, settings, self, strategy=self._strategy, offset_file=file, utc_offset_ms=utc_offset_ms())
+        self._core = ConsumerCore(
+            node,
+            self._consumer_settings,
+            self,
+            strategy=self._strategy,
+            offset_file=self._offset_file,
+            offset_storage=self._storage,
+            utc_offset_ms=utc_offset_ms(),
+        )
 
     @property
     def group(self) -> str:
@@ -115,7 +120,7 @@ class PushConsumerFace(ClientFace):
     def _want(self, topic: str, expression: str, kind: str) -> None:
         if self._life.closed:
             raise StateError(f"consumer {self.group} is closed")
-        check_subscription(topic, expression, kind)
+        check_subscription(wrap_namespace(self._settings.namespace, topic), expression, kind)
         self._wanted[topic] = expression, kind
 
     # Verbs for the driver.

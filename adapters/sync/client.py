@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import ClassVar, Self
@@ -63,6 +64,16 @@ class SyncClient(ClientFace):
                 with suppress(StateError):  # the others have closed meanwhile, and this one with them
                     self._driver.wait(self._begin_close, timeout_ms)
         self._clean_up(max(0.0, deadline - time.monotonic()))
+
+    def update_name_server_addresses(self, namesrv: str | Sequence[str]) -> None:
+        """Ask these name servers from now on, `host:port;host:port` or a sequence. Links to others end, and what they were asked is asked
+        of the new ones; known routes stay. Clients that share an instance share the list. No address server is asked any more.
+
+        Before or after the start. Raises InvalidSetting, and StateError after the end.
+        """
+        addresses = self._check_name_servers(namesrv)
+        if self._life.running:
+            self._driver.enter(self._node.set_name_servers, addresses)
 
     def __enter__(self) -> Self:
         return self.start()

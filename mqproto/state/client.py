@@ -21,8 +21,8 @@ from mqproto.ids import UniqueIds
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.namespaces import Namespace
 from mqproto.state import client_requests
-from mqproto.state.flows import Call, Flow, Lost, Oneway, Refresh, Wait, failure
-from mqproto.state.nameservers import NameServers
+from mqproto.state.flows import Call, Flow, Lost, Oneway, Refresh, Wait, Work, failure
+from mqproto.state.nameservers import FIRST_SEARCH_MS, SEARCH_INTERVAL_MS, SEARCH_PAUSE_MS, Directory, NameServers, Search
 from mqproto.state.node import Ticket
 from mqproto.state.producer import ProducerCore
 from mqproto.state.requesting import Requests
@@ -82,6 +82,7 @@ class Due(Enum):
     """The node's own timers."""
 
     POLL = "poll routes"
+    SEARCH = "ask the address server"
     HEARTBEAT = "heartbeat"
     CLOSED = "closed at the latest"
 
@@ -89,13 +90,15 @@ class Due(Enum):
 class ClientNode(FlowNode):
     """One client id. Settings and identity are fixed when it is made."""
 
-    def __init__(self, settings: ClientSettings, identity: ClientIdentity) -> None:
-        """Raises InvalidSetting, and InvalidName for the namespace."""
+    def __init__(self, settings: ClientSettings, identity: ClientIdentity, directory: Directory | None = None) -> None:
+        """`directory` tells name servers where the settings have none. Raises InvalidSetting, and InvalidName for the namespace."""
         settings.check()
         super().__init__(limit=settings.in_flight_limit, tls=settings.tls, credentials=settings.credentials)
         self.settings = settings
         if settings.stream:
             self.marks = STREAM_MARK
+        if settings.namespace_v2:
+            self.marks = {**self.marks, "nsd": "true", "ns": settings.namespace_v2}
         #: Where names of the application are wrapped and unwrapped.
         self.namespace = Namespace(settings.namespace)
         self.seed = identity.seed
@@ -103,6 +106,8 @@ class ClientNode(FlowNode):
         self.ids = UniqueIds(encode_ip(identity.ip), identity.process_id, identity.seed, identity.utc_offset_ms)
         self.routes = RouteTable(identity.seed, self.notices.append)
         self.name_servers = NameServers(settings.name_servers, identity.seed)
+        self._search = Search(directory) if directory is not None and not settings.name_servers else None
+        self._searching: Ticket[None] | None = None
         if settings.vip_channel:
             self.reroute = self._fast
         self.producers: dict[str, ProducerCore] = {}
@@ -188,19 +193,58 @@ class ClientNode(FlowNode):
     # --- name servers and routes
 
     def set_name_servers(self, addresses: Sequence[str], now: int) -> None:
-        """Use another list. Links to servers that are not in it end, and what they were asked is asked of the new ones (NSV-01)."""
+        """Use another list. Links to servers that are not in it end, and what they were asked is asked of the new ones (NSV-01).
+
+        From now on no address server is asked (client.md 1.4).
+        """
+        self._search = None
+        self.timers.cancel(Due.SEARCH)
+        self._replace_name_servers(addresses, now)
+        self._drain(now)
+
+    def _replace_name_servers(self, addresses: Sequence[str], now: int) -> None:
         for address in self.name_servers.replace(addresses):
             link = self.links.get(address)
             if link is not None:
                 for task in (*link.calls.values(), *link.waiting):
                     task.tries = -1  # the new list is all before them
                 self.drop(link, "no name server of ours any more", now)
-        self._drain(now)
 
     def name_server(self, tries: int) -> str | None:
         if tries and tries >= len(self.name_servers.addresses):
             return None
         return self.name_servers.choose(self.links.__contains__)
+
+    def search(self, now: int) -> Ticket[None] | None:
+        search = self._search
+        if search is None or self.name_servers.addresses:
+            return None
+        if search.failed_at is not None and now - search.failed_at < SEARCH_PAUSE_MS:
+            return None
+        return self._ask_address_server(search, now)
+
+    def _ask_address_server(self, search: Search, now: int) -> Ticket[None]:
+        """Unless that is under way already."""
+        if self._searching is None or self._searching.settled:
+            self._searching = self.spawn(self._searched(search, now), now)
+        return self._searching
+
+    def _searched(self, search: Search, now: int) -> Flow[None]:
+        question = search.directory.ask()
+        failure, now = yield Work(question)
+        if self._search is not search:
+            return  # the application has named servers meanwhile
+        try:
+            if failure is not None:
+                raise failure
+            search.failed_at = None
+            addresses = search.take(question.text)
+        except Exception as error:  # of whatever kind the adapter's failures are
+            search.failed_at = now
+            self.notices.append(f"{search.directory.url} tells no name servers: {error}")
+            return
+        if addresses is not None:
+            self._replace_name_servers(addresses, now)
 
     def dial_timeout_ms(self, address: str) -> int:
         """With several name servers a dead one must not use up the time of the request that finds it dead."""
@@ -352,6 +396,9 @@ class ClientNode(FlowNode):
 
     def begin(self, now: int) -> None:
         self.timers.set(Due.POLL, now + FIRST_POLL_MS)
+        if self._search is not None:
+            self._ask_address_server(self._search, now)
+            self.timers.set(Due.SEARCH, now + FIRST_SEARCH_MS)
         self.timers.set(Due.HEARTBEAT, now + FIRST_HEARTBEAT_MS)
 
     def tick(self, key: Hashable, now: int) -> None:
@@ -359,6 +406,10 @@ class ClientNode(FlowNode):
             self.timers.set(Due.POLL, now + self.settings.poll_name_server_interval_ms)
             if self._polling is None or self._polling.settled:
                 self._polling = self.spawn(self._poll(now), now)
+        elif key is Due.SEARCH:
+            self.timers.set(Due.SEARCH, now + SEARCH_INTERVAL_MS)
+            if self._search is not None:
+                self._ask_address_server(self._search, now)
         elif key is Due.HEARTBEAT:
             self.timers.set(Due.HEARTBEAT, now + self.settings.heartbeat_broker_interval_ms)
             self._clean(now)
@@ -388,6 +439,7 @@ class ClientNode(FlowNode):
         self.refusal = f"client {self.client_id} is closed"
         deadline = now + self.settings.close_timeout_ms
         self.timers.cancel(Due.POLL)
+        self.timers.cancel(Due.SEARCH)
         self.timers.cancel(Due.HEARTBEAT)
         self.timers.set(Due.CLOSED, deadline)
         self.spawn(self._closing(now, deadline), now)

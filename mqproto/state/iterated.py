@@ -24,6 +24,7 @@ from mqproto.state.consumption import FIRST_RETRY_LEVEL, ConsumeTask
 from mqproto.state.flows import Flow, Sleep, Wait
 from mqproto.state.node import Action, Deliver, Ticket
 from mqproto.state.offsets import OffsetFile
+from mqproto.state.own_offsets import OffsetStorage
 from mqproto.state.pull import ProcessQueue
 from mqproto.state.rebalance import Strategy
 
@@ -54,6 +55,7 @@ class IteratedCore(ConsumerCore):
         *,
         strategy: Strategy | None = None,
         offset_file: OffsetFile | None = None,
+        offset_storage: OffsetStorage | None = None,
         utc_offset_ms: int = 0,
     ) -> None:
         """As `ConsumerCore`; raises InvalidSetting also for deliveries of more than one message."""
@@ -64,7 +66,15 @@ class IteratedCore(ConsumerCore):
         self._taken: dict[int, ConsumeTask] = {}
         self._takers: deque[Ticket[None]] = deque()
         self._ended = False
-        super().__init__(node, settings, listener, strategy=strategy, offset_file=offset_file, utc_offset_ms=utc_offset_ms)
+        super().__init__(
+            node,
+            settings,
+            listener,
+            strategy=strategy,
+            offset_file=offset_file,
+            offset_storage=offset_storage,
+            utc_offset_ms=utc_offset_ms,
+        )
 
     def act(self, action: Action) -> None:
         if isinstance(action, Deliver):

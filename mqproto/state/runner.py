@@ -43,7 +43,20 @@ _NAME_SERVER: Final = "name server"
 class Task(Generic[R]):
     """A flow under way."""
 
-    __slots__ = ("awaited", "effect", "flow", "link", "of_application", "opaque", "reads", "sent_away", "since", "ticket", "tries")
+    __slots__ = (
+        "awaited",
+        "effect",
+        "flow",
+        "link",
+        "of_application",
+        "opaque",
+        "reads",
+        "searched",
+        "sent_away",
+        "since",
+        "ticket",
+        "tries",
+    )
 
     def __init__(self, flow: Flow[R], ticket: Ticket[R], of_application: bool) -> None:
         self.flow = flow
@@ -62,6 +75,8 @@ class Task(Generic[R]):
         #: Links that the present effect has used up, and whether a peer has asked to take its call elsewhere.
         self.tries = 0
         self.sent_away = False
+        #: Whether the present call has waited for somebody to find name servers.
+        self.searched = False
 
 
 class DialledLink(Connection["Task[Any]"]):
@@ -123,6 +138,10 @@ class FlowNode(NodeBase, ABC):
     @abstractmethod
     def name_server(self, tries: int) -> str | None:
         """Where a call without an address goes that has lost `tries` links; None when it has tried every name server, or none is known."""
+
+    @abstractmethod
+    def search(self, now: int) -> Ticket[None] | None:
+        """Find name servers where none are known; None where there is no way to. A call without an address waits for it, once."""
 
     @abstractmethod
     def dial_timeout_ms(self, address: str) -> int:
@@ -248,6 +267,7 @@ class FlowNode(NodeBase, ABC):
             task.since = now
             task.tries = 0
             task.sent_away = False
+            task.searched = False
             self._perform[type(effect)](task, effect, now)
 
     def _end(self, task: Task[Any], failure: BaseException | None, now: int) -> None:
@@ -266,7 +286,11 @@ class FlowNode(NodeBase, ABC):
         for task in self._waiting.pop(ticket, ()):
             task.awaited = None
             self.timers.cancel(task)
-            self._ready.append((task, (self._seen(task, ticket), now)))
+            effect = task.effect
+            if isinstance(effect, Call | Oneway):  # it waited for name servers
+                self._request(task, effect, now)
+            else:
+                self._ready.append((task, (self._seen(task, ticket), now)))
 
     def _seen(self, task: Task[Any], ticket: Ticket[Any]) -> Exception | None:
         """What a flow that waited for `ticket` is told: nothing by `Wait`, why it failed by `Refresh`."""
@@ -332,7 +356,12 @@ class FlowNode(NodeBase, ABC):
         if address is None:
             address = self.name_server(task.tries)
             if address is None:
-                self._ready.append((task, (Lost(_NAME_SERVER, "no address is set"), now)))
+                search = None if task.searched or task.tries else self.search(now)
+                if search is None or search.settled:
+                    self._ready.append((task, (Lost(_NAME_SERVER, "no address is set"), now)))
+                else:
+                    task.searched = True
+                    self._await(task, search, effect.deadline, now)
                 return
         elif self.reroute is not None:
             try:
@@ -507,10 +536,11 @@ class FlowNode(NodeBase, ABC):
         if isinstance(effect, Refresh):
             outcome = CallExpired(_NAME_SERVER, now - task.since)
         elif isinstance(effect, Call | Oneway):
-            assert task.link is not None
-            outcome = Expired(task.link.address, now - task.since)
-            task.link.waiting.pop(task, None)
-            task.link = None
+            link = task.link
+            outcome = Expired(_NAME_SERVER if link is None else link.address, now - task.since)
+            if link is not None:
+                link.waiting.pop(task, None)
+                task.link = None
         self._ready.append((task, (outcome, now)))
 
     def next_deadline(self) -> int | None:

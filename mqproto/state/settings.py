@@ -6,6 +6,7 @@ Leaves to others: consumers' settings (`consumer`), environment variables, host 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -37,7 +38,21 @@ class ClientIdentity:
 
 def parse_addresses(text: str) -> tuple[str, ...]:
     """The addresses of a name server list as Apache writes it, `host:port;host:port` (client.md 1.4); blanks are trimmed."""
-    return tuple(part for part in (one.strip() for one in text.split(";")) if part)
+    return tuple(bare_address(part) for part in (one.strip() for one in text.split(";")) if part)
+
+
+def bare_address(address: str) -> str:
+    """An address without the `http://` that one from a cloud's console may begin with (client.md 1.4)."""
+    return address.rpartition("/")[2] if address.startswith("http://") else address
+
+
+def endpoint_namespace(address: str) -> str:
+    """The namespace that the address of an instance names, as in `http://MQ_INST_1_x.host:port`; empty for other addresses."""
+    found = _INSTANCE.match(address)
+    return found.group(1) if found is not None else ""
+
+
+_INSTANCE: Final = re.compile(r"(?:\w+://)?(MQ_INST_\w+_\w+)\.", re.ASCII)
 
 
 def check_address(key: str, address: str) -> None:
@@ -81,14 +96,27 @@ class ClientSettings:
     close_timeout_ms: int = 3_000
     #: What requests are signed with; None leaves them unsigned.
     credentials: Credentials | None = field(default=None, repr=False)
+    #: Where an address server tells the name servers; used when none are given (client.md 1.4).
+    address_server: str = ""
     #: Topics and groups of the application live in this namespace; empty for none (client.md 1.8).
     namespace: str = ""
+    #: A namespace that travels beside the names, for proxies and brokers of 5.2 and later.
+    namespace_v2: str = ""
     #: Whether this is a client that pulls: its id and all its requests say so since 4.9.4 (client.md CI-1, 9).
     stream: bool = False
 
     def connection_key(self) -> Hashable:
         """Equal for clients that reach the same cluster in the same way, so that they can share connections."""
-        return self.name_servers, self.tls, self.vip_channel, self.unit_name
+        return (
+            self.name_servers,
+            self.address_server,
+            self.tls,
+            self.vip_channel,
+            self.unit_name,
+            self.unit_mode,
+            self.namespace,
+            self.namespace_v2,
+        )
 
     def check(self) -> None:
         """Raises `InvalidSetting` for the first value that cannot be used."""
@@ -96,6 +124,8 @@ class ClientSettings:
             check_address("name_servers", address)
         if self.namespace:
             check_namespace(self.namespace)
+        if self.namespace_v2:
+            check_namespace(self.namespace_v2)
         for key in (
             "poll_name_server_interval_ms",
             "heartbeat_broker_interval_ms",

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from adapters.identity import broker_name, client_identity
-from adapters.settings import ClientOptions, ConsumerOptions, ProducerOptions, client_settings, consumer_settings, producer_settings
+from adapters.settings import (
+    CONSUMER_PARTS,
+    ClientOptions,
+    ConsumerOptions,
+    ProducerOptions,
+    client_settings,
+    consumer_settings,
+    producer_settings,
+    storage_option,
+    strategy_option,
+)
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
+from mqproto.message import MessageQueue
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.settings import ClientSettings, ProducerSettings
+from mqproto.state.strategies import BY_NAME
+
+
+class Storage:
+    def read(self, group: str, queue: MessageQueue) -> int | None:
+        return None
+
+    def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> None: ...
+
 
 #: A value of each option that differs from its default.
 CLIENT: ClientOptions = {
     "client_ip": "192.0.2.7",
     "instance_name": "one",
+    "namespace": "ns",
+    "namespace_v2": "ns2",
+    "namesrv_domain": "d",
+    "namesrv_domain_subgroup": "s",
     "unit_name": "u",
     "unit_mode": True,
     "vip_channel_enabled": True,
@@ -69,19 +94,25 @@ CONSUMER: ConsumerOptions = {
     "pull_time_delay_millis_when_exception": 16,
     "persist_consumer_offset_interval": 17,
     "local_offset_store_dir": "x",
+    "allocate_message_queue_strategy": "AVG_BY_CIRCLE",
+    "offset_store": Storage(),
 }
 
 
 def test_every_option_arrives() -> None:
     client = client_settings("a:1;b:2", CLIENT)
-    assert client == ClientSettings(("a:1", "b:2"), "u", True, True, False, 1001, 1002, 1003, 1004, 7000)
+    assert client == ClientSettings(
+        ("a:1", "b:2"), "u", True, True, False, 1001, 1002, 1003, 1004, 7000, namespace="ns", namespace_v2="ns2"
+    )
     assert producer_settings("g", PRODUCER) == ProducerSettings(
         "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), frozenset({2, 1500}), 11, 12, Compression.ZSTD
     )
     settings = consumer_settings("g", CONSUMER)
     for name, value in CONSUMER.items():
-        if name not in ClientOptions.__annotations__ and name != "local_offset_store_dir":
+        if name not in ClientOptions.__annotations__ and name not in CONSUMER_PARTS:
             assert getattr(settings, name) == value, name
+    assert (strategy_option(CONSUMER), storage_option(CONSUMER)) == (BY_NAME["AVG_BY_CIRCLE"], CONSUMER["offset_store"])
+    assert (strategy_option({}), storage_option({})) == (None, None)
     assert settings.unit_mode
     assert settings != ConsumerSettings("g")
 
@@ -98,6 +129,38 @@ def test_name_servers_as_a_list_or_from_the_environment(monkeypatch: pytest.Monk
     assert client_settings("", {}).name_servers == ()
     monkeypatch.delenv("NAMESRV_ADDR")
     assert client_settings(None, {}).name_servers == ()
+
+
+def test_an_address_may_name_a_namespace() -> None:
+    """client.md 1.4: as the console of a cloud shows it."""
+    settings = client_settings("http://MQ_INST_1_x.mq.example:80", {})
+    assert (settings.name_servers, settings.namespace) == (("MQ_INST_1_x.mq.example:80",), "MQ_INST_1_x")
+    assert client_settings(["a:1", " MQ_INST_2_y.mq.example:80 "], {}).namespace == "MQ_INST_2_y"
+    assert client_settings("http://MQ_INST_1_x.mq.example:80", {"namespace": "own"}).namespace == "own"
+    for plain in ("http://mq.example:80", "MQ_INST_1.mq.example:80", "x.MQ_INST_1_x.mq.example:80"):
+        assert client_settings(plain, {}).namespace == ""
+
+
+def test_an_address_server_is_asked_only_where_the_user_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NAMESRV_ADDR", "ROCKETMQ_NAMESRV_DOMAIN", "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"):
+        monkeypatch.delenv(name, raising=False)
+    assert client_settings(None, {}).address_server == ""
+    assert client_settings(None, {"namesrv_domain": "d"}).address_server == "http://d:8080/rocketmq/nsaddr"
+    assert client_settings(None, {"namesrv_domain": "d:81", "namesrv_domain_subgroup": "s"}).address_server == "http://d:81/rocketmq/s"
+    assert client_settings("", {"namesrv_domain": "d", "unit_name": "u"}).address_server == "http://d:8080/rocketmq/nsaddr-u?nofix=1"
+    assert client_settings("a:1", {"namesrv_domain": "d"}).address_server == "", "who names servers asks nobody"
+    monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN", "e")
+    monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP", "t")
+    assert client_settings(None, {}).address_server == "http://e:8080/rocketmq/t"
+    assert client_settings(None, {"namesrv_domain": "d", "namesrv_domain_subgroup": "s"}).address_server == "http://d:8080/rocketmq/s"
+    monkeypatch.setenv("NAMESRV_ADDR", "c:3")
+    assert client_settings(None, {"namesrv_domain": "d"}).address_server == ""
+
+
+@pytest.mark.parametrize("storage", [Storage, object(), {"read": 1}])
+def test_what_is_no_offset_storage(storage: object) -> None:
+    with pytest.raises(InvalidSetting, match="offset_store"):
+        storage_option({"offset_store": storage})
 
 
 @pytest.mark.parametrize("options", [{"latency_max": [1, 2], "not_available_duration": [3, 4]}])
