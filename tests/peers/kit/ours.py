@@ -6,6 +6,9 @@ produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode
          props=k:v,k:v]
 consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
          instance=]
+transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=20]
+request  names= topic= [count=1 seconds=10 group= mode=sync|async ...]
+reply    names= topic= group= [expect=1 seconds=30]
 
 Prints one JSON object a line for each result or message and a last one with "done". Exit status 0 when the command reached what it was
 asked for, 1 when it did not, 2 on an error. SIGTERM makes a consumer leave.
@@ -20,9 +23,7 @@ if sys.argv[1:2] == ["gevent"]:  # as programs for gevent do, before anything el
 
     monkey.patch_all()
 
-import hashlib
 import importlib
-import json
 import signal
 import threading
 import time
@@ -35,56 +36,10 @@ import adapters.threaded
 from adapters.settings import ConsumerOptions, ProducerOptions
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import MQError
-from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult
+from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
+from tests.peers.kit import ours_asking
 from tests.peers.kit.checks import letters
-
-_printing = threading.Lock()
-
-
-def show(**fields: object) -> None:
-    """Print one JSON object, whole, from any thread."""
-    text = json.dumps(fields)
-    with _printing:
-        print(text, flush=True)
-
-
-def show_result(result: SendResult) -> None:
-    """Print what a send was answered."""
-    show(
-        status=result.status.name,
-        msgId=result.msg_id,
-        offsetMsgId=result.offset_msg_id,
-        broker=result.queue.broker_name,
-        queueId=result.queue.queue_id,
-        queueOffset=result.queue_offset,
-    )
-
-
-def show_message(message: MessageExt) -> None:
-    """Print a received message."""
-    show(
-        topic=message.topic,
-        queueId=message.queue_id,
-        queueOffset=message.queue_offset,
-        physicalOffset=message.physical_offset,
-        msgId=message.msg_id,
-        tags=message.tags,
-        keys=message.properties.get("KEYS"),
-        reconsumeTimes=message.reconsume_times,
-        sysFlag=message.sys_flag,
-        flag=message.flag,
-        bornTimestamp=message.born_time,
-        storeTimestamp=message.store_time,
-        bornHost=message.born_host,
-        storeHost=message.store_host,
-        bodyCRC=message.body_crc,
-        storeSize=message.store_size,
-        preparedTransactionOffset=message.prepared_offset,
-        size=len(message.body),
-        sha1=hashlib.sha1(message.body).hexdigest(),
-        body=message.body.decode(errors="replace") if len(message.body) <= 256 else "",
-        properties=message.properties,
-    )
+from tests.peers.kit.shown import show, show_message, show_result
 
 
 class Job:
@@ -289,10 +244,11 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, leave)
     try:
         if adapter in ("threaded", "gevent"):
-            return 0 if {"produce": produce, "consume": consume}[command](job) else 1
+            commands = {"produce": produce, "consume": consume, **ours_asking.COMMANDS}
+            return 0 if commands[command](job) else 1
         import anyio
 
-        steps = {"produce": produce_async, "consume": consume_async}
+        steps = {"produce": produce_async, "consume": consume_async, **ours_asking.STEPS}
         return 0 if anyio.run(steps[command], job, backend=adapter) else 1
     except MQError as failure:
         show(error=type(failure).__name__, text=str(failure))

@@ -1,0 +1,181 @@
+"""Our transaction producer, and our requests and replies, against Apache's servers, with Apache's Java client at the other end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.peers.conftest import need
+from tests.peers.kit.pairs import Pair, pairs
+from tests.peers.kit.probes import Clients, JavaClient, JavaStep, Line, Outcome, ProcessStep, Running, finish, wait_for
+from tests.peers.kit.servers import Server, serve
+from tests.peers.kit.steps import pull
+
+SERVERS = ("apache:4.9.7", "apache:5.3.3")
+#: Threads and asyncio in all, the others in one each.
+OURS = [
+    *[(adapter, server) for server in SERVERS for adapter in ("threaded", "asyncio")],
+    ("gevent", "apache:4.9.7"),
+    ("trio", "apache:5.3.3"),
+]
+JAVA = "java-4.9.7"
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def curious(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that asks about transactions after a second, and each second again."""
+    need(request.param)
+    with serve(request.param, tmp_path_factory.mktemp("curious"), 0, transactionCheckInterval="1000", transactionTimeOut="500") as running:
+        yield running
+        if not running.ours:
+            running.crash()
+
+
+@pytest.fixture(params=["threaded", "gevent", "asyncio", "trio"])
+def ours(request: pytest.FixtureRequest, curious: Server, clients: Clients) -> Pair:
+    if (request.param, curious.kind) not in OURS:
+        pytest.skip("one server for this runtime")
+    need(JAVA)
+    return Pair(curious, clients[f"ours-{request.param}"], clients, _numbers)
+
+
+def java(pair: Pair) -> Pair:
+    """The same server with the Java client."""
+    return pair.other(JAVA)
+
+
+def transact(pair: Pair, topic: str, group: str, **options: Any) -> Outcome:
+    return pair.run("transact", topic=topic, group=group, tag="TagT", keys="bought", **options)
+
+
+def asked(outcome: Outcome) -> list[Line]:
+    return [line for line in outcome.lines if "check" in line]
+
+
+# --- transactions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", ["commit", "rollback"])
+def test_decided_at_once(ours: Pair, outcome: str) -> None:
+    topic, group = ours.topic("Decided"), ours.name("decided")
+    done = transact(ours, topic, group, count=3, outcome=outcome, size=20_000)
+    assert asked(done) == []
+    messages = pull(java(ours), topic, 3 if outcome == "commit" else 0)
+    assert sorted(line["msgId"] for line in messages) == (sorted(line["msgId"] for line in done.sent) if outcome == "commit" else [])
+    assert {(line["tags"], line["size"]) for line in messages} <= {("TagT", 20_000)}
+
+
+@pytest.mark.parametrize(("outcome", "check"), [("unknown", "commit"), ("unknown", "rollback"), ("fail", "commit")])
+def test_decided_when_asked(ours: Pair, outcome: str, check: str) -> None:
+    topic, group = ours.topic("Asked"), ours.name("asked")
+    done = transact(ours, topic, group, count=3, outcome=outcome, check=check, checks=3)
+    assert {line["body"] for line in asked(done)} == {"message-0", "message-1", "message-2"}
+    assert {line["topic"] for line in asked(done)} == {topic}
+    assert {line["check"] for line in asked(done)} == {line["msgId"] for line in done.sent}
+    messages = pull(java(ours), topic, 3 if check == "commit" else 0)
+    assert sorted(line["msgId"] for line in messages) == (sorted(line["msgId"] for line in done.sent) if check == "commit" else [])
+
+
+def delivered(pair: Pair, topic: str, expect: int) -> set[str]:
+    """Ids of the messages that consumers get, as Java sees them."""
+    return {line["msgId"] for line in pull(java(pair), topic, expect)}
+
+
+def leave_open(pair: Pair, topic: str, group: str) -> tuple[list[Line], Running]:
+    """Two messages whose transactions nobody has decided, and the producer that is still there."""
+    running = pair.start("transact", topic=topic, group=group, count=2, outcome="unknown", check="unknown", checks=1000, seconds=60)
+    return [wait_for(running, "queueOffset") for _ in range(2)], running
+
+
+def test_java_decides_for_one_of_ours_that_was_killed(ours: Pair) -> None:
+    topic, group = ours.topic("Killed"), ours.name("killed")
+    sent, running = leave_open(ours, topic, group)
+    assert isinstance(running, ProcessStep)
+    running._process.kill()
+    finish(running, status=None)
+    done = transact(java(ours), topic, group, count=1, outcome="rollback", checks=2, check="commit", seconds=40)
+    assert {line["transactionId"] for line in asked(done)} - {done.sent[0]["msgId"]} == {line["msgId"] for line in sent}
+    assert delivered(ours, topic, 2) - {done.sent[0]["msgId"]} == {line["msgId"] for line in sent}
+
+
+def test_we_decide_for_one_of_javas_that_was_killed(ours: Pair) -> None:
+    topic, group = ours.topic("Killed"), ours.name("killed")
+    theirs = JavaClient(JAVA.removeprefix("java-"))
+    try:
+        sent, running = leave_open(Pair(ours.server, theirs, ours.clients, ours.number), topic, group)
+        assert isinstance(running, JavaStep)
+        theirs._process.kill()
+    finally:
+        theirs.close()
+    done = transact(ours, topic, group, count=1, outcome="rollback", checks=2, check="commit", seconds=40)
+    others = [line for line in asked(done) if line["check"] != done.sent[0]["msgId"]]  # 5.3.3 writes down an end seconds later
+    assert {(line["body"], line["check"], line["topic"]) for line in others} == {
+        (f"message-{index}", line["msgId"], topic) for index, line in enumerate(sent)
+    }
+    assert delivered(ours, topic, 2) - {done.sent[0]["msgId"]} == {line["msgId"] for line in sent}
+
+
+def test_members_of_a_group_decide_for_each_other(ours: Pair) -> None:
+    """A Java producer and ours at the same time: the broker asks either, whoever has sent the message."""
+    topic, group = ours.topic("Mixed"), ours.name("mixed")
+    options = {"topic": topic, "group": group, "count": 5, "outcome": "unknown", "check": "commit", "checks": 3, "seconds": 40}
+    members = [pair.start("transact", **options) for pair in (java(ours), ours)]
+    outcomes = [finish(member, status=None) for member in members]
+    sent = sorted(line["msgId"] for outcome in outcomes for line in outcome.sent)
+    assert len(sent) == 10
+    assert sorted({line["msgId"] for line in pull(java(ours), topic, 10)}) == sent
+    assert {line["transactionId"] for outcome in outcomes for line in asked(outcome)} == set(sent)
+
+
+# --- requests and replies ---------------------------------------------------------------------------------------------
+
+talking = pairs(*[f"ours-{adapter} @ {server}" for adapter, server in OURS])
+
+
+def ask_and_answer(asking: Pair, answering: Pair, **options: Any) -> None:
+    topic, group = asking.topic("Talk"), asking.name("talk")
+    responder = answering.start("reply", topic=topic, group=group, expect=4, seconds=60)
+    wait_for(responder, "started")
+    outcome = asking.run("request", topic=topic, count=4, body="question", seconds=30, **options)
+    replies = [line for line in outcome.lines if "reply" in line]
+    assert [line["reply"] for line in replies] == [f"reply to question-{index}" for index in range(4)]
+    assert len({line["correlation"] for line in replies}) == 4
+    assert len([line for line in finish(responder).lines if "answered" in line]) == 4
+
+
+@talking
+def test_java_answers_us(pair: Pair) -> None:
+    ask_and_answer(pair, java(pair))
+
+
+@talking
+def test_we_answer_java(pair: Pair) -> None:
+    ask_and_answer(java(pair), pair)
+
+
+@pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
+def test_java_of_the_newest_release_answers_us(pair: Pair) -> None:
+    """It cannot ask: from 5.3.1 on its wait ends with the acknowledgement of the send (client.md 3.13)."""
+    need("java-5.3.3")
+    ask_and_answer(pair, pair.other("java-5.3.3"))
+
+
+@pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
+def test_several_questions_at_once(pair: Pair) -> None:
+    topic, group = pair.topic("Many"), pair.name("many")
+    responder = java(pair).start("reply", topic=topic, group=group, expect=50, seconds=60)
+    wait_for(responder, "started")
+    outcome = pair.run("request", topic=topic, count=50, body="question", mode="async", seconds=30)
+    assert {line["reply"] for line in outcome.lines if "reply" in line} == {f"reply to question-{index}" for index in range(50)}
+    finish(responder)
+
+
+@pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
+def test_nobody_answers(pair: Pair) -> None:
+    outcome = pair.run("request", topic=pair.topic("Silent"), seconds=1, status=2)
+    assert outcome.lines[-1]["error"] == "RequestTimeout"
