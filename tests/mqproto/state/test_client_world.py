@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from adapters.simulated import Host, Weather, World
 from mqproto.codec import encode_response
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import BrokerError, MQError
+from mqproto.errors import BrokerError, MQError, TooManyRequests
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.client import ClientNode
 from mqproto.state.connection import Calls, Connection
+from mqproto.state.flows import Call
 from mqproto.state.node import Job, Link, NodeBase, Ticket
 from mqproto.state.producer import ProducerCore
 from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings
@@ -119,7 +121,7 @@ class Application:
         self.woken[ticket] = self.world.now
 
 
-def play(seed: int) -> tuple[World, ClientNode, Application]:
+def play(seed: int, look: Callable[[ClientNode], None] = lambda node: None, **settings: Any) -> tuple[World, ClientNode, Application]:
     world = World(seed, weather=Weather(delay_max=5, split=0.3, cut=0.02))
     random = world.random
     silence = random.choice([0.0, 0.05])
@@ -128,11 +130,12 @@ def play(seed: int) -> tuple[World, ClientNode, Application]:
     identity = ClientIdentity("10.0.0.7", 1, "1#1", seed)
     node = ClientNode(ClientSettings(name_servers=NAME_SERVERS), identity)
     host = world.add("client", node)
-    core = node.add_producer(ProducerSettings(group="pg", latency_fault_tolerance=random.random() < 0.5), 0)
+    core = node.add_producer(ProducerSettings(group="pg", latency_fault_tolerance=random.random() < 0.5, **settings), 0)
     application = Application(world, host, core)
     for _ in range(300):
         for _ in range(random.choice([0, 1, 1, 5])):
             application.send()
+            look(node)
         address = random.choice(list(servers))
         if random.random() < 0.03:
             world.crash(servers[address])
@@ -162,6 +165,33 @@ def test_every_operation_ends_once_and_in_time(seed: int) -> None:
     assert results > 20
     assert node.application_tickets() == []
     assert not any("Error(" in notice and "flow" in notice for notice in node.notices)
+
+
+@pytest.mark.parametrize("seed", range(200, 215))
+def test_windows_are_never_exceeded(seed: int) -> None:
+    """Counted at the links: whatever fails, expires or is cancelled gives its room back once, and no more."""
+    messages_max, size_max = 1 + seed % 4, 30_000
+    most = 0
+
+    def look(node: ClientNode) -> None:
+        nonlocal most
+        in_flight = [task.effect for link in node.all_links() for task in link.calls.values() if task.of_application]
+        bodies = [effect.body for effect in in_flight if isinstance(effect, Call) and "e" in effect.fields]
+        count = sum(2 if effect.fields["m"] == "true" else 1 for effect in in_flight if isinstance(effect, Call) and "m" in effect.fields)
+        assert len(bodies) <= 1 or (count <= messages_max and sum(map(len, bodies)) <= size_max), f"seed {seed}"
+        most = max(most, count)
+
+    world, node, application = play(seed, look, send_window_messages=messages_max, send_window_bytes=size_max, compress_body_over=1 << 20)
+    assert most >= messages_max
+    world.run_for(3_000)
+    assert len(application.woken) == len(application.started)
+    for ticket, (begun, timeout_ms) in application.started.items():
+        assert application.woken[ticket] - begun <= timeout_ms, f"seed {seed}"
+    window = application.core.window
+    assert (window.messages, window.size, window.waiting) == (0, 0, 0)
+    assert node.application_tickets() == []
+    refused = [ticket for ticket in application.started if isinstance(ticket.failure, TooManyRequests)]
+    assert refused, f"seed {seed}: nobody had to wait in vain"
 
 
 @pytest.mark.parametrize("seed", range(100, 110))
