@@ -1,7 +1,8 @@
 """What an application can put around its sends (client.md 3.12): code that sees each send before and after, and code that may forbid it.
 
-All of it runs in the thread or task that sends, outside the client's node, so it may block that send (an asynchronous one blocks its event
-loop) and nothing else. After a `submit` it runs where callbacks of futures do.
+Transactional messages and requests are sends too; what ends a transaction is none. All of it runs in the thread or task that sends,
+outside the client's node, so it may block that send (an asynchronous one blocks its event loop) and nothing else. After a `submit` it
+runs where callbacks of futures do.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class SendContext:
     mode: CommunicationMode
     #: Where the application sends it, by itself or by a selector; None where the producer chooses. `result` tells where it went.
     queue: MessageQueue | None = None
-    #: After the send, unless it failed. None after a one-way send.
+    #: After the send, unless it failed. None after a one-way send and after a request, which has a reply instead.
     result: SendResult | None = None
     #: Why it failed; for a cancelled send the cancellation.
     error: BaseException | None = None

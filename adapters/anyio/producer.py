@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from adapters.anyio.client import AsyncClient
 from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
@@ -118,7 +119,11 @@ class Producer(ProducerFace, AsyncClient):
         check_target(queue, selector)
         if selector is not None:
             queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
-        return await self._driver.wait(self._begin_request, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
+        if context is None:
+            return await self._driver.wait(self._begin_request, message, queue, timeout_ms)
+        with self._hooks.around(context):
+            return await self._driver.wait(self._begin_request, cast(Message, context.message), queue, timeout_ms)
 
     async def _select(self, message: Messages, selector: Selector, argument: object, timeout_ms: int | None) -> tuple[MessageQueue, int]:
         selection = Selection(self, message, selector, argument, timeout_ms)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -14,8 +14,9 @@ import anyio.to_thread
 from adapters.anyio.producer import Producer
 from adapters.faces.transactions import TransactionProducerFace
 from mqproto.errors import StateError
+from mqproto.hooks import CommunicationMode
 from mqproto.message import Message
-from mqproto.state.transacting import CheckTask
+from mqproto.state.transacting import CheckTask, Half
 from mqproto.transactions import TransactionSendResult
 
 
@@ -40,7 +41,7 @@ class TransactionProducer(TransactionProducerFace, Producer):
         been run.
         """
         self._life.check()
-        half = await self._driver.wait(self._begin_half, message, timeout_ms)
+        half = await self._put_aside(message, timeout_ms)
         verdict: object = None
         raised: Exception | None = None
         if half.accepted:
@@ -53,6 +54,15 @@ class TransactionProducer(TransactionProducerFace, Producer):
             return await self._driver.wait(self._begin_end, half, verdict, raised)
         except StateError:
             return self._untold(half, verdict, raised)
+
+    async def _put_aside(self, message: Message, timeout_ms: int | None) -> Half:
+        context = self._hooks.before(message, None, CommunicationMode.SYNC)
+        if context is None:
+            return await self._driver.wait(self._begin_half, message, timeout_ms)
+        with self._hooks.around(context):
+            half = await self._driver.wait(self._begin_half, cast(Message, context.message), timeout_ms)
+            context.result = half.result
+        return half
 
     def _deliver(self, task: object) -> None:
         assert isinstance(task, CheckTask)

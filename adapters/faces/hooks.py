@@ -9,7 +9,7 @@ from copy import copy
 from typing import Any, Final
 
 from mqproto.hooks import CheckForbiddenHook, CommunicationMode, SendContext, SendMessageHook
-from mqproto.message import Message, MessageQueue
+from mqproto.message import Message, MessageQueue, SendResult
 
 log: Final = logging.getLogger("mqproto.client")
 
@@ -63,8 +63,9 @@ class SendHooks:
     def after_future(self, context: SendContext, future: Any) -> None:
         """The same for a send whose outcome is in a future."""
         context.error = future.exception()
-        if context.error is None:
-            context.result = future.result()
+        result = None if context.error is not None else future.result()
+        if isinstance(result, SendResult):
+            context.result = result
         self.after(context)
 
 

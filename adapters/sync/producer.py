@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple, cast
 
 from adapters.faces.producer import Messages, ProducerFace, Selection, Submitted, check_target
 from adapters.sync.client import SyncClient
@@ -18,6 +18,7 @@ from mqproto.splitting import SPLIT_BYTES
 from mqproto.state.node import Ticket
 
 T = TypeVar("T")
+M = TypeVar("M")
 Ts = TypeVarTuple("Ts")
 
 
@@ -104,17 +105,7 @@ class SyncProducer(ProducerFace, SyncClient):
         check_target(queue, selector)
         if selector is not None:
             queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
-        context = self._hooks.before(message, queue, CommunicationMode.ASYNC)
-        if context is None:
-            return self._launch(self._begin_submit, (message, queue, timeout_ms))
-        try:
-            future = self._launch(self._begin_submit, (context.message, queue, timeout_ms))
-        except BaseException as error:  # it never began, or was interrupted
-            context.error = error
-            self._hooks.after(context)
-            raise
-        future.add_done_callback(partial(self._hooks.after_future, context))
-        return future
+        return self._hooked(self._begin_submit, message, queue, timeout_ms)
 
     def send_oneway(
         self,
@@ -164,7 +155,11 @@ class SyncProducer(ProducerFace, SyncClient):
         check_target(queue, selector)
         if selector is not None:
             queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
-        return self._driver.wait(self._begin_request, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
+        if context is None:
+            return self._driver.wait(self._begin_request, message, queue, timeout_ms)
+        with self._hooks.around(context):
+            return self._driver.wait(self._begin_request, cast(Message, context.message), queue, timeout_ms)
 
     def submit_request(
         self,
@@ -180,7 +175,27 @@ class SyncProducer(ProducerFace, SyncClient):
         check_target(queue, selector)
         if selector is not None:
             queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
-        return self._launch(self._begin_request, (message, queue, timeout_ms))
+        return self._hooked(self._begin_request, message, queue, timeout_ms)
+
+    def _hooked(
+        self,
+        verb: Callable[[M, MessageQueue | None, int | None, int], Ticket[T]],
+        message: M,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> SendFuture[T]:
+        """Start a send whose outcome goes to a future, with what hooks there are around it."""
+        context = self._hooks.before(message, queue, CommunicationMode.ASYNC)
+        if context is None:
+            return self._launch(verb, (message, queue, timeout_ms))
+        try:
+            future = self._launch(verb, (cast(M, context.message), queue, timeout_ms))
+        except BaseException as error:  # it never began, or was interrupted
+            context.error = error
+            self._hooks.after(context)
+            raise
+        future.add_done_callback(partial(self._hooks.after_future, context))
+        return future
 
     def _launch(self, verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts]) -> SendFuture[T]:
         """Start an operation whose outcome goes to a future; comes back when there is room for what it sends, or it is over."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from typing import cast
 
 from adapters.faces.transactions import TransactionProducerFace
 from adapters.sync.kit import Pool
 from adapters.sync.producer import SyncProducer
 from mqproto.errors import StateError
+from mqproto.hooks import CommunicationMode
 from mqproto.message import Message
-from mqproto.state.transacting import CheckTask
+from mqproto.state.transacting import CheckTask, Half
 from mqproto.transactions import TransactionSendResult
 
 
@@ -37,7 +39,7 @@ class SyncTransactionProducer(TransactionProducerFace, SyncProducer):
         Raises as `send`, InvalidMessage also for a delayed message; in all these cases the local transaction has not been run.
         """
         self._life.check()
-        half = self._driver.wait(self._begin_half, message, timeout_ms)
+        half = self._put_aside(message, timeout_ms)
         verdict: object = None
         raised: Exception | None = None
         if half.accepted:
@@ -50,6 +52,15 @@ class SyncTransactionProducer(TransactionProducerFace, SyncProducer):
             return self._driver.wait(self._begin_end, half, verdict, raised)
         except StateError:
             return self._untold(half, verdict, raised)
+
+    def _put_aside(self, message: Message, timeout_ms: int | None) -> Half:
+        context = self._hooks.before(message, None, CommunicationMode.SYNC)
+        if context is None:
+            return self._driver.wait(self._begin_half, message, timeout_ms)
+        with self._hooks.around(context):
+            half = self._driver.wait(self._begin_half, cast(Message, context.message), timeout_ms)
+            context.result = half.result
+        return half
 
     def _deliver(self, task: object) -> None:
         assert isinstance(task, CheckTask)

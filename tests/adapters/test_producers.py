@@ -12,8 +12,18 @@ from typing import Any
 
 import pytest
 
-from mqproto import CheckForbiddenHook, CommunicationMode, Message, SendContext, SendMessageHook, SendStatus, select_by_hash, split_batch
-from mqproto.errors import BatchIncomplete, CompressionMissing, InvalidMessage, MQError, StateError, TooManyRequests
+from mqproto import (
+    CheckForbiddenHook,
+    CommunicationMode,
+    LocalTransactionState,
+    Message,
+    SendContext,
+    SendMessageHook,
+    SendStatus,
+    select_by_hash,
+    split_batch,
+)
+from mqproto.errors import BatchIncomplete, CompressionMissing, InvalidMessage, MQError, RequestTimeout, StateError, TooManyRequests
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Anyio, Proxy, Runtime
 
@@ -334,6 +344,45 @@ def test_hooks_of_futures(world: World) -> None:
     assert context.result == world.runtime.call(future.result, PATIENCE)
     producer.submit(Message(world.topic, b""))
     assert isinstance(watching.both().error, InvalidMessage)
+
+
+def test_hooks_of_requests(world: World) -> None:
+    producer = world.producer()
+    producer.send(Message(world.topic, b"makes the topic"))
+    watching = Watching()
+    producer.register_send_message_hook(watching)
+    with pytest.raises(RequestTimeout):
+        producer.request(Message(world.topic, b"x"), timeout_ms=300)
+    context = watching.both()
+    assert context.mode is CommunicationMode.SYNC
+    assert isinstance(context.error, RequestTimeout)
+    if not isinstance(world.runtime, Anyio):
+        future = producer.submit_request(Message(world.topic, b"y"), timeout_ms=300)
+        context = watching.both()
+        assert context.mode is CommunicationMode.ASYNC
+        assert context.error is world.runtime.call(future.exception, 0)
+    producer.register_check_forbidden_hook(Refusing())
+    with pytest.raises(ForbiddenError):
+        producer.request(Message(world.topic, b"x"))
+
+
+def test_hooks_of_messages_in_transactions(world: World) -> None:
+    producer = world.start(world.runtime.module.TransactionProducer, f"t-{world.group}", (commit, commit), world.namesrv)
+    watching = Watching()
+    producer.register_send_message_hook(watching)
+    result = producer.send_in_transaction(Message(world.topic, b"x"))
+    context = watching.both()
+    assert context.result is not None
+    assert context.result.msg_id == result.msg_id
+    (message,) = world.collect().wait(1)
+    assert message.properties["trace"] == "SYNC"
+    producer.register_check_forbidden_hook(Refusing())
+    with pytest.raises(ForbiddenError):
+        producer.send_in_transaction(Message(world.topic, b"x"))
+
+
+def commit(message: Any, argument: object = None) -> LocalTransactionState:
+    return LocalTransactionState.COMMIT_MESSAGE
 
 
 def test_hooks_that_forbid(world: World) -> None:
