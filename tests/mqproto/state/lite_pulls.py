@@ -1,0 +1,68 @@
+"""Lite pull consumers for the stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mqproto.message import MessageExt, MessageQueue
+from mqproto.state.active import ListenerCall
+from mqproto.state.handout import Claim
+from mqproto.state.lite_pull import LitePullCore
+from mqproto.state.node import Deliver, Ticket
+from mqproto.state.pull_settings import LitePullSettings
+from tests.mqproto.state.consumers import FIRST, File
+from tests.mqproto.state.scripted_broker import Cluster, queue_of
+
+Q0, Q1 = queue_of("T"), queue_of("T", 1)
+
+
+def make(cluster: Cluster, *topics: str, group: str = "g", file: File | None = None, **settings: Any) -> LitePullCore:
+    consumer = LitePullCore(cluster.stage.node, LitePullSettings(group=group, **settings), "face", offset_file=file)
+    for topic in topics:
+        consumer.subscribe(topic, "*", "TAG", None, cluster.stage.now)
+    return consumer
+
+
+def polling(cluster: Cluster, *topics: str, **settings: Any) -> LitePullCore:
+    """A started consumer that begins at the first message."""
+    cluster.stage.begin()
+    consumer = make(cluster, *topics, **{"consume_from_where": FIRST, **settings})
+    cluster.start(consumer)
+    return consumer
+
+
+def assigned(cluster: Cluster, *queues: MessageQueue, **settings: Any) -> LitePullCore:
+    """A started consumer with these queues, from the first message on."""
+    cluster.stage.begin()
+    consumer = make(cluster, **{"consume_from_where": FIRST, **settings})
+    consumer.assign(queues, cluster.stage.now)
+    cluster.start(consumer)
+    return consumer
+
+
+def begin_poll(cluster: Cluster, consumer: LitePullCore, timeout_ms: int = 0, limit: int | None = None) -> Ticket[list[MessageExt]]:
+    return cluster.stage.start(consumer.poll(Claim(), timeout_ms, limit, cluster.stage.now))
+
+
+def poll(cluster: Cluster, consumer: LitePullCore, limit: int | None = None) -> list[bytes]:
+    """The bodies of what is there."""
+    return [message.body for message in begin_poll(cluster, consumer, 0, limit).result()]
+
+
+def poll_all(cluster: Cluster, consumer: LitePullCore) -> list[bytes]:
+    """Poll until nothing is there."""
+    bodies: list[bytes] = []
+    while found := poll(cluster, consumer):
+        bodies += found
+    return bodies
+
+
+def calls(cluster: Cluster) -> list[tuple[Any, ...]]:
+    """The listeners' calls so far."""
+    found = []
+    for action in cluster.stage.delivered:
+        assert isinstance(action, Deliver)
+        assert isinstance(action.task, ListenerCall)
+        assert (action.task.group, action.task.listener) == ("g", "face")
+        found.append((action.task.function, *action.task.arguments))
+    return found
