@@ -1,4 +1,4 @@
-"""Connecting to an address: by name or number, one result after the other, within one time limit."""
+"""Connecting to an address: by name or number, one result after the other, with or without TLS, within one time limit."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from socket import socket
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from adapters.driving import attempt
 from adapters.pollers import WRITE
-from adapters.sockets import CONNECTING, AddressInfo, begin_connect, connect_failure, describe, resolve, resolve_number
+from adapters.sockets import CONNECTING, AddressInfo, Wire, begin_connect, connect_failure, describe, resolve, resolve_number
 from mqproto.state.node import Dial, Link
+
+if TYPE_CHECKING:
+    from adapters.tls import TlsClient, TlsSocket
 
 
 class DialHost(Protocol):
     """What a dial needs of its driver. `connected` or `refused` is called once, unless the dial is given up before."""
+
+    tls: TlsClient | None
 
     def watch(self, sock: socket, mask: int, on_event: Callable[[int], None]) -> None: ...
     def unwatch(self, sock: socket) -> None: ...
     def after(self, when: int, entry: Callable[[int], None]) -> None: ...
     def feed(self, entry: Callable[[int], None]) -> None: ...
     def run_beside(self, work: Callable[[], None]) -> None: ...
-    def connected(self, link: Link, sock: socket, now: int) -> None: ...
+    def connected(self, link: Link, sock: Wire, now: int, early: bytes = b"") -> None: ...
     def refused(self, link: Link, reason: str) -> None: ...
 
 
@@ -34,10 +39,13 @@ class Dialling:
         self._link = dial.link
         self._candidates: Iterator[AddressInfo] = iter(())
         self._sock: socket | None = None
+        self._tls = host.tls if dial.tls else None
+        self._secured: TlsSocket | None = None
+        self._mask = WRITE
         self._over = False
         host.after(now + dial.timeout_ms, lambda now: self._refuse(f"not connected within {dial.timeout_ms} ms"))
-        if dial.tls:
-            host.feed(lambda now: self._refuse("this driver has no TLS"))
+        if dial.tls and self._tls is None:
+            host.feed(lambda now: self._refuse("this driver was not told which TLS to use"))
             return
         try:
             found = resolve_number(dial.link.address)
@@ -79,6 +87,7 @@ class Dialling:
                 continue
             if code in CONNECTING:
                 self._sock = sock
+                self._mask = WRITE
                 self._host.watch(sock, WRITE, self._on_ready)
                 return
             reason = os.strerror(code)
@@ -93,9 +102,34 @@ class Dialling:
             self._close()
             self._try_next(reason, now)
             return
-        self._over = True
-        self._host.unwatch(sock)
-        self._host.connected(self._link, sock, now)
+        if self._tls is None:
+            self._over = True
+            self._host.unwatch(sock)
+            self._host.connected(self._link, sock, now)
+        else:
+            self._secure(sock, self._tls, now)
+
+    def _secure(self, sock: socket, tls: TlsClient, now: int) -> None:
+        """Begin the handshake, or go on with it."""
+        try:
+            if self._secured is None:
+                self._secured = tls.wrap(sock, self._link.address)
+            mask = self._secured.handshake()
+            early = b"" if mask else self._secured.early()
+        except (OSError, ValueError) as error:
+            from adapters.tls import describe_tls
+
+            self._close()
+            self._try_next(describe_tls(error), now)
+            return
+        if not mask:
+            self._over = True
+            self._host.unwatch(sock)
+            self._host.connected(self._link, self._secured, now, early)
+        elif mask != self._mask:
+            self._mask = mask
+            self._host.unwatch(sock)
+            self._host.watch(sock, mask, lambda now: self._secure(sock, tls, now))
 
     def _refuse(self, reason: str) -> None:
         if not self._over:
@@ -106,4 +140,4 @@ class Dialling:
         if self._sock is not None:
             self._host.unwatch(self._sock)
             self._sock.close()
-            self._sock = None
+            self._sock = self._secured = None

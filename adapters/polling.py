@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, assert_never
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, assert_never
 from weakref import WeakSet
 
 from adapters.dialling import Dialling
@@ -30,6 +30,7 @@ from adapters.pollers import READ, WRITE, Poller
 from adapters.sockets import (
     OUT_OF_FILES,
     RECEIVE_SIZE,
+    Wire,
     close_listeners,
     describe,
     peer_address,
@@ -38,6 +39,9 @@ from adapters.sockets import (
 )
 from mqproto.errors import StateError
 from mqproto.state.node import Action, Buffer, Deliver, Dial, Finished, HangUp, Link, Node, Run, Ticket
+
+if TYPE_CHECKING:
+    from adapters.tls import TlsClient
 
 _POLL_MAX_MS: Final = 86_400_000  # what every system call takes; waking once a day is not polling
 _EXCHANGE_SIZE: Final = 1 << 19  # so many bytes are received before anything is sent: some milliseconds of work
@@ -52,7 +56,7 @@ class Stream:
 
     __slots__ = ("backlog", "closing", "failure", "fd", "gone", "link", "mask", "sending", "sock")
 
-    def __init__(self, link: Link, sock: socket.socket) -> None:
+    def __init__(self, link: Link, sock: Wire) -> None:
         self.link = link
         self.sock = sock
         self.fd = sock.fileno()
@@ -98,6 +102,8 @@ class PollingDriver:
         self.turns = 0
         #: What ended the loop out of turn: a fault of the node or of the driver itself.
         self.failure: BaseException | None = None
+        #: What secures the dials that ask for TLS; set before the start.
+        self.tls: TlsClient | None = None
         self._lock = lock
         self._poller = poller
         self._listeners = dict(listeners)
@@ -217,8 +223,9 @@ class PollingDriver:
         self._quit = True
         self._lock = nullcontext()
         self._poller.close()
-        socks = [stream.sock for stream in self._streams.values()]
-        for sock in (*socks, *self._listeners.values(), self._waker, self._wakes):
+        for stream in self._streams.values():
+            os.close(stream.sock.detach())  # without a word to the peer, which TLS would have
+        for sock in (*self._listeners.values(), self._waker, self._wakes):
             sock.close()
         for dialling in self._dials.values():
             dialling.abandon()
@@ -484,7 +491,7 @@ class PollingDriver:
             if link is None:
                 sock.close()
 
-    def _adopt(self, link: Link, sock: socket.socket) -> None:
+    def _adopt(self, link: Link, sock: Wire) -> None:
         stream = Stream(link, sock)
         link.driver_slot = stream
         self._streams[stream.fd] = stream
@@ -540,12 +547,14 @@ class PollingDriver:
                 dial.give_up()
             link.driver_slot = GONE
 
-    def connected(self, link: Link, sock: socket.socket, now: int) -> None:
-        """A dial has ended well."""
+    def connected(self, link: Link, sock: Wire, now: int, early: bytes = b"") -> None:
+        """A dial has ended well. `early` are bytes that have come already."""
         del self._dials[link]
         with self._lock:
             self._adopt(link, sock)
             self.node.opened(link, self._entry_time(now))
+            if early and not link.ended:
+                self.node.received(link, early, self._entry_time(now))
             if link.out:
                 self.node.touched.add(link)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from adapters.addressserver import address_server_url
+from mqproto.acl import Credentials
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
@@ -15,6 +16,9 @@ from mqproto.state.own_offsets import OffsetStorage
 from mqproto.state.rebalance import Strategy
 from mqproto.state.settings import ClientSettings, ProducerSettings, TransactionSettings, endpoint_namespace, parse_addresses
 from mqproto.state.strategies import find_strategy
+
+if TYPE_CHECKING:
+    import ssl
 
 T = TypeVar("T")
 
@@ -39,6 +43,19 @@ class ClientOptions(TypedDict, total=False):
     mq_client_api_timeout: int
     connect_timeout_millis: int
     client_channel_max_idle_time_seconds: int
+    #: Keys of an account, for brokers with access control: `mqproto.acl.SessionCredentials`, or an object of your own with its attributes.
+    credentials: Credentials
+    #: Encrypt all connections; the settings of `adapters.tls_settings` say whom to trust, or `ssl_context` does.
+    tls: bool
+    ssl_context: ssl.SSLContext
+    tls_config_file: str
+    tls_test_mode_enable: bool
+    tls_client_auth_server: bool
+    tls_client_trust_cert_path: str
+    tls_client_cert_path: str
+    tls_client_key_path: str
+    tls_client_key_password: str
+    tls_check_hostname: bool
 
 
 class ProducerOptions(ClientOptions, total=False):
@@ -143,8 +160,29 @@ CONSUMER_PARTS: Final = frozenset({"allocate_message_queue_strategy", "offset_st
 _CONSUMER: Final[Mapping[str, str]] = {
     name: name for name in ConsumerOptions.__annotations__ if name not in ClientOptions.__annotations__ and name not in CONSUMER_PARTS
 }
+#: With the values that they have when nothing is said.
+TLS_OPTIONS: Final[Mapping[str, Any]] = {
+    "tls_config_file": "",
+    "tls_test_mode_enable": False,
+    "tls_client_auth_server": True,
+    "tls_client_trust_cert_path": "",
+    "tls_client_cert_path": "",
+    "tls_client_key_path": "",
+    "tls_client_key_password": "",
+    "tls_check_hostname": True,
+}
 _OTHERS: Final = frozenset(
-    {"client_ip", "instance_name", "client_channel_max_idle_time_seconds", "namesrv_domain", "namesrv_domain_subgroup"}
+    {
+        "client_ip",
+        "instance_name",
+        "client_channel_max_idle_time_seconds",
+        "namesrv_domain",
+        "namesrv_domain_subgroup",
+        "credentials",
+        "tls",
+        "ssl_context",
+        *TLS_OPTIONS,
+    }
 )
 
 
@@ -166,6 +204,8 @@ def client_settings(namesrv: str | Sequence[str] | None, options: Mapping[str, A
     if "client_channel_max_idle_time_seconds" in options:
         seconds = _checked("client_channel_max_idle_time_seconds", options["client_channel_max_idle_time_seconds"], 120)
         settings.max_idle_ms = seconds * 1000
+    settings.credentials = options.get("credentials")
+    settings.tls = _checked("tls", options.get("tls", "ssl_context" in options), False)
     settings.check()
     return settings
 
@@ -219,6 +259,18 @@ def storage_option(options: Mapping[str, Any]) -> OffsetStorage | None:
         raise InvalidSetting("offset_store", storage, "an object with methods read and save expected")
     found: OffsetStorage = storage
     return found
+
+
+def tls_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a client is told about TLS, complete. Raises InvalidSetting, also where TLS is described and not asked for."""
+    context = options.get("ssl_context")
+    values = {name: _checked(name, options.get(name, default), default) for name, default in TLS_OPTIONS.items()}
+    described = [name for name in ("ssl_context", *TLS_OPTIONS) if name in options]
+    if described and not options.get("tls", context is not None):
+        raise InvalidSetting(described[0], "...", "it has no effect without tls=True")
+    if context is not None and len(described) > 1:
+        raise InvalidSetting(described[1], "...", "ssl_context says all of it already")
+    return {**values, "ssl_context": context}
 
 
 def text_option(options: Mapping[str, Any], name: str) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 from mqproto.errors import InvalidSetting, MQError
 from mqproto.hosts import VIP_DISTANCE, join_address, split_address
@@ -30,6 +30,17 @@ _ADDRESS_PROBE: Final = "192.0.2.1"  # TEST-NET-1: never sent to, only asked for
 
 AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 """One result of getaddrinfo."""
+
+
+class Wire(Protocol):
+    """What drivers use of a connected, non-blocking socket; `adapters.tls.TlsSocket` is another."""
+
+    def recv(self, size: int, /) -> bytes: ...
+    def send(self, data: Buffer, /) -> int: ...
+    def sendmsg(self, buffers: Sequence[Buffer], /) -> int: ...
+    def fileno(self) -> int: ...
+    def detach(self) -> int: ...
+    def close(self) -> None: ...
 
 
 class PortTaken(MQError):  # noqa: N818  # named as mqproto.errors names its own
@@ -196,7 +207,7 @@ def resolve_number(address: str) -> Iterator[AddressInfo] | None:
         return None
 
 
-def send_buffers(sock: socket.socket, buffers: list[Buffer]) -> list[Buffer]:
+def send_buffers(sock: Wire, buffers: list[Buffer]) -> list[Buffer]:
     """Send as much as the socket takes without waiting; what is left, in order. Raises OSError when the connection is broken.
 
     Many small buffers are joined; large ones (views of a mapped file) are sent from where they lie.

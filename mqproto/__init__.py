@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mqproto.acl import SessionCredentials
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import MQError
 from mqproto.hooks import CheckForbiddenHook, CommunicationMode, SendContext, SendMessageHook
@@ -41,6 +42,7 @@ __all__ = [
     "SendMessageHook",
     "SendResult",
     "SendStatus",
+    "SessionCredentials",
     "Strategy",
     "TransactionSendResult",
     "__version__",

@@ -51,6 +51,9 @@ class SessionCredentials:
     secret_key: str = field(repr=False)
     security_token: str | None = field(default=None, repr=False)
 
+    def __hash__(self) -> int:
+        return hash(self.access_key)
+
 
 def check_credentials(credentials: Credentials) -> tuple[str, str, str | None]:
     """Access key, secret key and token of an object. Raises AclError when it has none that can be used; the text shows no value."""

@@ -6,6 +6,18 @@ from adapters.anyio.producer import Producer
 from adapters.anyio.push import PushConsumer
 from adapters.anyio.servers import Broker, NameServer, Standalone
 from adapters.anyio.transactions import TransactionProducer
+from adapters.credentials import credentials_from_file
 from adapters.faces.producer import select_by_random
 
-__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone", "TransactionProducer", "select_by_random"]
+__all__ = [
+    "Admin",
+    "Broker",
+    "Driver",
+    "NameServer",
+    "Producer",
+    "PushConsumer",
+    "Standalone",
+    "TransactionProducer",
+    "credentials_from_file",
+    "select_by_random",
+]

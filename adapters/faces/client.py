@@ -7,16 +7,19 @@ Leaves to others: the protocol (`mqproto.state`), waiting, threads and tasks (ru
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adapters.addressserver import AddressServer
 from adapters.driving import Life
 from adapters.identity import client_identity
-from adapters.settings import ClientOptions, client_settings, name_server_list, text_option
+from adapters.settings import ClientOptions, client_settings, name_server_list, text_option, tls_options
 from mqproto.state.client import ClientNode, client_id
 from mqproto.state.flows import Flow, Wait
 from mqproto.state.node import Ticket
 from mqproto.state.settings import check_address
+
+if TYPE_CHECKING:
+    from adapters.tls import TlsClient
 
 
 class ClientFace:
@@ -32,7 +35,15 @@ class ClientFace:
         self._identity = client_identity(
             text_option(options, "client_ip"), text_option(options, "instance_name"), keep_default=keep_default_name
         )
+        self._tls_options = tls_options(options)
+        #: What secures the connections; None leaves them plain.
+        self._tls = self._make_tls() if self._settings.tls else None
         self._life = Life(kind)
+
+    def _make_tls(self) -> TlsClient:
+        from adapters.tls_settings import tls_client  # most programs need no OpenSSL
+
+        return tls_client(self._tls_options)
 
     @property
     def client_id(self) -> str:
@@ -42,7 +53,7 @@ class ClientFace:
     @property
     def _instance_key(self) -> Hashable:
         """Clients with equal keys share an instance: the same id, and the same cluster reached in the same way."""
-        return self.client_id, self._settings.connection_key()
+        return self.client_id, self._settings.connection_key(), tuple(self._tls_options.values())
 
     def _name(self) -> str:
         """What threads and log lines are called."""

@@ -14,16 +14,20 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from adapters.faces.client import ClientFace
 from mqproto.state.client import ClientNode
+
+if TYPE_CHECKING:
+    from adapters.tls import TlsClient
 
 
 class InstanceDriver(Protocol):
     """What the table needs of a driver."""
 
     failure: BaseException | None
+    tls: TlsClient | None
 
 
 D = TypeVar("D", bound=InstanceDriver)
@@ -67,6 +71,7 @@ class Instances(Generic[D]):
                 instance = self._table[key] = Instance(key, client._new_node())
                 instance.lock = self._make_lock()
                 instance.driver = self._make_driver(instance, client._name())
+                instance.driver.tls = client._tls
             instance.clients.add(client)
         client._joined(instance.node)
         return instance

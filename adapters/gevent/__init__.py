@@ -1,8 +1,20 @@
 """mqproto for gevent: every method waits in the greenlet that calls it. Nothing needs to be monkey-patched."""
 
+from adapters.credentials import credentials_from_file
 from adapters.faces.producer import select_by_random
 from adapters.gevent.clients import Admin, Producer, PushConsumer, TransactionProducer
 from adapters.gevent.driver import Driver
 from adapters.gevent.servers import Broker, NameServer, Standalone
 
-__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone", "TransactionProducer", "select_by_random"]
+__all__ = [
+    "Admin",
+    "Broker",
+    "Driver",
+    "NameServer",
+    "Producer",
+    "PushConsumer",
+    "Standalone",
+    "TransactionProducer",
+    "credentials_from_file",
+    "select_by_random",
+]

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from socket import socket
-from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, TypeVarTuple
 
 from adapters.faces.instances import Instances
 from mqproto.state.node import Node, Ticket
+
+if TYPE_CHECKING:
+    from adapters.tls import TlsClient
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -25,6 +28,7 @@ class Driver(Protocol):
     """See `adapters.threaded.Driver`."""
 
     failure: BaseException | None
+    tls: TlsClient | None
 
     def start(self) -> None: ...
     def stop(self, timeout: float = 10.0) -> bool: ...

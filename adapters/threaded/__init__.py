@@ -1,8 +1,20 @@
 """mqproto for programs of threads: every method waits in the thread that calls it."""
 
+from adapters.credentials import credentials_from_file
 from adapters.faces.producer import select_by_random
 from adapters.threaded.clients import Admin, Producer, PushConsumer, TransactionProducer
 from adapters.threaded.driver import Driver
 from adapters.threaded.servers import Broker, NameServer, Standalone
 
-__all__ = ["Admin", "Broker", "Driver", "NameServer", "Producer", "PushConsumer", "Standalone", "TransactionProducer", "select_by_random"]
+__all__ = [
+    "Admin",
+    "Broker",
+    "Driver",
+    "NameServer",
+    "Producer",
+    "PushConsumer",
+    "Standalone",
+    "TransactionProducer",
+    "credentials_from_file",
+    "select_by_random",
+]

@@ -107,6 +107,7 @@ class ClientSettings:
 
     def connection_key(self) -> Hashable:
         """Equal for clients that reach the same cluster in the same way, so that they can share connections."""
+        account = self.credentials if isinstance(self.credentials, Hashable) else id(self.credentials)
         return (
             self.name_servers,
             self.address_server,
@@ -116,6 +117,7 @@ class ClientSettings:
             self.unit_mode,
             self.namespace,
             self.namespace_v2,
+            account,
         )
 
     def check(self) -> None:

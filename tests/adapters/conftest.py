@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -41,10 +41,10 @@ def runtime_without_threads_left(name: str) -> Iterator[Runtime]:
 class World:
     """A standalone server and clients of it, all in one runtime. Everything closes with the test."""
 
-    def __init__(self, runtime: Runtime, stack: ExitStack) -> None:
+    def __init__(self, runtime: Runtime, stack: ExitStack, settings: Mapping[str, str] = QUICK_RETRIES) -> None:
         self.runtime = runtime
         self._stack = stack
-        self.server = self.start(runtime.module.Standalone, settings=QUICK_RETRIES)
+        self.server = self.start(runtime.module.Standalone, settings=settings)
         self.namesrv: str = self.server.namesrv_address
         number = next(_numbers)
         self.topic = f"topic-{number}"

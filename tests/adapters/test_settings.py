@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,9 @@ from adapters.settings import (
     producer_settings,
     storage_option,
     strategy_option,
+    tls_options,
 )
+from mqproto.acl import SessionCredentials
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
@@ -51,6 +54,16 @@ CLIENT: ClientOptions = {
     "mq_client_api_timeout": 1003,
     "connect_timeout_millis": 1004,
     "client_channel_max_idle_time_seconds": 7,
+    "credentials": SessionCredentials("key", "secret"),
+    "tls": True,
+    "tls_config_file": "file",
+    "tls_test_mode_enable": True,
+    "tls_client_auth_server": False,
+    "tls_client_trust_cert_path": "trust",
+    "tls_client_cert_path": "certificate",
+    "tls_client_key_path": "key",
+    "tls_client_key_password": "password",
+    "tls_check_hostname": False,
 }
 PRODUCER: ProducerOptions = {
     **CLIENT,
@@ -101,9 +114,10 @@ CONSUMER: ConsumerOptions = {
 
 def test_every_option_arrives() -> None:
     client = client_settings("a:1;b:2", CLIENT)
-    assert client == ClientSettings(
-        ("a:1", "b:2"), "u", True, True, False, 1001, 1002, 1003, 1004, 7000, namespace="ns", namespace_v2="ns2"
-    )
+    expected = ClientSettings(("a:1", "b:2"), "u", True, True, True, 1001, 1002, 1003, 1004, 7000, namespace="ns", namespace_v2="ns2")
+    expected.credentials = SessionCredentials("key", "secret")
+    assert client == expected
+    assert tls_options(CLIENT) == {"ssl_context": None, **{name: value for name, value in CLIENT.items() if name.startswith("tls_")}}
     assert producer_settings("g", PRODUCER) == ProducerSettings(
         "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), frozenset({2, 1500}), 11, 12, Compression.ZSTD
     )
@@ -118,8 +132,17 @@ def test_every_option_arrives() -> None:
 
 
 def test_every_option_is_tested() -> None:
-    assert set(PRODUCER) == set(ProducerOptions.__annotations__)
-    assert set(CONSUMER) == set(ConsumerOptions.__annotations__)
+    assert {*PRODUCER, "ssl_context"} == set(ProducerOptions.__annotations__)
+    assert {*CONSUMER, "ssl_context"} == set(ConsumerOptions.__annotations__)
+
+
+def test_a_context_asks_for_tls() -> None:
+    context = ssl.create_default_context()
+    assert client_settings("a:1", {"ssl_context": context}).tls
+    assert tls_options({"ssl_context": context})["ssl_context"] is context
+    assert not client_settings("a:1", {}).tls
+    with pytest.raises(InvalidSetting, match="without tls=True"):
+        tls_options({"ssl_context": context, "tls": False})
 
 
 def test_name_servers_as_a_list_or_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,108 @@
+"""Servers that speak TLS, for clients: they hand what they decrypt to a plain server, and its answers back."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.adapters.harness import PATIENCE
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+
+
+def certificate(name: str) -> str:
+    return str(CERTIFICATES / f"{name}.pem")
+
+
+def server_context(name: str = "server", *, clients: str = "", version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+    """What a server shows, whose certificates it demands of clients, and the only version that it speaks."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate(name))
+    if clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(certificate(clients))
+    if version is not None:
+        context.minimum_version = context.maximum_version = version
+    return context
+
+
+class Relay:
+    """Takes connections and carries bytes between them and another server, in threads; `wrap` changes what was accepted."""
+
+    def __init__(self, target: str, wrap: Callable[[socket.socket], Any], address: tuple[str, int] = ("127.0.0.1", 0), size: int = 65_536):
+        self._target = target
+        self._wrap = wrap
+        self._size = size
+        self._listener = socket.create_server(address)
+        self._socks: list[Any] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self.address = "{}:{}".format(*self._listener.getsockname())
+        self.failures: list[str] = []
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(sock,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        self._socks.append(sock)
+        sock.settimeout(PATIENCE)
+        try:
+            wrapped = self._wrap(sock)
+        except OSError as error:
+            self.failures.append(str(error))
+            sock.close()
+            return
+        host, _, port = self._target.rpartition(":")
+        other = socket.create_connection((host, int(port)), PATIENCE)
+        self._socks += (wrapped, other)
+        back = threading.Thread(target=self._carry, args=(other, wrapped), daemon=True)
+        self._threads.append(back)
+        back.start()
+        self._carry(wrapped, other)
+
+    def _carry(self, source: Any, target: Any) -> None:
+        with suppress(OSError, ValueError):
+            while data := source.recv(self._size):
+                target.sendall(data)
+        for sock in (source, target):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+        for sock in self._socks:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        for sock in self._socks:
+            sock.close()
+
+
+def tls_relay(target: str, context: ssl.SSLContext, address: tuple[str, int] = ("127.0.0.1", 0)) -> Relay:
+    """A server that speaks TLS in front of a plain one."""
+    return Relay(target, lambda sock: context.wrap_socket(sock, server_side=True), address)
+
+
+def plain_relay(target: str, size: int) -> Relay:
+    """Carries everything in pieces of so many bytes."""
+
+    def prompt(sock: socket.socket) -> socket.socket:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    return Relay(target, prompt, size=size)
