@@ -5,7 +5,9 @@ ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting
 produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= compress= vip=
          props=k:v,k:v]
 consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
-         instance=]
+         instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH]
+
+Both take namespace=.
 transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=20]
 request  names= topic= [count=1 seconds=10 group= mode=sync|async ...]
 reply    names= topic= group= [expect=1 seconds=30]
@@ -77,6 +79,8 @@ class Job:
             found["compress_msg_body_over_howmuch"] = self.number("compress", 0)
         if "vip" in self.options:
             found["vip_channel_enabled"] = True
+        if "namespace" in self.options:
+            found["namespace"] = self.options["namespace"]
         return found
 
     def consumer_options(self) -> ConsumerOptions:
@@ -94,6 +98,10 @@ class Job:
             found["orderly"] = True
         if "max" in self.options:
             found["max_reconsume_times"] = self.number("max", 16)
+        if "namespace" in self.options:
+            found["namespace"] = self.options["namespace"]
+        if "strategy" in self.options:
+            found["allocate_message_queue_strategy"] = self.options["strategy"]
         if "instance" in self.options:
             found["instance_name"] = self.options["instance"]
         return found
@@ -174,7 +182,7 @@ def consume(job: Job) -> bool:
     for topic in job.options["topic"].split(","):
         consumer.subscribe(topic, job.options.get("tag", "*"))
     with consumer:
-        show(started=True)
+        show(started=True, clientId=consumer.client_id)
         until = time.monotonic() + job.number("seconds", 30)
         while job.waiting(until):
             time.sleep(0.005)
@@ -225,7 +233,7 @@ async def consume_async(job: Job) -> bool:
     for topic in job.options["topic"].split(","):
         consumer.subscribe(topic, job.options.get("tag", "*"))
     async with consumer:
-        show(started=True)
+        show(started=True, clientId=consumer.client_id)
         until = time.monotonic() + job.number("seconds", 30)
         while job.waiting(until):
             await anyio.sleep(0.005)

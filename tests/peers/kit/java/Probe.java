@@ -30,6 +30,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -53,9 +55,10 @@ public final class Probe {
     static final PrintStream OUT = System.out;
 
     private static final String HELP = String.join("\n",
-        "produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= unique=true ak= sk= compress= props=k:v,k:v instance= stay=SECONDS trace=true]",
+        "produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= unique=true ak= sk= compress= props=k:v,k:v instance= stay=SECONDS trace=true namespace=]",
         "transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback checks=COUNT seconds=20]",
-        "consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance= trace=true]",
+        "consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance= trace=true namespace=",
+        "         strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH]",
         "pull     names= topic= group= [tag=* max=1000]        every queue from its first offset",
         "offsets  names= topic= group= [time=]                 lowest, highest, searched and committed offsets of every queue",
         "survey   names= group= queues=topic:count,... via=topic [broker=broker-a]      all that the broker serves, see Survey",
@@ -293,6 +296,13 @@ public final class Probe {
     /** Everything that the library does every so many seconds is done every second, so that tests need not wait for it. */
     void hurry(ClientConfig client) {
         client.setNamesrvAddr(need("names"));
+        if (options.containsKey("namespace")) {
+            try {
+                ClientConfig.class.getMethod("setNamespace", String.class).invoke(client, text("namespace", ""));  // 4.5.1 and newer
+            } catch (ReflectiveOperationException failure) {
+                throw new IllegalStateException(failure);
+            }
+        }
         client.setPollNameServerInterval(1000);
         client.setHeartbeatBrokerInterval(1000);
         client.setPersistConsumerOffsetInterval(1000);
@@ -431,6 +441,11 @@ public final class Probe {
         consumer.setConsumeThreadMax(number("threads", 4));
         consumer.setConsumeFromWhere(text("from", "first").equals("first") ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
         setEnum(consumer, "setMessageModel", text("model", "CLUSTERING"));
+        if (text("strategy", "AVG").equals("AVG_BY_CIRCLE")) {
+            consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueAveragelyByCircle());
+        } else if (text("strategy", "AVG").equals("CONSISTENT_HASH")) {
+            consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueConsistentHash());
+        }
         if (options.containsKey("max")) {
             consumer.setMaxReconsumeTimes(number("max", 16));
         }
