@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from mqproto.acl import SessionCredentials
 from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.consume_hooks import (
+    ConsumeMessageContext,
+    ConsumeMessageHook,
+    ConsumeOutcome,
+    FilterMessageContext,
+    FilterMessageHook,
+)
 from mqproto.errors import MQError
 from mqproto.hooks import CheckForbiddenHook, CommunicationMode, SendContext, SendMessageHook
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, PullResult, PullStatus, SendResult, SendStatus
@@ -26,7 +33,12 @@ __all__ = [
     "CommunicationMode",
     "ConsistentHash",
     "ConsumeFromWhere",
+    "ConsumeMessageContext",
+    "ConsumeMessageHook",
+    "ConsumeOutcome",
     "ConsumeStatus",
+    "FilterMessageContext",
+    "FilterMessageHook",
     "LocalTransactionState",
     "MQError",
     "MachineRoomNearby",

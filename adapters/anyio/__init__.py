@@ -1,6 +1,7 @@
 """mqproto for asyncio and trio, by way of anyio: every method that waits is `async`."""
 
 from adapters.anyio.admin import Admin
+from adapters.anyio.consumer import Consumer
 from adapters.anyio.driver import Driver
 from adapters.anyio.producer import Producer
 from adapters.anyio.push import PushConsumer
@@ -12,6 +13,7 @@ from adapters.faces.producer import select_by_random
 __all__ = [
     "Admin",
     "Broker",
+    "Consumer",
     "Driver",
     "NameServer",
     "Producer",

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.lowlevel
 
 from adapters.anyio.driver import Driver
+from adapters.anyio.stacks import task_stacks
 from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.client import ClientFace
 from adapters.faces.instances import Instance, Instances, deliver
 from mqproto.errors import StateError
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 
 def _driver_of(instance: Instance[Any], name: str) -> Driver:
     node = instance.node
+    node.stacks = task_stacks
     return Driver(node, {}, deliver, node.cancel, node.notices, name=name)
 
 
@@ -34,6 +39,9 @@ class AsyncClient(ClientFace):
 
     _driver: Driver
     _instance: Instance[Driver] | None = None
+
+    def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
+        return self._driver.enter(verb, *arguments)
 
     def _prepare(self) -> None:
         """Make what the client needs besides its instance, before the start."""

@@ -43,32 +43,18 @@ class PushConsumer(PushConsumerFace, AsyncClient):
         """
         await super().close(timeout_ms)
 
-    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
-        """Receive a topic, filtered by tags (`a || b`), or by properties with kind "SQL92". Before or after the start.
+    async def reset_offset_by_timestamp(self, topic: str, timestamp: int) -> None:
+        """Consume the queues of the topic that are this member's again from a time on (milliseconds since 1970), or skip to it.
 
-        Replaces what was said of the topic before. Raises InvalidName, InvalidExpressionError or StateError.
+        Ends when that is under way: listeners that run get up to 10 s to end. Other members' queues stay where they are. Raises
+        StateError, and MQErrors of brokers that cannot say where that is; nothing has moved then.
         """
-        if self._life.running:
-            self._driver.enter(self._subscribe, topic, expression, kind)
-        else:
-            self._want(topic, expression, kind)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Receive a topic no longer. An unknown one is no error."""
-        if self._life.running:
-            self._driver.enter(self._unsubscribe, topic)
-        else:
-            self._wanted.pop(topic, None)
-
-    def suspend(self) -> None:
-        """Fetch no more messages; those that are here are still delivered."""
         self._life.check()
-        self._driver.enter(self._core.suspend)
+        await self._driver.wait(self._begin_reset, topic, timestamp)
 
-    def resume(self) -> None:
-        """Fetch messages again."""
-        self._life.check()
-        self._driver.enter(self._core.resume)
+    def _room_for(self, count: int) -> None:
+        if self._life.running:
+            self._threads.total_tokens = max(self._threads.total_tokens, count)
 
     def _deliver(self, task: object) -> None:
         assert isinstance(task, ConsumeTask)
@@ -78,7 +64,7 @@ class PushConsumer(PushConsumerFace, AsyncClient):
         result: object = None
         with self._listening(), self._cancelled_at_close() as scope:
             try:
-                result = await self._call(task)
+                result = await self._answer(task)
             except BaseException as error:  # whatever it is, it is the listener's answer (CON-01) ...
                 if (scope.cancel_called or self._driver.ending) and isinstance(error, anyio.get_cancelled_exc_class()):
                     raise  # ... unless it was cancelled because all of this ends
@@ -87,9 +73,15 @@ class PushConsumer(PushConsumerFace, AsyncClient):
         with suppress(StateError):  # closed meanwhile: the messages come again
             self._driver.enter(self._node.consumed, task, result)
 
-    async def _call(self, task: ConsumeTask) -> object:
-        arguments = self._arguments(task)
+    async def _answer(self, task: ConsumeTask) -> object:
         if self._is_coroutine:
-            return await self._listener(*arguments)
-        result = await anyio.to_thread.run_sync(partial(self._listener, *arguments), abandon_on_cancel=True, limiter=self._threads)
-        return await result if inspect.isawaitable(result) else result
+            hearing = self._hooks.begin(task)
+            if hearing.wanted:
+                with hearing:
+                    hearing.result = await self._call(task)
+            return hearing.result
+        hearing = await anyio.to_thread.run_sync(partial(self._hear, task), abandon_on_cancel=True, limiter=self._threads)
+        if inspect.isawaitable(hearing.result):
+            with hearing:
+                hearing.result = await hearing.result
+        return hearing.result

@@ -6,8 +6,8 @@ Leaves to others: the protocol (`mqproto.state`), waiting, threads and tasks (ru
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from adapters.addressserver import AddressServer
 from adapters.driving import Life
@@ -20,6 +20,9 @@ from mqproto.state.settings import check_address
 
 if TYPE_CHECKING:
     from adapters.tls import TlsClient
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class ClientFace:
@@ -77,6 +80,10 @@ class ClientFace:
         if not self._life.running:
             self._settings.name_servers = addresses
         return addresses
+
+    def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
+        """Ask the node something while the client runs. Raises StateError when its driver has ended."""
+        raise NotImplementedError
 
     # Verbs for the driver.
 

@@ -2,13 +2,14 @@
 
 from adapters.credentials import credentials_from_file
 from adapters.faces.producer import select_by_random
-from adapters.gevent.clients import Admin, Producer, PushConsumer, TransactionProducer
+from adapters.gevent.clients import Admin, Consumer, Producer, PushConsumer, TransactionProducer
 from adapters.gevent.driver import Driver
 from adapters.gevent.servers import Broker, NameServer, Standalone
 
 __all__ = [
     "Admin",
     "Broker",
+    "Consumer",
     "Driver",
     "NameServer",
     "Producer",

@@ -11,6 +11,7 @@ import gevent
 import gevent.event
 import gevent.lock
 import gevent.pool
+import gevent.util
 
 from adapters.driving import log
 from adapters.faces.instances import Instance, Instances, deliver
@@ -21,12 +22,18 @@ from mqproto.state.node import Node, Ticket
 T = TypeVar("T")
 
 
+def greenlet_stacks() -> str:
+    """The stack of every greenlet and thread."""
+    return "\n".join(gevent.util.format_run_info())
+
+
 class Greenlets:
     """A pool of greenlets: `limit` pieces of work at a time, the others wait their turn."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
-        self._turns = gevent.lock.BoundedSemaphore(limit)
+        self._turns = gevent.lock.Semaphore(limit)
+        self._limit = limit
         self._group = gevent.pool.Group()
         self._closed = False
 
@@ -35,6 +42,11 @@ class Greenlets:
             return False
         self._group.spawn(self._run, work)
         return True
+
+    def grow(self, limit: int) -> None:
+        for _ in range(self._limit, limit):
+            self._turns.release()
+        self._limit = max(self._limit, limit)
 
     def _run(self, work: Callable[[], object]) -> None:
         with self._turns:
@@ -97,6 +109,7 @@ class GeventKit:
 
     def _driver_of(self, instance: Instance[Any], name: str) -> Driver:
         node = instance.node
+        node.stacks = greenlet_stacks
         return Driver(node, {}, deliver, node.cancel, node.notices, name=name)
 
     def driver(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar, TypeVarTuple
 
 from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.client import ClientFace
 from adapters.faces.instances import Instance
 from adapters.sync.kit import Driver, Kit
 from mqproto.errors import StateError
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class SyncClient(ClientFace):
@@ -22,6 +25,9 @@ class SyncClient(ClientFace):
     _kit: ClassVar[Kit]
     _driver: Driver
     _instance: Instance[Driver] | None = None
+
+    def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
+        return self._driver.enter(verb, *arguments)
 
     def _prepare(self) -> None:
         """Make what the client needs besides its instance, before the start."""

@@ -31,32 +31,18 @@ class SyncPushConsumer(PushConsumerFace, SyncClient):
         """
         super().close(timeout_ms)
 
-    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
-        """Receive a topic, filtered by tags (`a || b`), or by properties with kind "SQL92". Before or after the start.
+    def reset_offset_by_timestamp(self, topic: str, timestamp: int) -> None:
+        """Consume the queues of the topic that are this member's again from a time on (milliseconds since 1970), or skip to it.
 
-        Replaces what was said of the topic before. Raises InvalidName, InvalidExpressionError or StateError.
+        Ends when that is under way: listeners that run get up to 10 s to end. Other members' queues stay where they are. Raises
+        StateError, and MQErrors of brokers that cannot say where that is; nothing has moved then.
         """
-        if self._life.running:
-            self._driver.enter(self._subscribe, topic, expression, kind)
-        else:
-            self._want(topic, expression, kind)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Receive a topic no longer. An unknown one is no error."""
-        if self._life.running:
-            self._driver.enter(self._unsubscribe, topic)
-        else:
-            self._wanted.pop(topic, None)
-
-    def suspend(self) -> None:
-        """Fetch no more messages; those that are here are still delivered."""
         self._life.check()
-        self._driver.enter(self._core.suspend)
+        self._driver.wait(self._begin_reset, topic, timestamp)
 
-    def resume(self) -> None:
-        """Fetch messages again."""
-        self._life.check()
-        self._driver.enter(self._core.resume)
+    def _room_for(self, count: int) -> None:
+        if self._life.running:
+            self._pool.grow(count)
 
     def _deliver(self, task: object) -> None:
         assert isinstance(task, ConsumeTask)
@@ -66,7 +52,7 @@ class SyncPushConsumer(PushConsumerFace, SyncClient):
         result: object
         with self._listening():
             try:
-                result = self._listener(*self._arguments(task))
+                result = self._hear(task).result if self._hooks else self._call(task)
             except BaseException as error:  # whatever it is, it is the listener's answer (CON-01)
                 self._failed(error)
                 result = error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adapters.sync.admin import SyncAdmin
+from adapters.sync.consumer import SyncConsumer
 from adapters.sync.producer import SyncProducer
 from adapters.sync.push import SyncPushConsumer
 from adapters.sync.transactions import SyncTransactionProducer
@@ -11,6 +12,11 @@ from adapters.threaded.kit import KIT
 
 class Admin(SyncAdmin):
     __doc__ = SyncAdmin.__doc__
+    _kit = KIT
+
+
+class Consumer(SyncConsumer):
+    __doc__ = SyncConsumer.__doc__
     _kit = KIT
 
 

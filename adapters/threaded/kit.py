@@ -9,6 +9,7 @@ from socket import socket
 from typing import Any, Final, TypeVar
 
 from adapters.faces.instances import Instance, Instances, deliver
+from adapters.stacks import thread_stacks
 from adapters.sync.kit import Pool
 from adapters.threaded.driver import Driver
 from adapters.threaded.workers import Workers
@@ -37,6 +38,7 @@ class ThreadKit:
 
     def _driver_of(self, instance: Instance[Any], name: str) -> Driver:
         node = instance.node
+        node.stacks = thread_stacks
         return Driver(node, {}, deliver, node.cancel, node.notices, name=name)
 
     def driver(

@@ -39,6 +39,11 @@ class Workers:
                 thread.start()
         return True
 
+    def grow(self, limit: int) -> None:
+        """Let up to `limit` threads work, if that is more than now."""
+        with self._lock:
+            self._limit = max(self._limit, limit)
+
     def _run(self) -> None:
         queue = self._queue
         while True:

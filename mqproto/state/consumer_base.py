@@ -164,19 +164,17 @@ class ConsumerBase:
         """Share queues out every 20 s and whenever something calls for it; calls during a round make one more.
 
         `share_out` is one round; it answers whether it had all that it needed. A round that lacks something (the retry topic, which the
-        first heartbeat has only just made) is soon followed by another, then less and less soon.
+        first heartbeat has only just made) is soon followed by another, then less and less soon, until something calls for one.
         """
         retry_ms = REBALANCE_RETRY_MS
         while True:
             wake = self._wake = Ticket()
             complete, now = yield from share_out(now)
-            pause_ms = interval_ms
-            if complete:
-                retry_ms = REBALANCE_RETRY_MS
-            else:
-                pause_ms = min(pause_ms, retry_ms)
-                retry_ms = 2 * pause_ms
+            pause_ms = interval_ms if complete else min(interval_ms, retry_ms)
+            retry_ms = REBALANCE_RETRY_MS if complete else 2 * pause_ms
             _, now = yield Wait(wake, now + pause_ms)
+            if wake.settled:
+                retry_ms = REBALANCE_RETRY_MS
 
     def _persist_loop(self, persist: Callable[[int], Flow[None]], interval_ms: int, now: int) -> Flow[None]:
         _, now = yield Sleep(now + FIRST_PERSIST_MS)

@@ -104,6 +104,20 @@ def test_a_topic_that_does_not_come_is_asked_for_less_and_less_often(cluster: Cl
     assert asked() - before <= 600 // 20 + 600 // 30 + 1
 
 
+def test_a_topic_that_is_new_is_asked_for_often_again(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "never")
+    cluster.advance(310_000)
+    for _ in range(8):
+        consumer.subscribe("T", now=cluster.stage.now)
+        consumer.unsubscribe("T", now=cluster.stage.now)
+    consumer.subscribe("new", now=cluster.stage.now)
+    cluster.stage.settle()
+    cluster.topic("new")
+    cluster.put("new", b"there")
+    cluster.advance(1_000)
+    assert cluster.bodies == [b"there"]
+
+
 def test_no_name_server_is_a_typed_failure_and_leaves_nothing_behind(cluster: Cluster) -> None:
     del cluster.stage.peers[NS]
     consumer = make(cluster, "T")

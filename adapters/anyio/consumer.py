@@ -1,0 +1,46 @@
+"""Consumers that are iterated over in tasks."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import anyio.lowlevel
+
+from adapters.anyio.client import AsyncClient
+from adapters.faces.consumer import ConsumerFace
+from mqproto.errors import StateError
+from mqproto.message import MessageExt
+from mqproto.state.iterated import Claim
+
+
+class Consumer(ConsumerFace, AsyncClient):
+    __doc__ = ConsumerFace.__doc__
+
+    async def receive(self, timeout_ms: int | None = None) -> MessageExt | None:
+        """The next message, as iteration gives it; None when none came within `timeout_ms`, or the consumer is closed.
+
+        Raises StateError before the start. Cancelling takes no message.
+        """
+        if self._life.closed:
+            return None
+        self._life.check()
+        await anyio.lowlevel.checkpoint()  # others may run, however many messages are here
+        claim = Claim()
+        try:
+            message = self._enter(self._take)
+            return message if message is not None else await self._driver.wait(self._begin_receive, claim, timeout_ms)
+        except StateError as failure:
+            self._nothing_comes(failure)
+            return None
+        except BaseException:
+            self._interrupted(claim)
+            raise
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        message = await self.receive()
+        if message is None:
+            raise StopAsyncIteration
+        return message

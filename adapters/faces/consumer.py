@@ -1,0 +1,98 @@
+"""Consumers that are iterated over, as users see them: what is independent of waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, TypeVarTuple, Unpack
+
+from adapters.faces.subscriber import SubscriberFace
+from adapters.settings import ConsumerOptions
+from mqproto.errors import InvalidSetting, StateError
+from mqproto.message import MessageExt
+from mqproto.state.consumer_settings import THREADS_MAX
+from mqproto.state.iterated import Claim, IteratedCore
+from mqproto.state.node import Ticket
+from mqproto.state.settings import check_range
+
+Ts = TypeVarTuple("Ts")
+
+#: Messages that may be out, or fetched ahead for the next who asks, unless the application says otherwise.
+MAX_UNACKED: Final = 100
+
+
+class ConsumerFace(SubscriberFace):
+    """Receives messages for a consumer group and gives them to whoever iterates over it, in any number of threads or tasks.
+
+    Each message is acknowledged (`ack`) once it is processed, or refused (`retry_later`). What is not comes again: after
+    `consume_timeout` minutes, and when the consumer is closed or the queue goes to another member of the group; so a message may come
+    twice, and is never lost. At most `max_unacked` messages are out or fetched ahead; whoever forgets so many waits for that time-out.
+    With `orderly` a queue goes on when its message is acknowledged. Iteration ends when the consumer is closed.
+
+    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. Further settings are
+    those of `PushConsumer` (`ConsumerOptions`) but for lists of messages and threads. Raises InvalidName and InvalidSetting.
+    """
+
+    _core_class = IteratedCore
+    _core: IteratedCore
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        max_unacked: int = MAX_UNACKED,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        for name in ("consume_thread_min", "consume_message_batch_max_size"):
+            if name in options:
+                raise InvalidSetting(name, options[name], "messages are taken one by one: see max_unacked")
+        check_range("max_unacked", max_unacked, 1, THREADS_MAX)
+        options["consume_thread_min"] = max_unacked
+        super().__init__(group, namesrv, options)
+
+    def ack(self, message: MessageExt) -> bool:
+        """The message is processed. False when that does not count: it was settled before, it took too long, its queue is another
+        member's now, or the consumer is closed; then it comes again, or has come already."""
+        return self._settle(self._ack, message)
+
+    def retry_later(self, message: MessageExt, delay_level: int = 0) -> bool:
+        """The message shall come again: after a time that the broker chooses (longer each time), or that `delay_level` names; -1 makes it
+        a dead letter. With `orderly` its queue pauses instead; broadcasting drops it. False as with `ack`."""
+        return self._settle(self._retry_later, message, delay_level)
+
+    def _settle(self, verb: Callable[[*Ts, int], bool], *arguments: *Ts) -> bool:
+        if self._life.closed:
+            return False
+        self._life.check()
+        try:
+            return self._enter(verb, *arguments)
+        except StateError:  # closed by somebody else just now
+            return False
+
+    def _nothing_comes(self, failure: StateError) -> None:
+        """How waiting ends when the consumer is closed meanwhile; else raises the failure."""
+        if not self._life.closed:
+            raise failure
+
+    def _interrupted(self, claim: Claim) -> None:
+        """Whoever waited will not see what came."""
+        with suppress(StateError):
+            self._enter(self._give_back, claim)
+
+    # Verbs for the driver.
+
+    def _ack(self, message: MessageExt, now: int) -> bool:
+        return self._core.ack(message, now)
+
+    def _retry_later(self, message: MessageExt, delay_level: int, now: int) -> bool:
+        return self._core.retry_later(message, now, delay_level)
+
+    def _take(self, now: int) -> MessageExt | None:
+        return self._core.take(now)
+
+    def _give_back(self, claim: Claim, now: int) -> None:
+        self._core.give_back(claim, now)
+
+    def _begin_receive(self, claim: Claim, timeout_ms: int | None, now: int) -> Ticket[MessageExt | None]:
+        return self._node.start(self._core.receive(claim, timeout_ms, now), now)

@@ -1,0 +1,43 @@
+"""Consumers that are iterated over, for every runtime in which waiting is a plain call."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from adapters.faces.consumer import ConsumerFace
+from adapters.sync.client import SyncClient
+from mqproto.errors import StateError
+from mqproto.message import MessageExt
+from mqproto.state.iterated import Claim
+
+
+class SyncConsumer(ConsumerFace, SyncClient):
+    __doc__ = ConsumerFace.__doc__
+
+    def receive(self, timeout_ms: int | None = None) -> MessageExt | None:
+        """The next message, as iteration gives it; None when none came within `timeout_ms`, or the consumer is closed.
+
+        Raises StateError before the start.
+        """
+        if self._life.closed:
+            return None
+        self._life.check()
+        claim = Claim()
+        try:
+            message = self._enter(self._take)
+            return message if message is not None else self._driver.wait(self._begin_receive, claim, timeout_ms)
+        except StateError as failure:
+            self._nothing_comes(failure)
+            return None
+        except BaseException:
+            self._interrupted(claim)
+            raise
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> MessageExt:
+        message = self.receive()
+        if message is None:
+            raise StopIteration
+        return message

@@ -1,0 +1,71 @@
+"""What an application can put around its listener (client.md 3.12): code that sees each delivery before and after, and filters.
+
+All of it runs in the thread or task of the listener, outside the client's node, so it may hold up that delivery (a coroutine listener's
+holds up its event loop) and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mqproto.message import MessageExt, MessageQueue
+
+
+class ConsumeOutcome(Enum):
+    """What became of a delivery; Apache's `ConsumeReturnType`."""
+
+    SUCCESS = "SUCCESS"
+    #: An answer came, but later than `consume_timeout`; `result` tells which.
+    TIME_OUT = "TIME_OUT"
+    EXCEPTION = "EXCEPTION"
+    #: The listener returned None.
+    RETURN_NULL = "RETURNNULL"
+    #: The messages come again.
+    FAILED = "FAILED"
+
+
+@dataclass(slots=True)
+class ConsumeMessageContext:
+    """One delivery, as its hooks see it. Before and after get the same object."""
+
+    group: str
+    namespace: str
+    queue: MessageQueue
+    #: What the listener is given.
+    messages: list[MessageExt]
+    #: After the delivery: what it counts as, what the listener returned, and what it raised.
+    outcome: ConsumeOutcome | None = None
+    result: object = None
+    error: BaseException | None = None
+    #: For hooks that have something to remember from before to after.
+    attributes: dict[str, object] = field(default_factory=dict)
+
+
+class ConsumeMessageHook:
+    """Sees every delivery of the consumers that it is registered with; override one method or both. What they raise is logged and
+    ignored."""
+
+    def consume_message_before(self, context: ConsumeMessageContext) -> None:
+        """The listener is about to be called."""
+
+    def consume_message_after(self, context: ConsumeMessageContext) -> None:
+        """The listener has answered, well or not. Called once for each call of `consume_message_before`."""
+
+
+@dataclass(slots=True)
+class FilterMessageContext:
+    """Messages that a listener is about to get."""
+
+    group: str
+    queue: MessageQueue
+    #: Filters take out what the listener shall not see; that is done with, as if it had succeeded. What they put in is ignored.
+    messages: list[MessageExt]
+    unit_mode: bool = False
+
+
+class FilterMessageHook:
+    """Sorts messages out after the broker and the filter by tags did."""
+
+    def filter_message(self, context: FilterMessageContext) -> None:
+        """Edit `context.messages`. What it raises is logged, and the list stays as it is then."""
