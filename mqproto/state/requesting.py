@@ -163,7 +163,7 @@ class Requests:
         message = _message(header, now + self._host.wall_ahead)
         correlation_id = message.properties.get(properties.CORRELATION_ID, "")
         waiting = self._waiting.get(correlation_id)
-        if waiting is None or waiting.over.settled:
+        if waiting is None:
             self._host.notices.append(f"a reply to request {correlation_id[:100]!r} came, for which nobody waits")
             return
         try:

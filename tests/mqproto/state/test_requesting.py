@@ -8,7 +8,7 @@ import pytest
 
 from mqproto import properties
 from mqproto.bodies import HeartbeatData
-from mqproto.codec import Command, encode_response
+from mqproto.codec import Command, encode, encode_response
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.compression import Compression, deflate
 from mqproto.errors import (
@@ -63,7 +63,15 @@ def correlation(command: Command) -> str:
 
 def push(stage: Stage, correlation_id: str, body: bytes = b"answer", address: str = "a:1", **fields: str) -> Command:
     """The broker hands a reply on; what the client answers to that."""
-    given = {
+    given = pushed_fields(correlation_id, **fields)
+    peer = stage.peers[address]
+    before = len(peer.got)
+    stage.request(address, PUSH, given, body)
+    return next(command for command in peer.got[before:] if command.is_response)
+
+
+def pushed_fields(correlation_id: str, **fields: str) -> dict[str, str]:
+    return {
         "producerGroup": "replier",
         "topic": "c_REPLY_TOPIC",
         "defaultTopic": "TBW102",
@@ -78,10 +86,6 @@ def push(stage: Stage, correlation_id: str, body: bytes = b"answer", address: st
         "properties": properties.encode({"CORRELATION_ID": correlation_id, "MSG_TYPE": "reply", "PUSH_REPLY_TIME": "12"}),
         **fields,
     }
-    peer = stage.peers[address]
-    before = len(peer.got)
-    stage.request(address, PUSH, given, body)
-    return next(command for command in peer.got[before:] if command.is_response)
 
 
 def timeless(stage: Stage, address: str = "a:1") -> None:
@@ -142,6 +146,16 @@ def test_unknown_and_doubled_replies_are_dropped(stage: Stage) -> None:
     assert not other.settled
     assert len(stage.node.requests) == 1
     assert sum("for which nobody waits" in notice for notice in stage.node.notices) == 3
+
+
+def test_two_replies_in_one_read(stage: Stage) -> None:
+    """The second comes before the first has woken anybody: it is dropped all the same."""
+    core = core_of(stage)
+    ticket = ask(stage, core)
+    pushed = pushed_fields(correlation(sent(stage)[0]))
+    frames = [encode(Command(PUSH, pushed, body, opaque)) for opaque, body in enumerate((b"first", b"second"))]
+    stage.receive("a:1", b"".join(frames))
+    assert ticket.result().body == b"first"
 
 
 def test_a_reply_that_is_faster_than_the_acknowledgement(stage: Stage) -> None:
@@ -249,6 +263,16 @@ def test_closing_waits_for_replies(stage: Stage) -> None:
     assert (len(stage.node.requests), len(stage.node.calls)) == (0, 0)
 
 
+def test_closing_gives_up_what_was_not_even_sent(stage: Stage) -> None:
+    timeless(stage)
+    ticket = ask(stage, core_of(stage), timeout_ms=60_000)
+    stage.node.close(stage.now)
+    stage.settle().advance(stage.node.settings.close_timeout_ms)
+    assert isinstance(ticket.failure, StateError)
+    assert stage.node.ended
+    assert (len(stage.node.requests), len(stage.node.calls)) == (0, 0)
+
+
 # --- replies
 
 
@@ -312,6 +336,18 @@ def test_a_broker_that_was_not_met_yet_though_the_route_is_known(stage: Stage) -
     assert "b:1" not in stage.links
     ask(stage, core, queue=MessageQueue("asked", "a", 0))
     assert len(stage.peers["b:1"].of(HEARTBEAT)) == 1
+
+
+def test_a_broker_whose_heartbeat_is_on_the_way(stage: Stage) -> None:
+    """The link is there, but whether the broker has read what it is told on it is not known yet."""
+    answer = stage.peers["a:1"].answers.pop(HEARTBEAT)
+    core = core_of(stage)
+    stage.run(core.send(Message("asked", b"x"), stage.now))
+    stage.peers["a:1"].answers[HEARTBEAT] = answer
+    ask(stage, core)
+    assert len(sent(stage)) == 1
+    stage.receive("a:1", success(stage.peers["a:1"].of(HEARTBEAT)[0]))
+    assert len(sent(stage)) == 2
 
 
 def test_a_broker_that_is_down_costs_a_second_once(stage: Stage) -> None:

@@ -425,6 +425,8 @@ def test_after_the_end_nothing_is_asked_or_answered(asked: Stage) -> None:
     assert checks(asked) == [task]
     answer_check(asked, task, COMMIT)
     core.checked(task, COMMIT, asked.now)
+    asked.settle()
+    assert asked.node.transactions == {}
     assert ends(asked.peers["a:1"]) == []
     with pytest.raises(StateError):
         prepare(asked, core)
