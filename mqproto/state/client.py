@@ -210,10 +210,14 @@ class ClientNode(FlowNode):
                     task.tries = -1  # the new list is all before them
                 self.drop(link, "no name server of ours any more", now)
 
-    def name_server(self, tries: int) -> str | None:
+    def name_server(self, tries: int, silent: str | None = None) -> str | None:
         if tries and tries >= len(self.name_servers.addresses):
             return None
-        return self.name_servers.choose(self.links.__contains__)
+        return self.name_servers.choose(self.links.__contains__, silent)
+
+    def share_ms(self, tries: int, left_ms: int) -> int:
+        """With several name servers one that says nothing must not use up the time of the others."""
+        return max(1, left_ms // max(1, len(self.name_servers.addresses) - tries))
 
     def search(self, now: int) -> Ticket[None] | None:
         search = self._search

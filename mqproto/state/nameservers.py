@@ -30,14 +30,20 @@ class NameServers:
         self._turn = seed
         self._chosen: str | None = None
 
-    def choose(self, linked: Callable[[str], bool]) -> str | None:
-        """The chosen one if `linked` says that there is a link to it, else the next in turn; None of an empty list."""
-        if self._chosen is not None and linked(self._chosen):
+    def choose(self, linked: Callable[[str], bool], silent: str | None = None) -> str | None:
+        """The chosen one if `linked` says that there is a link to it, else the next in turn; None of an empty list.
+
+        `silent` is left for another, where there is another.
+        """
+        if self._chosen is not None and self._chosen != silent and linked(self._chosen):
             return self._chosen
         if not self.addresses:
             return None
-        self._chosen = self.addresses[self._turn % len(self.addresses)]
-        self._turn += 1
+        for _ in range(2):
+            self._chosen = self.addresses[self._turn % len(self.addresses)]
+            self._turn += 1
+            if self._chosen != silent:
+                break
         return self._chosen
 
     def replace(self, addresses: Sequence[str]) -> set[str]:

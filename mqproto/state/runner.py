@@ -136,8 +136,15 @@ class FlowNode(NodeBase, ABC):
     # --- what a node of a kind decides
 
     @abstractmethod
-    def name_server(self, tries: int) -> str | None:
-        """Where a call without an address goes that has lost `tries` links; None when it has tried every name server, or none is known."""
+    def name_server(self, tries: int, silent: str | None = None) -> str | None:
+        """Where a call without an address goes that has tried so many; None when it has tried every name server, or none is known.
+
+        `silent` has not answered in time: another one, where there is another.
+        """
+
+    @abstractmethod
+    def share_ms(self, tries: int, left_ms: int) -> int:
+        """How much of the time that is left to such a call the next name server may take."""
 
     @abstractmethod
     def search(self, now: int) -> Ticket[None] | None:
@@ -390,7 +397,10 @@ class FlowNode(NodeBase, ABC):
             fields = {**effect.fields, **self.marks} if self.marks else effect.fields
             if type(effect) is Call:
                 task.reads = link.reads
-                task.opaque = link.call(task, effect.code, fields, effect.body, deadline=effect.deadline)
+                deadline = effect.deadline
+                if effect.address is None:
+                    deadline = now + self.share_ms(task.tries, deadline - now)
+                task.opaque = link.call(task, effect.code, fields, effect.body, deadline=deadline)
                 return
             link.oneway(effect.code, fields, effect.body)
         except MQError as failure:  # too many calls, or fields that no frame can carry: the flow's own affair
@@ -520,13 +530,25 @@ class FlowNode(NodeBase, ABC):
                 assert isinstance(link, DialledLink)
                 self.drop(link, "no answer in time", now)
         for link, task in expired:
-            self._ready.append((task, (Expired(link.address, now - task.since), now)))
+            self._expired(task, link.address, now)
         for key in self.timers.due(now):
             if not isinstance(key, Task):
                 self.tick(key, now)
             elif not key.ticket.settled:  # a tick may have ended it
                 self._timed(key, now)
         self._drain(now)
+
+    def _expired(self, task: Task[Any], address: str, now: int) -> None:
+        """A call was not answered in time; one to the name servers, if it has any left, goes on to another of them."""
+        effect = task.effect
+        assert isinstance(effect, Call)
+        if effect.address is None and now < effect.deadline:
+            task.tries += 1
+            other = self.name_server(task.tries, address)
+            if other is not None:
+                self._request_at(other, task, effect, now)
+                return
+        self._ready.append((task, (Expired(address, now - task.since), now)))
 
     def _timed(self, task: Task[Any], now: int) -> None:
         """The time of a task's effect has come: the end of a sleep, or the limit of something else."""

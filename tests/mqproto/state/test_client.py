@@ -202,16 +202,53 @@ def test_a_dark_name_server_does_not_use_up_the_time_of_the_others() -> None:
     assert ticket.result().status is SendStatus.SEND_OK
 
 
-def test_a_silent_name_server_is_left_after_a_time_out() -> None:
-    """NS-4: the time-out ends the link, so the next request picks the next server."""
-    stage, core = stage_with("a=a:1", name_servers=("x:1", NS))
-    stage.peers["x:1"] = Peer()
+def test_a_silent_name_server_is_left_after_its_share_of_the_time() -> None:
+    """The time-out ends the link (NS-4), and the request goes on to the next server, with what is left of its time."""
+    stage, core = stage_with("a=a:1", name_servers=("x:1", "y:1", NS))
+    for address in ("x:1", "y:1"):
+        stage.peers[address] = Peer()
     ticket = stage.start(core.send(Message(TOPIC, b"x"), 0, timeout_ms=3000))
-    stage.advance(3000)
+    stage.advance(999)
+    assert stage.dials == ["x:1"]
+    stage.advance(1)
+    assert stage.dials == ["x:1", "y:1"]
+    assert stage.hung_up == [("x:1", "no answer in time")]
+    stage.advance(1000)
+    assert ticket.result().status is SendStatus.SEND_OK
+    stage.advance(30_000)
+    assert stage.dials == ["x:1", "y:1", NS, "a:1"], "the one that answered is kept"
+
+
+def test_only_silent_name_servers() -> None:
+    stage, core = stage_with("a=a:1", name_servers=("x:1", "y:1"))
+    for address in ("x:1", "y:1"):
+        stage.peers[address] = Peer()
+    ticket = stage.start(core.send(Message(TOPIC, b"x"), 0, timeout_ms=3000))
+    stage.advance(2999)
+    assert not ticket.settled
+    stage.advance(1)
     with pytest.raises(CallExpired):
         ticket.result()
-    assert stage.hung_up == [("x:1", "no answer in time")]
-    assert stage.run(core.send(Message(TOPIC, b"x"), stage.now)).status is SendStatus.SEND_OK
+    assert stage.hung_up == [("x:1", "no answer in time"), ("y:1", "no answer in time")]
+
+
+def test_a_name_server_that_answers_others_is_left_alone_but_asked_no_more() -> None:
+    """It keeps its link, and the late answer reaches nobody."""
+    stage, core = stage_with("a=a:1", name_servers=("x:1", NS))
+    stage.peers["x:1"] = name_server({"other": route("a=a:1")})
+    answer = stage.peers["x:1"].answers[ROUTE]
+    stage.peers["x:1"].answers[ROUTE] = lambda request: None if request.fields["topic"] == TOPIC else answer(request)
+    ticket = stage.start(core.send(Message(TOPIC, b"x"), 0, timeout_ms=3000))
+    stage.run(core.send(Message("other", b"x"), 0))
+    stage.advance(1500)
+    assert ticket.result().status is SendStatus.SEND_OK
+    assert stage.hung_up == []
+    (request,) = (one for one in stage.peers["x:1"].got if one.fields["topic"] == TOPIC)
+    stage.receive("x:1", success(request, body=route("b=b:1").to_json()))
+    assert stage.node.routes.master("b") is None
+    stage.run(core.send(Message(TOPIC, b"x"), stage.now))
+    stage.advance(60_000)
+    assert stage.hung_up == []
 
 
 def test_another_list_of_name_servers() -> None:

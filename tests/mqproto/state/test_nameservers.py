@@ -14,6 +14,15 @@ def test_the_chosen_one_is_kept_while_it_is_linked() -> None:
     assert NameServers((), 3).choose(set().__contains__) is None
 
 
+def test_a_silent_one_is_left_where_there_is_another() -> None:
+    servers = NameServers(("a:1", "b:1"), seed=0)
+    assert servers.choose(set().__contains__) == "a:1"
+    assert servers.choose({"a:1"}.__contains__, "a:1") == "b:1"
+    assert servers.choose({"a:1", "b:1"}.__contains__, "a:1") == "b:1"
+    assert servers.choose(set().__contains__, "a:1") == "b:1", "also when it is its turn"
+    assert NameServers(("a:1",), seed=0).choose({"a:1"}.__contains__, "a:1") == "a:1"
+
+
 def test_another_list() -> None:
     servers = NameServers(("a:1", "b:1"), seed=0)
     servers.choose(set().__contains__)

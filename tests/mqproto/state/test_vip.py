@@ -9,10 +9,12 @@ from mqproto.codes import RequestCode
 from mqproto.errors import SendFailed
 from mqproto.hosts import HostError
 from mqproto.message import ConsumeStatus, Message
+from mqproto.names import TRACE_TOPIC
 from mqproto.state.consumer import ConsumerCore, ConsumerSettings
 from mqproto.state.flows import Call, Flow
 from mqproto.state.settings import ProducerSettings
 from mqproto.state.vip import vip_target
+from tests.golden.golden import Golden
 from tests.mqproto.state.scripted_broker import Cluster
 from tests.mqproto.state.stage import NS, Peer, Stage, broker, name_server, route, success
 
@@ -67,6 +69,23 @@ def test_an_unlock_that_nobody_answers_does_not() -> None:
     assert vip_target(RequestCode.UPDATE_CONSUMER_OFFSET, BROKER, oneway=True) == SECOND
     with pytest.raises(HostError):
         vip_target(RequestCode.SEND_MESSAGE_V2, "b:1")
+
+
+def test_apaches_client_of_4_4_chooses_the_same_ports(golden: Golden) -> None:
+    """It uses the second port unless it is told not to, as for messages of its trace; every request of every capture."""
+    seen: set[tuple[int, int]] = set()
+    for name in golden.capture_names("4.4.0"):
+        ports: dict[int, int] = {}
+        for entry in golden.capture("4.4.0", name):
+            if entry.event == "open":
+                ports[entry.connection] = entry.port
+            if entry.link == "client-broker" and entry.direction == ">" and entry.is_request and entry.connection in ports:
+                oneway = entry.header["flag"] == 2
+                port = ports[entry.connection]
+                if entry.fields.get("b") != TRACE_TOPIC:
+                    assert vip_target(entry.code, BROKER, oneway=oneway) == f"b:{port}", (name, entry.code)
+                    seen.add((entry.code, port))
+    assert len(seen) > 35
 
 
 def producing(address: str = BROKER) -> Stage:
