@@ -88,17 +88,13 @@ class ProducerFace(ClientFace):
 
     def _begin_send(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[SendResult]:
         if isinstance(message, Message):
-            flow = self._core.send(message, now, queue=queue, timeout_ms=timeout_ms)
-        else:
-            flow = self._core.send_batch(message, now, queue=queue, timeout_ms=timeout_ms)
-        return self._node.start(flow, now)
+            return self._node.send(self._core, message, now, queue=queue, timeout_ms=timeout_ms)
+        return self._node.start(self._core.send_batch(message, now, queue=queue, timeout_ms=timeout_ms), now)
 
     def _begin_submit(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[SendResult]:
         if isinstance(message, Message):
-            flow = self._core.send_async(message, now, queue=queue, timeout_ms=timeout_ms)
-        else:
-            flow = self._core.send_batch_async(message, now, queue=queue, timeout_ms=timeout_ms)
-        return self._node.start(flow, now)
+            return self._node.send(self._core, message, now, queue=queue, timeout_ms=timeout_ms, for_callback=True)
+        return self._node.start(self._core.send_batch_async(message, now, queue=queue, timeout_ms=timeout_ms), now)
 
     def _begin_oneway(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[None]:
         if not isinstance(message, Message):

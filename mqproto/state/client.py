@@ -18,12 +18,13 @@ from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import BrokerError, MQError, NoNameServer, RemoteProtocolError, StateError, refusal
 from mqproto.hosts import encode_ip
 from mqproto.ids import UniqueIds
-from mqproto.message import MessageExt, MessageQueue
+from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.namespaces import Namespace
 from mqproto.state import client_requests
 from mqproto.state.flows import Call, Flow, Lost, Oneway, Refresh, Wait, Work, failure
 from mqproto.state.nameservers import FIRST_SEARCH_MS, SEARCH_INTERVAL_MS, SEARCH_PAUSE_MS, Directory, NameServers, Search
 from mqproto.state.node import Ticket
+from mqproto.state.plain_send import PlainSend, PlainSends, read_taken
 from mqproto.state.producer import ProducerCore
 from mqproto.state.requesting import Requests
 from mqproto.state.routes import RouteTable
@@ -111,6 +112,7 @@ class ClientNode(FlowNode):
         if settings.vip_channel:
             self.reroute = self._fast
         self.producers: dict[str, ProducerCore] = {}
+        self._plain: dict[ProducerCore, PlainSends] = {}
         self.consumers: dict[str, ConsumerPort] = {}
         #: Tells where everything in the program is at the moment, for operators (request 307). Set by the adapter, which knows how.
         self.stacks: Callable[[], str] | None = None
@@ -134,6 +136,7 @@ class ClientNode(FlowNode):
         producer = ProducerCore(settings, self)
         self._check_new("producer", producer.group, self.producers)
         self.producers[producer.group] = producer
+        self._plain[producer] = PlainSends(self, self, producer)
         self.heartbeat(now)
         return producer
 
@@ -142,6 +145,37 @@ class ClientNode(FlowNode):
         core = TransactionCore(self.add_producer(settings, now), listener, self, settings.check_request_hold_max)
         self.transactions[core.group] = core
         return core
+
+    def send(
+        self,
+        producer: ProducerCore,
+        message: Message,
+        now: int,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+        for_callback: bool = False,
+    ) -> Ticket[SendResult]:
+        """Start a send of the application's: `ProducerCore.send`, or `send_async` where `for_callback`. Errors are in the ticket."""
+        plain = self._plain.get(producer)
+        ticket = None if plain is None else plain.begin(message, queue, timeout_ms, for_callback, now)
+        if ticket is not None:
+            return ticket
+        begin = producer.send_async if for_callback else producer.send
+        return self.start(begin(message, now, queue=queue, timeout_ms=timeout_ms), now)
+
+    def shortcut(self, link: DialledLink, frame: bytes, now: int) -> bool:
+        found = read_taken(frame)
+        if found is None:
+            return False
+        opaque = int(found["opaque"])
+        task = link.calls.get(opaque)
+        if type(task) is not PlainSend or task.flow is not None:
+            return False
+        link.done(opaque)
+        task.taken(found)
+        self._end(task, None, now)
+        return True
 
     def remove_producer(self, producer: ProducerCore, now: int) -> Flow[None]:
         """Take the producer out: it begins no more sends, those in flight end, and brokers forget its group. The others go on (PRO-08).
@@ -153,6 +187,7 @@ class ClientNode(FlowNode):
         if self.producers.get(producer.group) is producer:
             del self.producers[producer.group]
             self.transactions.pop(producer.group, None)
+            del self._plain[producer]
             yield from self._unregister("producerGroup", producer.group, now)
 
     def add_consumer(self, consumer: ConsumerPort) -> None:

@@ -27,7 +27,7 @@ CALLS_LIMIT: Final = 65_535
 
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
 #: From this size up a body is a buffer of its own; below, one joined buffer is cheaper (style: 16 KiB).
-_SEPARATE_BODY: Final = 16_384
+SEPARATE_BODY: Final = 16_384
 _RESPONSE: Final = 1
 _ONEWAY: Final = 2
 
@@ -123,13 +123,24 @@ class Connection(Link, Generic[W]):
         shared = self.shared
         if len(shared.deadlines) >= shared.limit:
             raise TooManyRequests(f"{shared.limit} calls are in flight")
-        opaque = shared.next_opaque()
-        while opaque in self.calls:  # only once the numbers have wrapped
-            opaque = shared.next_opaque()
+        opaque = self.free_opaque()
         self._request(code, opaque, fields, body, 0, serialize_type)
         self.calls[opaque] = waiter
         shared.deadlines.set((self, opaque), deadline)
         return opaque
+
+    def free_opaque(self) -> int:
+        """The number of the next call, for whoever makes its frame."""
+        opaque = self.shared.next_opaque()
+        while opaque in self.calls:  # only once the numbers have wrapped
+            opaque = self.shared.next_opaque()
+        return opaque
+
+    def call_by(self, waiter: W, opaque: int, frame: bytes, deadline: int) -> None:
+        """The same with a frame that is made already. The limit of calls is the caller's to keep, and so is signing."""
+        self.calls[opaque] = waiter
+        self.shared.deadlines.set((self, opaque), deadline)
+        self.write(frame)
 
     def oneway(self, code: int, fields: Mapping[str, str], body: Buffer = b"", *, serialize_type: int = JSON) -> None:
         """Send a request that has no answer."""
@@ -157,17 +168,34 @@ class Connection(Link, Generic[W]):
         Bytes that break the protocol end the list and set `broken`; whatever came before them is still in it, so that the
         outcome does not depend on how the stream was cut into reads.
         """
+        commands: list[Command] = []
+        for frame in self.frames(data):
+            command = self.command(frame)
+            if command is None:
+                break
+            commands.append(command)
+        return commands
+
+    def frames(self, data: bytes) -> list[bytes]:
+        """The frames that `data` completes, each without its length word. What breaks the stream sets `broken`, as for `receive`."""
         if self.ended or self.broken is not None:
             return []
         self.reads += 1
-        commands: list[Command] = []
         try:
-            for frame in self._splitter.feed(data):
-                commands.append(decode(frame))
-            self.broken = self._splitter.fault
+            frames = self._splitter.feed(data)
         except RemoteProtocolError as error:
             self.broken = error
-        return commands
+            return []
+        self.broken = self._splitter.fault
+        return frames
+
+    def command(self, frame: bytes) -> Command | None:
+        """The command of a frame. None when it cannot be read: that sets `broken`, and what follows the frame is not looked at."""
+        try:
+            return decode(frame)
+        except RemoteProtocolError as error:
+            self.broken = error
+            return None
 
     def answered(self, response: Command) -> W | None:
         """End the call that `response` answers; None when nothing waits for it."""
@@ -175,6 +203,11 @@ class Connection(Link, Generic[W]):
         if waiter is not None:
             self.shared.deadlines.cancel((self, response.opaque))
         return waiter
+
+    def done(self, opaque: int) -> None:
+        """End a call whose answer was read by other means than `answered`."""
+        del self.calls[opaque]
+        self.shared.deadlines.cancel((self, opaque))
 
     def forget(self, opaque: int) -> None:
         """End a call whose owner has lost interest; its answer will be dropped."""
@@ -194,7 +227,7 @@ class Connection(Link, Generic[W]):
         version = VERSION
         if self.credentials is not None:
             fields, version = sign(self.credentials, fields, body, self.peer_version)
-        if len(body) < _SEPARATE_BODY:
+        if len(body) < SEPARATE_BODY:
             self.write(encode_request(code, opaque, fields, body, oneway=flag != 0, version=version, serialize_type=serialize_type))
             return
         command = Command(code=code, fields=dict(fields), opaque=opaque, flag=flag, version=version, serialize_type=serialize_type)

@@ -43,7 +43,7 @@ from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.names import RETRY_PREFIX, is_inner_group
 from mqproto.namespaces import Namespace
 from mqproto.replies import ReplyMessage
-from mqproto.state.flows import Call, Flow, Oneway, Refresh, Sleep, Wait, failure
+from mqproto.state.flows import Call, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait, failure
 from mqproto.state.latency import FaultTable
 from mqproto.state.node import Ticket
 from mqproto.state.routes import PublishInfo, RouteTable, template_info
@@ -92,7 +92,7 @@ class ProducerHost(Protocol):
 
 
 @dataclass(slots=True)
-class _Parcel:
+class Parcel:
     """A message or batch as it travels, apart from what each attempt fills in: queue, broker and time."""
 
     topic: str
@@ -125,7 +125,7 @@ class ProducerCore:
         #: As it travels; that of the settings is the application's.
         self.group = settings.group if is_inner_group(settings.group) else host.namespace.wrap(settings.group)
         check_group(self.group)
-        self._namespace = host.namespace
+        self.namespace = host.namespace
         #: Set by the node when it takes the producer out: sends fail from then on.
         self.closed = False
         self._unsent_max = min(settings.send_window_bytes, UNSENT_WAIT_MAX)
@@ -209,7 +209,7 @@ class ProducerCore:
         finally:
             self.window.leave(place)
 
-    def _hand_over(self, parcel: _Parcel, target: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, MQError | None, int]]:
+    def _hand_over(self, parcel: Parcel, target: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, MQError | None, int]]:
         """The one attempt of a one-way send: where it went, why it did not, and when."""
         address, now = yield from self._master(target, now, deadline)
         if address is None:
@@ -225,12 +225,12 @@ class ProducerCore:
     def publish_queues(self, topic: str, now: int, *, timeout_ms: int | None = None) -> Flow[tuple[MessageQueue, ...]]:
         """The queues that a message of the topic could go to, in order, for a selector. Raises NoNameServer, NoRoute or CallExpired."""
         deadline = now + (self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
-        info, _ = yield from self._publish_info(self._namespace.wrap(topic), now, deadline)
-        return self._namespace.unwrap_queues(info.queues) if self._namespace else info.queues
+        info, _ = yield from self._publish_info(self.namespace.wrap(topic), now, deadline)
+        return self.namespace.unwrap_queues(info.queues) if self.namespace else info.queues
 
     # --- packing
 
-    def _pack(self, message: Message, now: int, checked: bool) -> _Parcel:
+    def _pack(self, message: Message, now: int, checked: bool) -> Parcel:
         if self.closed:
             raise StateError(f"producer {self.group} is closed")
         if not checked:
@@ -238,7 +238,7 @@ class ProducerCore:
         is_reply = isinstance(message, ReplyMessage)
         topic, values = message.topic, message.wire_properties()
         if not is_reply:  # the topic of replies is the cluster's, in every namespace
-            topic, values = self._named(topic, values)
+            topic, values = self.named(topic, values)
         msg_id = values.get(properties.UNIQ_KEY) or self._new_id(values, now)
         body = message.body
         sys_flag = 0
@@ -247,9 +247,9 @@ class ProducerCore:
         if values.get(properties.TRANSACTION_PREPARED) == "true":
             sys_flag |= TRANSACTION_PREPARED
         code = _SEND_REPLY if is_reply else _SEND
-        return _Parcel(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
+        return Parcel(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
 
-    def _pack_batch(self, messages: Sequence[Message], now: int) -> _Parcel:
+    def _pack_batch(self, messages: Sequence[Message], now: int) -> Parcel:
         if self.closed:
             raise StateError(f"producer {self.group} is closed")
         check_batch(messages, self.settings.max_message_size)
@@ -262,16 +262,16 @@ class ProducerCore:
         body = encode_batch(entries)
         if len(body) > self.settings.max_message_size:
             raise InvalidMessage(f"the batch takes {len(body)} bytes, more than {self.settings.max_message_size}: split it")
-        topic, values = self._named(messages[0].topic, {properties.WAIT: "true" if messages[0].wait else "false"})
-        return _Parcel(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages))
+        topic, values = self.named(messages[0].topic, {properties.WAIT: "true" if messages[0].wait else "false"})
+        return Parcel(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages))
 
-    def _named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
+    def named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
         """The topic as it travels, and the properties with what the namespace adds to them (client.md 1.8)."""
-        if not self._namespace:
+        if not self.namespace:
             return topic, values
-        topic = self._namespace.wrap(topic)
+        topic = self.namespace.wrap(topic)
         check_topic(topic)
-        return topic, {**values, properties.INSTANCE_ID: self._namespace.name}
+        return topic, {**values, properties.INSTANCE_ID: self.namespace.name}
 
     def _new_id(self, values: dict[str, str], now: int) -> str:
         msg_id = self._host.ids.next(now + self._host.wall_ahead)
@@ -298,6 +298,12 @@ class ProducerCore:
             if properties.MAX_RECONSUME_TIMES in values:
                 fields["l"] = values[properties.MAX_RECONSUME_TIMES]
         return fields
+
+    def parcel(self, topic: str, msg_id: str, encoded: str, body: bytes) -> Parcel:
+        """A message as it travels that has nothing special about it: for a topic on the wire, with its property string."""
+        fields = self._fields(topic, {}, 0, 0, False)
+        fields["i"] = encoded
+        return Parcel(topic, msg_id, _SEND, fields, body)
 
     # --- room
 
@@ -329,7 +335,7 @@ class ProducerCore:
     # --- attempts
 
     def _deliver(
-        self, parcel: _Parcel, now: int, queue: MessageQueue | None, timeout_ms: int | None, attempts_max: int, retry_answers: bool
+        self, parcel: Parcel, now: int, queue: MessageQueue | None, timeout_ms: int | None, attempts_max: int, retry_answers: bool
     ) -> Flow[SendResult]:
         deadline = now + (self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
         target = self._checked_queue(parcel, queue)
@@ -341,23 +347,48 @@ class ProducerCore:
         finally:
             self.window.leave(place)
 
-    def _attempts(
-        self, parcel: _Parcel, now: int, target: MessageQueue | None, deadline: int, attempts_max: int, retry_answers: bool
+    def go_on(
+        self, parcel: Parcel, place: Place, call: Call, queue: MessageQueue, info: PublishInfo | None, begun: int, for_callback: bool
     ) -> Flow[SendResult]:
+        """A send whose first call, which is the first effect, was made at `begun`, to a queue that was taken from `info` or given."""
+        settings = self.settings
+        try:
+            outcome, now = yield call
+            assert call.address is not None
+            made = call.address, self._result(outcome, queue, parcel, call.address), now
+            retries = settings.retry_times_async if for_callback else settings.retry_times if info is not None else 0
+            return (yield from self._attempts(parcel, begun, queue, call.deadline, 1 + retries, not for_callback, info, made))
+        finally:
+            self.window.leave(place)
+
+    def _attempts(
+        self,
+        parcel: Parcel,
+        now: int,
+        target: MessageQueue | None,
+        deadline: int,
+        attempts_max: int,
+        retry_answers: bool,
+        info: PublishInfo | None = None,
+        made: tuple[str | None, SendResult | MQError, int] | None = None,
+    ) -> Flow[SendResult]:
+        """Attempts until one is the last. `made` is what came of a first one that went to `target`, and when."""
         begun = now
-        info: PublishInfo | None = None
         if target is None:
             info, now = yield from self._publish_info(parcel.topic, now, deadline)
         attempts: list[Attempt] = []
         kept: SendResult | None = None
         last: str | None = None
-        while len(attempts) < attempts_max and now < deadline:
-            if info is not None:
+        while made is not None or (len(attempts) < attempts_max and now < deadline):
+            if info is not None and made is None:
                 target = self._choose(info, last, now)
             assert target is not None
             last = target.broker_name
             started = now
-            address, result, now = yield from self._attempt(parcel, target, now, deadline)
+            if made is None:
+                made = yield from self._attempt(parcel, target, now, deadline)
+            address, result, now = made
+            made = None
             self._measure(last, now - started, now, failed=isinstance(result, Exception))
             if isinstance(result, SendResult):
                 if result.status is SendStatus.SEND_OK or not self.settings.retry_another_broker_when_not_store_ok or not retry_answers:
@@ -378,7 +409,7 @@ class ProducerCore:
         cause = attempts[-1].failure if attempts else CallExpired(f"name servers about topic {parcel.topic!r}", now - begun)
         raise SendFailed(parcel.topic, tuple(attempts), cause)
 
-    def _attempt(self, parcel: _Parcel, queue: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, SendResult | MQError, int]]:
+    def _attempt(self, parcel: Parcel, queue: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, SendResult | MQError, int]]:
         """One try: where it went, what came of it, and when."""
         address = self._host.routes.master(queue.broker_name)
         if address is None:
@@ -387,9 +418,13 @@ class ProducerCore:
                 return None, _no_master(queue), now
         fields = parcel.addressed(queue, now + self._host.wall_ahead)
         outcome, now = yield Call(address, parcel.code, fields, parcel.body, deadline)
+        return address, self._result(outcome, queue, parcel, address), now
+
+    def _result(self, outcome: Command | Lost | Expired, queue: MessageQueue, parcel: Parcel, address: str) -> SendResult | MQError:
+        """What came of a call."""
         if isinstance(outcome, Command):
-            return address, send_result(outcome, self._namespace.unwrap_queue(queue), parcel.msg_id, address), now
-        return address, failure(outcome), now
+            return send_result(outcome, self.namespace.unwrap_queue(queue), parcel.msg_id, address)
+        return failure(outcome)
 
     def _worth_retrying(self, failure: BrokerError, info: PublishInfo) -> bool:
         """Whether another attempt may fare better: only for some codes, and a missing permission is the same again at the same broker."""
@@ -406,10 +441,10 @@ class ProducerCore:
         if self._faults is not None:
             self._faults.update(broker_name, cost_ms, now, isolate=failed)
 
-    def _checked_queue(self, parcel: _Parcel, queue: MessageQueue | None) -> MessageQueue | None:
+    def _checked_queue(self, parcel: Parcel, queue: MessageQueue | None) -> MessageQueue | None:
         if queue is None:
             return None
-        queue = self._namespace.wrap_queue(queue)
+        queue = self.namespace.wrap_queue(queue)
         if queue.topic != parcel.topic:
             raise ClientError(f"the message is for topic {parcel.topic!r}, the queue of topic {queue.topic!r}")
         return queue

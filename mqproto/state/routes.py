@@ -29,7 +29,7 @@ class PublishInfo:
     that a key keeps its queue.
     """
 
-    __slots__ = ("_turn", "ordered", "queues", "write_queues")
+    __slots__ = ("ordered", "queues", "turn", "write_queues")
 
     def __init__(self, queues: tuple[MessageQueue, ...], ordered: bool = False, turn: int = 0) -> None:
         self.queues = queues
@@ -37,12 +37,13 @@ class PublishInfo:
         self.write_queues: dict[str, int] = {}
         for queue in queues:
             self.write_queues[queue.broker_name] = self.write_queues.get(queue.broker_name, 0) + 1
-        self._turn = turn & _TURN_MASK
+        #: What `next_turn` gives next.
+        self.turn = turn & _TURN_MASK
 
     def next_turn(self) -> int:
         """The next number of the round robin: 0 .. 2^31 - 1, then 0 again."""
-        turn = self._turn
-        self._turn = (turn + 1) & _TURN_MASK
+        turn = self.turn
+        self.turn = (turn + 1) & _TURN_MASK
         return turn
 
     def pick(self, last_broker: str | None = None) -> MessageQueue | None:

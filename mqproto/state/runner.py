@@ -41,7 +41,7 @@ _NAME_SERVER: Final = "name server"
 
 
 class Task(Generic[R]):
-    """A flow under way."""
+    """A flow under way, or a call that was made without one: its flow is made by `unfold` when anything unusual happens."""
 
     __slots__ = (
         "awaited",
@@ -59,7 +59,7 @@ class Task(Generic[R]):
     )
 
     def __init__(self, flow: Flow[R], ticket: Ticket[R], of_application: bool) -> None:
-        self.flow = flow
+        self.flow: Flow[R] | None = flow
         self.ticket = ticket
         self.of_application = of_application
         #: What it waits for.
@@ -77,6 +77,15 @@ class Task(Generic[R]):
         self.sent_away = False
         #: Whether the present call has waited for somebody to find name servers.
         self.searched = False
+
+    def unfold(self) -> Flow[R]:
+        """The flow of a task that has none yet. Its first effect is the call that the task waits for already."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The task is given up."""
+        assert self.flow is not None
+        self.flow.close()
 
 
 class DialledLink(Connection["Task[Any]"]):
@@ -162,6 +171,10 @@ class FlowNode(NodeBase, ABC):
     def requested(self, link: DialledLink, request: Command, now: int) -> None:
         """A peer sent a request."""
 
+    def shortcut(self, link: DialledLink, frame: bytes, now: int) -> bool:
+        """Whether a frame was the plain answer to a call without a flow, and is dealt with."""
+        return False
+
     @abstractmethod
     def linked(self, link: DialledLink, now: int) -> None:
         """A link was connected; the calls that waited for it follow."""
@@ -184,6 +197,24 @@ class FlowNode(NodeBase, ABC):
         if limited and self._open > self.limit:
             return self._refuse(task, TooManyRequests(f"{self.limit} operations are in flight"), now)
         return self._begin(task, now)
+
+    def ready_link(self, address: str) -> DialledLink | None:
+        """A link on which the application may make a call at once; None where that takes more, or is refused."""
+        link = self.links.get(address)
+        if link is None or not link.connected or link.unsent > UNSENT_MAX:
+            return None
+        if self.refusal is not None or self._open >= self.limit or len(self.calls) >= self.calls.limit:
+            return None
+        return link
+
+    def launch(self, task: Task[Any], frame: bytes, deadline: int) -> None:
+        """A call of the application's without a flow: `task` names the link, of `ready_link`, and the opaque that the frame bears."""
+        link = task.link
+        assert link is not None
+        self._open += 1
+        self._tasks[task.ticket] = task
+        link.used = task.since
+        link.call_by(task, task.opaque, frame, deadline)
 
     def spawn(self, flow: Flow[R], now: int) -> Ticket[R]:
         """Run a flow of the node's own (a heartbeat, a loop of a consumer): no `Finished`, no limit. A failure becomes a notice."""
@@ -226,7 +257,7 @@ class FlowNode(NodeBase, ABC):
             self.drop(link, reason, now)
 
     def _refuse(self, task: Task[R], failure: Exception, now: int) -> Ticket[R]:
-        task.flow.close()
+        task.close()
         self._tasks[task.ticket] = task
         self._end(task, failure, now)
         return task.ticket
@@ -256,11 +287,13 @@ class FlowNode(NodeBase, ABC):
             self._draining = False
 
     def _step(self, task: Task[Any], given: tuple[Any, int] | Exception | None, now: int) -> None:
+        flow = task.flow
+        assert flow is not None
         try:
             if isinstance(given, Exception):
-                effect = task.flow.throw(given)
+                effect = flow.throw(given)
             else:
-                effect = task.flow.send(given)  # type: ignore[arg-type]  # None starts a generator
+                effect = flow.send(given)  # type: ignore[arg-type]  # None starts a generator
         except StopIteration as stop:
             task.ticket.settle(stop.value)
             self._end(task, None, now)
@@ -289,6 +322,11 @@ class FlowNode(NodeBase, ABC):
             self.notices.append(f"{getattr(task.flow, '__name__', 'flow')}: {failure!r}")
         self._release(ticket, now)
 
+    def _unfold(self, task: Task[Any]) -> None:
+        """Give a task its flow, which goes on from the call that was made."""
+        task.flow = task.unfold()
+        task.effect = next(task.flow)
+
     def _release(self, ticket: Ticket[Any], now: int) -> None:
         for task in self._waiting.pop(ticket, ()):
             task.awaited = None
@@ -315,7 +353,7 @@ class FlowNode(NodeBase, ABC):
             task.link = None
         self.timers.cancel(task)
         self._stop_waiting(task)
-        task.flow.close()
+        task.close()
         self._end(task, StateError(reason), now)
 
     # --- effects
@@ -412,6 +450,8 @@ class FlowNode(NodeBase, ABC):
 
     def _lost(self, task: Task[Any], link: DialledLink, reason: str, now: int) -> None:
         """The link of a task's call is over. A call to the name servers moves on to the next of them."""
+        if task.flow is None:
+            self._unfold(task)
         effect = task.effect
         assert isinstance(effect, Call | Oneway)
         task.link = None
@@ -480,7 +520,12 @@ class FlowNode(NodeBase, ABC):
     def received(self, link: Link, data: bytes, now: int) -> None:
         assert isinstance(link, DialledLink)
         link.used = now
-        for command in link.receive(data):
+        for frame in link.frames(data):
+            if self.shortcut(link, frame, now):
+                continue
+            command = link.command(frame)
+            if command is None:
+                break
             if command.flag & RESPONSE_FLAG:
                 task = link.answered(command)
                 if task is not None:
@@ -495,6 +540,8 @@ class FlowNode(NodeBase, ABC):
         self._drain(now)
 
     def _answered(self, task: Task[Any], link: DialledLink, command: Command, now: int) -> None:
+        if task.flow is None:
+            self._unfold(task)
         task.link = None
         link.peer_version = command.version
         if command.code == _GO_AWAY and not task.sent_away:
@@ -525,6 +572,8 @@ class FlowNode(NodeBase, ABC):
     def timer(self, now: int) -> None:
         expired = self.calls.expire(now)
         for link, task in expired:
+            if task.flow is None:
+                self._unfold(task)
             task.link = None
             if link.reads == task.reads and not link.ended:
                 assert isinstance(link, DialledLink)

@@ -81,6 +81,31 @@ class SendWindow:
             self._waiting[place] = None
         return place
 
+    def take(self, size: int) -> Generation | None:
+        """Begin a send of one message that is to have no place of its own, where there is room: ended by `give`, or `adopt` and `leave`."""
+        if self._waiting or not self._fits(1, size):
+            return None
+        self.messages += 1
+        self.size += size
+        generation = self._generation
+        generation.count += 1
+        return generation
+
+    def give(self, generation: Generation, size: int) -> None:
+        """A send that `take` let in is over."""
+        generation.count -= 1
+        if not generation.count and generation.ended is not None:
+            self._wake(generation.ended)
+            self._older.remove(generation)
+        self.messages -= 1
+        self.size -= size
+        if self._waiting:
+            self._admit()
+
+    def adopt(self, generation: Generation, size: int) -> Place:
+        """The place of a send that `take` let in."""
+        return Place(1, size, generation)
+
     def last(self) -> Ticket[None] | None:
         """What the send that began last waits for; None when it did not have to wait."""
         return next(reversed(self._waiting)).room if self._waiting else None

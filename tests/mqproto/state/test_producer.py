@@ -360,7 +360,7 @@ def test_async_sends_try_again_only_after_a_lost_link_and_at_a_queue_of_the_new_
     mixed = route("a=a:1", "b=b:1", queues=4)
     mixed.queues[1].write_queues = 1
     host.routes.update(TOPIC, mixed)
-    host.routes.publish(TOPIC)._turn = 3  # type: ignore[union-attr]
+    host.routes.publish(TOPIC).turn = 3  # type: ignore[union-attr]
     flow = producer(host=host).send_async(Message(TOPIC, b"x"), 0)
     assert call(next(flow)) == ("a:1", "3", "a", 3000)
     assert call(flow.send((Lost("a:1", "reset", True), 1))) == ("b:1", "0", "b", 3000)
