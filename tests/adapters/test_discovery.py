@@ -1,20 +1,18 @@
-"""How clients find name servers, live in namespaces and share queues out in ways of their own, on every runtime."""
+"""How clients find name servers, and share queues out or keep offsets in ways of their own, on every runtime."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapters.addressserver import ANSWER_MAX, HttpQuestion
-from mqproto import AveragelyByCircle, ByConfig, ConsumeStatus, Message, MessageModel, MessageQueue, SendStatus
+from mqproto import AveragelyByCircle, ByConfig, ConsumeStatus, Message, MessageQueue, SendStatus
 from mqproto.errors import InvalidSetting, NoNameServer, StateError
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Collector
@@ -141,71 +139,6 @@ def test_another_list_before_the_start(world: World) -> None:
     consumer.start()
     world.producer().send(Message(world.topic, b"x"))
     collector.wait(1)
-
-
-# --- namespaces
-
-
-def test_clients_of_different_namespaces_do_not_meet(world: World, tmp_path: Path) -> None:
-    """NSP-01: groups and topics of one name, in two namespaces and in none."""
-    spaces = ("", "MQ_INST_1_x", "MQ_INST_2_y")
-    collectors = {}
-    seen: list[tuple[str, str]] = []
-    for space in spaces:
-        collector = collectors[space] = Collector()
-
-        def listener(messages: Any, context: Any, collector: Collector = collector) -> ConsumeStatus:
-            seen.extend((message.topic, context.queue.topic) for message in messages)
-            collector.take(messages)
-            return SUCCESS
-
-        world.consumer(listener, namespace=space)
-        producer = world.producer(namespace=space)
-        result = producer.send(Message(world.topic, space.encode() or b"none"))
-        assert result.queue.topic == world.topic
-        chosen: list[MessageQueue] = []
-
-        def first(queues: list[MessageQueue], message: Any, argument: Any, chosen: list[MessageQueue] = chosen) -> MessageQueue:
-            chosen.extend(queues)
-            return queues[0]
-
-        producer.send(Message(world.topic, b"chosen"), selector=first)
-        assert {queue.topic for queue in chosen} == {world.topic}
-    for space, collector in collectors.items():
-        collector.wait(2)
-        assert Counter(collector.bodies()) == Counter([space.encode() or b"none", b"chosen"])
-    assert set(seen) == {(world.topic, world.topic)}
-
-
-def test_a_failed_message_comes_back_inside_its_namespace(world: World) -> None:
-    collector = Collector()
-
-    def listener(messages: Any, context: Any) -> ConsumeStatus:
-        collector.take(messages)
-        return SUCCESS if messages[0].reconsume_times else ConsumeStatus.RECONSUME_LATER
-
-    world.consumer(listener, namespace="MQ_INST_1_x")
-    world.producer(namespace="MQ_INST_1_x").send(Message(world.topic, b"x"))
-    first, second = collector.wait(2)
-    assert (first.topic, second.topic, second.reconsume_times) == (world.topic, world.topic, 1)
-
-
-def test_a_broadcast_keeps_its_offsets_under_the_whole_name_of_the_group(world: World, tmp_path: Path) -> None:
-    """As Java does, so that both find the same file."""
-    collector = Collector()
-    consumer = world.consumer(
-        into(collector),
-        namespace="MQ_INST_1_x",
-        message_model=MessageModel.BROADCASTING,
-        local_offset_store_dir=str(tmp_path),
-        group="g",
-    )
-    world.producer(namespace="MQ_INST_1_x").send(Message(world.topic, b"x"))
-    collector.wait(1)
-    consumer.close()
-    (file,) = tmp_path.rglob("offsets.json")
-    assert file.parent.name == "MQ_INST_1_x%g"
-    assert f"MQ_INST_1_x%{world.topic}" in file.read_text()
 
 
 # --- strategies and offset storage

@@ -83,6 +83,23 @@ def test_system_topics_stay_outside() -> None:
     assert sent(stage)["b"] == "BenchmarkTest"
 
 
+def test_a_namespace_of_5_2_travels_beside_the_names() -> None:
+    stage = Stage(namespace_v2="ns")
+    stage.peers[NS] = name_server({"T": route("a=a:10911")})
+    stage.peers["a:10911"] = broker()
+    core = stage.node.add_producer(ProducerSettings(group="pg"), 0)
+    stage.begin()
+    assert stage.run(core.send(Message("T", b"x"), stage.now)).queue.topic == "T"
+    stage.run(core.send_oneway(Message("T", b"x"), stage.now))
+    stage.advance(2_000)
+    requests = [*stage.peers[NS].got, *stage.peers["a:10911"].got]
+    assert {RequestCode.GET_ROUTEINFO_BY_TOPIC, SEND, RequestCode.HEART_BEAT} <= {request.code for request in requests}
+    assert {(request.fields["nsd"], request.fields["ns"]) for request in requests} == {("true", "ns")}
+    assert sent(stage)["b"] == "T"
+    with pytest.raises(InvalidName):
+        Stage(namespace_v2="a%b")
+
+
 @pytest.mark.parametrize("namespace", ["a%b", "a b", "x" * 128])
 def test_names_that_no_namespace_has(namespace: str) -> None:
     with pytest.raises(InvalidName, match="namespace"):
