@@ -14,6 +14,7 @@ from adapters.faces.subscriber import SubscriberFace
 from adapters.settings import ConsumerOptions
 from mqproto.consume_hooks import ConsumeMessageHook, FilterMessageHook
 from mqproto.errors import InvalidSetting
+from mqproto.state.consumer_settings import check_places
 from mqproto.state.consumption import ConsumeTask
 
 log: Final = logging.getLogger("mqproto.client")
@@ -62,8 +63,9 @@ class PushConsumerFace(SubscriberFace):
 
         With fewer than before, those that are with it are waited for. Raises InvalidSetting.
         """
-        self._resize(count)
+        check_places(count)
         self._room_for(count)
+        self._resize(count)
 
     def _room_for(self, count: int) -> None:
         """Have threads, greenlets or tasks for so many calls of the listener."""

@@ -83,7 +83,7 @@ class ConsumerSettings:
 
     def resize(self, consume_thread_min: int) -> None:
         """Set `consume_thread_min`, if it may be that. Raises InvalidSetting."""
-        check_range("consume_thread_min", consume_thread_min, 1, THREADS_MAX)
+        check_places(consume_thread_min)
         self.consume_thread_min = consume_thread_min
 
     def start_time(self, wall: int, utc_offset_ms: int) -> int:
@@ -111,6 +111,11 @@ def start_time(consume_timestamp: str, wall: int, utc_offset_ms: int) -> int:
     if not consume_timestamp:
         return wall - _HALF_HOUR // timedelta(milliseconds=1)
     return (check_timestamp(consume_timestamp) - _EPOCH) // timedelta(milliseconds=1) - utc_offset_ms
+
+
+def check_places(consume_thread_min: int) -> None:
+    """Raises InvalidSetting for a number of deliveries at once that cannot be."""
+    check_range("consume_thread_min", consume_thread_min, 1, THREADS_MAX)
 
 
 _RANGES: Final = (
