@@ -14,6 +14,8 @@ from mqproto.filters.tags import parse_tags
 from mqproto.flags import pull_flag
 from mqproto.headers import (
     ConsumeMessageDirectlyRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetResponse,
     PullMessageRequest,
     QueryConsumeQueueRequest,
     QueryMessageRequest,
@@ -184,26 +186,30 @@ class Messages:
         check_range("limit", limit, 1, SCAN_LIMIT_MAX)
         wanted = parse_tags(tags)
         place = yield from self._place(queue)
-        at = yield from self._bound(place, queue, begin_ms, RequestCode.GET_MIN_OFFSET)
-        end = yield from self._bound(place, queue, end_ms, RequestCode.GET_MAX_OFFSET)
+        at = yield from self._begin(place, queue, begin_ms)
+        command = yield from self._desk.done(place.address, RequestCode.GET_MAX_OFFSET, queue_fields(queue))
+        end = GetMaxOffsetResponse.decode(command.fields).offset
         found: list[MessageExt] = []
         while at < end and len(found) < limit:
             batch = min(BATCH, limit - len(found))
             pulled = yield from self._pull(place, queue, at, batch, wanted.expression, frozenset(wanted.tags))
-            found += [message for message in pulled.messages or () if message.queue_offset < end]
-            if pulled.next_offset <= at:
-                break  # a broker that does not move on
+            messages = [message for message in pulled.messages or () if message.queue_offset < end]
+            early = [message for message in messages if end_ms is None or message.store_time < end_ms]
+            found += [message for message in early if begin_ms is None or message.store_time >= begin_ms]
+            if len(early) < len(messages) or pulled.next_offset <= at:
+                break  # past the time, or a broker that does not move on
             at = pulled.next_offset
         return found[:limit]
 
-    def _bound(self, place: Place, queue: MessageQueue, time_ms: int | None, code: int) -> Flow[int]:
-        """The offset of a time, or what `code` asks for when there is none."""
+    def _begin(self, place: Place, queue: MessageQueue, time_ms: int | None) -> Flow[int]:
+        """Where the messages of a time begin. It may be too early: of a time past the end Apache's brokers say the last message."""
         fields = queue_fields(queue)
-        if time_ms is not None:
-            code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-            fields["timestamp"] = str(time_ms)
-        command = yield from self._desk.done(place.address, code, fields)
-        return SearchOffsetResponse.decode(command.fields).offset  # the three answers have this one field
+        if time_ms is None:
+            command = yield from self._desk.done(place.address, RequestCode.GET_MIN_OFFSET, fields)
+            return GetMinOffsetResponse.decode(command.fields).offset
+        fields["timestamp"] = str(time_ms)
+        command = yield from self._desk.done(place.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+        return SearchOffsetResponse.decode(command.fields).offset
 
     def _place(self, queue: MessageQueue) -> Flow[Place]:
         for place in (yield from self._desk.places(queue.topic)):

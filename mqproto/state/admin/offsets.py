@@ -76,7 +76,10 @@ class Offsets:
         return GetMinOffsetResponse.decode(command.fields).offset
 
     def at_time(self, queue: MessageQueue, time_ms: int) -> Flow[int]:
-        """The offset of the first message of a queue that was stored at a wall time (ms) or later; its end when there is none."""
+        """The offset of the first message of a queue that was stored at a wall time (ms) or later.
+
+        When there is none it is the end of the queue; Apache's brokers say the last message then.
+        """
         return (yield from self._at_time((yield from self._desk.master(queue)), queue, time_ms))
 
     def _at_time(self, address: str, queue: MessageQueue, time_ms: int) -> Flow[int]:
@@ -108,7 +111,10 @@ class Offsets:
         return QueryConsumerOffsetResponse.decode(command.fields).offset
 
     def commit(self, group: str, queue: MessageQueue, offset: int) -> Flow[None]:
-        """Store the next offset that a group will consume of a queue. Members that are online go on from their own, and overwrite it."""
+        """Store the next offset that a group will consume of a queue. Members that are online go on from their own, and overwrite it.
+
+        5.x shows where a reset went instead, until a member has followed it.
+        """
         check_group(group)
         if offset < 0:
             raise ClientError(f"offset {offset} is negative")

@@ -14,7 +14,7 @@ Rows = set[tuple[str, ...]]
 
 
 def table(text: str, header: str, *columns: int) -> Rows:
-    """The words in some columns of the lines between a header and the next empty line."""
+    """The words in some columns of the lines between a header and the next empty line, or what the tool has to complain about."""
     lines = iter(text.splitlines())
     for line in lines:
         if line.startswith(header):
@@ -22,7 +22,7 @@ def table(text: str, header: str, *columns: int) -> Rows:
     rows: Rows = set()
     for line in lines:
         words = line.split()
-        if not words:
+        if not words or line == "(standard error)":
             break
         rows.add(tuple(words[column] for column in columns))
     return rows
@@ -70,11 +70,14 @@ def printed_summaries(text: str) -> Rows:
 
 def connection(found: ConsumerConnection) -> tuple[Rows, Rows]:
     """Members and subscriptions."""
-    members = rows((one.client_id, one.address, one.language.name if one.language else "") for one in found.connections)
+    members = rows((one.client_id, one.address, one.language.name if one.language is not None else "") for one in found.connections)
     return members, rows((topic, one.expression) for topic, one in found.subscriptions.items())
 
 
 def printed_connection(text: str) -> tuple[Rows, Rows]:
+    if "#ClientId" not in text:  # 4.4
+        members = re.findall(r"^\d{3}  (\S+) +(\S+) +(\w+) +V", text, re.MULTILINE)
+        return set(members), set(re.findall(r"Topic: (\S+) +SubExpression: (\S+)", text))
     return table(text, "#ClientId", 0, 1, 2), table(text, "#Topic", 0, 1)
 
 

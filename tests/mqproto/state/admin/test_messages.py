@@ -167,7 +167,8 @@ class Queue:
         self.stuck = False
 
     def at_time(self, time: int) -> int:
-        return next((one.queue_offset for one in self.messages if one.store_time >= time), self.high)
+        """As Apache's brokers, which say the last message when there is none at the time."""
+        return next((one.queue_offset for one in self.messages if one.store_time >= time), self.high - 1)
 
     def pull(self, request: Command) -> bytes:
         at, count = int(request.fields["queueOffset"]), int(request.fields["maxMsgNums"])
@@ -200,7 +201,11 @@ def test_scans(servers: Servers) -> None:
     assert [one.queue_offset for one in servers.run(scan(QUEUE, 100, 130))] == [10, 11, 12]
     assert [one.queue_offset for one in servers.run(scan(QUEUE, 100, 130, tags="a"))] == [11]
     assert [one.queue_offset for one in servers.run(scan(QUEUE, limit=3))] == [0, 1, 2]
-    assert servers.run(scan(QUEUE, 701)) == []
+    assert servers.run(scan(QUEUE, 691)) == []
+    assert [one.queue_offset for one in servers.run(scan(QUEUE, 690, 691))] == [69]
+    servers.stage.peers[A].got.clear()
+    assert [one.queue_offset for one in servers.run(scan(QUEUE, None, 20))] == [0, 1]
+    assert len([code for code, _ in servers.asked(A) if code == 11]) == 1, "nothing is fetched past the time"
     with pytest.raises(InvalidExpressionError):
         servers.run(scan(QUEUE, tags="||"))
     with pytest.raises(InvalidSetting):

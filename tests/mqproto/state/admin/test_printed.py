@@ -30,6 +30,7 @@ CASES: list[tuple[str, Operate, Callable[[Any], Any], Callable[[str], Any]]] = [
     ("consumerProgress-offline", lambda core, seen: core.groups.progress(GROUP), shown.progress, shown.printed_progress),
     ("consumerProgress-offline", lambda core, seen: core.groups.progress(GROUP), lambda found: found.lag, shown.printed_lag),
     ("consumerProgress", lambda core, seen: core.groups.overview(), shown.summaries, shown.printed_summaries),
+    ("consumerConnection", lambda core, seen: core.groups.connection(GROUP), shown.connection, shown.printed_connection),
     ("resetOffsetByTime", reset, shown.reset, shown.printed_reset),
     ("resetOffsetByTime-now", reset, shown.reset, shown.printed_reset),
     ("resetOffsetByTime-offline", reset, shown.reset, shown.printed_reset),
