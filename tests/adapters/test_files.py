@@ -13,7 +13,9 @@ def test_the_old_text_becomes_the_backup(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file.json"
     Replace(path, "one").run()
     assert (path.read_text(), path.with_name("file.json.bak").exists()) == ("one", False)
+    before = path.stat().st_ino
     Replace(path, "two ü").run()
+    assert path.stat().st_ino != before, "another file under the name, so that no reader sees half of it"
     Replace(path, "three").run()
     assert path.read_text(encoding="utf-8") == "three"
     assert path.with_name("file.json.bak").read_text(encoding="utf-8") == "two ü"

@@ -118,6 +118,15 @@ def test_without_an_answer_sends_fail_and_the_next_ones_ask_again() -> None:
     assert stage.node.name_servers.addresses == ("ns1:9876",), "what is known stays"
 
 
+def test_a_call_waits_for_one_answer_however_empty_that_is() -> None:
+    server = Server("")
+    stage, core = playing(server)
+    stage.begin()
+    with pytest.raises(NoNameServer):
+        stage.run(core.send(Message("T", b"x"), 0))
+    assert server.asked <= 2
+
+
 @pytest.mark.parametrize("text", ["", "  \r\n", "\n\nns1", "ns1:9876;nonsense", "<html>", ";"])
 def test_answers_that_are_no_lists_change_nothing(text: str) -> None:
     server = Server()

@@ -7,6 +7,7 @@ import pytest
 from mqproto.codes import RequestCode
 from mqproto.message import MessageQueue
 from mqproto.state.consumer import ConsumerCore, ConsumerSettings
+from mqproto.state.node import Run
 from mqproto.state.strategies import find_strategy
 from tests.mqproto.state.consumers import consuming
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
@@ -100,9 +101,16 @@ def test_a_strategy_of_the_application_is_asked_beside_the_node_and_held_to_the_
 
     mine = Mine()
     cluster.stage.begin()
+    cluster.stage.runs_jobs = False
     consumer = ConsumerCore(cluster.stage.node, ConsumerSettings(group="g"), None, strategy=find_strategy(mine))
     consumer.subscribe("T", now=0)
     cluster.start(consumer)
+    jobs = [action.job for action in cluster.stage.delivered if isinstance(action, Run)]
+    assert (len(jobs), consumer._assignment.queues) == (1, {}), "nothing of the application's was called inside the node"
+    cluster.stage.runs_jobs = True
+    jobs[0].run()
+    cluster.stage.node.done(jobs[0], None, cluster.stage.now)
+    cluster.stage.settle()
     cluster.advance(2_000)
     before = dict(consumer._assignment.queues)
     assert list(before) == [queue_of("T", 1), queue_of("%RETRY%g", 0)]
