@@ -150,6 +150,7 @@ class PlainSend(Task[SendResult]):
         self.reads = link.reads
         self.tries = 0
         self.sent_away = False
+        self.searched = False
         self._producer = producer
         self._lane = lane
         self._index = index
@@ -213,7 +214,7 @@ class PlainSends:
         #: From here on a body is compressed, refused, or sent as a buffer of its own.
         self._size_max = min(settings.compress_body_over, settings.max_message_size + 1, SEPARATE_BODY)
         #: Whether calls go where the route says, as they are, and nobody wants to know how long they took.
-        self._usual = node.credentials is None and node.reroute is None and not settings.latency_fault_tolerance
+        self._usual = node.credentials is None and node.reroute is None and not node.marks and not settings.latency_fault_tolerance
         self._timeout_ms = settings.send_timeout_ms
 
     def begin(

@@ -91,6 +91,10 @@ def test_a_namespace_of_5_2_travels_beside_the_names() -> None:
     stage.begin()
     assert stage.run(core.send(Message("T", b"x"), stage.now)).queue.topic == "T"
     stage.run(core.send_oneway(Message("T", b"x"), stage.now))
+    for _ in range(2):
+        ticket = stage.node.send(core, Message("T", b"x"), stage.now)
+        stage.settle()
+        assert ticket.settled
     stage.advance(2_000)
     requests = [*stage.peers[NS].got, *stage.peers["a:10911"].got]
     assert {RequestCode.GET_ROUTEINFO_BY_TOPIC, SEND, RequestCode.HEART_BEAT} <= {request.code for request in requests}
