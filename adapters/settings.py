@@ -70,6 +70,8 @@ class ProducerOptions(ClientOptions, total=False):
     retry_times_when_send_async_failed: int
     retry_another_broker_when_not_store_ok: bool
     max_message_size: int
+    enable_msg_trace: bool
+    customized_trace_topic: str
     send_latency_fault_enable: bool
     latency_max: tuple[int, ...]
     not_available_duration: tuple[int, ...]
@@ -116,6 +118,8 @@ class ConsumerOptions(ClientOptions, total=False):
     await_termination_millis_when_shutdown: int
     pull_time_delay_millis_when_exception: int
     persist_consumer_offset_interval: int
+    enable_msg_trace: bool
+    customized_trace_topic: str
     local_offset_store_dir: str
 
 
@@ -141,6 +145,8 @@ _PRODUCER: Final[Mapping[str, str]] = {
     "retry_times_when_send_async_failed": "retry_times_async",
     "retry_another_broker_when_not_store_ok": "retry_another_broker_when_not_store_ok",
     "max_message_size": "max_message_size",
+    "enable_msg_trace": "enable_msg_trace",
+    "customized_trace_topic": "customized_trace_topic",
     "send_latency_fault_enable": "latency_fault_tolerance",
     "latency_max": "latency_max_ms",
     "not_available_duration": "not_available_ms",

@@ -30,6 +30,7 @@ from mqproto.state.requesting import Requests
 from mqproto.state.routes import RouteTable
 from mqproto.state.runner import DialledLink, FlowNode
 from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings, TransactionSettings
+from mqproto.state.trace import Tracer
 from mqproto.state.transacting import CheckTask, TransactionCore
 from mqproto.state.vip import vip_target
 
@@ -118,6 +119,8 @@ class ClientNode(FlowNode):
         self.stacks: Callable[[], str] | None = None
         #: Producers that brokers may ask about transactions, by group.
         self.transactions: dict[str, TransactionCore] = {}
+        #: The message traces of producers and consumers.
+        self.tracers: list[Tracer] = []
         #: Messages that wait for a reply.
         self.requests = Requests(self)
         self._refreshing: dict[str, Ticket[MQError | None]] = {}
@@ -135,6 +138,8 @@ class ClientNode(FlowNode):
         """
         producer = ProducerCore(settings, self)
         self._check_new("producer", producer.group, self.producers)
+        if settings.enable_msg_trace:
+            producer.trace = Tracer(self, settings.group, "PRODUCE", settings.customized_trace_topic)
         self.producers[producer.group] = producer
         self._plain[producer] = PlainSends(self, self, producer)
         self.heartbeat(now)
@@ -183,7 +188,10 @@ class ClientNode(FlowNode):
         At most `close_timeout_ms` go by until then.
         """
         producer.closed = True
-        yield from producer.flush(now + self.settings.close_timeout_ms)
+        deadline = now + self.settings.close_timeout_ms
+        yield from producer.flush(deadline)
+        if producer.trace is not None:
+            yield from producer.trace.close(now, deadline)
         if self.producers.get(producer.group) is producer:
             del self.producers[producer.group]
             self.transactions.pop(producer.group, None)
@@ -335,6 +343,8 @@ class ClientNode(FlowNode):
     def wanted_topics(self) -> set[str]:
         """The topics whose routes are kept fresh."""
         wanted = set(self.requests.topics())
+        for tracer in self.tracers:
+            wanted |= tracer.topics()
         for producer in self.producers.values():
             wanted |= producer.topics()
         for consumer in self.consumers.values():

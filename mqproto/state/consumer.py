@@ -29,9 +29,9 @@ from mqproto.state.consumer_report import TopicRates, queue_info, running_info, 
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import Concurrent, ConsumeContext, ConsumeTask
 from mqproto.state.direct import DirectDeliveries
-from mqproto.state.flows import Flow, Sleep, Wait
+from mqproto.state.flows import Flow, Sleep, Wait, current
 from mqproto.state.lookup import find_broker
-from mqproto.state.node import Ticket
+from mqproto.state.node import Deliver, Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
 from mqproto.state.ordered import Ordered
 from mqproto.state.own_offsets import OffsetStorage, OwnOffsets
@@ -39,6 +39,7 @@ from mqproto.state.pull import PULL_TIMEOUT_MS, ProcessQueue, Subscribed, Window
 from mqproto.state.queries import offset_by_time
 from mqproto.state.queue_locks import RENEW_MS, RETRY_MS, OwnLocks
 from mqproto.state.rebalance import Averagely, Strategy, queue_order
+from mqproto.state.trace import TRACE_CLOSE_MS, Tracer, outcome_code
 
 __all__ = ["TAG", "ConsumeContext", "ConsumeTask", "ConsumerCore", "ConsumerSettings", "Phase", "check_subscription"]
 
@@ -82,6 +83,9 @@ class ConsumerCore(ConsumerBase):
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
         self._direct = DirectDeliveries(settings, listener, node.namespace, self.act)
         self._rates: dict[str, TopicRates] = {}
+        self._trace: Tracer | None = None
+        if settings.enable_msg_trace:
+            self._trace = Tracer(node, node.namespace.unwrap(settings.group), "CONSUME", settings.customized_trace_topic)
         #: Settled when the last delivery has ended, while somebody waits for that.
         self._idle: Ticket[None] | None = None
 
@@ -187,6 +191,9 @@ class ConsumerCore(ConsumerBase):
                 self.spawn(self._locks.release(list(self._assignment.queues), now), now)
             yield from self.node.remove_consumer(self, now)
         self._assignment.close(now)
+        if self._trace is not None:
+            now = yield from current(now)
+            yield from self._trace.close(now, now + TRACE_CLOSE_MS)
         self.phase = Phase.STOPPED
         self.node.wake(self._stopped, now)
 
@@ -333,8 +340,15 @@ class ConsumerCore(ConsumerBase):
     def moved(self, queue: ProcessQueue, now: int) -> None:
         self._make_room(queue, now)
 
-    def ended(self, task: ConsumeTask, succeeded: int, now: int) -> None:
+    def deliver(self, task: ConsumeTask, now: int) -> None:
+        if self._trace is not None:
+            self._trace.consuming(task, now)
+        self.act(Deliver(task))
+
+    def ended(self, task: ConsumeTask, result: object, succeeded: int, now: int) -> None:
         failed = len(task.messages) - succeeded
+        if self._trace is not None:
+            self._trace.consumed(task, outcome_code(result, succeeded, len(task.messages), overdue=task.overdue), succeeded, now)
         self._rate(task.process_queue.queue.topic).consumed(now, succeeded, failed, now - task.started_at)
 
     def idle(self, now: int) -> None:

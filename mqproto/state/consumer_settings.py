@@ -13,7 +13,7 @@ from typing import Final
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import InvalidSetting
 from mqproto.state.settings import LONGEST_MS, check_range
-from mqproto.validation import check_consumer_group
+from mqproto.validation import check_consumer_group, check_topic
 
 #: Group that Apache's client starts with and refuses to run in.
 DEFAULT_GROUP: Final = "DEFAULT_CONSUMER"
@@ -62,6 +62,9 @@ class ConsumerSettings:
     pull_time_delay_millis_when_exception: int = 1_000
     persist_consumer_offset_interval: int = 5_000
     rebalance_interval: int = 20_000
+    #: Tell the trace topic of everything that is consumed (client.md 3.14); an empty topic means the usual one.
+    enable_msg_trace: bool = False
+    customized_trace_topic: str = ""
 
     def check(self) -> None:
         """Raises `InvalidName` for the group and `InvalidSetting` for the first other value that cannot be used."""
@@ -74,6 +77,8 @@ class ConsumerSettings:
             raise InvalidSetting("consume_from_where", self.consume_from_where, "a ConsumeFromWhere expected")
         if self.consume_timestamp:
             check_timestamp(self.consume_timestamp)
+        if self.customized_trace_topic:
+            check_topic(self.customized_trace_topic)
         for key, low, high in _RANGES:
             check_range(key, getattr(self, key), low, high)
         for key, high in _TOPIC_RANGES:

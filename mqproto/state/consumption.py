@@ -22,7 +22,7 @@ from mqproto.names import retry_topic
 from mqproto.namespaces import NO_NAMESPACE, Namespace
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.flows import Call, Flow, Sleep, current, success
-from mqproto.state.node import Action, Deliver, Ticket
+from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetStore
 from mqproto.state.pull import ProcessQueue
 
@@ -72,6 +72,8 @@ class ConsumeTask:
     overdue: bool = False
     #: Messages that the application's filters took out of `messages`: they are done with, whatever the result.
     filtered: list[MessageExt] = field(default_factory=list)
+    #: What the message trace knows this delivery by.
+    trace_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,8 @@ class ConsumptionHost(Protocol):
     def notice(self, text: str) -> None:
         """A line for the operator."""
 
-    def act(self, action: Action) -> None: ...
+    def deliver(self, task: ConsumeTask, now: int) -> None:
+        """Hand a delivery to the application."""
 
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]: ...
 
@@ -238,7 +241,7 @@ class ConsumptionHost(Protocol):
     def moved(self, queue: ProcessQueue, now: int) -> None:
         """Messages were finished: there may be room to pull."""
 
-    def ended(self, task: ConsumeTask, succeeded: int, now: int) -> None:
+    def ended(self, task: ConsumeTask, result: object, succeeded: int, now: int) -> None:
         """The application has answered."""
 
     def idle(self, now: int) -> None:
@@ -286,7 +289,7 @@ class Concurrent:
                     continue
                 for message in task.messages:
                     message.properties[names.CONSUME_START_TIME] = wall
-                self._host.act(Deliver(task))
+                self._host.deliver(task, now)
 
     def consumed(self, task: ConsumeTask, result: object, now: int) -> None:
         """The application's answer to a delivery. One that was answered already, or given up, changes nothing."""
@@ -295,7 +298,7 @@ class Concurrent:
         verdict = judge(result, task)
         if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
             self._host.notice(verdict.complaint)
-        self._host.ended(task, verdict.succeeded, now)
+        self._host.ended(task, result, verdict.succeeded, now)
         self._settle(task.process_queue, task.filtered, now)
         if task.process_queue.dropped or task.overdue:
             self.deliveries.finished(task)

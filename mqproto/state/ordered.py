@@ -27,7 +27,6 @@ from mqproto.state.consumption import (
     split,
 )
 from mqproto.state.flows import Flow, Sleep, current
-from mqproto.state.node import Deliver
 from mqproto.state.offsets import OffsetStore
 from mqproto.state.pull import ProcessQueue
 
@@ -145,7 +144,7 @@ class Ordered:
                     self._running[queue] = task
                     for message in task.messages:
                         message.properties[names.CONSUME_START_TIME] = wall
-                    self._host.act(Deliver(task))
+                    self._host.deliver(task, now)
 
     def _unreadable(self, task: ConsumeTask, line: _Line, now: int) -> None:
         """A body that cannot be read stops its queue, as a message does whose listener never succeeds."""
@@ -166,7 +165,7 @@ class Ordered:
         verdict = judge_ordered(result, task)
         if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
             self._host.notice(verdict.complaint)
-        self._host.ended(task, verdict.succeeded, now)
+        self._host.ended(task, result, verdict.succeeded, now)
         line = self._lines.get(queue)
         if line is not None and not task.process_queue.dropped:
             self._settle(line, task.filtered, now)

@@ -12,7 +12,7 @@ message stays as it is (MSG-09): every send of one object gets an id of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -40,8 +40,8 @@ from mqproto.errors import (
 from mqproto.flags import TRANSACTION_PREPARED
 from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
-from mqproto.names import RETRY_PREFIX, is_inner_group
-from mqproto.namespaces import Namespace
+from mqproto.names import RETRY_PREFIX, TRACE_PRODUCER, is_inner_group
+from mqproto.namespaces import NO_NAMESPACE, Namespace
 from mqproto.replies import ReplyMessage
 from mqproto.state.flows import Call, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait, failure
 from mqproto.state.latency import FaultTable
@@ -49,6 +49,7 @@ from mqproto.state.node import Ticket
 from mqproto.state.routes import PublishInfo, RouteTable, template_info
 from mqproto.state.send_window import Place, SendWindow
 from mqproto.state.settings import ClientSettings, ProducerSettings
+from mqproto.tracing import Traced, TracedKind
 from mqproto.validation import check_batch, check_group, check_message, check_topic
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
@@ -91,6 +92,19 @@ class ProducerHost(Protocol):
         """How many bytes the peer at an address has left unread."""
 
 
+class SendTrace(Protocol):
+    """What a producer tells the message trace (`trace`)."""
+
+    def published(self, messages: Sequence[Traced], topic: str, result: SendResult, address: str, started: int, now: int) -> None:
+        """A broker has answered an attempt that began at `started`."""
+
+    def ending(self, message: Traced, topic: str, address: str, transaction_id: str | None, state: str, checked: bool, now: int) -> None:
+        """A broker is about to be told what came of a local transaction."""
+
+    def close(self, now: int, deadline: int) -> Flow[None]:
+        """Nothing more follows."""
+
+
 @dataclass(slots=True)
 class Parcel:
     """A message or batch as it travels, apart from what each attempt fills in: queue, broker and time."""
@@ -101,6 +115,8 @@ class Parcel:
     fields: dict[str, str]
     body: bytes
     messages: int = 1
+    #: What the trace tells of it.
+    traced: Sequence[Traced] = ()
 
     def addressed(self, queue: MessageQueue, wall: int) -> dict[str, str]:
         return {**self.fields, "e": str(queue.queue_id), "g": str(wall), "n": queue.broker_name}
@@ -125,7 +141,9 @@ class ProducerCore:
         #: As it travels; that of the settings is the application's.
         self.group = settings.group if is_inner_group(settings.group) else host.namespace.wrap(settings.group)
         check_group(self.group)
-        self.namespace = host.namespace
+        self.namespace = NO_NAMESPACE if settings.group.startswith(TRACE_PRODUCER) else host.namespace
+        #: Hears of what is sent; None where nobody wants to know.
+        self.trace: SendTrace | None = None
         #: Set by the node when it takes the producer out: sends fail from then on.
         self.closed = False
         self._unsent_max = min(settings.send_window_bytes, UNSENT_WAIT_MAX)
@@ -247,7 +265,10 @@ class ProducerCore:
         if values.get(properties.TRANSACTION_PREPARED) == "true":
             sys_flag |= TRANSACTION_PREPARED
         code = _SEND_REPLY if is_reply else _SEND
-        return Parcel(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
+        parcel = Parcel(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
+        if self.trace is not None:
+            parcel.traced = (traced(msg_id, values, body),)
+        return parcel
 
     def _pack_batch(self, messages: Sequence[Message], now: int) -> Parcel:
         if self.closed:
@@ -255,15 +276,18 @@ class ProducerCore:
         check_batch(messages, self.settings.max_message_size)
         entries: list[BatchEntry] = []
         ids: list[str] = []
+        told: list[Traced] = []
         for message in messages:
             values = message.wire_properties()
             ids.append(values.get(properties.UNIQ_KEY) or self._new_id(values, now))
             entries.append(BatchEntry(message.body, properties.encode_bytes(values), message.flag))
+            if self.trace is not None:
+                told.append(traced(ids[-1], values, message.body))
         body = encode_batch(entries)
         if len(body) > self.settings.max_message_size:
             raise InvalidMessage(f"the batch takes {len(body)} bytes, more than {self.settings.max_message_size}: split it")
         topic, values = self.named(messages[0].topic, {properties.WAIT: "true" if messages[0].wait else "false"})
-        return Parcel(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages))
+        return Parcel(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages), told)
 
     def named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
         """The topic as it travels, and the properties with what the namespace adds to them (client.md 1.8)."""
@@ -417,8 +441,12 @@ class ProducerCore:
             if address is None:
                 return None, _no_master(queue), now
         fields = parcel.addressed(queue, now + self._host.wall_ahead)
+        started = now
         outcome, now = yield Call(address, parcel.code, fields, parcel.body, deadline)
-        return address, self._result(outcome, queue, parcel, address), now
+        result = self._result(outcome, queue, parcel, address)
+        if self.trace is not None and isinstance(result, SendResult):
+            self.trace.published(parcel.traced, parcel.topic, result, address, started, now)
+        return address, result, now
 
     def _result(self, outcome: Command | Lost | Expired, queue: MessageQueue, parcel: Parcel, address: str) -> SendResult | MQError:
         """What came of a call."""
@@ -487,6 +515,16 @@ class ProducerCore:
 
     def _api_deadline(self, now: int, deadline: int) -> int:
         return min(deadline, now + self._host.settings.api_timeout_ms)
+
+
+def traced(msg_id: str, values: Mapping[str, str], body: bytes) -> Traced:
+    """What the trace says of a message with these properties, and this body as it travels."""
+    kind = TracedKind.NORMAL
+    if values.get(properties.TRANSACTION_PREPARED) == "true":
+        kind = TracedKind.HALF
+    elif properties.DELAY in values:
+        kind = TracedKind.DELAYED
+    return Traced(msg_id, values.get(properties.TAGS), values.get(properties.KEYS), len(body), kind)
 
 
 def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str) -> SendResult | MQError:

@@ -14,7 +14,7 @@ from typing import Final
 from mqproto.acl import Credentials, check_credentials
 from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
-from mqproto.validation import check_namespace
+from mqproto.validation import check_namespace, check_topic
 
 #: Template topic whose route stands in for a topic that does not exist yet (client.md 2.4).
 CREATE_TOPIC_KEY: Final = "TBW102"
@@ -173,6 +173,9 @@ class ProducerSettings:
     send_window_bytes: int = 32 << 20
     #: LZ4 and Zstandard need the extra `compression`, here and at consumers, which must be 4.9.4 or later.
     compress_type: Compression = Compression.ZLIB
+    #: Tell the trace topic of everything that is sent (client.md 3.14); an empty topic means the usual one.
+    enable_msg_trace: bool = False
+    customized_trace_topic: str = ""
 
     def check(self) -> None:
         """Raises `InvalidSetting` for the first value that cannot be used. The group name is checked by the producer."""
@@ -183,6 +186,8 @@ class ProducerSettings:
         check_range("retry_times", self.retry_times, 0, 1_000)
         check_range("retry_times_async", self.retry_times_async, 0, 1_000)
         check_range("max_message_size", self.max_message_size, 1, 1 << 24)
+        if self.customized_trace_topic:
+            check_topic(self.customized_trace_topic)
         for code in self.retry_codes:
             if type(code) is not int:
                 raise InvalidSetting("retry_codes", code, "a response code is a number")

@@ -15,6 +15,7 @@ again in its next round, so what is lost here is only late.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -28,7 +29,7 @@ from mqproto.message import Message, MessageExt, SendResult, SendStatus
 from mqproto.namespaces import Namespace
 from mqproto.state.flows import Flow, Oneway, failure
 from mqproto.state.node import Action, Deliver, Ticket
-from mqproto.state.producer import ProducerCore
+from mqproto.state.producer import ProducerCore, traced
 from mqproto.state.routes import RouteTable
 from mqproto.transactions import HalfMessage, LocalTransactionState, TransactionSendResult, half_message
 from mqproto.validation import check_message
@@ -138,6 +139,7 @@ class TransactionCore:
             False,
             result.transaction_id,
         )
+        self._trace(half.message.wire_properties(), half.message.topic, address, header, ended.local_transaction_state, now)
         yield from self._tell(address, header, result.queue.broker_name, now + self.producer.settings.send_timeout_ms)
         return ended
 
@@ -201,7 +203,16 @@ class TransactionCore:
         if not self.producer.closed:
             state = LocalTransactionState.UNKNOW if isinstance(result, BaseException) else self._state(result)
             header = replace(task.header, commit_or_rollback=_WIRE[state])
+            self._trace(task.message.properties, task.message.topic, task.address, header, state, now)
             self._host.spawn(self._tell(task.address, header, task.broker_name, now + ANSWER_TIMEOUT_MS), now)
+
+    def _trace(
+        self, values: Mapping[str, str], topic: str, address: str, header: EndTransactionRequest, state: LocalTransactionState, now: int
+    ) -> None:
+        trace = self.producer.trace
+        if trace is not None:
+            message = traced(header.msg_id, values, b"")
+            trace.ending(message, topic, address, header.transaction_id, state.name, header.from_transaction_check, now)
 
     def _tell(self, address: str, header: EndTransactionRequest, broker_name: str | None, deadline: int) -> Flow[None]:
         fields = header.encode()

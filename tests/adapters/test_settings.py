@@ -76,6 +76,8 @@ PRODUCER: ProducerOptions = {
     "retry_times_when_send_async_failed": 7,
     "retry_another_broker_when_not_store_ok": True,
     "max_message_size": 1000,
+    "enable_msg_trace": True,
+    "customized_trace_topic": "traces",
     "send_latency_fault_enable": True,
     "latency_max": (1, 2),
     "not_available_duration": (3, 4),
@@ -106,6 +108,8 @@ CONSUMER: ConsumerOptions = {
     "await_termination_millis_when_shutdown": 15,
     "pull_time_delay_millis_when_exception": 16,
     "persist_consumer_offset_interval": 17,
+    "enable_msg_trace": True,
+    "customized_trace_topic": "traces",
     "local_offset_store_dir": "x",
     "allocate_message_queue_strategy": "AVG_BY_CIRCLE",
     "offset_store": Storage(),
@@ -119,7 +123,7 @@ def test_every_option_arrives() -> None:
     assert client == expected
     assert tls_options(CLIENT) == {"ssl_context": None, **{name: value for name, value in CLIENT.items() if name.startswith("tls_")}}
     assert producer_settings("g", PRODUCER) == ProducerSettings(
-        "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), frozenset({2, 1500}), 11, 12, Compression.ZSTD
+        "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), frozenset({2, 1500}), 11, 12, Compression.ZSTD, True, "traces"
     )
     settings = consumer_settings("g", CONSUMER)
     for name, value in CONSUMER.items():

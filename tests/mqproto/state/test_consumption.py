@@ -31,7 +31,7 @@ from mqproto.state.consumption import (
     split,
 )
 from mqproto.state.flows import Call, Effect, Expired, Flow, Sleep
-from mqproto.state.node import Action, Deliver, Ticket
+from mqproto.state.node import Ticket
 from mqproto.state.offsets import RemoteOffsets
 from mqproto.state.pull import ProcessQueue
 
@@ -212,10 +212,8 @@ class Host:
     def notice(self, text: str) -> None:
         self.notices.append(text)
 
-    def act(self, action: Action) -> None:
-        assert isinstance(action, Deliver)
-        assert isinstance(action.task, ConsumeTask)
-        self.delivered.append(action.task)
+    def deliver(self, task: ConsumeTask, now: int) -> None:
+        self.delivered.append(task)
 
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]:
         with suppress(StopIteration):
@@ -238,7 +236,7 @@ class Host:
     def moved(self, queue: ProcessQueue, now: int) -> None:
         self.moves += 1
 
-    def ended(self, task: ConsumeTask, succeeded: int, now: int) -> None:
+    def ended(self, task: ConsumeTask, result: object, succeeded: int, now: int) -> None:
         self.ends.append(succeeded)
 
     def idle(self, now: int) -> None:

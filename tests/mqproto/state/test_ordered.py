@@ -18,7 +18,7 @@ from mqproto.namespaces import NO_NAMESPACE
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.flows import Effect, Flow, Sleep
-from mqproto.state.node import Action, Deliver, Ticket
+from mqproto.state.node import Ticket
 from mqproto.state.offsets import RemoteOffsets
 from mqproto.state.ordered import Ordered
 from mqproto.state.pull import ProcessQueue
@@ -68,10 +68,8 @@ class Bench:
     def notice(self, text: str) -> None:
         self.notices.append(text)
 
-    def act(self, action: Action) -> None:
-        assert isinstance(action, Deliver)
-        assert isinstance(action.task, ConsumeTask)
-        self.delivered.append(action.task)
+    def deliver(self, task: ConsumeTask, now: int) -> None:
+        self.delivered.append(task)
 
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]:
         with suppress(StopIteration):
@@ -91,7 +89,7 @@ class Bench:
     def moved(self, queue: ProcessQueue, now: int) -> None:
         self.moves += 1
 
-    def ended(self, task: ConsumeTask, succeeded: int, now: int) -> None:
+    def ended(self, task: ConsumeTask, result: object, succeeded: int, now: int) -> None:
         self.ends.append(succeeded)
 
     def idle(self, now: int) -> None:
