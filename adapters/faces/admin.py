@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar, Unpack
 from adapters.faces.client import ClientFace
 from adapters.faces.families import Family, Operation, W
 from adapters.settings import ClientOptions, check_options
+from mqproto.errors import InvalidSetting
 from mqproto.state import admin as core
 from mqproto.state.client import ClientNode
 from mqproto.state.flows import Flow, Sleep
@@ -119,6 +120,15 @@ class NameServers(Family[W]):
     add_write_perm = Operation(core.NameServerOperations.add_write_perm)
 
 
+class Access(Family[W]):
+    """Accounts of brokers with access control, and what they may do."""
+
+    put_account = Operation(core.Access.put_account)
+    delete_account = Operation(core.Access.delete_account)
+    set_white_addresses = Operation(core.Access.set_white_addresses)
+    version = Operation(core.Access.version)
+
+
 class AdminFace(ClientFace, Generic[W]):
     """What operators ask of clusters, by families: `admin.topics.create("orders", cluster="DefaultCluster")`.
 
@@ -131,6 +141,8 @@ class AdminFace(ClientFace, Generic[W]):
         self, namesrv: str | Sequence[str] | None = None, *, timeout_ms: int = core.TIMEOUT_MS, **options: Unpack[ClientOptions]
     ) -> None:
         check_options(options)
+        if options.get("namespace"):
+            raise InvalidSetting("namespace", options["namespace"], "operators use names as they travel: mqproto.names.wrap_namespace")
         check_range("timeout_ms", timeout_ms, 1, core.LONGEST_TIMEOUT_MS)
         super().__init__("admin client", namesrv, options)
         self._timeout_ms = timeout_ms
@@ -140,6 +152,7 @@ class AdminFace(ClientFace, Generic[W]):
         self.messages: Final[Messages[W]] = Messages(self, "messages")
         self.brokers: Final[Brokers[W]] = Brokers(self, "brokers")
         self.name_servers: Final[NameServers[W]] = NameServers(self, "name_servers")
+        self.access: Final[Access[W]] = Access(self, "access")
 
     def _joined(self, node: ClientNode) -> None:
         super()._joined(node)

@@ -369,6 +369,8 @@ def test_only_while_it_runs(world: World) -> None:
         world.runtime.call(make, world.namesrv, timeout_ms=0)
     with pytest.raises(InvalidSetting, match="no such setting"):
         world.runtime.call(make, world.namesrv, colour="red")
+    with pytest.raises(InvalidSetting, match="as they travel"):
+        world.runtime.call(make, world.namesrv, namespace="space")
 
 
 def test_servers_that_are_not_there(world: World) -> None:

@@ -8,6 +8,7 @@ One family of operations a module. Operations over several servers go on after a
 
 from __future__ import annotations
 
+from mqproto.state.admin.access import Access, AccessVersion, Account
 from mqproto.state.admin.brokers import BrokerRuntime, Brokers, Rates
 from mqproto.state.admin.desk import LONGEST_TIMEOUT_MS, TIMEOUT_MS, AdminHost, Desk
 from mqproto.state.admin.groups import GroupCheck, GroupProgress, Groups, GroupSummary, QueueProgress
@@ -19,6 +20,9 @@ from mqproto.state.admin.topics import Topics
 __all__ = [
     "LONGEST_TIMEOUT_MS",
     "TIMEOUT_MS",
+    "Access",
+    "AccessVersion",
+    "Account",
     "AdminCore",
     "AdminHost",
     "BrokerRuntime",
@@ -42,7 +46,7 @@ __all__ = [
 class AdminCore:
     """All families over one node. `timeout_ms` limits each request; it sends no heartbeat, and brokers do not know it."""
 
-    __slots__ = ("brokers", "groups", "messages", "name_servers", "offsets", "topics")
+    __slots__ = ("access", "brokers", "groups", "messages", "name_servers", "offsets", "topics")
 
     def __init__(self, host: AdminHost, timeout_ms: int = TIMEOUT_MS) -> None:
         """Raises InvalidSetting."""
@@ -53,3 +57,4 @@ class AdminCore:
         self.messages = Messages(desk, self.topics, self.groups)
         self.brokers = Brokers(desk)
         self.name_servers = NameServerOperations(desk)
+        self.access = Access(desk)

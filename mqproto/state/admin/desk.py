@@ -148,8 +148,8 @@ class Desk:
         command = yield from self.done(None, RequestCode.GET_BROKER_CLUSTER_INFO)
         return ClusterInfo.from_json(bytes(command.body))
 
-    def masters(self, cluster: str | None) -> Flow[list[Place]]:
-        """The masters of a cluster (None: of all clusters), by broker name. Raises NoCluster."""
+    def masters(self, cluster: str | None, *, slaves: bool = False) -> Flow[list[Place]]:
+        """The masters of a cluster (None: of all clusters), by broker name; with `slaves` all its brokers. Raises NoCluster."""
         info = yield from self.cluster()
         if cluster is None:
             names = {name for members in info.clusters.values() for name in members}
@@ -158,7 +158,12 @@ class Desk:
         else:
             raise NoCluster(cluster, tuple(sorted(info.clusters)))
         found = [info.brokers[name] for name in sorted(names) if name in info.brokers]
-        return [Place(broker.broker_name, broker.addresses[MASTER_ID]) for broker in found if MASTER_ID in broker.addresses]
+        return [
+            Place(broker.broker_name, address)
+            for broker in found
+            for broker_id, address in sorted(broker.addresses.items())
+            if slaves or broker_id == MASTER_ID
+        ]
 
     # --- operations over several servers
 
@@ -178,16 +183,18 @@ class Desk:
             raise PartlyFailed(operation, tuple(done), tuple(failures))
         return done
 
-    def over(self, operation: str, broker: str | None, cluster: str | None, do: Callable[[str], Flow[T]]) -> Flow[dict[str, T]]:
-        """Do something at the broker of an address, or at each master of a cluster: exactly one of them is given.
+    def over(
+        self, operation: str, broker: str | None, cluster: str | None, do: Callable[[str], Flow[T]], *, slaves: bool = False
+    ) -> Flow[dict[str, T]]:
+        """Do something at the broker of an address, or at each master (with `slaves` each broker) of a cluster: one of them is given.
 
         Raises what `do` raises for the one broker, PartlyFailed for a cluster, ClientError when both or none are given.
         """
         check_target(broker, cluster)
         if broker is not None:
             return {broker: (yield from do(broker))}
-        masters = yield from self.masters(cluster)
-        return (yield from self.at_each(operation, [place.address for place in masters], do))
+        places = yield from self.masters(cluster, slaves=slaves)
+        return (yield from self.at_each(operation, [place.address for place in places], do))
 
     def everywhere(self, operation: str, broker: str | None, cluster: str | None, do: Callable[[str], Flow[T]]) -> Flow[dict[str, T]]:
         """The same, and at the masters of all clusters when neither is given."""

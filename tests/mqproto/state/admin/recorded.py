@@ -14,25 +14,25 @@ from tests.mqproto.state.stage import NS, Peer, Stage
 BROKER = "127.0.0.1:10911"
 #: What Apache's clients say beside their questions: that they are there, that they leave, and whether topics can be created.
 BESIDE = {34, 35}
-#: Says which kind of client asks (4.9.4 and later): its tools read queues with a pull consumer.
-KIND_OF_CLIENT = "ReqT"
+#: Says which kind of client asks (4.9.4 and later; its tools read queues with a pull consumer), and who.
+FIELDS_BESIDE = {"ReqT", "AccessKey", "Signature"}
 
 #: Code, fields and body of a request, in a form that can be compared.
 Question = tuple[int, frozenset[tuple[str, str]], bytes]
 
 
 def question(code: int, fields: Mapping[str, str], body: bytes | memoryview) -> Question:
-    return code, frozenset((name, text) for name, text in fields.items() if name != KIND_OF_CLIENT), bytes(body)
+    return code, frozenset((name, text) for name, text in fields.items() if name not in FIELDS_BESIDE), bytes(body)
 
 
 class Recorded:
     """One scenario of mqadmin, and a stage on which our operations meet the servers of it."""
 
-    def __init__(self, golden: Golden, version: str, name: str) -> None:
-        entries = golden.capture(version, f"admin-{name}")
+    def __init__(self, golden: Golden, version: str, name: str, story: str = "admin") -> None:
+        entries = golden.capture(version, f"{story}-{name}")
         #: Only links that the tool opened: consumers of the scenario before go on with theirs.
         own = {entry.connection for entry in entries if entry.event == "open" and entry.link.startswith("client-")}
-        exchanges = [one for one in golden.exchanges(version, f"admin-{name}") if one.request.connection in own]
+        exchanges = [one for one in golden.exchanges(version, f"{story}-{name}") if one.request.connection in own]
         self.exchanges = [one for one in exchanges if one.request.direction == ">" and not _beside(one.request)]
         self.stage = Stage()
         self.core = AdminCore(self.stage.node)

@@ -11,7 +11,7 @@ import pytest
 from mqproto.bodies import GroupConfig
 from mqproto.errors import MQError
 from mqproto.message import MessageQueue
-from mqproto.state.admin import AdminCore
+from mqproto.state.admin import Account, AdminCore
 from tests.golden.golden import FOLLOWED, GOLDEN
 from tests.mqproto.state.admin.recorded import BROKER, Recorded
 
@@ -158,6 +158,34 @@ def test_changes_of_settings(name: str, code: int, operate: Callable[[AdminCore]
     seen = Recorded(GOLDEN, FOLLOWED, name)
     seen.stage.start(operate(seen.core))
     assert {one for one in seen.ours() if one[0] == code} == seen.theirs()
+
+
+SECOND = Account(
+    "SecondUser",
+    "second-secret",
+    default_topic_perm="DENY",
+    default_group_perm="SUB",
+    topic_perms={"AclTopic": "PUB"},
+    group_perms={"acl-group": "SUB"},
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "operate"),
+    [
+        ("update", lambda core: core.access.put_account(SECOND, broker=BROKER)),
+        ("delete", lambda core: core.access.delete_account("SecondUser", broker=BROKER)),
+        ("white", lambda core: core.access.set_white_addresses(["10.10.10.*"], broker=BROKER)),
+        ("version", lambda core: core.access.version(BROKER)),
+    ],
+)
+def test_accounts(name: str, operate: Callable[[AdminCore], Any]) -> None:
+    seen = Recorded(GOLDEN, FOLLOWED, name, "acl-admin")
+    result = seen.run(operate(seen.core))
+    assert seen.ours() == seen.theirs()
+    if name == "version":
+        assert (result.broker_name, result.cluster, result.version.timestamp) == ("broker-a", CLUSTER, 1795980091041)
+        assert [one.timestamp for one in result.files.values()] == [1795980091041]
 
 
 def test_copies_of_offsets() -> None:
