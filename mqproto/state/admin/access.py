@@ -28,13 +28,13 @@ PERMISSIONS: Final = frozenset({"DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"})
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account and what it may do. Of one that is there None leaves a part as it is, but for `admin`, which always counts.
+    """An account and what it may do. Of one that is there None leaves a part as it is; both keys and `admin` always count.
 
     Keys have more than 6 characters. `white_remote_address` are addresses from which nothing is checked, like `10.10.103.*`.
     """
 
     access_key: str
-    secret_key: str | None = field(default=None, repr=False)
+    secret_key: str = field(repr=False)
     white_remote_address: str | None = None
     admin: bool = False
     default_topic_perm: str | None = None
@@ -45,7 +45,7 @@ class Account:
     def check(self) -> None:
         """Raises InvalidSetting for what no broker would take."""
         for key, text in (("access_key", self.access_key), ("secret_key", self.secret_key)):
-            if text is not None and len(text) <= 6:
+            if len(text) <= 6:
                 raise InvalidSetting(key, "***", "more than 6 characters expected")
         perms = {**(self.topic_perms or {}), **(self.group_perms or {})}
         for name, perm in (
