@@ -14,13 +14,14 @@ from tests.peers.kit.probes import Clients, JavaClient, JavaStep, Line, Outcome,
 from tests.peers.kit.servers import Server, serve
 from tests.peers.kit.steps import pull
 
-SERVERS = ("apache:4.9.7", "apache:5.3.3")
-#: Threads and asyncio in all, the others in one each.
-OURS = [
-    *[(adapter, server) for server in SERVERS for adapter in ("threaded", "asyncio")],
+SERVERS = ("apache:4.4.0", "apache:4.9.7", "apache:5.3.3")
+#: Servers that know requests, with threads and asyncio in all and the others in one each.
+TALKING = [
+    *[(adapter, server) for server in SERVERS[1:] for adapter in ("threaded", "asyncio")],
     ("gevent", "apache:4.9.7"),
     ("trio", "apache:5.3.3"),
 ]
+OURS = [("threaded", "apache:4.4.0"), *TALKING]
 JAVA = "java-4.9.7"
 
 _numbers = itertools.count(1)
@@ -134,7 +135,7 @@ def test_members_of_a_group_decide_for_each_other(ours: Pair) -> None:
 
 # --- requests and replies ---------------------------------------------------------------------------------------------
 
-talking = pairs(*[f"ours-{adapter} @ {server}" for adapter, server in OURS])
+talking = pairs(*[f"ours-{adapter} @ {server}" for adapter, server in TALKING])
 
 
 def ask_and_answer(asking: Pair, answering: Pair, **options: Any) -> None:
@@ -145,7 +146,10 @@ def ask_and_answer(asking: Pair, answering: Pair, **options: Any) -> None:
     replies = [line for line in outcome.lines if "reply" in line]
     assert [line["reply"] for line in replies] == [f"reply to question-{index}" for index in range(4)]
     assert len({line["correlation"] for line in replies}) == 4
-    assert len([line for line in finish(responder).lines if "answered" in line]) == 4
+    if not asking.client.kind.startswith("ours-"):
+        responder.stop()  # others leave with the last reply, at times before they confirm it: whoever gave it hears that it failed
+    answered = [line for line in finish(responder, status=None).lines if "answered" in line]
+    assert len(answered) == 4 or (len(answered) == 3 and not asking.client.kind.startswith("ours-"))
 
 
 @talking
@@ -163,6 +167,13 @@ def test_java_of_the_newest_release_answers_us(pair: Pair) -> None:
     """It cannot ask: from 5.3.1 on its wait ends with the acknowledgement of the send (client.md 3.13)."""
     need("java-5.3.3")
     ask_and_answer(pair, pair.other("java-5.3.3"))
+
+
+@pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
+def test_go_and_we(pair: Pair) -> None:
+    need("go")
+    ask_and_answer(pair, pair.other("go"))
+    ask_and_answer(pair.other("go"), pair)
 
 
 @pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
