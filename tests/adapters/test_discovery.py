@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -110,6 +111,30 @@ def test_without_an_address_server_sends_tell_what_is_missing(world: World) -> N
     producer = world.start(world.runtime.module.Producer, "g", "", namesrv_domain=server.domain)
     with pytest.raises(NoNameServer):
         producer.send(Message(world.topic, b"x"))
+
+
+# --- lists
+
+
+def test_dead_and_silent_name_servers_are_passed_over(world: World) -> None:
+    """One that refuses, one that takes the request and says nothing: the third is asked within the time of one send."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        addresses = f"127.0.0.1:1;127.0.0.1:{silent.getsockname()[1]};{world.namesrv}"
+        for _ in range(3):  # clients begin at different places of the list
+            producer = world.start(world.runtime.module.Producer, "g", addresses, mq_client_api_timeout=600)
+            assert producer.send(Message(world.topic, b"x"), timeout_ms=60_000).status is SendStatus.SEND_OK
+            producer.close()
+
+
+def test_a_name_server_that_goes_away(world: World) -> None:
+    """NSV-03: known routes are used on, new topics are asked of the others."""
+    extra = world.start(world.runtime.module.NameServer)
+    producer = world.start(world.runtime.module.Producer, "g", [world.namesrv])
+    assert producer.send(Message(world.topic, b"x")).status is SendStatus.SEND_OK
+    producer.update_name_server_addresses([extra.address, world.namesrv])
+    extra.close()
+    assert producer.send(Message(world.topic, b"x")).status is SendStatus.SEND_OK
+    assert producer.send(Message(f"other-{world.topic}", b"x")).status is SendStatus.SEND_OK
 
 
 # --- changes at run time
