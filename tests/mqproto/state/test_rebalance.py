@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.bodies import ConsumerIds, HeartbeatData
+from mqproto.codes import RequestCode
 from mqproto.errors import LocalProtocolError
 from mqproto.message import MessageQueue
 from mqproto.state.rebalance import Averagely, changes, queue_order, text_order
-from tests.golden.golden import Golden
+from tests.golden.golden import VERSIONS, Golden
 
 
 def queues(names: list[str], topic: str = "T") -> list[MessageQueue]:
@@ -28,6 +30,36 @@ def test_shares_are_those_of_java(golden: Golden) -> None:
         given_queues = queues(vector.input["queues"])
         for own, share in vector.output().items():
             assert Averagely().allocate("g", own, given_queues, vector.input["clients"]) == queues(share), vector.input
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])  # 4.4 asks on a connection that says nothing of who asks
+def test_members_of_a_recorded_group_took_the_queues_that_we_would(golden: Golden, version: str) -> None:
+    """Two Java members, of which the second comes and goes: what each newly asked offsets of, after each list of members."""
+    clients: dict[int, str] = {}
+    lists: dict[str, list[list[str]]] = {}
+    asked: dict[str, list[set[int]]] = {}
+    for entry in golden.capture(version, "rebalance"):
+        if entry.link != "client-broker" or not entry.frame:
+            continue
+        if entry.is_request and entry.code == RequestCode.HEART_BEAT:
+            clients[entry.connection] = HeartbeatData.from_json(entry.body).client_id
+        me = clients.get(entry.connection, "")
+        if not entry.is_request and b"consumerIdList" in entry.body:
+            ids = ConsumerIds.from_json(entry.body).client_ids
+            if lists.setdefault(me, []) and lists[me][-1] == ids:
+                continue
+            lists[me].append(ids)
+            asked.setdefault(me, []).append(set())
+        if entry.is_request and entry.code == RequestCode.QUERY_CONSUMER_OFFSET and entry.fields["topic"] == "Shared":
+            asked[me][-1].add(int(entry.fields["queueId"]))
+    assert len(lists) == 2
+    eight = queues([f"broker-a:{number}" for number in range(8)], "Shared")
+    for me, seen in lists.items():
+        own: set[int] = set()
+        for ids, fresh in zip(seen, asked[me], strict=True):
+            share = {queue.queue_id for queue in allocate(me, eight, ids)}
+            assert fresh == share - own, (me, ids)
+            own = share
 
 
 def test_refusals_are_those_of_java(golden: Golden) -> None:
