@@ -13,6 +13,7 @@ from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.own_offsets import OffsetStorage
+from mqproto.state.pull_settings import LitePullSettings, PullConsumerSettings
 from mqproto.state.rebalance import Strategy
 from mqproto.state.settings import ClientSettings, ProducerSettings, TransactionSettings, endpoint_namespace, parse_addresses
 from mqproto.state.strategies import find_strategy
@@ -121,6 +122,45 @@ class ConsumerOptions(ClientOptions, total=False):
     enable_msg_trace: bool
     customized_trace_topic: str
     local_offset_store_dir: str
+
+
+class ActiveOptions(ClientOptions, total=False):
+    """What consumers that are asked for messages can be told besides."""
+
+    message_model: MessageModel
+    #: As for push consumers.
+    allocate_message_queue_strategy: Strategy | str
+    offset_store: OffsetStorage
+    local_offset_store_dir: str
+    broker_suspend_max_time_millis: int
+    consumer_timeout_millis_when_suspend: int
+    consumer_pull_timeout_millis: int
+    persist_consumer_offset_interval: int
+    #: Whether the client id and every request say that this client pulls, as Apache's does since 4.9.4.
+    enable_stream_request_type: bool
+
+
+class PullConsumerOptions(ActiveOptions, total=False):
+    """What a pull consumer can be told besides."""
+
+    max_reconsume_times: int
+
+
+class LitePullOptions(ActiveOptions, total=False):
+    """What a lite pull consumer can be told besides."""
+
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp: str
+    auto_commit: bool
+    auto_commit_interval_millis: int
+    pull_batch_size: int
+    pull_threshold_for_all: int
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    consume_max_span: int
+    poll_timeout_millis: int
+    topic_metadata_check_interval_millis: int
+    pull_time_delay_millis_when_exception: int
 
 
 #: Where a setting lives, for those whose name is not that of the attribute.
@@ -245,6 +285,33 @@ def consumer_settings(group: str, options: Mapping[str, Any]) -> ConsumerSetting
     return settings
 
 
+def pull_consumer_settings(group: str, options: Mapping[str, Any]) -> PullConsumerSettings:
+    """The settings of a pull consumer; raises InvalidSetting, also for options that it does not have."""
+    _refuse_unknown(options, PullConsumerOptions.__annotations__)
+    settings = PullConsumerSettings(group=group, unit_mode=bool(options.get("unit_mode", False)))
+    _fill(settings, _own_names(PullConsumerOptions), options)
+    return settings
+
+
+def lite_pull_settings(group: str, options: Mapping[str, Any]) -> LitePullSettings:
+    """The settings of a lite pull consumer; raises InvalidSetting, also for options that it does not have."""
+    _refuse_unknown(options, LitePullOptions.__annotations__)
+    settings = LitePullSettings(group=group, unit_mode=bool(options.get("unit_mode", False)))
+    _fill(settings, _own_names(LitePullOptions), options)
+    return settings
+
+
+def stream_option(options: Mapping[str, Any]) -> bool:
+    """Whether a client that pulls says so."""
+    return _checked("enable_stream_request_type", options.get("enable_stream_request_type", True), True)
+
+
+def _own_names(options: type) -> dict[str, str]:
+    """The options of a kind of consumer that are settings of its core, whose attributes have the same names."""
+    others = {*ClientOptions.__annotations__, *CONSUMER_PARTS, "enable_stream_request_type"}
+    return {name: name for name in options.__annotations__ if name not in others}
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Raises InvalidSetting for options that no client has."""
     _refuse_unknown(options, {})
@@ -284,7 +351,7 @@ def text_option(options: Mapping[str, Any], name: str) -> str:
     return _checked(name, options.get(name, ""), "")
 
 
-def _refuse_unknown(options: Mapping[str, Any], own: Mapping[str, str]) -> None:
+def _refuse_unknown(options: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name not in own and name not in _CLIENT and name not in _OTHERS:
             raise InvalidSetting(name, value, "there is no such setting")

@@ -3,7 +3,9 @@
 from adapters.anyio.admin import Admin
 from adapters.anyio.consumer import Consumer
 from adapters.anyio.driver import Driver
+from adapters.anyio.lite_pull import LitePullConsumer
 from adapters.anyio.producer import Producer
+from adapters.anyio.pull import PullConsumer
 from adapters.anyio.push import PushConsumer
 from adapters.anyio.servers import Broker, NameServer, Standalone
 from adapters.anyio.transactions import TransactionProducer
@@ -15,8 +17,10 @@ __all__ = [
     "Broker",
     "Consumer",
     "Driver",
+    "LitePullConsumer",
     "NameServer",
     "Producer",
+    "PullConsumer",
     "PushConsumer",
     "Standalone",
     "TransactionProducer",

@@ -6,13 +6,17 @@ Leaves to others: the protocol (`mqproto.state`), waiting, threads and tasks (ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from adapters.addressserver import AddressServer
 from adapters.driving import Life
+from adapters.files import LocalOffsetFile
 from adapters.identity import client_identity
 from adapters.settings import ClientOptions, client_settings, name_server_list, text_option, tls_options
+from mqproto.errors import InvalidSetting
+from mqproto.names import wrap_namespace
 from mqproto.state.client import ClientNode, client_id
 from mqproto.state.flows import Flow, Wait
 from mqproto.state.node import Ticket
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+#: Offset files of broadcasting consumers lie here, below the home directory (client.md 5.4).
+OFFSET_FOLDER: Final = ".rocketmq_offsets"
 
 
 class ClientFace:
@@ -84,6 +91,14 @@ class ClientFace:
     def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
         """Ask the node something while the client runs. Raises StateError when its driver has ended."""
         raise NotImplementedError
+
+    def _open_offsets(self, group: str, options: Mapping[str, Any]) -> LocalOffsetFile:
+        """The offset file of a broadcasting consumer of this client. Raises InvalidSetting when it cannot be read."""
+        folder = Path(text_option(options, "local_offset_store_dir") or Path.home() / OFFSET_FOLDER)
+        try:
+            return LocalOffsetFile(folder, self.client_id, wrap_namespace(self._settings.namespace, group))
+        except OSError as error:
+            raise InvalidSetting("local_offset_store_dir", folder, f"the offset file cannot be read: {error}") from error
 
     # Verbs for the driver.
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from adapters.faces.client import ClientFace
 from adapters.files import LocalOffsetFile
 from adapters.identity import utc_offset_ms
-from adapters.settings import ConsumerOptions, consumer_settings, storage_option, strategy_option, text_option
+from adapters.settings import ConsumerOptions, consumer_settings, storage_option, strategy_option
 from mqproto.bodies import MessageModel
-from mqproto.errors import InvalidSetting, StateError
+from mqproto.errors import StateError
 from mqproto.names import wrap_namespace
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer import ConsumerCore, check_subscription
 from mqproto.state.flows import Flow
 from mqproto.state.node import Ticket
-
-#: Offset files of broadcasting consumers lie here, below the home directory (client.md 5.4).
-_OFFSET_FOLDER: Final = ".rocketmq_offsets"
 
 
 class SubscriberFace(ClientFace):
@@ -39,11 +35,7 @@ class SubscriberFace(ClientFace):
         #: What was subscribed before the start: expression and kind by topic.
         self._wanted: dict[str, tuple[str, str]] = {}
         if broadcasts and self._storage is None:
-            folder = Path(text_option(options, "local_offset_store_dir") or Path.home() / _OFFSET_FOLDER)
-            try:
-                self._offset_file = LocalOffsetFile(folder, self.client_id, wrap_namespace(self._settings.namespace, group))
-            except OSError as error:
-                raise InvalidSetting("local_offset_store_dir", folder, f"the offset file cannot be read: {error}") from error
+            self._offset_file = self._open_offsets(group, options)
 
     def _joined(self, node: ClientNode) -> None:
         super()._joined(node)

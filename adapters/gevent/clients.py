@@ -5,7 +5,9 @@ from __future__ import annotations
 from adapters.gevent.kit import KIT
 from adapters.sync.admin import SyncAdmin
 from adapters.sync.consumer import SyncConsumer
+from adapters.sync.lite_pull import SyncLitePullConsumer
 from adapters.sync.producer import SyncProducer
+from adapters.sync.pull import SyncPullConsumer
 from adapters.sync.push import SyncPushConsumer
 from adapters.sync.transactions import SyncTransactionProducer
 
@@ -20,8 +22,18 @@ class Consumer(SyncConsumer):
     _kit = KIT
 
 
+class LitePullConsumer(SyncLitePullConsumer):
+    __doc__ = SyncLitePullConsumer.__doc__
+    _kit = KIT
+
+
 class Producer(SyncProducer):
     __doc__ = SyncProducer.__doc__
+    _kit = KIT
+
+
+class PullConsumer(SyncPullConsumer):
+    __doc__ = SyncPullConsumer.__doc__
     _kit = KIT
 
 

@@ -2,7 +2,7 @@
 
 from adapters.credentials import credentials_from_file
 from adapters.faces.producer import select_by_random
-from adapters.threaded.clients import Admin, Consumer, Producer, PushConsumer, TransactionProducer
+from adapters.threaded.clients import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
 from adapters.threaded.driver import Driver
 from adapters.threaded.servers import Broker, NameServer, Standalone
 
@@ -11,8 +11,10 @@ __all__ = [
     "Broker",
     "Consumer",
     "Driver",
+    "LitePullConsumer",
     "NameServer",
     "Producer",
+    "PullConsumer",
     "PushConsumer",
     "Standalone",
     "TransactionProducer",

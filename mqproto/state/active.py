@@ -31,6 +31,7 @@ from mqproto.state.flows import Flow, Refresh, Wait
 from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
 from mqproto.state.node import Deliver
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
+from mqproto.state.own_offsets import OffsetStorage, OwnOffsets
 from mqproto.state.pull import Subscribed
 from mqproto.state.pull_settings import ActiveSettings
 
@@ -50,13 +51,22 @@ class ActiveConsumer(ConsumerBase, ABC):
 
     settings: ActiveSettings
 
-    def __init__(self, node: ClientNode, settings: ActiveSettings, listener: Any, offset_file: OffsetFile | None) -> None:
+    def __init__(
+        self,
+        node: ClientNode,
+        settings: ActiveSettings,
+        listener: Any,
+        offset_file: OffsetFile | None,
+        offset_storage: OffsetStorage | None,
+    ) -> None:
         """`settings` are checked, with the group as it travels. BROADCASTING needs an `offset_file`, else raises InvalidSetting."""
         super().__init__(node, settings.group)
         self.listener = listener
         self.broadcasts = settings.message_model is MessageModel.BROADCASTING
         self._offsets: OffsetStore
-        if not self.broadcasts:
+        if offset_storage is not None:
+            self._offsets = OwnOffsets(self.group, offset_storage, self.notice)
+        elif not self.broadcasts:
             self._offsets = RemoteOffsets(self.group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False))
         elif offset_file is None:
             raise InvalidSetting("message_model", settings.message_model.value, "an offset file is needed")

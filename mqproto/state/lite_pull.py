@@ -32,6 +32,7 @@ from mqproto.state.flows import Flow, Sleep, Wait
 from mqproto.state.handout import Claim, Handout
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetFile
+from mqproto.state.own_offsets import OffsetStorage
 from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_loop
 from mqproto.state.pull_consumer import QueueListener
 from mqproto.state.pull_settings import LitePullSettings
@@ -61,12 +62,13 @@ class LitePullCore(ActiveConsumer):
         *,
         strategy: Strategy | None = None,
         offset_file: OffsetFile | None = None,
+        offset_storage: OffsetStorage | None = None,
         utc_offset_ms: int = 0,
     ) -> None:
         """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`; `utc_offset_ms` is local time minus UTC."""
         settings = replace(settings, group=node.namespace.wrap(settings.group))
         settings.check()
-        super().__init__(node, settings, listener, offset_file)
+        super().__init__(node, settings, listener, offset_file, offset_storage)
         self.settings = settings
         self.mode: Mode | None = None
         self._utc_offset_ms = utc_offset_ms

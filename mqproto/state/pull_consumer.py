@@ -28,6 +28,7 @@ from mqproto.state.consumption import retry_message, send_back
 from mqproto.state.flows import Call, Flow, answer, current
 from mqproto.state.lookup import find_broker, find_reader
 from mqproto.state.offsets import OffsetFile
+from mqproto.state.own_offsets import OffsetStorage
 from mqproto.state.pull import Subscribed, read_answer
 from mqproto.state.pull_settings import PullConsumerSettings
 from mqproto.state.rebalance import Averagely, Strategy, queue_order
@@ -63,11 +64,12 @@ class PullConsumerCore(ActiveConsumer):
         *,
         strategy: Strategy | None = None,
         offset_file: OffsetFile | None = None,
+        offset_storage: OffsetStorage | None = None,
     ) -> None:
         """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`."""
         settings = replace(settings, group=node.namespace.wrap(settings.group))
         settings.check()
-        super().__init__(node, settings, listener, offset_file)
+        super().__init__(node, settings, listener, offset_file, offset_storage)
         self.settings = settings
         self._sharing = Sharing(self.group, self.broadcasts, strategy or Averagely(), self)
         self._listeners: dict[str, QueueListener | None] = {}
@@ -116,11 +118,10 @@ class PullConsumerCore(ActiveConsumer):
         queue: MessageQueue,
         expression: str,
         offset: int,
-        max_nums: int = PULL_MAX_NUMS,
-        *,
-        kind: str = TAG,
-        block: bool = False,
-        timeout_ms: int | None = None,
+        max_nums: int,
+        kind: str,
+        block: bool,
+        timeout_ms: int | None,
         now: int,
     ) -> Flow[PullResult]:
         """One pull. With `block` the broker holds it at the end of the queue, for at most `broker_suspend_max_time_millis`.

@@ -50,14 +50,15 @@ class World:
         self.topic = f"topic-{number}"
         self.group = f"group-{number}"
 
-    def _make(self, factory: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+    def make(self, factory: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+        """Make something; it closes with the test."""
         made = Proxy(self.runtime, self.runtime.call(factory, *arguments, **settings))
         self._stack.callback(lambda: made.close())
         return made
 
     def start(self, factory: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
         """Make and start something; it closes with the test."""
-        made = self._make(factory, *arguments, **settings)
+        made = self.make(factory, *arguments, **settings)
         made.start()
         return made
 
@@ -72,7 +73,7 @@ class World:
         function = listener if plain else as_listener(self.runtime, listener)
         settings = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "group": self.group, **settings}
         group = settings.pop("group")
-        consumer = self._make(self.runtime.module.PushConsumer, group, function, self.namesrv, **settings)
+        consumer = self.make(self.runtime.module.PushConsumer, group, function, self.namesrv, **settings)
         consumer.subscribe(self.topic, expression)
         if start:
             consumer.start()

@@ -212,6 +212,17 @@ def as_listener(runtime: Runtime, function: Callable[..., Any]) -> Callable[...,
     return listener
 
 
+def as_coroutine(runtime: Runtime, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Any function in the form that the runtime prefers: a coroutine function for tasks."""
+    if not isinstance(runtime, Anyio):
+        return function
+
+    async def coroutine(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return coroutine
+
+
 def holder(runtime: Runtime, event: threading.Event) -> Callable[[], None]:
     """A function for a plain listener: waits for an event of the test in the way of the runtime."""
     if runtime.name != "gevent":

@@ -86,7 +86,7 @@ def test_a_client_that_cannot_start_leaves_the_others_alone(world: World) -> Non
     producer = world.producer("first", instance_name="shared")
     with pytest.raises(InvalidName):
         world.consumer(lambda messages, context: None, group="bad group!", instance_name="shared")
-    nowhere = world._make(world.runtime.module.PushConsumer, "g", lambda messages: None, "127.0.0.1:1", instance_name="shared")
+    nowhere = world.make(world.runtime.module.PushConsumer, "g", lambda messages: None, "127.0.0.1:1", instance_name="shared")
     nowhere.subscribe(world.topic)
     with pytest.raises(NoNameServer):
         nowhere.start()

@@ -11,9 +11,10 @@ from mqproto.codec import Command, encode_response
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import BrokerError, CallExpired, ClientError, InvalidName, InvalidSetting, MQError, NoNameServer, NoRoute, StateError
 from mqproto.filters.tags import InvalidExpressionError
-from mqproto.message import MessageExt, MessageQueue, PullStatus
+from mqproto.message import MessageExt, MessageQueue, PullResult, PullStatus
 from mqproto.record import RecordError, encode_record
 from mqproto.state.active import ListenerCall
+from mqproto.state.flows import Flow
 from mqproto.state.node import Deliver
 from mqproto.state.pull_consumer import PullConsumerCore
 from mqproto.state.pull_settings import PullConsumerSettings
@@ -41,6 +42,21 @@ def consumer(cluster: Cluster) -> PullConsumerCore:
     consumer = make(cluster)
     cluster.start(consumer)
     return consumer
+
+
+def pull(
+    consumer: PullConsumerCore,
+    queue: MessageQueue,
+    expression: str,
+    offset: int,
+    max_nums: int = 32,
+    *,
+    kind: str = "TAG",
+    block: bool = False,
+    timeout_ms: int | None = None,
+    now: int = 0,
+) -> Flow[PullResult]:
+    return consumer.pull(queue, expression, offset, max_nums, kind, block, timeout_ms, now)
 
 
 def pulls(cluster: Cluster) -> list[dict[str, str]]:
@@ -100,12 +116,12 @@ def test_it_lives_once(cluster: Cluster, consumer: PullConsumerCore) -> None:
     cluster.stage.run(consumer.shutdown(cluster.stage.now))
     cluster.stage.run(consumer.shutdown(cluster.stage.now))
     with pytest.raises(StateError, match="stopped"):
-        cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
+        cluster.stage.run(pull(consumer, Q0, "*", 0))
     cluster.start(make(cluster))
 
 
 def test_the_end_unregisters_the_group(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
+    cluster.stage.run(pull(consumer, Q0, "*", 0))
     cluster.stage.run(consumer.shutdown(cluster.stage.now))
     (farewell,) = cluster.requests(RequestCode.UNREGISTER_CLIENT)
     assert farewell.fields == {"clientID": cluster.stage.node.client_id, "consumerGroup": "g"}
@@ -135,7 +151,7 @@ def test_name_servers_that_cannot_be_reached_are_a_failure(cluster: Cluster) -> 
 def test_a_plain_pull_is_that_of_java(cluster: Cluster, consumer: PullConsumerCore) -> None:
     """client.md 5.1, golden capture pull."""
     cluster.put("T", b"a", b"b", b"c", tag="TagB")
-    found = cluster.stage.run(consumer.pull(Q0, "TagB", 1, 32, now=0))
+    found = cluster.stage.run(pull(consumer, Q0, "TagB", 1, 32))
     assert (found.status, found.next_begin_offset, found.min_offset, found.max_offset) == (PullStatus.FOUND, 3, 0, 3)
     assert [message.body for message in found.messages] == [b"b", b"c"]
     assert found.messages[0].properties["MAX_OFFSET"] == "3"
@@ -159,12 +175,12 @@ def test_a_plain_pull_is_that_of_java(cluster: Cluster, consumer: PullConsumerCo
 
 
 def test_at_the_end_a_plain_pull_comes_back_at_once(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    found = cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
+    found = cluster.stage.run(pull(consumer, Q0, "*", 0))
     assert (found.status, found.next_begin_offset, found.messages) == (PullStatus.NO_NEW_MSG, 0, ())
 
 
 def test_a_blocking_pull_is_held_until_a_message_comes(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    ticket = cluster.stage.start(consumer.pull(Q0, "*", 0, block=True, now=0))
+    ticket = cluster.stage.start(pull(consumer, Q0, "*", 0, block=True))
     assert not ticket.settled
     assert pulls(cluster)[0]["sysFlag"] == "6"
     cluster.advance(5_000)
@@ -182,7 +198,7 @@ def test_how_long_an_answer_is_waited_for(cluster: Cluster, consumer: PullConsum
         ({"block": True, "timeout_ms": 9_000}, 9_000, "6000"),
         ({"block": True, "timeout_ms": 90_000}, 90_000, "20000"),
     ):
-        ticket = cluster.stage.start(consumer.pull(Q0, "*", 0, now=cluster.stage.now, **arguments))
+        ticket = cluster.stage.start(pull(consumer, Q0, "*", 0, now=cluster.stage.now, **arguments))
         assert pulls(cluster)[-1]["suspendTimeoutMillis"] == suspend
         cluster.stage.advance(limit_ms - 1)
         assert not ticket.settled
@@ -194,24 +210,24 @@ def test_how_long_an_answer_is_waited_for(cluster: Cluster, consumer: PullConsum
 def test_statuses(cluster: Cluster, consumer: PullConsumerCore) -> None:
     cluster.put("T", b"a", b"b")
     cluster.broker.minimum["T", 0] = 1
-    found = cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
+    found = cluster.stage.run(pull(consumer, Q0, "*", 0))
     assert (found.status, found.next_begin_offset, found.messages) == (PullStatus.OFFSET_ILLEGAL, 1, ()), "the application corrects it"
     fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "2", "minOffset": "1", "maxOffset": "2"}
     cluster.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(request.opaque, 20, fields)
-    found = cluster.stage.run(consumer.pull(Q0, "TagA", 1, now=0))
+    found = cluster.stage.run(pull(consumer, Q0, "TagA", 1))
     assert (found.status, found.next_begin_offset) == (PullStatus.NO_MATCHED_MSG, 2)
 
 
 def test_tags_that_share_a_hash_are_told_apart(cluster: Cluster, consumer: PullConsumerCore) -> None:
     cluster.put("T", b"no", tag="BB")
     cluster.put("T", b"yes", tag="Aa")
-    found = cluster.stage.run(consumer.pull(Q0, "Aa", 0, now=0))
+    found = cluster.stage.run(pull(consumer, Q0, "Aa", 0))
     assert [message.body for message in found.messages] == [b"yes"]
 
 
 def test_an_expression_travels_with_a_version(cluster: Cluster, consumer: PullConsumerCore) -> None:
     """client.md 5.1: a broker compiles SQL92 anew only for a version that it has not seen."""
-    cluster.stage.run(consumer.pull(Q0, "a > 1", 0, kind="SQL92", now=cluster.stage.now))
+    cluster.stage.run(pull(consumer, Q0, "a > 1", 0, kind="SQL92", now=cluster.stage.now))
     fields = pulls(cluster)[0]
     assert (fields["subscription"], fields["expressionType"]) == ("a > 1", "SQL92")
     assert int(fields["subVersion"]) == consumer.wall(cluster.stage.now)
@@ -231,20 +247,20 @@ def test_what_cannot_be_pulled(
     cluster: Cluster, consumer: PullConsumerCore, queue: MessageQueue, expression: str, offset: int, count: int, error: type[MQError]
 ) -> None:
     with pytest.raises(error):
-        cluster.stage.run(consumer.pull(queue, expression, offset, count, now=0))
+        cluster.stage.run(pull(consumer, queue, expression, offset, count))
     assert not pulls(cluster)
     assert not list(consumer.topics()), "nothing is shared out for it"
 
 
 def test_only_a_running_consumer_pulls(cluster: Cluster) -> None:
     with pytest.raises(StateError, match="created"):
-        cluster.stage.run(make(cluster).pull(Q0, "*", 0, now=0))
+        cluster.stage.run(pull(make(cluster), Q0, "*", 0))
 
 
 def test_a_refusal_is_raised(cluster: Cluster, consumer: PullConsumerCore) -> None:
     cluster.broker.refuses[RequestCode.PULL_MESSAGE] = 16
     with pytest.raises(BrokerError) as refused:
-        cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
+        cluster.stage.run(pull(consumer, Q0, "*", 0))
     assert refused.value.code == 16
 
 
@@ -253,12 +269,12 @@ def test_a_message_that_cannot_be_read_is_told_with_its_offset(cluster: Cluster,
     cluster.put("T", b"good")
     cluster.put("T", b"not deflated", sys_flag=1)
     cluster.put("T", b"behind")
-    found = cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
+    found = cluster.stage.run(pull(consumer, Q0, "*", 0))
     assert ([message.body for message in found.messages], found.next_begin_offset) == ([b"good"], 1)
     with pytest.raises(RecordError) as failure:
-        cluster.stage.run(consumer.pull(Q0, "*", 1, now=0))
+        cluster.stage.run(pull(consumer, Q0, "*", 1))
     assert failure.value.queue_offset == 1
-    found = cluster.stage.run(consumer.pull(Q0, "*", 2, now=0))
+    found = cluster.stage.run(pull(consumer, Q0, "*", 2))
     assert [message.body for message in found.messages] == [b"behind"]
 
 
@@ -271,12 +287,12 @@ def test_a_suggested_slave_is_pulled_from_until_it_fails(cluster: Cluster, consu
     cluster.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(request.opaque, 0, fields, one)
     slave.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(request.opaque, 0, fields, one)
     for _ in range(3):
-        cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
+        cluster.stage.run(pull(consumer, Q0, "*", 0))
     assert (len(pulls(cluster)), len(pulls(slave))) == (1, 2)
     slave.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(request.opaque, ResponseCode.SYSTEM_BUSY, None)
     with pytest.raises(BrokerError):
-        cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
-    cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
+        cluster.stage.run(pull(consumer, Q0, "*", 0))
+    cluster.stage.run(pull(consumer, Q0, "*", 0))
     assert (len(pulls(cluster)), len(pulls(slave))) == (2, 3)
 
 
@@ -330,7 +346,7 @@ def test_equal_queue_numbers_of_two_brokers_are_two_queues() -> None:
     cluster.put("T", *[b"b"] * 20, broker="b")
     counts = {}
     for queue in cluster.stage.run(consumer.fetch_queues("T", 0)):
-        found = cluster.stage.run(consumer.pull(queue, "*", 0, now=0))
+        found = cluster.stage.run(pull(consumer, queue, "*", 0))
         counts[queue.broker_name] = (len(found.messages), {message.body for message in found.messages})
         consumer.update_consume_offset(queue, found.next_begin_offset, 0)
     assert counts == {"a": (10, {b"a"}), "b": (20, {b"b"})}
@@ -433,7 +449,7 @@ def test_each_topic_has_a_listener_of_its_own(cluster: Cluster) -> None:
 
 def test_pulled_topics_are_shared_out_too_but_brokers_are_not_told(cluster: Cluster, consumer: PullConsumerCore) -> None:
     assert consumer.queues_in_balance("T") == ()
-    cluster.stage.run(consumer.pull(Q0, "*", 0, now=0))
+    cluster.stage.run(pull(consumer, Q0, "*", 0))
     cluster.advance(20_000)
     assert consumer.queues_in_balance("T") == (Q0, Q1)
     assert cluster.broker.heartbeats[-1].consumers[0].subscriptions == []
@@ -483,7 +499,7 @@ def test_offsets_of_a_broadcasting_consumer_are_in_its_file(cluster: Cluster) ->
 
 def one_message(cluster: Cluster, consumer: PullConsumerCore) -> MessageExt:
     cluster.put("T", b"a")
-    return cluster.stage.run(consumer.pull(Q0, "*", 0, now=0)).messages[0]
+    return cluster.stage.run(pull(consumer, Q0, "*", 0)).messages[0]
 
 
 def test_a_message_is_sent_back(cluster: Cluster, consumer: PullConsumerCore) -> None:

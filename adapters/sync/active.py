@@ -1,0 +1,73 @@
+"""What consumers that are asked for messages share, for every runtime in which waiting is a plain call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar, TypeVarTuple
+
+from adapters.faces.active import ActiveFace, Later
+from adapters.sync.client import SyncClient
+from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
+from mqproto.message import MessageQueue
+from mqproto.state.active import ListenerCall
+from mqproto.state.flows import Flow
+from mqproto.state.node import Ticket
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+
+class SyncActiveConsumer(ActiveFace, SyncClient):
+    """Listeners for queues are called one at a time, in order, in a thread (greenlet) of the consumer."""
+
+    _listening: Pool
+    _callbacks: Pool
+
+    def _prepare(self) -> None:
+        self._listening = self._kit.pool(f"{self._name()}-listener", 1)
+        self._callbacks = self._kit.pool(f"{self._name()}-callbacks", CALLBACKS_AT_A_TIME)
+
+    def _clean_up(self, seconds: float) -> None:
+        self._listening.close(seconds)
+        self._callbacks.close(seconds)
+
+    def _wait(self, operation: Callable[[*Ts, int], Flow[R]], *arguments: *Ts) -> R:
+        """Run an operation of the core and wait for its end."""
+        self._life.check()
+        return self._driver.wait(self._begin, operation, arguments)
+
+    def _later(self, operation: Callable[[*Ts, int], Flow[R]], *arguments: *Ts) -> SendFuture[R]:
+        """Run an operation of the core; its outcome is in the future."""
+        self._life.check()
+        future: OpenFuture[R] = self._kit.future(self._callbacks)
+
+        def settle(ticket: Ticket[R]) -> None:
+            try:
+                result = self._driver.outcome(ticket)
+            except Exception as failure:  # the future's holder is told
+                future.set_exception(failure)
+            else:
+                future.set_result(result)
+
+        later = Later(settle)
+        self._driver.launch(later.wake, later.begin, self._begin, (operation, arguments))
+        return future
+
+    def _deliver(self, task: object) -> None:
+        assert isinstance(task, ListenerCall)
+        self._listening.submit(partial(self._notify, task))
+
+    def _notify(self, task: ListenerCall) -> None:
+        try:
+            task.function(*task.arguments)
+        except BaseException as error:  # whatever it is, it is no reason to end the thread
+            self._failed(task, error)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of the queue will get. Raises MQError when its broker cannot be asked, as the next ones."""
+        return self._wait(self._core.max_offset, queue)
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message that is still there."""
+        return self._wait(self._core.min_offset, queue)
