@@ -24,7 +24,7 @@ LONG_MS = int(PATIENCE * 1000)
 def make(world: World, *, start: bool = True, **settings: Any) -> Any:
     """A consumer of the topic that begins at its first message."""
     settings = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "group": world.group, **settings}
-    consumer = world._make(world.runtime.module.Consumer, settings.pop("group"), world.namesrv, **settings)
+    consumer = world.make(world.runtime.module.Consumer, settings.pop("group"), world.namesrv, **settings)
     consumer.subscribe(world.topic)
     if start:
         consumer.start()
