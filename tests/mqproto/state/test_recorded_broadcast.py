@@ -42,7 +42,7 @@ def ours(golden: Golden) -> list[Command]:
         cluster.put("News", b"message", queue_id=queue_id, tag="TagN")
     cluster.start(consumer)
     cluster.answer_all()
-    cluster.advance(2_000)
+    cluster.advance(20_000)  # until pulls follow that know of consumed messages
     cluster.stage.run(consumer.shutdown(cluster.stage.now))
     assert {request.fields["topic"] for request in cluster.stage.peers[NS].got} == {"News"}
     return cluster.broker.peer.got
