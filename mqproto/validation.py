@@ -16,11 +16,16 @@ MESSAGE_SIZE_MAX: Final = 4 << 20
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
+def check_given(kind: str, name: str) -> None:
+    """Raises InvalidName for a blank name: of what there is already, older servers may have given it a name that is not allowed now."""
+    if not name or name.isspace():
+        raise InvalidName(kind, name, "it is blank")
+
+
 def _check_name(kind: str, name: str, length_max: int) -> None:
     if not isinstance(name, str):
         raise InvalidName(kind, repr(name), f"it is of type {type(name).__name__}, not a text")
-    if not name or name.isspace():
-        raise InvalidName(kind, name, "it is blank")
+    check_given(kind, name)
     if len(name) > length_max:
         raise InvalidName(kind, name, f"it is longer than {length_max} characters")
     if not _LEGAL_NAME.fullmatch(name):

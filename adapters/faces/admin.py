@@ -120,6 +120,13 @@ class NameServers(Family[W]):
     add_write_perm = Operation(core.NameServerOperations.add_write_perm)
 
 
+class Traffic(Family[W]):
+    """How much goes through topics."""
+
+    of_topic = Operation(core.Traffic.of_topic)
+    of_all = Operation(core.Traffic.of_all)
+
+
 class Access(Family[W]):
     """Accounts of brokers with access control, and what they may do."""
 
@@ -152,6 +159,7 @@ class AdminFace(ClientFace, Generic[W]):
         self.messages: Final[Messages[W]] = Messages(self, "messages")
         self.brokers: Final[Brokers[W]] = Brokers(self, "brokers")
         self.name_servers: Final[NameServers[W]] = NameServers(self, "name_servers")
+        self.traffic: Final[Traffic[W]] = Traffic(self, "traffic")
         self.access: Final[Access[W]] = Access(self, "access")
 
     def _joined(self, node: ClientNode) -> None:

@@ -41,6 +41,7 @@ class Operator:
         admin = self.proxy._target
         self.topics, self.groups, self.offsets = admin.topics, admin.groups, admin.offsets
         self.messages, self.brokers, self.name_servers = admin.messages, admin.brokers, admin.name_servers
+        self.traffic = admin.traffic
         self.broker: str = world.server.broker_address
 
     def __call__(self, operation: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
@@ -289,6 +290,20 @@ def test_finding_messages(world: World, operator: Operator) -> None:
         operator(messages.by_offset_id, "no id at all")
 
 
+def test_dead_letters_that_nobody_may_read(world: World, operator: Operator) -> None:
+    """ADM-06: old brokers made such topics write-only; their permission can be changed."""
+    dead = f"%DLQ%{world.group}"
+    operator(operator.topics.create, dead, broker=operator.broker, read_queues=1, write_queues=1, perm=2)
+    queue = MessageQueue(dead, operator.name_of_broker(), 0)
+    world.producer().send(Message(dead, b"dead"), queue=queue)
+    for look, *arguments in ((operator.messages.at, queue, 0), (operator.messages.between, dead)):
+        with pytest.raises(BrokerError) as closed:
+            operator(look, *arguments)
+        assert closed.value.code == 16
+    operator(operator.topics.update_perm, dead, 6, broker=operator.broker)
+    assert [one.body for one in operator(operator.messages.between, dead)] == [b"dead"]
+
+
 def test_what_became_of_a_message(world: World, operator: Operator) -> None:
     messages = operator.messages
     sent = world.producer().send(Message(world.topic, b"x", tags="a"))
@@ -329,6 +344,13 @@ def test_brokers(world: World, operator: Operator) -> None:
     assert operator(brokers.consume_stats, operator.broker).total_diff >= 0
     assert operator(brokers.clean_expired_queues, cluster=CLUSTER) == [operator.broker]
     assert operator(brokers.delete_expired_logs, broker=operator.broker) == [operator.broker]
+
+
+def test_traffic(world: World, operator: Operator) -> None:
+    world.producer().send(Message(world.topic, b"x"))
+    traffic = operator(operator.traffic.of_topic, world.topic)
+    assert (traffic.topic, traffic.day, traffic.groups) == (world.topic, traffic.day, ())
+    assert world.topic in [one.topic for one in operator(operator.traffic.of_all)]
 
 
 def test_name_servers(world: World, operator: Operator) -> None:

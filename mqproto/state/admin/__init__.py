@@ -16,6 +16,7 @@ from mqproto.state.admin.messages import Messages, MessageTrack, TrackType
 from mqproto.state.admin.nameservers import NameServerOperations
 from mqproto.state.admin.offsets import Offsets, Reset
 from mqproto.state.admin.topics import Topics
+from mqproto.state.admin.traffic import GroupTraffic, TopicTraffic, Traffic
 
 __all__ = [
     "LONGEST_TIMEOUT_MS",
@@ -30,6 +31,7 @@ __all__ = [
     "GroupCheck",
     "GroupProgress",
     "GroupSummary",
+    "GroupTraffic",
     "Groups",
     "MessageTrack",
     "Messages",
@@ -38,15 +40,17 @@ __all__ = [
     "QueueProgress",
     "Rates",
     "Reset",
+    "TopicTraffic",
     "Topics",
     "TrackType",
+    "Traffic",
 ]
 
 
 class AdminCore:
     """All families over one node. `timeout_ms` limits each request; it sends no heartbeat, and brokers do not know it."""
 
-    __slots__ = ("access", "brokers", "groups", "messages", "name_servers", "offsets", "topics")
+    __slots__ = ("access", "brokers", "groups", "messages", "name_servers", "offsets", "topics", "traffic")
 
     def __init__(self, host: AdminHost, timeout_ms: int = TIMEOUT_MS) -> None:
         """Raises InvalidSetting."""
@@ -57,4 +61,5 @@ class AdminCore:
         self.messages = Messages(desk, self.topics, self.groups)
         self.brokers = Brokers(desk)
         self.name_servers = NameServerOperations(desk)
+        self.traffic = Traffic(desk, self.topics, self.groups, self.brokers)
         self.access = Access(desk)

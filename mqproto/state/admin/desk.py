@@ -33,7 +33,7 @@ from mqproto.names import retry_topic
 from mqproto.state.flows import Call, Flow, Lost, answer, current
 from mqproto.state.nameservers import NameServers
 from mqproto.state.settings import check_range
-from mqproto.validation import check_group, check_topic
+from mqproto.validation import check_given
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class Desk:
 
     def route(self, topic: str) -> Flow[TopicRoute]:
         """Where a topic is, as a name server says now. Raises InvalidName, NoRoute."""
-        check_topic(topic)
+        check_given("topic", topic)
         command = yield from self.ask(None, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
         if command.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(topic)
@@ -129,7 +129,7 @@ class Desk:
 
     def group_places(self, group: str) -> Flow[list[Place]]:
         """The same for the brokers at which a consumer group has been: those of its retry topic. Raises NoClients when there is none."""
-        check_group(group)
+        check_given("group", group)
         try:
             return (yield from self.places(retry_topic(group)))
         except NoRoute as error:

@@ -32,7 +32,7 @@ from mqproto.names import RETRY_PREFIX, dlq_topic, retry_topic
 from mqproto.state.admin.desk import Desk, check_target
 from mqproto.state.admin.topics import Topics
 from mqproto.state.flows import Flow
-from mqproto.validation import check_consumer_group, check_group
+from mqproto.validation import check_consumer_group, check_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Groups:
 
     def config(self, group: str) -> Flow[dict[str, GroupConfig]]:
         """How a group is set up at each master that has it, by its address. Raises InvalidName, PartlyFailed."""
-        check_group(group)
+        check_given("group", group)
         masters = yield from self._desk.masters(None)
         tables = yield from self._desk.at_each(f"asking for group {group}", [place.address for place in masters], self.configs)
         return {address: table[group] for address, table in tables.items() if group in table}
@@ -151,7 +151,7 @@ class Groups:
         With `remove_offsets` the brokers forget how far it was (since 4.9; older ones keep that). Where brokers create groups by themselves
         a consumer that still runs brings it back. Raises InvalidName, NoCluster; for a cluster PartlyFailed.
         """
-        check_group(group)
+        check_given("group", group)
         check_target(broker, cluster)
         fields = DeleteSubscriptionGroupRequest(group, remove_offsets).encode()
         if remove_offsets:
@@ -172,7 +172,7 @@ class Groups:
 
         Raises InvalidName, NoClients when nobody is online.
         """
-        check_group(group)
+        check_given("group", group)
         addresses = [broker] if broker is not None else [place.address for place in (yield from self._desk.group_places(group))]
         merged: ConsumerConnection | None = None
         members: dict[str, ClientConnection] = {}
@@ -196,7 +196,7 @@ class Groups:
 
     def producers(self, group: str, topic: str) -> Flow[list[ClientConnection]]:
         """The members of a producer group that the brokers of a topic know, by client id. Raises InvalidName, NoRoute, NoClients."""
-        check_group(group)
+        check_given("group", group)
         members: dict[str, ClientConnection] = {}
         refused: BrokerError | None = None
         for place in (yield from self._desk.places(topic)):

@@ -31,9 +31,9 @@ from mqproto.state.admin.groups import Groups
 from mqproto.state.admin.topics import Topics
 from mqproto.state.flows import Flow
 from mqproto.state.pull import Pulled, read_answer
-from mqproto.state.routes import readable_queues
+from mqproto.state.routes import QUEUES_MAX
 from mqproto.state.settings import check_range
-from mqproto.validation import check_group, check_topic
+from mqproto.validation import check_given
 
 #: The group in whose name operators read queues, as Apache's tools do.
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
@@ -169,12 +169,13 @@ class Messages:
         """The messages of a topic that were stored between two wall times (ms, the second one not included), queue by queue in order.
 
         None stands for the beginning and the end of what is there now. `tags` is an expression like `TagA || TagB`. At most `limit`
-        messages are fetched. Raises InvalidExpressionError, InvalidSetting.
+        messages are fetched. Raises InvalidExpressionError, InvalidSetting, BrokerError (16) where they may not be read.
         """
         check_range("limit", limit, 1, SCAN_LIMIT_MAX)
         route = yield from self._desk.route(topic)
         found: list[MessageExt] = []
-        for queue in readable_queues(topic, route):
+        counts = {one.broker_name: min(one.read_queues, QUEUES_MAX) for one in route.queues}  # a queue that may not be read is an error
+        for queue in (MessageQueue(topic, name, number) for name in sorted(counts) for number in range(counts[name])):
             if len(found) < limit:
                 found += yield from self.in_queue(queue, begin_ms, end_ms, tags=tags, limit=limit - len(found))
         return found
@@ -243,7 +244,7 @@ class Messages:
 
         4.4 brokers answer without entries.
         """
-        check_topic(queue.topic)
+        check_given("topic", queue.topic)
         check_range("count", count, 1, SCAN_LIMIT)
         fields = QueryConsumeQueueRequest(queue.topic, queue.queue_id, index, count, group).encode()
         command = yield from self._desk.done(broker, RequestCode.QUERY_CONSUME_QUEUE, fields)
@@ -299,7 +300,7 @@ class Messages:
 
         The broker waits 10 s for it. Raises InvalidName, BrokerError (1: the member is not there, 207: it does not answer).
         """
-        check_group(group)
+        check_given("group", group)
         fields = ConsumeMessageDirectlyRequest(group, client_id, message.offset_msg_id).encode()
         timeout_ms = self._desk.long_timeout_ms
         command = yield from self._desk.done(message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, timeout_ms=timeout_ms)

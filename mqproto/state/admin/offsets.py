@@ -25,7 +25,7 @@ from mqproto.names import RETRY_PREFIX
 from mqproto.state.admin.desk import Desk, queue_fields
 from mqproto.state.flows import Flow
 from mqproto.state.routes import readable_queues
-from mqproto.validation import check_consumer_group, check_group
+from mqproto.validation import check_consumer_group, check_given, check_group
 
 #: Stands for the end of a queue in requests to reset offsets.
 _END: Final = -1
@@ -100,7 +100,7 @@ class Offsets:
 
         A broker says 0 instead of none while the first message of the queue is still in memory, because a new group would begin there.
         """
-        check_group(group)
+        check_given("group", group)
         address = yield from self._desk.master(queue)
         fields = {**queue_fields(queue), "consumerGroup": group}
         command = yield from self._desk.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields)
@@ -130,7 +130,7 @@ class Offsets:
         Without `force` no queue is moved forward. Members that are online are told by their brokers; at a broker where nobody is online the
         offsets are stored directly. Every broker of the topic is asked, also after one has failed: PartlyFailed says which.
         """
-        check_consumer_group(group)
+        check_given("group", group)
         if time_ms is not None and time_ms < 0:
             raise ClientError(f"time {time_ms} is before 1970")
         route = yield from self._desk.route(topic)
@@ -204,7 +204,7 @@ class Offsets:
         Members of the target that are online go on from their own offsets. 5.x wants the target to exist (code 26). Every queue is tried:
         PartlyFailed names those (`topic/broker/id`) that failed. Raises NoClients for a source without offsets.
         """
-        check_consumer_group(source)
+        check_given("group", source)
         check_consumer_group(target)
         done: dict[MessageQueue, int] = {}
         failures: list[PlaceFailure] = []
@@ -231,7 +231,7 @@ class Offsets:
 
         Raises BrokerError (1) when nobody of the group is online.
         """
-        check_group(group)
+        check_given("group", group)
         found: dict[str, dict[MessageQueue, int]] = {}
         fields = GetConsumerStatusRequest(topic, group, client_id).encode()
         for place in (yield from self._desk.places(topic)):
@@ -244,7 +244,7 @@ class Offsets:
 
     def time_spans(self, group: str, topic: str) -> Flow[list[QueueTimeSpan]]:
         """Store times at the ends of each queue of a topic and at the place of a group, in queue order."""
-        check_group(group)
+        check_given("group", group)
         spans: list[QueueTimeSpan] = []
         fields = QueryConsumeTimeSpanRequest(topic, group).encode()
         for place in (yield from self._desk.places(topic)):

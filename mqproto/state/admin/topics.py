@@ -19,7 +19,7 @@ from mqproto.state.flows import Flow
 from mqproto.state.rebalance import Averagely, text_order
 from mqproto.state.routes import QUEUES_MAX, parse_order, readable_queues
 from mqproto.state.settings import check_range
-from mqproto.validation import check_topic
+from mqproto.validation import check_given, check_topic
 
 #: Queues of a new topic at each broker unless told otherwise.
 QUEUES: Final = 8
@@ -74,7 +74,7 @@ class Topics:
 
     def config(self, topic: str, broker: str) -> Flow[TopicConfig]:
         """How a topic is set up at the broker of an address. Raises InvalidName, NoRoute when the broker does not have it."""
-        check_topic(topic)
+        check_given("topic", topic)
         found = (yield from self.configs(broker)).get(topic)
         if found is None:
             raise NoRoute(topic)
@@ -131,6 +131,7 @@ class Topics:
         """
         check_range("read_queues", read_queues, 0, QUEUES_MAX)
         check_range("write_queues", write_queues, 0, QUEUES_MAX)
+        check_topic(topic)
         sys_flag = TOPIC_UNIT * unit | TOPIC_UNIT_SUB * has_unit_sub
         header = _header(topic, read_queues, write_queues, perm, sys_flag, order)
         if not order:
@@ -193,7 +194,7 @@ class Topics:
         Where a broker fails the name servers are not told, because it would register the topic again. Raises InvalidName, NoCluster,
         PartlyFailed.
         """
-        check_topic(topic)
+        check_given("topic", topic)
         masters = yield from self._desk.masters(cluster)
 
         def at_broker(address: str) -> Flow[None]:
@@ -221,12 +222,12 @@ class Topics:
 
     def order(self, topic: str) -> Flow[str | None]:
         """The order configuration of a topic, `broker:queues;broker:queues`; None when it has none (client.md 2.2)."""
-        check_topic(topic)
+        check_given("topic", topic)
         return (yield from kv.get(self._desk, kv.ORDER_NAMESPACE, topic))
 
     def set_order(self, topic: str, order: str) -> Flow[None]:
         """Set the order configuration of a topic at every name server. Raises InvalidName, ClientError (it is malformed), PartlyFailed."""
-        check_topic(topic)
+        check_given("topic", topic)
         faults: list[str] = []
         if not parse_order(topic, order, faults.append) or faults:
             raise ClientError(f"order configuration {order!r} of topic {topic}: `broker:queues;broker:queues` expected")
@@ -234,11 +235,10 @@ class Topics:
 
     def delete_order(self, topic: str) -> Flow[None]:
         """Take the order configuration of a topic out of every name server. Raises InvalidName, PartlyFailed."""
-        check_topic(topic)
+        check_given("topic", topic)
         yield from kv.delete(self._desk, kv.ORDER_NAMESPACE, topic)
 
 
 def _header(topic: str, read_queues: int, write_queues: int, perm: int, sys_flag: int, order: bool) -> CreateTopicRequest:
-    check_topic(topic)
     check_range("perm", perm, 0, _PERM_MAX)
     return CreateTopicRequest(topic, AUTO_CREATE_TOPIC, read_queues, write_queues, perm, TopicFilterType.SINGLE_TAG.value, sys_flag, order)

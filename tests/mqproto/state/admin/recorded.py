@@ -50,7 +50,7 @@ class Recorded:
     def ours(self, without: frozenset[int] = frozenset()) -> set[Question]:
         """What we asked."""
         commands = [command for peer in self.stage.peers.values() for command in peer.got]
-        return {question(one.code, one.fields, one.body) for one in commands if one.code not in without}
+        return {question(one.code, one.fields, one.body) for one in commands if one.code not in without and not _beside(one)}
 
     def field(self, code: int, name: str) -> str:
         """A field of the tool's first request of a code."""
@@ -77,5 +77,5 @@ class _Answers:
         return None
 
 
-def _beside(request: Entry) -> bool:
+def _beside(request: Entry | Command) -> bool:
     return request.code in BESIDE or (request.code == 105 and request.fields.get("topic") == "TBW102")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from mqproto.bodies import ClusterInfo, ConsumerConnection, ConsumeStatsList, QueueDump, TopicOffset
 from mqproto.codes import version_name
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.admin import BrokerRuntime, GroupProgress, GroupSummary, MessageTrack, Reset
+from mqproto.state.admin import BrokerRuntime, GroupProgress, GroupSummary, MessageTrack, Reset, TopicTraffic
 
 Rows = set[tuple[str, ...]]
 
@@ -124,6 +124,22 @@ def cluster(info: ClusterInfo, runtimes: Mapping[str, BrokerRuntime]) -> Rows:
 
 def printed_cluster(text: str) -> Rows:
     return table(text, "#Cluster Name", 0, 1, 2, 3, 4)
+
+
+def traffic(found: list[TopicTraffic]) -> Rows:
+    """Topic, group and what waits for it; topics that nobody consumes alone. (5.3 says of topics that they consume themselves.)"""
+    shown: Rows = set()
+    for one in found:
+        shown |= rows((one.topic, each.group, each.lag) for each in one.groups if each.group != one.topic)
+        if not one.groups:
+            shown.add((one.topic,))
+    return shown
+
+
+def printed_traffic(text: str) -> Rows:
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith(("#", "$", " "))]
+    found: Rows = {(words[0],) if words[-1] == "NO_CONSUMER" else (words[0], words[1], words[2]) for words in lines}
+    return {row for row in found if row[:1] != row[1:2]}
 
 
 def printed_names(text: str) -> set[str]:

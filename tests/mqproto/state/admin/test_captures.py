@@ -98,6 +98,9 @@ CASES = [
     Case("consumerStatus", lambda core, seen: core.groups.check(GROUP)),
     Case("consumerStatus-i", lambda core, seen: core.groups.check(GROUP)),
     Case("consumerStatus-s", lambda core, seen: core.groups.check(GROUP, stack=True)),
+    # The tool looks for the topic among all of them, and for the route once more.
+    Case("statsAll-t", lambda core, seen: core.traffic.of_topic(TOPIC), frozenset({206})),
+    Case("statsAll", lambda core, seen: core.traffic.of_all()),
     Case("resetOffsetByTime", reset),
     Case("resetOffsetByTime-now", reset),
     Case("resetOffsetByTime-offline", reset),

@@ -143,6 +143,16 @@ def test_keys_are_compared_and_not_only_their_hashes(servers: Servers) -> None:
         servers.run(servers.core.messages.by_key("T", "k", limit=0))
 
 
+@pytest.mark.parametrize("limit", [-1, 0, 2_147_483_647])
+def test_limits_that_make_no_sense_are_not_sent(servers: Servers, limit: int) -> None:
+    """ADM-01."""
+    operations = servers.core.messages
+    for flow in (operations.by_key("T", "k", limit=limit), operations.between("T", limit=limit), operations.in_queue(QUEUE, limit=limit)):
+        with pytest.raises(InvalidSetting):
+            servers.run(flow)
+    assert servers.stage.dials == []
+
+
 def test_a_broker_that_cannot_search_is_no_empty_answer(servers: Servers) -> None:
     servers.answer(A, 12, body=records([stored(KEYS="k")]))
     servers.refuse(B, 12, 1)

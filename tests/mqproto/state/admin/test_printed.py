@@ -31,6 +31,7 @@ CASES: list[tuple[str, Operate, Callable[[Any], Any], Callable[[str], Any]]] = [
     ("consumerProgress-offline", lambda core, seen: core.groups.progress(GROUP), lambda found: found.lag, shown.printed_lag),
     ("consumerProgress", lambda core, seen: core.groups.overview(), shown.summaries, shown.printed_summaries),
     ("consumerConnection", lambda core, seen: core.groups.connection(GROUP), shown.connection, shown.printed_connection),
+    ("statsAll", lambda core, seen: core.traffic.of_all(), shown.traffic, shown.printed_traffic),
     ("resetOffsetByTime", reset, shown.reset, shown.printed_reset),
     ("resetOffsetByTime-now", reset, shown.reset, shown.printed_reset),
     ("resetOffsetByTime-offline", reset, shown.reset, shown.printed_reset),

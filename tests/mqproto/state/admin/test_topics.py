@@ -146,6 +146,16 @@ def test_a_topic_goes_from_brokers_then_from_name_servers() -> None:
     assert servers.asked(NS1) == servers.asked(NS2) == [(216, {"topic": "T", "clusterName": CLUSTER})]
 
 
+def test_a_name_that_is_not_allowed_can_be_looked_at_and_deleted() -> None:
+    servers = Servers("bad^name")
+    assert len(servers.run(servers.core.topics.route("bad^name")).queues) == 2
+    servers.run(servers.core.topics.delete("bad^name", CLUSTER))
+    assert servers.asked(NS2) == [(216, {"topic": "bad^name", "clusterName": CLUSTER})]
+    for blank in ("", " "):
+        with pytest.raises(InvalidName, match="blank"):
+            servers.run(servers.core.topics.delete(blank, CLUSTER))
+
+
 def test_a_topic_that_a_broker_keeps_stays_known() -> None:
     servers = Servers("T")
     servers.refuse(B, 215, 1)
