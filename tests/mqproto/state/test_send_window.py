@@ -60,7 +60,7 @@ class Play:
 
     def nothing_left(self) -> None:
         window = self.core.window
-        assert (window.messages, window.size, window.waiting) == (0, 0, 0)
+        assert (window.messages, window.size, window.waiting, window.in_flight()) == (0, 0, 0, [])
         node = self.stage.node
         assert not node._tasks
         assert not node._waiting
