@@ -116,6 +116,27 @@ def test_submit_holds_its_caller_up_until_there_is_room(runtime: Runtime, mute: 
             runtime.call(future.result, PATIENCE)
 
 
+def test_an_interrupted_submit_is_given_up(runtime: Runtime, mute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waited for room has no future, so nothing may go on in its name."""
+    if isinstance(runtime, Anyio):
+        pytest.skip("`send` is awaited there")
+    producer = mute(send_window_messages=1)
+    watching = Watching()
+    producer.register_send_message_hook(watching)
+    producer.submit(Message("topic", b"in flight"), timeout_ms=60_000)
+    watching.seen.get()
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(producer._driver, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.submit(Message("topic", b"x"), timeout_ms=60_000)
+    assert window(producer) == (1, len(b"in flight"), 0)
+    assert isinstance(watching.both().error, KeyboardInterrupt)
+
+
 def test_a_fast_loop_of_submits(world: World) -> None:
     if isinstance(world.runtime, Anyio):
         pytest.skip("`send` is awaited there")
