@@ -5,7 +5,7 @@ ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting
 produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= compress= vip=
          props=k:v,k:v]
 consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
-         instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH]
+         instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
 
 Both take namespace=.
 transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=20]
@@ -177,6 +177,8 @@ def produce(job: Job) -> bool:
 
 def consume(job: Job) -> bool:
     """Receive messages until `expect` of them have come, or the seconds are over, or SIGTERM came."""
+    if job.options.get("iterate") == "true":
+        return iterate(job)
     consumer: adapters.threaded.PushConsumer
     consumer = sync_module(job.adapter).PushConsumer(job.options["group"], job.listen, job.options["names"], **job.consumer_options())
     for topic in job.options["topic"].split(","):
@@ -186,6 +188,26 @@ def consume(job: Job) -> bool:
         until = time.monotonic() + job.number("seconds", 30)
         while job.waiting(until):
             time.sleep(0.005)
+        time.sleep(job.number("settle", 0) / 1000)
+    return job.end()
+
+
+def iterate(job: Job) -> bool:
+    """The same without a listener."""
+    options = job.consumer_options()
+    consumer: adapters.threaded.Consumer
+    consumer = sync_module(job.adapter).Consumer(
+        job.options["group"], job.options["names"], max_unacked=options.pop("consume_thread_min"), **options
+    )
+    for topic in job.options["topic"].split(","):
+        consumer.subscribe(topic, job.options.get("tag", "*"))
+    with consumer:
+        show(started=True, clientId=consumer.client_id)
+        until = time.monotonic() + job.number("seconds", 30)
+        while job.waiting(until):
+            message = consumer.receive(50)
+            if message is not None:
+                (consumer.ack if job.listen([message]) is ConsumeStatus.SUCCESS else consumer.retry_later)(message)
         time.sleep(job.number("settle", 0) / 1000)
     return job.end()
 
@@ -225,6 +247,9 @@ async def consume_async(job: Job) -> bool:
     """Receive messages, as `consume` does; the listener is a coroutine function."""
     import anyio
 
+    if job.options.get("iterate") == "true":
+        return await iterate_async(job)
+
     async def listen(messages: list[MessageExt]) -> ConsumeStatus:
         await anyio.sleep(0)
         return job.listen(messages)
@@ -237,6 +262,25 @@ async def consume_async(job: Job) -> bool:
         until = time.monotonic() + job.number("seconds", 30)
         while job.waiting(until):
             await anyio.sleep(0.005)
+        await anyio.sleep(job.number("settle", 0) / 1000)
+    return job.end()
+
+
+async def iterate_async(job: Job) -> bool:
+    """The same without a listener."""
+    import anyio
+
+    options = job.consumer_options()
+    consumer = adapters.anyio.Consumer(job.options["group"], job.options["names"], max_unacked=options.pop("consume_thread_min"), **options)
+    for topic in job.options["topic"].split(","):
+        consumer.subscribe(topic, job.options.get("tag", "*"))
+    async with consumer:
+        show(started=True, clientId=consumer.client_id)
+        until = time.monotonic() + job.number("seconds", 30)
+        while job.waiting(until):
+            message = await consumer.receive(50)
+            if message is not None:
+                (consumer.ack if job.listen([message]) is ConsumeStatus.SUCCESS else consumer.retry_later)(message)
         await anyio.sleep(job.number("settle", 0) / 1000)
     return job.end()
 
