@@ -75,6 +75,8 @@ class PushConsumer(PushConsumerFace, AsyncClient):
 
     async def _answer(self, task: ConsumeTask) -> object:
         if self._is_coroutine:
+            if not self._hooks:
+                return await self._call(task)
             hearing = self._hooks.begin(task)
             if hearing.wanted:
                 with hearing:

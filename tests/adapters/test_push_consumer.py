@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from mqproto import (
     FilterMessageContext,
     FilterMessageHook,
     Message,
+    MessageModel,
 )
 from mqproto.errors import InvalidSetting, StateError
 from tests.adapters.conftest import World
@@ -283,3 +286,32 @@ def test_settings_of_a_consumer_that_does_not_run(world: World) -> None:
     consumer.update_core_pool_size(7)
     consumer.start()
     assert consumer._core.settings.consume_thread_min == 7
+
+
+def test_a_broadcast_group_goes_on_in_another_process(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BRO-03: neither process id nor time is in the path of the offset file, and groups do not share one."""
+    settings: dict[str, Any] = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": str(tmp_path)}
+    producer = world.producer()
+
+    def consume(count: int, **others: Any) -> list[bytes]:
+        collector = Collector()
+
+        def listener(messages: Any, context: Any) -> ConsumeStatus:
+            collector.take(messages)
+            return ConsumeStatus.SUCCESS
+
+        consumer = world.consumer(listener, **settings, **others)
+        collector.wait(count)
+        consumer.close()
+        return sorted(collector.bodies(), key=int)
+
+    for number in range(10):
+        producer.send(Message(world.topic, b"%d" % number))
+    assert consume(10) == [b"%d" % number for number in range(10)]
+    for number in range(10, 15):
+        producer.send(Message(world.topic, b"%d" % number))
+    monkeypatch.setattr(os, "getpid", lambda: 4711)
+    assert consume(5) == [b"%d" % number for number in range(10, 15)]
+    assert consume(15, group=f"{world.group}-other") == [b"%d" % number for number in range(15)]
+    assert len({path.parent.parent for path in tmp_path.rglob("offsets.json")}) == 1
+    assert sorted(path.parent.name for path in tmp_path.rglob("offsets.json")) == [world.group, f"{world.group}-other"]
