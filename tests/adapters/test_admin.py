@@ -404,6 +404,18 @@ def test_servers_that_are_not_there(world: World) -> None:
         world.runtime.call(nowhere.name_servers.configs)
 
 
+def test_it_may_share_an_instance_with_a_producer(world: World) -> None:
+    producer = world.producer(instance_name="shared")
+    operator = Operator(world, instance_name="shared")
+    assert operator.proxy.client_id == producer.client_id
+    assert operator.proxy._target._node is producer._target._node
+    operator.proxy.close()
+    assert producer.send(Message(world.topic, b"goes on")).msg_id
+    again = Operator(world, instance_name="shared")
+    producer.close()
+    assert world.topic in again(again.topics.names)
+
+
 def test_many_at_once(world: World, operator: Operator) -> None:
     outcomes: list[Any] = []
 
