@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from mqproto import LocalTransactionState, Message, MessageExt, SendStatus
 from mqproto.errors import InvalidMessage, InvalidName, InvalidSetting, MQError, NoNameServer, StateError
+from mqproto.state.flows import Flow
+from mqproto.state.transacting import Half
 from mqproto.transactions import HalfMessage
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Anyio, Runtime, holder
@@ -124,6 +129,25 @@ def test_what_nobody_decided_is_asked_about(world: World, said: object, caplog: 
     assert (asked.topic, asked.body, asked.keys, asked.msg_id) == (world.topic, body, ["k"], result.msg_id)
     (received,) = world.collect().wait(1)
     assert (received.body, received.msg_id) == (body, result.msg_id)
+
+
+def test_a_message_that_is_not_safe_is_rolled_back(world: World) -> None:
+    """A broker that says so (one without the slave that it waits for, say): the local transaction is not run."""
+    books = Books(world.runtime)
+    producer = transactor(world, books)
+    core = producer._target._transactions
+    send_half = core.send_half
+
+    def send_unsafely(*arguments: Any, **options: Any) -> Flow[Half]:
+        half: Half = yield from send_half(*arguments, **options)
+        return replace(half, result=replace(half.result, status=SendStatus.SLAVE_NOT_AVAILABLE))
+
+    core.send_half = send_unsafely
+    result = producer.send_in_transaction(Message(world.topic, b"x"))
+    assert (result.status, result.local_transaction_state) == (SendStatus.SLAVE_NOT_AVAILABLE, ROLLBACK)
+    assert books.executions.empty()
+    producer.send(Message(world.topic, b"last"))
+    assert [message.body for message in world.collect().wait(1)] == [b"last"]
 
 
 def test_a_question_may_be_left_open_and_comes_again(world: World) -> None:
@@ -256,6 +280,79 @@ def test_closing_while_a_local_transaction_runs(world: World) -> None:
     go_on.set()
     sender.join(PATIENCE)
     assert outcome.get(timeout=PATIENCE).local_transaction_state is COMMIT
+
+
+def test_closing_does_not_wait_for_a_question_for_ever(world: World) -> None:
+    curious(world)
+    begun, go_on = threading.Event(), threading.Event()
+    if isinstance(world.runtime, Anyio):
+
+        async def check_for_ever(message: MessageExt) -> None:
+            begun.set()
+            await anyio.sleep_forever()
+
+        check: Callable[..., Any] = check_for_ever
+    else:
+        hold = holder(world.runtime, go_on)
+
+        def check_long(message: MessageExt) -> None:
+            begun.set()
+            hold()
+
+        check = check_long
+    books = Books(world.runtime, UNKNOW)
+    producer = transactor(world, (books.execute, check))
+    producer.send_in_transaction(Message(world.topic, b"x"))
+    assert begun.wait(PATIENCE)
+    producer.close(timeout_ms=100)
+    go_on.set()
+    with pytest.raises(StateError):
+        producer.send(Message(world.topic, b"x"))
+
+
+def test_cancelling_a_local_transaction_leaves_it_to_a_question(world: World) -> None:
+    if not isinstance(world.runtime, Anyio):
+        pytest.skip("only tasks are cancelled")
+    curious(world)
+
+    async def execute(message: HalfMessage, argument: object) -> None:
+        await anyio.sleep_forever()
+
+    async def send_briefly() -> bool:
+        with anyio.move_on_after(0.2) as scope:
+            await producer._target.send_in_transaction(Message(world.topic, b"paid"))
+        return scope.cancelled_caught
+
+    books = Books(world.runtime)
+    producer = transactor(world, (execute, books.check))
+    assert world.runtime.call(send_briefly)
+    assert books.checks.get(timeout=PATIENCE).body == b"paid"
+    assert world.collect().wait(1)[0].body == b"paid"
+
+
+def test_cancelling_waits_for_a_local_transaction_in_a_thread(world: World) -> None:
+    """It cannot be stopped, so what it says is told: cut off half-way it would be a commit that the broker has to ask for."""
+    if not isinstance(world.runtime, Anyio):
+        pytest.skip("only tasks are cancelled")
+    books = Books(world.runtime)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def execute(message: HalfMessage, argument: object) -> LocalTransactionState:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return COMMIT
+
+    async def send_and_cancel() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(producer._target.send_in_transaction, Message(world.topic, b"paid"))
+            await anyio.to_thread.run_sync(begun.wait, PATIENCE)
+            tasks.cancel_scope.cancel()
+            go_on.set()
+
+    producer = transactor(world, (execute, books.check))
+    world.runtime.call(send_and_cancel)
+    assert world.collect().wait(1)[0].body == b"paid"
+    assert books.checks.empty()
 
 
 def test_closing_from_inside_a_question(world: World) -> None:

@@ -16,6 +16,7 @@ from mqproto.ids import offset_msg_id
 from mqproto.message import Message, MessageExt, SendStatus
 from mqproto.record import encode_record
 from mqproto.state.node import Deliver
+from mqproto.state.runner import UNSENT_MAX
 from mqproto.state.settings import TransactionSettings
 from mqproto.state.transacting import CheckTask, Half, TransactionCore
 from mqproto.transactions import LocalTransactionState, TransactionSendResult
@@ -240,6 +241,15 @@ def test_an_end_that_cannot_be_sent_is_a_notice(stage: Stage) -> None:
         "cannot connect to a:1: connection refused",
         "no master of broker a is known",
     ]
+
+
+def test_an_end_that_finds_the_broker_deaf_is_a_notice(stage: Stage) -> None:
+    core = core_of(stage)
+    half = prepare(stage, core)
+    stage.node.links["a:1"].unsent = UNSENT_MAX + 1
+    assert finish(stage, core, half).local_transaction_state is COMMIT
+    assert ends(stage.peers["a:1"]) == []
+    assert "will ask: a:1 has left" in stage.node.notices[-1]
 
 
 def test_an_unreadable_place_of_the_half_is_a_notice(stage: Stage) -> None:
