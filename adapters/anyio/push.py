@@ -16,6 +16,7 @@ from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.push import PushConsumerFace
 from adapters.settings import ConsumerOptions
 from mqproto.errors import StateError
+from mqproto.message import MessageExt
 from mqproto.state.consumption import ConsumeTask
 
 
@@ -51,6 +52,16 @@ class PushConsumer(PushConsumerFace, AsyncClient):
         """
         self._life.check()
         await self._driver.wait(self._begin_reset, topic, timestamp)
+
+    async def send_message_back(self, message: MessageExt, delay_level: int = 0, broker_name: str | None = None) -> None:
+        """Let one message of a list come again later, so that the listener may return SUCCESS for it all the same.
+
+        By the broker that stored it, or as a new message where that fails. `delay_level` -1 makes it a dead letter, 0 leaves the time to
+        the broker, else it is a level of the broker's table. Raises StateError, and MQError when both ways failed: the message is then
+        with the listener still.
+        """
+        self._life.check()
+        await self._driver.wait(self._begin_send_back, message, delay_level, broker_name)
 
     def _room_for(self, count: int) -> None:
         if self._life.running:

@@ -11,6 +11,7 @@ from adapters.identity import utc_offset_ms
 from adapters.settings import ConsumerOptions, consumer_settings, storage_option, strategy_option
 from mqproto.bodies import MessageModel
 from mqproto.errors import StateError
+from mqproto.message import MessageExt
 from mqproto.names import wrap_namespace
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer import ConsumerCore, check_subscription
@@ -118,6 +119,9 @@ class SubscriberFace(ClientFace):
 
     def _update_core_pool_size(self, count: int, now: int) -> None:
         self._core.update_core_pool_size(count, now)
+
+    def _begin_send_back(self, message: MessageExt, delay_level: int, broker_name: str | None, now: int) -> Ticket[None]:
+        return self._node.start(self._core.send_message_back(message, delay_level, broker_name, now), now)
 
     def _begin_reset(self, topic: str, timestamp: int, now: int) -> Ticket[None]:
         return self._node.start(self._core.reset_to_time(topic, timestamp, now), now)

@@ -142,10 +142,6 @@ class ActiveConsumer(ConsumerBase, ABC):
     def _leave(self, now: int) -> None:
         """The consumer begins to end: let go whoever waits for it."""
 
-    def _check_running(self) -> None:
-        if self.phase is not Phase.RUNNING:
-            raise StateError(f"consumer {self.group} is {self.phase.value}")
-
     def call(self, function: Callable[..., Any] | None, *arguments: Any) -> None:
         """Have the adapter call a listener."""
         if function is not None:

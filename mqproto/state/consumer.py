@@ -226,6 +226,10 @@ class ConsumerCore(ConsumerBase):
             found[queue], now = yield from offset_by_time(self.routes, queue, wall, now)
         self.reset_offsets(topic, found, now)
 
+    def send_message_back(self, message: MessageExt, delay_level: int, broker_name: str | None, now: int) -> Flow[None]:
+        """See `ConsumerBase._send_message_back`."""
+        return self._send_message_back(message, delay_level, broker_name, None, self.settings.reconsume_limit, now)
+
     # --- loops
 
     def _share_out(self, now: int) -> Flow[tuple[bool, int]]:

@@ -7,6 +7,7 @@ Leaves to others: which queues there are (assignment, sharing), what is done wit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -14,17 +15,18 @@ from mqproto.bodies import CheckClient, SubscriptionData
 from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, ConnectionLost, MQError, NoRoute, StateError
 from mqproto.filters.tags import InvalidExpressionError, parse_tags
-from mqproto.message import Message, MessageQueue
+from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.names import INNER_PRODUCER
 from mqproto.namespaces import Namespace
 from mqproto.state.client import ClientNode
+from mqproto.state.consumption import retry_message, send_back
 from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, current, success
 from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker, find_reader
 from mqproto.state.node import Action, Ticket
 from mqproto.state.pull import ProcessQueue, Subscribed
 from mqproto.state.routes import RouteTable
 from mqproto.state.settings import ProducerSettings
-from mqproto.validation import check_topic
+from mqproto.validation import check_consumer_group, check_topic
 
 #: Offsets are stored for the first time this long after the start (client.md 1.3).
 FIRST_PERSIST_MS: Final = 10_000
@@ -128,7 +130,11 @@ class ConsumerBase:
     def subscribed(self, topic: str) -> Subscribed | None:
         return self._subscribed.get(topic)
 
-    # --- the start
+    # --- life
+
+    def _check_running(self) -> None:
+        if self.phase is not Phase.RUNNING:
+            raise StateError(f"consumer {self.group} is {self.phase.value}")
 
     def _check_starting(self) -> None:
         if self.phase is not Phase.STARTING:
@@ -181,6 +187,30 @@ class ConsumerBase:
         while True:
             yield from persist(now)
             _, now = yield Sleep(now + interval_ms)
+
+    # --- messages that come again
+
+    def _send_message_back(
+        self, message: MessageExt, delay_level: int, broker_name: str | None, consumer_group: str | None, limit: int, now: int
+    ) -> Flow[None]:
+        """Let a message come again later, to this group or another (client.md 4.12): by the broker that stored it, or as a new message.
+
+        `delay_level` -1 makes it a dead letter, 0 lets the broker choose, else it is a level of the broker's table; after `limit` times it
+        is a dead letter. Raises StateError, InvalidName, and MQError when both ways failed.
+        """
+        self._check_running()
+        group = self.group if consumer_group is None else self.namespace.wrap(consumer_group)
+        check_consumer_group(group)
+        message = replace(message, topic=self.namespace.wrap(message.topic), broker_name=broker_name or message.broker_name)
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        try:
+            address, now = yield from find_broker(self.routes, queue, now, master_only=True)
+            yield from send_back(message, group, delay_level, limit, address, now)
+        except MQError:
+            now = yield from current(now)
+            if delay_level < 0:
+                raise  # a new message would come again first
+            yield from self.resend(retry_message(message, group, limit), now)
 
     # --- brokers
 

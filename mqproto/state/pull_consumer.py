@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import ClientError, MQError
+from mqproto.errors import ClientError
 from mqproto.flags import COMPRESSED, pull_flag
 from mqproto.headers import PullMessageRequest, PullMessageResponse
 from mqproto.message import MessageExt, MessageQueue, PullResult, PullStatus
@@ -24,16 +24,15 @@ from mqproto.state.active import ActiveConsumer, check_offset, pull_version
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer_base import TAG, subscription_data
 from mqproto.state.consumer_report import active_running_info, start_facts
-from mqproto.state.consumption import retry_message, send_back
 from mqproto.state.flows import Call, Flow, answer, current
-from mqproto.state.lookup import find_broker, find_reader
+from mqproto.state.lookup import find_reader
 from mqproto.state.offsets import OffsetFile
 from mqproto.state.own_offsets import OffsetStorage
 from mqproto.state.pull import Subscribed, read_answer
 from mqproto.state.pull_settings import PullConsumerSettings
 from mqproto.state.rebalance import Averagely, Strategy, queue_order
 from mqproto.state.sharing import Sharing
-from mqproto.validation import check_consumer_group, check_topic
+from mqproto.validation import check_topic
 
 #: Messages of one pull unless the application says otherwise.
 PULL_MAX_NUMS: Final = 32
@@ -268,30 +267,11 @@ class PullConsumerCore(ActiveConsumer):
         own = namespace.unwrap_queues(sorted(share, key=queue_order))
         self.call(self._listeners.get(topic), namespace.unwrap(topic), every, own)
 
-    # --- messages that come again
-
     def send_message_back(
         self, message: MessageExt, delay_level: int, broker_name: str | None, consumer_group: str | None, now: int
     ) -> Flow[None]:
-        """Let a message come again later, to this group or another (client.md 4.12): by the broker that stored it, or as a new message.
-
-        `delay_level` -1 makes it a dead letter, 0 lets the broker choose, else it is a level of the broker's table. Raises InvalidName,
-        and MQError when both ways failed.
-        """
-        self._check_running()
-        group = self.group if consumer_group is None else self.namespace.wrap(consumer_group)
-        check_consumer_group(group)
-        message = replace(message, topic=self.namespace.wrap(message.topic), broker_name=broker_name or message.broker_name)
-        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-        limit = self.settings.max_reconsume_times
-        try:
-            address, now = yield from find_broker(self.routes, queue, now, master_only=True)
-            yield from send_back(message, group, delay_level, limit, address, now)
-        except MQError:
-            now = yield from current(now)
-            if delay_level < 0:
-                raise  # a new message would come again first
-            yield from self.resend(retry_message(message, group, limit), now)
+        """See `ConsumerBase._send_message_back`."""
+        return self._send_message_back(message, delay_level, broker_name, consumer_group, self.settings.max_reconsume_times, now)
 
     # --- for the node and the brokers
 

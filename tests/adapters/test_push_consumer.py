@@ -169,6 +169,34 @@ def test_of_a_list_the_front_may_succeed(world: World) -> None:
     assert (b"0", 1) not in seen
 
 
+def test_single_messages_of_a_list_may_be_sent_back(world: World) -> None:
+    collector = Collector()
+    consumers: list[Any] = []
+
+    def wants(messages: Any) -> list[Any]:
+        collector.take(messages)
+        return [message for message in messages if message.body == b"1" and not message.reconsume_times]
+
+    def listener(messages: Any, context: Any) -> ConsumeStatus:
+        for message in wants(messages):
+            consumers[0].send_message_back(message)
+        return ConsumeStatus.SUCCESS
+
+    async def in_task(messages: Any, context: Any) -> ConsumeStatus:
+        for message in wants(messages):
+            await consumers[0].send_message_back(message)
+        return ConsumeStatus.SUCCESS
+
+    producer = world.producer()
+    producer.send([Message(world.topic, b"%d" % number) for number in range(3)])
+    function = in_task if isinstance(world.runtime, Anyio) else listener
+    consumer = world.consumer(function, plain=True, start=False, consume_message_batch_max_size=8)
+    consumers.append(consumer._target)
+    consumer.start()
+    seen = [(message.body, message.reconsume_times) for message in collector.wait(4)]
+    assert seen == [(b"0", 0), (b"1", 0), (b"2", 0), (b"1", 1)]
+
+
 def test_an_ordered_listener_may_commit_and_roll_back(world: World) -> None:
     collector = Collector()
 

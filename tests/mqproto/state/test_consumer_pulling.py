@@ -9,6 +9,7 @@ import pytest
 from mqproto import properties as names
 from mqproto.codec import encode_response
 from mqproto.codes import RequestCode
+from mqproto.errors import MQError, StateError
 from mqproto.state.consumer import ConsumerCore
 from tests.mqproto.state.consumers import LATER, consuming, make
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
@@ -276,3 +277,24 @@ def test_results_of_other_groups_and_of_nobody_are_dropped(cluster: Cluster) -> 
     cluster.answer(task)
     cluster.answer(task, LATER)
     assert cluster.broker.sent_back == []
+
+
+def test_the_application_sends_single_messages_back(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "T", consume_message_batch_max_size=2, max_reconsume_times=5)
+    cluster.put("T", b"0", b"1")
+    (task,) = cluster.tasks
+    first, second = task.messages
+    cluster.stage.run(consumer.send_message_back(second, 4, None, cluster.stage.now))
+    (fields,) = cluster.broker.sent_back
+    assert (fields["offset"], fields["delayLevel"], fields["group"], fields["maxReconsumeTimes"]) == ("1000", "4", "g", "5")
+    cluster.broker.refuses[RequestCode.CONSUMER_SEND_MSG_BACK] = 1
+    with pytest.raises(MQError):
+        cluster.stage.run(consumer.send_message_back(first, -1, None, cluster.stage.now))
+    cluster.broker.peer.answers[RequestCode.SEND_MESSAGE_V2] = lambda request: success(
+        request, {"msgId": "0A" * 16, "queueId": "0", "queueOffset": "0"}
+    )
+    cluster.stage.run(consumer.send_message_back(first, 0, None, cluster.stage.now))
+    (again,) = cluster.requests(RequestCode.SEND_MESSAGE_V2)
+    assert again.fields["b"] == "%RETRY%g"
+    with pytest.raises(StateError, match="consumer h is created"):
+        cluster.stage.run(make(cluster, group="h").send_message_back(first, 0, None, 0))
