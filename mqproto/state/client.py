@@ -8,7 +8,7 @@ Leaves to others: how flows run and links come about (`runner`), what routes mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -250,17 +250,16 @@ class ClientNode(FlowNode):
             link = self.links.get(address)
             if link is not None:
                 for task in (*link.calls.values(), *link.waiting):
-                    task.tries = -1  # the new list is all before them
+                    task.tried = None  # the new list is all before them
                 self.drop(link, "no name server of ours any more", now)
 
-    def name_server(self, tries: int, silent: str | None = None) -> str | None:
-        if tries and tries >= len(self.name_servers.addresses):
-            return None
-        return self.name_servers.choose(self.links.__contains__, silent)
+    def name_server(self, tried: Collection[str]) -> str | None:
+        return self.name_servers.choose(self.links.__contains__, tried)
 
-    def share_ms(self, tries: int, left_ms: int) -> int:
+    def share_ms(self, tried: Collection[str], left_ms: int) -> int:
         """With several name servers one that says nothing must not use up the time of the others."""
-        return max(1, left_ms // max(1, len(self.name_servers.addresses) - tries))
+        others = sum(address not in tried for address in self.name_servers.addresses)
+        return max(1, left_ms // (1 + others))
 
     def search(self, now: int) -> Ticket[None] | None:
         search = self._search

@@ -6,7 +6,7 @@ Leaves to others: links to them, and how often a request moves on (runner), HTTP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from mqproto.errors import InvalidSetting
@@ -30,21 +30,17 @@ class NameServers:
         self._turn = seed
         self._chosen: str | None = None
 
-    def choose(self, linked: Callable[[str], bool], silent: str | None = None) -> str | None:
-        """The chosen one if `linked` says that there is a link to it, else the next in turn; None of an empty list.
-
-        `silent` is left for another, where there is another.
-        """
-        if self._chosen is not None and self._chosen != silent and linked(self._chosen):
+    def choose(self, linked: Callable[[str], bool], tried: Collection[str] = ()) -> str | None:
+        """The chosen one if `linked` says that there is a link to it, else the next in turn; None when all were tried already."""
+        if self._chosen is not None and self._chosen not in tried and linked(self._chosen):
             return self._chosen
-        if not self.addresses:
-            return None
-        for _ in range(2):
-            self._chosen = self.addresses[self._turn % len(self.addresses)]
+        for _ in self.addresses:
+            address = self.addresses[self._turn % len(self.addresses)]
             self._turn += 1
-            if self._chosen != silent:
-                break
-        return self._chosen
+            if address not in tried:
+                self._chosen = address
+                return address
+        return None
 
     def replace(self, addresses: Sequence[str]) -> set[str]:
         """Take another list; returns the addresses that are in it no more, whose links should end (NSV-01)."""

@@ -148,7 +148,7 @@ class PlainSend(Task[SendResult]):
         self.awaited = None
         self.since = now
         self.reads = link.reads
-        self.tries = 0
+        self.tried = None
         self.sent_away = False
         self.searched = False
         self._producer = producer

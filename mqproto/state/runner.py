@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from mqproto.acl import Credentials
@@ -55,7 +55,7 @@ class Task(Generic[R]):
         "sent_away",
         "since",
         "ticket",
-        "tries",
+        "tried",
     )
 
     def __init__(self, flow: Flow[R], ticket: Ticket[R], of_application: bool) -> None:
@@ -72,8 +72,8 @@ class Task(Generic[R]):
         #: When the effect was asked for, and the link's `reads` when its call was sent.
         self.since = 0
         self.reads = 0
-        #: Links that the present effect has used up, and whether a peer has asked to take its call elsewhere.
-        self.tries = 0
+        #: Name servers that the present call has asked, and whether a peer has asked to take it elsewhere.
+        self.tried: set[str] | None = None
         self.sent_away = False
         #: Whether the present call has waited for somebody to find name servers.
         self.searched = False
@@ -145,15 +145,12 @@ class FlowNode(NodeBase, ABC):
     # --- what a node of a kind decides
 
     @abstractmethod
-    def name_server(self, tries: int, silent: str | None = None) -> str | None:
-        """Where a call without an address goes that has tried so many; None when it has tried every name server, or none is known.
-
-        `silent` has not answered in time: another one, where there is another.
-        """
+    def name_server(self, tried: Collection[str]) -> str | None:
+        """Where a call without an address goes that has tried these; None when it has tried every name server, or none is known."""
 
     @abstractmethod
-    def share_ms(self, tries: int, left_ms: int) -> int:
-        """How much of the time that is left to such a call the next name server may take."""
+    def share_ms(self, tried: Collection[str], left_ms: int) -> int:
+        """How much of the time that is left to such a call the last of those that it has tried may take."""
 
     @abstractmethod
     def search(self, now: int) -> Ticket[None] | None:
@@ -305,7 +302,7 @@ class FlowNode(NodeBase, ABC):
         else:
             task.effect = effect
             task.since = now
-            task.tries = 0
+            task.tried = None
             task.sent_away = False
             task.searched = False
             self._perform[type(effect)](task, effect, now)
@@ -399,9 +396,9 @@ class FlowNode(NodeBase, ABC):
             return
         address = effect.address
         if address is None:
-            address = self.name_server(task.tries)
+            address = self._untried(task)
             if address is None:
-                search = None if task.searched or task.tries else self.search(now)
+                search = None if task.searched or task.tried else self.search(now)
                 if search is None or search.settled:
                     self._ready.append((task, (Lost(_NAME_SERVER, "no address is set"), now)))
                 else:
@@ -415,6 +412,15 @@ class FlowNode(NodeBase, ABC):
                 self._ready.append((task, (Lost(address, str(error)), now)))
                 return
         self._request_at(address, task, effect, now)
+
+    def _untried(self, task: Task[Any]) -> str | None:
+        """The next name server for the present call of a task; each is asked once."""
+        if task.tried is None:
+            task.tried = set()
+        address = self.name_server(task.tried)
+        if address is not None:
+            task.tried.add(address)
+        return address
 
     def _request_at(self, address: str, task: Task[Any], effect: Call | Oneway, now: int) -> None:
         link = self.links.get(address)
@@ -437,7 +443,7 @@ class FlowNode(NodeBase, ABC):
                 task.reads = link.reads
                 deadline = effect.deadline
                 if effect.address is None:
-                    deadline = now + self.share_ms(task.tries, deadline - now)
+                    deadline = now + self.share_ms(task.tried or (), deadline - now)
                 task.opaque = link.call(task, effect.code, fields, effect.body, deadline=deadline)
                 return
             link.oneway(effect.code, fields, effect.body)
@@ -455,8 +461,7 @@ class FlowNode(NodeBase, ABC):
         effect = task.effect
         assert isinstance(effect, Call | Oneway)
         task.link = None
-        task.tries += 1
-        other = self.name_server(task.tries) if effect.address is None and now < effect.deadline else None
+        other = self._untried(task) if effect.address is None and now < effect.deadline else None
         if other is not None:
             self._request_at(other, task, effect, now)
         else:
@@ -551,6 +556,8 @@ class FlowNode(NodeBase, ABC):
                 self._leaving.add(link)
                 self._unlist(link)
             task.sent_away = True
+            if task.tried is not None:
+                task.tried.discard(link.address)
             effect = task.effect
             assert isinstance(effect, Call)
             self._request(task, effect, now)
@@ -592,8 +599,7 @@ class FlowNode(NodeBase, ABC):
         effect = task.effect
         assert isinstance(effect, Call)
         if effect.address is None and now < effect.deadline:
-            task.tries += 1
-            other = self.name_server(task.tries, address)
+            other = self._untried(task)
             if other is not None:
                 self._request_at(other, task, effect, now)
                 return

@@ -525,6 +525,15 @@ def test_a_broker_that_asks_to_go_away_gets_the_call_again_by_a_new_link() -> No
     assert stage.hung_up == [("a:1", "the peer asked us to go away")]
 
 
+def test_the_only_name_server_may_ask_to_go_away_too() -> None:
+    """It is dialled anew, as a broker is."""
+    stage, core = stage_with("a=a:1")
+    answer = stage.peers[NS].answers[ROUTE]
+    stage.peers[NS].answers[ROUTE] = lambda request: refused(request, ResponseCode.GO_AWAY) if stage.dials == [NS] else answer(request)
+    assert stage.run(core.send(Message(TOPIC, b"x"), 0)).status is SendStatus.SEND_OK
+    assert stage.dials == [NS, NS, "a:1"]
+
+
 def test_a_broker_that_keeps_sending_calls_away_is_not_asked_for_ever() -> None:
     stage, core = stage_with("a=a:1")
     stage.peers["a:1"].answers[SEND] = lambda request: refused(request, ResponseCode.GO_AWAY)
