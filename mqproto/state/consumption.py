@@ -24,7 +24,7 @@ from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.flows import Call, Flow, Sleep, current, success
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetStore
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.pull import ProcessQueue, reason_of
 
 #: An `ack_index` beyond every list: all messages succeeded.
 ALL: Final = 2**31 - 1
@@ -282,8 +282,10 @@ class Concurrent:
         while tasks := self.deliveries.take(now):
             for task in tasks:
                 if task.messages[0].sys_flag & COMPRESSED:
+                    spoiled = task.messages[0]
                     self._host.notice(
-                        f"the body of the message at offset {task.messages[0].queue_offset} of {task.process_queue.queue} cannot be read"
+                        f"the body of the message at offset {spoiled.queue_offset} of {task.process_queue.queue} "
+                        f"cannot be read{reason_of(spoiled)}"
                     )
                     self._give_back(task, task.messages, now)
                     continue

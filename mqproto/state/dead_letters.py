@@ -9,7 +9,7 @@ from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer_settings import RECONSUME_TIMES_CONCURRENT
 from mqproto.state.consumption import send_back
 from mqproto.state.flows import Flow, Sleep, current
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.pull import ProcessQueue, reason_of
 
 #: The delay level that means: straight to the dead letters (client.md 4.12).
 _DEAD: Final = -1
@@ -37,7 +37,9 @@ def bury(queue: ProcessQueue, message: MessageExt, host: BuryingHost, now: int) 
 
     In BROADCASTING there are no dead letters: it is skipped, and told. Ends early when the queue is dropped.
     """
-    where = f"group {host.group}: the message at offset {message.queue_offset} of {queue.queue}, whose body cannot be read,"
+    where = (
+        f"group {host.group}: the message at offset {message.queue_offset} of {queue.queue}, whose body cannot be read{reason_of(message)},"
+    )
     if host.broadcasts:
         host.notice(f"{where} is skipped")
         return

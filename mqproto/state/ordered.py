@@ -28,7 +28,7 @@ from mqproto.state.consumption import (
 )
 from mqproto.state.flows import Flow, Sleep, current
 from mqproto.state.offsets import OffsetStore
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.pull import ProcessQueue, reason_of
 
 #: Bounds of the pause after a failure, wherever it was set.
 PAUSE_MIN_MS: Final = 10
@@ -151,7 +151,8 @@ class Ordered:
         (message,) = task.messages
         if not message.reconsume_times:
             self._host.notice(
-                f"the body of the message at offset {message.queue_offset} of {task.process_queue.queue} cannot be read: it waits"
+                f"the body of the message at offset {message.queue_offset} of {task.process_queue.queue} "
+                f"cannot be read: it waits{reason_of(message)}"
             )
         self.deliveries.finished(task)
         line.held = True

@@ -299,7 +299,7 @@ def _salvage(error: RecordError, queue: MessageQueue) -> tuple[list[MessageExt],
         return error.messages, error.messages[-1].queue_offset + 1
     if error.cause is None or error.queue_offset is None or error.physical_offset is None:
         raise error
-    spoiled = MessageExt(
+    spoiled = UnreadableMessage(
         queue.topic,
         b"",
         sys_flag=COMPRESSED,
@@ -308,7 +308,20 @@ def _salvage(error: RecordError, queue: MessageQueue) -> tuple[list[MessageExt],
         physical_offset=error.physical_offset,
         broker_name=queue.broker_name,
     )
+    spoiled.reason = str(error.cause)
     return [spoiled], error.queue_offset + 1
+
+
+class UnreadableMessage(MessageExt):
+    """Stands for a message whose body cannot be read; `reason` says why, and which package would help where one is missing."""
+
+    __slots__ = ("reason",)
+    reason: str
+
+
+def reason_of(message: MessageExt) -> str:
+    """Why the body of a message cannot be read, to be put behind a remark on it."""
+    return f": {message.reason}" if isinstance(message, UnreadableMessage) else ""
 
 
 _ANSWERS: Final = frozenset(

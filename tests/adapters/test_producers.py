@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from queue import SimpleQueue
@@ -215,6 +217,46 @@ def wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
+
+
+# --- several brokers
+
+
+@pytest.mark.parametrize("avoids", [False, True])
+def test_a_broker_that_dies(world: World, avoids: bool) -> None:
+    """Every send finds the other one; with fault tolerance only the first has to find out."""
+    other = world.start(world.runtime.module.Broker, world.namesrv, settings={"brokerName": "other"})
+    admin = world.start(world.runtime.module.Admin, world.namesrv)
+    world.runtime.call(admin._target.topics.create, world.topic, cluster="DefaultCluster")
+    tries = Tries()
+    producer = world.producer(send_latency_fault_enable=avoids, poll_name_server_interval=86_400_000)
+    first = {producer.send(Message(world.topic, b"x")).queue.broker_name for _ in range(16)}
+    assert len(first) == 2
+    assert "other" in first
+    other.close()
+    core = producer._core
+    measure = core._measure
+
+    def measured(broker_name: str, cost_ms: int, now: int, failed: bool) -> None:
+        tries.add(broker_name, failed)
+        measure(broker_name, cost_ms, now, failed)
+
+    core._measure = measured
+    for _ in range(24):
+        assert producer.send(Message(world.topic, b"x"), timeout_ms=30_000).queue.broker_name != "other"
+    assert tries.failed["other"] == 1 if avoids else tries.failed["other"] > 1
+    assert set(tries.failed) == {"other"}
+
+
+class Tries:
+    """Failed attempts by broker."""
+
+    def __init__(self) -> None:
+        self.failed: Counter[str] = Counter()
+
+    def add(self, broker_name: str, failed: bool) -> None:
+        self.failed[broker_name] += failed
+        self.failed += Counter()
 
 
 # --- lists
@@ -435,3 +477,34 @@ def test_a_way_of_packing_whose_package_is_missing(runtime: Runtime, monkeypatch
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
     with pytest.raises(CompressionMissing, match=r"mqproto\[compression\]"):
         runtime.call(runtime.module.Producer, "g", "127.0.0.1:1", compress_type="LZ4")
+
+
+class Log(logging.Handler):
+    """What was logged, for a test to wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: SimpleQueue[str] = SimpleQueue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.put(record.getMessage())
+
+    def wait_for(self, words: str) -> None:
+        while words not in self.lines.get(timeout=PATIENCE):
+            pass
+
+
+def test_a_body_whose_package_is_missing_where_it_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as failed and comes again, so that it is not lost on the way to a consumer that can read it; the log says what to do."""
+    world.producer(compress_type="LZ4").send(Message(world.topic, b"0123456789" * 1000))
+    log = Log()
+    logger = logging.getLogger("mqproto")
+    logger.addHandler(log)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "lz4.frame", None)
+            collector = world.collect()
+            log.wait_for("cannot be read: the body is compressed with LZ4: install mqproto[compression]")
+        assert collector.wait(1)[0].reconsume_times > 0
+    finally:
+        logger.removeHandler(log)

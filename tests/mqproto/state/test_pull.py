@@ -18,7 +18,7 @@ from mqproto.message import MessageExt, MessageQueue
 from mqproto.record import RecordError, encode_record
 from mqproto.state.flows import Call, Expired, Flow, Sleep, Wait
 from mqproto.state.node import Ticket
-from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_header, pull_loop, read_answer
+from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_header, pull_loop, read_answer, reason_of
 
 QUEUE = MessageQueue("T", "b", 2)
 
@@ -215,6 +215,8 @@ def test_a_body_that_cannot_be_read_comes_alone_and_marked() -> None:
     assert second.messages is not None
     (mark,) = second.messages
     assert (mark.queue_offset, mark.physical_offset, mark.body, mark.sys_flag) == (4, 1004, b"", COMPRESSED)
+    assert reason_of(mark).startswith(": the body is no zlib stream")
+    assert reason_of(first.messages[0]) == ""
     assert second.next_offset == 5
 
 
