@@ -102,6 +102,8 @@ class ProducerFace(ClientFace):
         return self._node.start(self._core.send_oneway(message, now, queue=queue, timeout_ms=timeout_ms), now)
 
     def _begin_request(self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[MessageExt]:
+        if not isinstance(message, Message):
+            raise InvalidMessage("a batch cannot ask for a reply")
         flow = self._node.requests.ask(self._core, message, now, queue=queue, timeout_ms=timeout_ms)
         return self._node.start(flow, now)
 

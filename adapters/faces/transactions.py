@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 
 from adapters.faces.producer import ProducerFace
 from adapters.settings import ProducerOptions, TransactionOptions, transaction_settings
-from mqproto.errors import InvalidSetting
+from mqproto.errors import InvalidMessage, InvalidSetting
 from mqproto.message import Message
 from mqproto.state.flows import Flow, Sleep
 from mqproto.state.node import Ticket
@@ -62,6 +62,8 @@ class TransactionProducerFace(ProducerFace):
     # Verbs for the driver.
 
     def _begin_half(self, message: Message, timeout_ms: int | None, now: int) -> Ticket[Half]:
+        if not isinstance(message, Message):
+            raise InvalidMessage("a batch cannot be sent in a transaction")
         return self._node.start(self._transactions.send_half(message, now, timeout_ms=timeout_ms), now)
 
     def _begin_end(self, half: Half, verdict: object, raised: BaseException | None, now: int) -> Ticket[TransactionSendResult]:

@@ -17,14 +17,14 @@ from typing import Any, Final, Protocol
 
 from mqproto import properties
 from mqproto.compression import inflate, plain_flag
-from mqproto.errors import MQError, RequestTimeout
+from mqproto.errors import InvalidMessage, MQError, RequestTimeout
 from mqproto.flags import BORN_HOST_V6, STORE_HOST_V6
 from mqproto.headers import ReplyMessageRequest
 from mqproto.hosts import HostError, encode_host
 from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.namespaces import Namespace
-from mqproto.replies import reply_topic
+from mqproto.replies import ReplyMessage, reply_topic
 from mqproto.state.flows import Flow, Refresh, Wait, current
 from mqproto.state.node import Ticket
 from mqproto.state.producer import ProducerCore
@@ -98,6 +98,8 @@ class Requests:
         timeout_ms = producer.settings.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline = now + timeout_ms
         check_message(message, producer.settings.max_message_size)
+        if isinstance(message, ReplyMessage):
+            raise InvalidMessage("a reply cannot ask for another one")
         now = yield from self._introduce(producer, message.topic, now, deadline)
         correlation_id = self._host.ids.next(now + self._host.wall_ahead)
         marks = {

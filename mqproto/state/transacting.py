@@ -27,6 +27,7 @@ from mqproto.headers import CheckTransactionStateRequest, EndTransactionRequest
 from mqproto.ids import IdError, parse_offset_msg_id
 from mqproto.message import Message, MessageExt, SendResult, SendStatus
 from mqproto.namespaces import Namespace
+from mqproto.replies import ReplyMessage
 from mqproto.state.flows import Flow, Oneway, failure
 from mqproto.state.node import Action, Deliver, Ticket
 from mqproto.state.producer import ProducerCore, traced
@@ -103,11 +104,14 @@ class TransactionCore:
     def send_half(self, message: Message, now: int, *, timeout_ms: int | None = None) -> Flow[Half]:
         """Give the message to a broker, which keeps it back: attempts and errors as of `ProducerCore.send`.
 
-        Raises InvalidMessage for a delayed message: neither the delay nor the transaction would be what the application meant (TXN-05).
+        Raises InvalidMessage for a delayed message, of which neither the delay nor the transaction would be what the application meant
+        (TXN-05), and for a reply.
         """
         check_message(message, self.producer.settings.max_message_size)
         if message.delay_level:
             raise InvalidMessage("a message in a transaction cannot be delayed")
+        if isinstance(message, ReplyMessage):
+            raise InvalidMessage("a reply cannot wait for a transaction: it is passed on at once")
         marks = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: self.group}
         prepared = replace(message, properties={**message.properties, **marks})
         result = yield from self.producer.send(prepared, now, timeout_ms=timeout_ms, checked=True)

@@ -134,6 +134,8 @@ def test_a_given_queue_and_a_chosen_queue(world: World) -> None:
         Message(world.topic, b"chosen"), selector=lambda queues, message, argument: queues[argument], argument=3, timeout_ms=30_000
     )
     assert (chosen.body, requests.get(timeout=PATIENCE).queue_id) == (b"re: chosen", 3)
+    with pytest.raises(InvalidMessage, match="batch"):
+        producer.request([Message(world.topic, b"x")])
     with pytest.raises(ClientError, match="not both"):
         producer.request(Message(world.topic, b"x"), queue=queue, selector=lambda queues, message, argument: queues[0])
 

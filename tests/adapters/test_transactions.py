@@ -239,6 +239,8 @@ def test_what_is_refused(world: World) -> None:
     producer = transactor(world, books)
     with pytest.raises(InvalidMessage):
         producer.send_in_transaction(Message(world.topic, b"later", delay_level=3))
+    with pytest.raises(InvalidMessage, match="batch"):
+        producer.send_in_transaction([Message(world.topic, b"x")])
     producer.close()
     with pytest.raises(StateError):
         producer.send_in_transaction(Message(world.topic, b"x"))

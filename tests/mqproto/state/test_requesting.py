@@ -216,6 +216,8 @@ def test_what_cannot_be_asked(stage: Stage) -> None:
     core = core_of(stage)
     with pytest.raises(InvalidMessage):
         ask(stage, core, b"").result()
+    with pytest.raises(InvalidMessage, match="another one"):
+        stage.run(stage.node.requests.ask(core, reply_to(received(), b"x"), stage.now))
     with pytest.raises(NoRoute):
         stage.run(stage.node.requests.ask(core, Message("nowhere", b"x"), stage.now))
     stage.run(stage.node.remove_producer(core, stage.now))

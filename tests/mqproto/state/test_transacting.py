@@ -15,6 +15,7 @@ from mqproto.headers import EndTransactionRequest
 from mqproto.ids import offset_msg_id
 from mqproto.message import Message, MessageExt, SendStatus
 from mqproto.record import encode_record
+from mqproto.replies import ReplyMessage
 from mqproto.state.node import Deliver
 from mqproto.state.runner import UNSENT_MAX
 from mqproto.state.settings import TransactionSettings
@@ -188,7 +189,7 @@ def test_the_fields_are_those_of_the_release_that_we_follow(golden: Golden, stag
 def test_a_message_in_a_transaction_cannot_be_delayed(stage: Stage) -> None:
     """TXN-05: refused by the client."""
     core = core_of(stage)
-    for message in (Message("orders", b"x", delay_level=3), Message("orders", b"")):
+    for message in (Message("orders", b"x", delay_level=3), Message("orders", b""), ReplyMessage("c_REPLY_TOPIC", b"x")):
         with pytest.raises(InvalidMessage):
             stage.run(core.send_half(message, stage.now))
     with pytest.raises(InvalidMessage, match="used by the system"):
