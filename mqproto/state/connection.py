@@ -88,7 +88,7 @@ class Connection(Link, Generic[W]):
         self.reads = 0
         #: What requests are signed with. Whoever writes frames by itself signs them by `acl.sign`, or leaves links with credentials alone.
         self.credentials: Credentials | None = None
-        #: The release of the peer, as its last answer said.
+        #: The release of the peer, as its last answer said; before that what its owner thinks.
         self.peer_version = VERSION
 
     @property

@@ -230,8 +230,8 @@ class ProducerCore:
     def _hand_over(self, parcel: Parcel, target: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, MQError | None, int]]:
         """The one attempt of a one-way send: where it went, why it did not, and when."""
         address, now = yield from self._master(target, now, deadline)
-        if address is None:
-            return None, _no_master(target), now
+        if isinstance(address, MQError):
+            return None, address, now
         started = now
         while self._host.unsent(address) > self._unsent_max:
             if now >= deadline:
@@ -437,9 +437,10 @@ class ProducerCore:
         """One try: where it went, what came of it, and when."""
         address = self._host.routes.master(queue.broker_name)
         if address is None:
-            address, now = yield from self._master(queue, now, deadline)
-            if address is None:
-                return None, _no_master(queue), now
+            found, now = yield from self._master(queue, now, deadline)
+            if isinstance(found, MQError):
+                return None, found, now
+            address = found
         fields = parcel.addressed(queue, now + self._host.wall_ahead)
         started = now
         outcome, now = yield Call(address, parcel.code, fields, parcel.body, deadline)
@@ -505,13 +506,18 @@ class ProducerCore:
         """The node knows a route of the topic now: the template's queues have served their time."""
         self._provisional.pop(topic, None)
 
-    def _master(self, queue: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, int]]:
-        """The address of the queue's master, after asking for the route once more where it is not known, and the time."""
+    def _master(self, queue: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | MQError, int]]:
+        """The address of the queue's master, after asking for the route once more where it is not known, or why there is none; the time."""
         address = self._host.routes.master(queue.broker_name)
-        if address is None:
-            _, now = yield Refresh(queue.topic, self._api_deadline(now, deadline))
-            address = self._host.routes.master(queue.broker_name)
-        return address, now
+        if address is not None:
+            return address, now
+        error, now = yield Refresh(queue.topic, self._api_deadline(now, deadline))
+        address = self._host.routes.master(queue.broker_name)
+        if address is not None:
+            return address, now
+        if error is None or isinstance(error, BrokerError):
+            error = ClientError(f"no master of broker {queue.broker_name} is known")
+        return error, now
 
     def _api_deadline(self, now: int, deadline: int) -> int:
         return min(deadline, now + self._host.settings.api_timeout_ms)
@@ -549,7 +555,3 @@ def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str)
         fields.get(properties.MSG_REGION) or DEFAULT_REGION,
         fields.get(properties.TRACE_ON) != "false",
     )
-
-
-def _no_master(queue: MessageQueue) -> ClientError:
-    return ClientError(f"no master of broker {queue.broker_name} is known")

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from mqproto.acl import Credentials
 from mqproto.codec import RESPONSE_FLAG, Command
-from mqproto.codes import ResponseCode
+from mqproto.codes import VERSION, ResponseCode
 from mqproto.errors import CallExpired, MQError, StateError, TooManyRequests
 from mqproto.hosts import HostError
 from mqproto.state.connection import Calls, Connection
@@ -110,6 +110,8 @@ class FlowNode(NodeBase, ABC):
         self.limit = limit
         self.tls = tls
         self.credentials = credentials
+        #: The release of whoever answered last: a guess for those that have not answered yet.
+        self.peer_version = VERSION
         #: Fields that every request carries besides its own.
         self.marks: Mapping[str, str] = {}
         self.links: dict[str, DialledLink] = {}
@@ -473,6 +475,7 @@ class FlowNode(NodeBase, ABC):
         """A new link to `address`, in place of any that was there."""
         link = DialledLink(self, self.calls, address, now)
         link.credentials = self.credentials
+        link.peer_version = self.peer_version
         self.links[address] = link
         self.actions.append(Dial(link, self.dial_timeout_ms(address), self.tls))
         return link
@@ -548,7 +551,7 @@ class FlowNode(NodeBase, ABC):
         if task.flow is None:
             self._unfold(task)
         task.link = None
-        link.peer_version = command.version
+        self.peer_version = link.peer_version = command.version
         if command.code == _GO_AWAY and not task.sent_away:
             # The peer is about to stop (5.3.2 and later): one new try by a new link (client.md 7.5). Calls that it has still taken stay.
             if not link.leaving:

@@ -85,16 +85,17 @@ def query(address: str) -> Flow[Command]:
 
 
 def test_a_peer_of_4_4_is_known_by_its_answers() -> None:
-    """ACL-01: from then on the flag of a query by unique key is signed."""
-    made, peer = stage(SessionCredentials("key", SECRET), f"b1={B1}")
+    """ACL-01: from then on the flag of a query by unique key is signed, for its neighbours too."""
+    made, peer = stage(SessionCredentials("key", SECRET), f"b1={B1}", f"b2={B2}")
     peer.answers[RequestCode.QUERY_MESSAGE] = lambda request: encode(Command(0, opaque=request.opaque, flag=1, version=293))
     made.run(query(B1))
     made.run(query(B1))
-    first, second = peer.of(RequestCode.QUERY_MESSAGE)
-    assert (first.version, second.version) == (VERSION_FLAG_UNSIGNED, VERSION)
+    made.run(query(B2))
+    first, second, third = peer.of(RequestCode.QUERY_MESSAGE)
+    assert (first.version, second.version, third.version) == (VERSION_FLAG_UNSIGNED, VERSION, VERSION)
     unflagged = {name: value for name, value in first.fields.items() if name != UNIQUE_KEY_QUERY}
     assert first.fields[SIGNATURE] == signature(unflagged, b"", SECRET)
-    assert_signed([second])
+    assert_signed([second, third])
 
 
 def test_an_account_that_fails_later_fails_the_operation_alone() -> None:
