@@ -7,7 +7,7 @@ produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode
 consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
          instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
 
-Both take namespace=.
+Both take namespace= and trace=true.
 transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=20]
 request  names= topic= [count=1 seconds=10 group= mode=sync|async ...]
 reply    names= topic= group= [expect=1 seconds=30]
@@ -81,6 +81,8 @@ class Job:
             found["vip_channel_enabled"] = True
         if "namespace" in self.options:
             found["namespace"] = self.options["namespace"]
+        if "trace" in self.options:
+            found["enable_msg_trace"] = True
         return found
 
     def consumer_options(self) -> ConsumerOptions:
@@ -100,6 +102,8 @@ class Job:
             found["max_reconsume_times"] = self.number("max", 16)
         if "namespace" in self.options:
             found["namespace"] = self.options["namespace"]
+        if "trace" in self.options:
+            found["enable_msg_trace"] = True
         if "strategy" in self.options:
             found["allocate_message_queue_strategy"] = self.options["strategy"]
         if "instance" in self.options:
