@@ -95,6 +95,25 @@ def test_messages_taken_one_by_one(world: World) -> None:
     consumer.ack(message)
 
 
+def test_consumers_that_are_asked(world: World) -> None:
+    """Queues and messages are plain, and what one kind of consumer commits another of the group goes on from."""
+    queue = world.producer(namespace=SPACE).send(Message(world.topic, b"x")).queue
+    puller = world.start(world.runtime.module.PullConsumer, world.group, world.namesrv, namespace=SPACE)
+    assert queue in puller.fetch_subscribe_message_queues(world.topic)
+    (message,) = puller.pull(queue, "*", 0).messages
+    assert (message.topic, message.body) == (world.topic, b"x")
+    puller.update_consume_offset(queue, 1)
+    assert puller.fetch_consume_offset(queue) == 1
+    puller.close()
+    world.producer("later", namespace=SPACE).send(Message(world.topic, b"y"), queue=queue)
+    poller = world.make(world.runtime.module.LitePullConsumer, world.group, world.namesrv, namespace=SPACE)
+    poller.assign([queue])
+    poller.start()
+    (message,) = poller.poll(PATIENCE * 1000)
+    assert (message.topic, message.body) == (world.topic, b"y")
+    assert poller.assignment() == (queue,)
+
+
 def test_transactions(world: World) -> None:
     world.server = world.start(world.runtime.module.Standalone, settings=CURIOUS)
     world.namesrv = world.server.namesrv_address

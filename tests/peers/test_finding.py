@@ -84,34 +84,41 @@ def assert_bodies(pair: Pair, sent: list[Sent], **options: Any) -> None:
     assert sorted(line["body"] for line in outcome.messages) == sorted(message.body.decode() for message in sent)
 
 
-@pytest.mark.parametrize("strategy", ["AVG_BY_CIRCLE", "CONSISTENT_HASH"])
+@pytest.mark.parametrize("way", ["AVG_BY_CIRCLE", "CONSISTENT_HASH", "a namespace"])
 @pytest.mark.timeout(200)
-def test_java_and_we_share_queues_out_in_the_same_way(pair: Pair, strategy: str) -> None:
+def test_java_and_we_share_queues_out_in_the_same_way(pair: Pair, way: str) -> None:
     """Every queue has one owner, the one that both compute."""
-    topic, group = pair.topic("Ways", 8), pair.name("ways")
-    options = {"topic": topic, "group": group, "strategy": strategy, "expect": 10_000, "seconds": 180}
+    spaced: dict[str, Any] = {}
+    if way == "a namespace":
+        strategy, spaced = "AVG", {"namespace": NAMESPACE}
+        topic, count = pair.name("Ways"), 4
+    else:
+        strategy = way
+        topic, count = pair.topic("Ways", 8), 8
+    group = pair.name("ways")
+    broker_name = pair.run("produce", topic=topic, count=1, **spaced).sent[0]["broker"]
+    options = {"topic": topic, "group": group, "strategy": strategy, "expect": 10_000, "seconds": 180, **spaced}
     names = [pair.name("member") for _ in range(3)]
     members = [one.start("consume", instance=name, **options) for one, name in zip((pair, java(pair), pair), names, strict=True)]
     ip = wait_for(members[0], "clientId")["clientId"].partition("@")[0]
     for member in members[1:]:
         wait_for(member, "started")
     ids = sorted((f"{ip}@{name}" for name in names), key=text_order)
-    broker_name = pair.run("produce", topic=topic, count=1).sent[0]["broker"]
-    queues = [MessageQueue(topic, broker_name, number) for number in range(8)]
+    queues = [MessageQueue(topic, broker_name, number) for number in range(count)]
     expected = [{one.queue_id for one in find_strategy(strategy).allocate(group, f"{ip}@{name}", queues, ids)} for name in names]
-    assert sorted(number for share in expected for number in share) == list(range(8))
+    assert sorted(number for share in expected for number in share) == list(range(count))
     until = time.monotonic() + 120
-    while (found := one_round(pair, topic, members, until)) != expected:
+    while (found := one_round(pair, topic, members, until, 2 * count, **spaced)) != expected:
         assert time.monotonic() < until, f"queues stayed with {found}, not {expected}"
     for member in members:
         member.stop()
         finish(member, status=1)
 
 
-def one_round(pair: Pair, topic: str, members: list[Running], until: float) -> list[set[int]]:
-    """Two messages for each of 8 queues: which member took from which queues."""
+def one_round(pair: Pair, topic: str, members: list[Running], until: float, count: int, **spaced: Any) -> list[set[int]]:
+    """Two messages for each queue: which member took from which queues."""
     mark = pair.name("round")
-    left = {message.body.decode() for message in pair.produce(topic=topic, count=16, body=mark)}
+    left = {message.body.decode() for message in pair.produce(topic=topic, count=count, body=mark, **spaced)}
     taken: list[set[int]] = [set() for _ in members]
     while left:
         assert time.monotonic() < until, f"{left} were not consumed"
