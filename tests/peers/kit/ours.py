@@ -11,6 +11,9 @@ Both take namespace= and trace=true.
 transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=20]
 request  names= topic= [count=1 seconds=10 group= mode=sync|async ...]
 reply    names= topic= group= [expect=1 seconds=30]
+pull     names= topic= group= [tag=* kind=TAG|SQL92 max=1000]
+offsets  names= topic= group= [time=]
+litepull names= topic= group= [expect=1 seconds=30 tag=* kind=TAG|SQL92 model= commit=auto|sync]
 
 Prints one JSON object a line for each result or message and a last one with "done". Exit status 0 when the command reached what it was
 asked for, 1 when it did not, 2 on an error. SIGTERM makes a consumer leave.
@@ -39,7 +42,7 @@ from adapters.settings import ConsumerOptions, ProducerOptions
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
-from tests.peers.kit import ours_asking
+from tests.peers.kit import ours_asking, ours_pulling
 from tests.peers.kit.checks import letters
 from tests.peers.kit.shown import show, show_message, show_result
 
@@ -300,11 +303,11 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, leave)
     try:
         if adapter in ("threaded", "gevent"):
-            commands = {"produce": produce, "consume": consume, **ours_asking.COMMANDS}
+            commands = {"produce": produce, "consume": consume, **ours_asking.COMMANDS, **ours_pulling.COMMANDS}
             return 0 if commands[command](job) else 1
         import anyio
 
-        steps = {"produce": produce_async, "consume": consume_async, **ours_asking.STEPS}
+        steps = {"produce": produce_async, "consume": consume_async, **ours_asking.STEPS, **ours_pulling.STEPS}
         return 0 if anyio.run(steps[command], job, backend=adapter) else 1
     except MQError as failure:
         show(error=type(failure).__name__, text=str(failure))

@@ -75,6 +75,10 @@ public final class Probe {
     private final Map<String, String> options = new HashMap<>();
     private volatile boolean stopped;
 
+    boolean stopped() {
+        return stopped;
+    }
+
     /** `step` marks the lines that this command prints; null for the only one of its process. */
     private Probe(String step, String[] pairs) {
         this.step = step;

@@ -32,11 +32,12 @@ public final class Probe46 {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(probe.need("topic"), probe.text("tag", "*"));
         consumer.start();
+        probe.print("started", true);
         int expect = probe.number("expect", 1);
         int received = 0;
         long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(probe.number("seconds", 30));
-        while (received < expect && System.nanoTime() < until) {
-            List<MessageExt> messages = consumer.poll(500);
+        while (received < expect && !probe.stopped() && System.nanoTime() < until) {
+            List<MessageExt> messages = consumer.poll(100);
             messages.forEach(probe::print);
             received += messages.size();
         }
