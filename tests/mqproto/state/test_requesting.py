@@ -473,3 +473,21 @@ def test_the_fields_are_those_of_the_release_that_we_follow(golden: Golden, stag
     named["CORRELATION_ID"] = correlation(ours[0])
     stage.request("a:1", PUSH, {**pushed.fields, "properties": properties.encode(named)}, pushed.body)
     assert ticket.result().body == b"reply to question-0"
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_pushes_of_every_release(golden: Golden, stage: Stage, version: str) -> None:
+    """Recorded pushes, as they came: their bodies reach who asked."""
+    pushes = [entry for entry in golden.capture(version, "request-reply") if entry.is_request and entry.code == PUSH]
+    assert pushes
+    core = core_of(stage)
+    for entry in pushes:
+        ticket = ask(stage, core)
+        asked = correlation(sent(stage)[-1])
+        recorded = properties.decode(entry.fields["properties"])["CORRELATION_ID"]
+        waiting = stage.node.requests._waiting
+        waiting[recorded] = waiting[asked]
+        stage.receive("a:1", entry.frame)
+        assert ticket.result().body.startswith(b"reply to question-")
+        assert stage.peers["a:1"].got[-1].code == ResponseCode.SUCCESS
+        del waiting[recorded]

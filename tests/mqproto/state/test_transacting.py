@@ -21,7 +21,7 @@ from mqproto.state.runner import UNSENT_MAX
 from mqproto.state.settings import TransactionSettings
 from mqproto.state.transacting import CheckTask, Half, TransactionCore
 from mqproto.transactions import LocalTransactionState, TransactionSendResult
-from tests.golden.golden import FOLLOWED, Golden
+from tests.golden.golden import FOLLOWED, VERSIONS, Golden
 from tests.mqproto.state.stage import NS, Peer, Stage, broker, name_server, refused, route, success
 
 SEND, END, CHECK = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE
@@ -322,6 +322,31 @@ def test_a_question_is_answered_by_the_listener_of_its_group(asked: Stage) -> No
     }
     assert (other.fields["producerGroup"], other.fields["commitLogOffset"], other.fields["transactionId"]) == ("other", "88", "u")
     assert (other.fields["commitOrRollback"], "bname" in other.fields) == ("12", False)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["transact-check", "transact-check-rollback", "binary-both-transact"])
+def test_questions_of_every_release(golden: Golden, stage: Stage, version: str, name: str) -> None:
+    """Recorded questions, some in the binary form: all are understood, and the answers repeat what Apache's client of the release did."""
+    recorded = golden.capture(version, name)
+    questions = [entry for entry in recorded if entry.is_request and entry.code == CHECK]
+    answers = {
+        entry.fields["commitLogOffset"]: entry.fields
+        for entry in recorded
+        if entry.is_request and entry.code == END and entry.fields["fromTransactionCheck"] == "true"
+    }
+    assert questions
+    core = core_of(stage, "probe-transactions")
+    stage.run(core.producer.send(Message("orders", b"first"), stage.now))
+    for question in questions:
+        stage.receive("a:1", question.frame)
+    for task in checks(stage):
+        assert task.message.body == b"message-0"
+        theirs = answers.pop(str(task.header.commit_log_offset))
+        answer_check(stage, task, {"8": COMMIT, "12": ROLLBACK}[theirs["commitOrRollback"]])
+        ours = stage.peers["a:1"].of(END)[-1].fields
+        assert ours == {key: value for key, value in theirs.items() if key != "topic"}, "5.3.3 adds the topic"
+    assert not answers
 
 
 def test_a_message_without_an_id_of_its_producer_is_known_by_its_place(asked: Stage) -> None:
