@@ -14,6 +14,7 @@ from mqproto import ConsumeStatus, Message, MessageQueue
 from mqproto.bodies import GroupConfig
 from mqproto.errors import (
     BrokerError,
+    CallExpired,
     ClientError,
     InvalidName,
     InvalidSetting,
@@ -402,6 +403,10 @@ def test_servers_that_are_not_there(world: World) -> None:
     nowhere = world.start(world.runtime.module.Admin, "")._target
     with pytest.raises(NoNameServer):
         world.runtime.call(nowhere.name_servers.configs)
+    hasty = world.start(world.runtime.module.Admin, world.namesrv, timeout_ms=50)._target
+    assert hasty._core.topics._desk.timeout_ms == 50
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(CallExpired):
+        world.runtime.call(hasty.brokers.runtime, f"127.0.0.1:{silent.getsockname()[1]}")
 
 
 def test_it_may_share_an_instance_with_a_producer(world: World) -> None:

@@ -213,6 +213,8 @@ def test_a_group_that_is_online(desk: Desk) -> None:
         with pytest.raises(BrokerError):
             desk(groups.running_info, group, "nobody@nowhere")
         assert group in desk(desk.admin.topics.consumers, topic)
+        traffic = shown.traffic([desk(desk.admin.traffic.of_topic, topic)])
+        assert traffic == shown.printed_traffic(desk.tool.run("statsAll", "-t", topic))
         message = desk(messages.by_unique_id, topic, sent[0].msg_id)
         printed = desk.tool.run("queryMsgById", "-i", message.offset_msg_id)
         assert shown.tracks([one for one in desk(messages.tracks, message) if one.group == group]) == {(group, TrackType.CONSUMED.value)}

@@ -186,6 +186,19 @@ def test_without_name_servers(servers: Servers) -> None:
         servers.run(servers.core.name_servers.put_value("s", "k", "v"))
 
 
+def test_nobody_hears_of_an_admin_client_that_asks_nothing(servers: Servers) -> None:
+    servers.stage.begin().advance(200_000)
+    assert servers.stage.dials == []
+    servers.answer(A, 28, body=runtime())
+    servers.run(servers.core.brokers.runtime(A))
+    servers.stage.advance(60_000)
+    assert [code for code, _ in servers.asked(A)] == [28]
+    servers.stage.node.close(servers.stage.now)
+    servers.stage.advance(1)
+    assert servers.stage.node.ended
+    assert [code for code, _ in servers.asked(A)] == [28]
+
+
 def test_the_limit_of_a_request_is_checked(servers: Servers) -> None:
     for bad in (0, 600_001):
         with pytest.raises(InvalidSetting):
