@@ -14,7 +14,7 @@ from mqproto.state.strategies import find_strategy
 from tests.peers.kit.checks import Sent
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import JavaClient, ProcessClient, Running, finish, wait_for
-from tests.peers.kit.steps import consume, next_within, pull
+from tests.peers.kit.steps import committed, consume, next_within, pull
 
 pytestmark = pairs("ours-threaded @ apache:4.9.7", "ours-trio @ apache:5.3.3")
 
@@ -51,6 +51,17 @@ def test_a_refused_message_comes_back_inside_its_namespace(pair: Pair) -> None:
         assert sorted(line["reconsumeTimes"] for line in outcome.messages) == [0, 1]
         (again,) = pull(java(pair), f"%RETRY%{NAMESPACE}%{group}", 1)
         assert again["properties"]["RETRY_TOPIC"] == f"{NAMESPACE}%{topic}"
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_consumer_that_uses_the_second_port(pair: Pair, orderly: bool) -> None:
+    """Members, locks, offsets and messages that are sent back go there; pulls and heartbeats do not."""
+    topic, group = pair.topic("Vip"), pair.name("vip")
+    sent = pair.produce(topic=topic, count=8, vip=True)
+    outcome = consume(pair, topic, group, 8, vip=True, orderly=orderly, fail=1, threads=1)
+    assert {line["body"] for line in outcome.messages} == {message.body.decode() for message in sent}
+    assert len(outcome.refused) == 1
+    committed(java(pair), topic, group, [2] * 4)
 
 
 @pytest.mark.parametrize("namespace", ["", NAMESPACE])

@@ -2,12 +2,12 @@
 
 ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting consumers' offsets.
 
-produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= compress= vip=
+produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= compress=
          props=k:v,k:v]
 consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
          instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
 
-Both take namespace= and trace=true.
+Both take namespace=, vip= and trace=true.
 transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=20]
 request  names= topic= [count=1 seconds=10 group= mode=sync|async ...]
 reply    names= topic= group= [expect=1 seconds=30]
@@ -107,6 +107,8 @@ class Job:
             found["namespace"] = self.options["namespace"]
         if "trace" in self.options:
             found["enable_msg_trace"] = True
+        if "vip" in self.options:
+            found["vip_channel_enabled"] = True
         if "strategy" in self.options:
             found["allocate_message_queue_strategy"] = self.options["strategy"]
         if "instance" in self.options:
