@@ -24,6 +24,7 @@ from mqproto.errors import (
     NoMessage,
     NoNameServer,
     NoRoute,
+    PartlyFailed,
     StateError,
 )
 from mqproto.state.admin import TrackType
@@ -371,6 +372,42 @@ def test_name_servers(world: World, operator: Operator) -> None:
     assert [one.perm for one in operator(operator.topics.route, world.topic).queues] == [4]
     assert operator(servers.add_write_perm, name)[world.namesrv] > 0
     assert [one.perm for one in operator(operator.topics.route, world.topic).queues] == [6]
+
+
+# --- several servers --------------------------------------------------------------------------------------------------
+
+
+def test_two_brokers_and_two_name_servers(world: World) -> None:
+    module = world.runtime.module
+    names = [world.start(module.NameServer).address for _ in range(2)]
+    world.namesrv = ";".join(names)
+    brokers = [
+        world.start(module.Broker, world.namesrv, settings={"brokerName": name, "brokerClusterName": "pair"}).address for name in "ab"
+    ]
+    operator = Operator(world)
+    assert operator(operator.topics.create, world.topic, cluster="pair", read_queues=2, write_queues=2) == sorted(brokers)
+    assert [queue.broker_name for queue in operator(operator.topics.stats, world.topic)] == ["a", "a", "b", "b"]
+    producer = world.producer()
+    queues = [MessageQueue(world.topic, name, number) for name in "ab" for number in range(2)]
+    sent = [producer.send(Message(world.topic, queue.broker_name.encode(), keys="all"), queue=queue) for queue in queues]
+    found = operator(operator.messages.by_key, world.topic, "all")
+    assert {one.msg_id for one in found} == {one.msg_id for one in sent}
+    assert {one.broker_name for one in found} == {"a", "b"}
+    consumer, collector = member(world)
+    collector.wait(4)
+    assert len(operator(operator.groups.connection, world.group).connections) == 1
+    consumer.close()
+    progress = operator(operator.groups.progress, world.group, world.topic)
+    assert {one.queue: one.consumer_offset for one in progress.queues} == dict.fromkeys(queues, 1)
+    reset = operator(operator.offsets.reset_by_time, world.group, world.topic, 0)
+    assert (reset.offsets, reset.committed) == (dict.fromkeys(queues, 0), tuple(brokers))
+    assert operator(operator.name_servers.wipe_write_perm, "a").keys() == set(names)
+    with pytest.raises(PartlyFailed) as failed:
+        operator(operator.brokers.update_config, {"noSuchKey": "1"}, cluster="pair")
+    assert [one.place for one in failed.value.failures] == brokers
+    operator(operator.topics.delete, world.topic, "pair")
+    with pytest.raises(NoRoute):
+        operator(operator.topics.route, world.topic)
 
 
 # --- life -------------------------------------------------------------------------------------------------------------

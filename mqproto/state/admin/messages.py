@@ -89,11 +89,15 @@ class Messages:
     # --- by id and key
 
     def by_id(self, topic: str, message_id: str) -> Flow[MessageExt]:
-        """A message by the id of its broker or by that of its producer, whichever it is. Raises NoMessage."""
+        """A message by the id of its broker or by that of its producer, whichever it is. Raises NoMessage, or why the broker cannot say."""
         try:
             return (yield from self.by_offset_id(message_id))
-        except MQError:  # it may be the id of a producer, whose digits name no broker
+        except MQError as error:  # it may be the id of a producer, whose digits name no broker
+            failure = error
+        try:
             return (yield from self.by_unique_id(topic, message_id))
+        except NoMessage:
+            raise failure from None
 
     def by_offset_id(self, offset_id: str) -> Flow[MessageExt]:
         """A message by the id that its broker gave: the broker inside the id is asked. Raises NoMessage, also for what is no such id."""

@@ -123,6 +123,12 @@ def test_either_id(servers: Servers) -> None:
     assert servers.run(servers.core.messages.by_id("T", "U")).physical_offset == 500
     servers.answer(HOST, 33, body=encode_record(stored(body=b"by offset")))
     assert servers.run(servers.core.messages.by_id("T", stored().offset_msg_id)).body == b"by offset"
+    servers.refuse(A, 12, 22)
+    servers.refuse(HOST, 33, 2, "busy")
+    with pytest.raises(BrokerError, match="busy"):  # not that there is none
+        servers.run(servers.core.messages.by_id("T", stored().offset_msg_id))
+    with pytest.raises(NoMessage):
+        servers.run(servers.core.messages.by_id("T", "U"))
 
 
 # --- keys
