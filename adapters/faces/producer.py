@@ -37,7 +37,8 @@ class ProducerFace(ClientFace):
     Apache's in snake_case (`ProducerOptions`). Raises InvalidName, InvalidSetting and CompressionMissing.
 
     At most `send_window_messages` messages and `send_window_bytes` bytes are in flight. What is sent beyond that waits, in order and within
-    the budget of each send, and fails with TooManyRequests when there is no room by then: nothing was sent in that case.
+    the budget of each send, and fails with TooManyRequests when there is no room by then: nothing was sent in that case. The same error
+    comes at once when 65,535 operations of the client wait or are in flight.
     """
 
     _core: ProducerCore

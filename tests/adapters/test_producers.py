@@ -174,10 +174,14 @@ def test_a_flush_ends_with_its_time(runtime: Runtime, mute: Callable[..., Any]) 
     beside.join()
 
 
-def test_closing_lets_sends_end_that_wait_for_room(world: World) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_closing_lets_sends_end_that_wait_for_room(world: World, shared: bool) -> None:
+    """Also where others go on with the client instance that it shared."""
     if isinstance(world.runtime, Anyio):
         pytest.skip("whoever closes there has awaited its sends")
-    producer = world.producer(send_window_messages=1)
+    other = world.producer("other", instance_name="one")
+    producer = world.producer(send_window_messages=1, instance_name="one" if shared else "")
+    assert (other._node is producer._node) is shared
     producer.send(Message(world.topic, b"makes the topic"))
     futures: list[Any] = []
 
@@ -187,6 +191,9 @@ def test_closing_lets_sends_end_that_wait_for_room(world: World) -> None:
     world.runtime.call(submit_all)
     producer.close()
     assert [world.runtime.call(future.result, 0).status for future in futures] == [SendStatus.SEND_OK] * 20
+    with pytest.raises(StateError):
+        producer.send(Message(world.topic, b"late"))
+    assert other.send(Message(world.topic, b"x")).status is SendStatus.SEND_OK
 
 
 def test_a_cancelled_send_leaves_no_trace(runtime: Runtime, mute: Callable[..., Any]) -> None:

@@ -213,6 +213,23 @@ def test_refused_operations_take_no_room() -> None:
     assert play.core.window.messages == 1
 
 
+def test_a_world_that_stood_still_for_a_minute() -> None:
+    """Everything that was due meanwhile ends once, and nothing is sent for it."""
+    play = Play(send_window_messages=2)
+    tickets = [play.send(b"%d" % number) for number in range(5)]
+    patient = [play.send(b"patient", timeout_ms=120_000) for _ in range(3)]
+    play.stage.now += 60_000
+    play.stage.node.timer(play.stage.now)
+    play.stage.settle()
+    assert all(isinstance(ticket.failure, SendFailed | TooManyRequests) for ticket in tickets)
+    assert play.bodies() == [b"0", b"1", b"patient", b"patient"]
+    play.held = play.held[2:]
+    while play.held:
+        play.answer()
+    assert all(ticket.result() for ticket in patient)
+    play.nothing_left()
+
+
 # --- one-way sends
 
 
