@@ -65,6 +65,7 @@ class ProducerOptions(ClientOptions, total=False):
     create_topic_key: str
     default_topic_queue_nums: int
     send_msg_timeout: int
+    send_msg_max_timeout_per_request: int
     compress_msg_body_over_howmuch: int
     compress_level: int
     retry_times_when_send_failed: int
@@ -179,6 +180,7 @@ _PRODUCER: Final[Mapping[str, str]] = {
     "create_topic_key": "create_topic_key",
     "default_topic_queue_nums": "default_topic_queues",
     "send_msg_timeout": "send_timeout_ms",
+    "send_msg_max_timeout_per_request": "attempt_timeout_ms",
     "compress_msg_body_over_howmuch": "compress_body_over",
     "compress_level": "compress_level",
     "retry_times_when_send_failed": "retry_times",

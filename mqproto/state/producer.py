@@ -48,7 +48,7 @@ from mqproto.state.latency import FaultTable
 from mqproto.state.node import Ticket
 from mqproto.state.routes import PublishInfo, RouteTable, template_info
 from mqproto.state.send_window import Place, SendWindow
-from mqproto.state.settings import ClientSettings, ProducerSettings
+from mqproto.state.settings import LONGEST_MS, ClientSettings, ProducerSettings
 from mqproto.tracing import Traced, TracedKind
 from mqproto.validation import check_batch, check_group, check_message, check_topic
 
@@ -146,6 +146,7 @@ class ProducerCore:
         self.trace: SendTrace | None = None
         #: Set by the node when it takes the producer out: sends fail from then on.
         self.closed = False
+        self._attempt_ms = LONGEST_MS if settings.attempt_timeout_ms < 0 else settings.attempt_timeout_ms
         self._unsent_max = min(settings.send_window_bytes, UNSENT_WAIT_MAX)
         self.window = SendWindow(settings.send_window_messages, settings.send_window_bytes, host.wake_soon)
         self._host = host
@@ -410,7 +411,8 @@ class ProducerCore:
             last = target.broker_name
             started = now
             if made is None:
-                made = yield from self._attempt(parcel, target, now, deadline)
+                more_to_come = len(attempts) + 1 < attempts_max
+                made = yield from self._attempt(parcel, target, now, min(deadline, now + self._attempt_ms) if more_to_come else deadline)
             address, result, now = made
             made = None
             self._measure(last, now - started, now, failed=isinstance(result, Exception))

@@ -176,11 +176,15 @@ class ProducerSettings:
     #: Tell the trace topic of everything that is sent (client.md 3.14); an empty topic means the usual one.
     enable_msg_trace: bool = False
     customized_trace_topic: str = ""
+    #: How long one attempt may take while another can follow, so that a broker that says nothing does not use up the budget; -1: no limit.
+    attempt_timeout_ms: int = -1
 
     def check(self) -> None:
         """Raises `InvalidSetting` for the first value that cannot be used. The group name is checked by the producer."""
         check_range("default_topic_queues", self.default_topic_queues, 1, 1_024)
         check_range("send_timeout_ms", self.send_timeout_ms, 1, LONGEST_MS)
+        if self.attempt_timeout_ms != -1:
+            check_range("attempt_timeout_ms", self.attempt_timeout_ms, 1, LONGEST_MS)
         check_range("compress_body_over", self.compress_body_over, 0, 1 << 31)
         check_range("compress_level", self.compress_level, 0, 9)
         check_range("retry_times", self.retry_times, 0, 1_000)

@@ -70,6 +70,7 @@ PRODUCER: ProducerOptions = {
     "create_topic_key": "T",
     "default_topic_queue_nums": 5,
     "send_msg_timeout": 1005,
+    "send_msg_max_timeout_per_request": 400,
     "compress_msg_body_over_howmuch": 10,
     "compress_level": 1,
     "retry_times_when_send_failed": 6,
@@ -122,8 +123,9 @@ def test_every_option_arrives() -> None:
     expected.credentials = SessionCredentials("key", "secret")
     assert client == expected
     assert tls_options(CLIENT) == {"ssl_context": None, **{name: value for name, value in CLIENT.items() if name.startswith("tls_")}}
+    codes = frozenset({2, 1500})
     assert producer_settings("g", PRODUCER) == ProducerSettings(
-        "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), frozenset({2, 1500}), 11, 12, Compression.ZSTD, True, "traces"
+        "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), codes, 11, 12, Compression.ZSTD, True, "traces", 400
     )
     settings = consumer_settings("g", CONSUMER)
     for name, value in CONSUMER.items():

@@ -283,6 +283,20 @@ def test_no_attempt_starts_after_the_deadline() -> None:
     assert caught.value.code == 10002
 
 
+def test_an_attempt_may_be_limited_as_long_as_another_can_follow() -> None:
+    """A broker that says nothing costs its share of the budget; the last attempt has all that is left."""
+    core = producer("a=a:1", "b=b:1", attempt_timeout_ms=400, retry_times=2)
+    flow = core.send(Message(TOPIC, b"x"), 0, timeout_ms=1000)
+    assert call(next(flow)) == ("a:1", "0", "a", 400)
+    assert call(flow.send((Expired("a:1", 400), 400))) == ("b:1", "0", "b", 800)
+    assert call(flow.send((Lost("b:1", "reset"), 500)))[3] == 1000
+    flow = core.send(Message(TOPIC, b"x"), 0, timeout_ms=300)
+    assert call(next(flow))[3] == 300
+    queue = MessageQueue(TOPIC, "a", 0)
+    assert call(next(core.send(Message(TOPIC, b"x"), 0, queue=queue)))[3] == 3000, "no other attempt follows"
+    assert call(next(core.send_async(Message(TOPIC, b"x"), 0, queue=queue)))[3] == 400
+
+
 @pytest.mark.parametrize("code", [2, 13, 3, 25])
 def test_a_refusal_that_would_come_again_is_raised_at_once(code: int) -> None:
     flow = producer("a=a:1", "b=b:1").send(Message(TOPIC, b"x"), 0)
@@ -657,6 +671,8 @@ def test_bad_groups(group: str) -> None:
     ("key", "value"),
     [
         ("send_timeout_ms", 0),
+        ("attempt_timeout_ms", 0),
+        ("attempt_timeout_ms", -2),
         ("retry_times", -1),
         ("compress_level", 10),
         ("compress_type", Compression.ZLIB_UNTYPED),
