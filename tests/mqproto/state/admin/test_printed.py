@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from mqproto.message import MessageQueue
 from mqproto.state.admin import AdminCore
 from tests.golden.golden import GOLDEN
 from tests.mqproto.state.admin import shown
@@ -67,7 +66,3 @@ def test_what_the_tool_printed(case: tuple[str, Operate, Callable[[Any], Any], C
     seen = Recorded(GOLDEN, version, name)
     printed = GOLDEN.printed(version, f"admin-{name}")
     assert ours(seen.run(operate(seen.core, seen))) == theirs(printed)
-
-
-def test_the_queue_of_the_samples() -> None:
-    assert MessageQueue(TOPIC, "broker-a", 1) == QUEUE
