@@ -1,8 +1,8 @@
 """What an application can put around its sends (client.md 3.12): code that sees each send before and after, and code that may forbid it.
 
-Transactional messages and requests are sends too; what ends a transaction is none. All of it runs in the thread or task that sends,
-outside the client's node, so it may block that send (an asynchronous one blocks its event loop) and nothing else. After a `submit` it
-runs where callbacks of futures do.
+Transactional messages and requests are sends too; what ends a transaction is none and has a hook of its own. All of it runs in the
+thread or task that sends (or that answers a question about a transaction), outside the client's node, so it may block that (an
+asynchronous one blocks its event loop) and nothing else. After a `submit` it runs where callbacks of futures do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mqproto.message import Message, MessageQueue, SendResult
+from mqproto.message import Message, MessageExt, MessageQueue, SendResult
+from mqproto.transactions import LocalTransactionState
 
 
 class CommunicationMode(Enum):
@@ -58,3 +59,30 @@ class CheckForbiddenHook:
 
     def check_forbidden(self, context: SendContext) -> None:
         """Raise to forbid the send: whoever sends gets that exception. Called before the other hooks."""
+
+
+@dataclass(slots=True)
+class EndTransactionContext:
+    """The end of one transaction, as its hooks see it."""
+
+    #: Group and namespace of the producer.
+    group: str
+    namespace: str
+    #: What the local transaction belongs to: a `HalfMessage` after it was run, a `MessageExt` after a question.
+    message: Message | MessageExt
+    msg_id: str
+    #: What the broker calls the transaction, if anything.
+    transaction_id: str | None
+    #: What the broker is told.
+    state: LocalTransactionState
+    #: Whether a broker has asked. Otherwise the local transaction has just been run, or was left out because its message is not safe.
+    from_transaction_check: bool
+    #: Which broker is told; after a question of a release before 5.0 not known.
+    broker_name: str | None = None
+
+
+class EndTransactionHook:
+    """Sees what brokers are told of transactions. What it raises is logged and ignored."""
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        """The broker is about to be told."""

@@ -50,10 +50,11 @@ class TransactionProducer(TransactionProducerFace, Producer):
             except Exception as error:  # whatever it is, it says that nobody knows
                 self._failed("execute", error)
                 raised = error
+        ended = self._decided(half, verdict, raised)
         try:
-            return await self._driver.wait(self._begin_end, half, verdict, raised)
+            return await self._driver.wait(self._begin_end, half, ended)
         except StateError:
-            return self._untold(half, verdict, raised)
+            return self._untold(ended)
 
     async def _put_aside(self, message: Message, timeout_ms: int | None) -> Half:
         context = self._hooks.before(message, None, CommunicationMode.SYNC)
@@ -80,7 +81,7 @@ class TransactionProducer(TransactionProducerFace, Producer):
                     self._failed("check", error)
                     result = error
             with suppress(StateError):  # closed meanwhile: the broker asks another producer of the group
-                self._driver.enter(self._node.checked, task, result)
+                self._driver.enter(self._node.checked, task, self._answered(task, result))
 
 
 async def called(function: Callable[..., Any], *arguments: object, limiter: anyio.CapacityLimiter | None = None) -> object:

@@ -6,10 +6,13 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from mqproto.hooks import CheckForbiddenHook, CommunicationMode, SendContext, SendMessageHook
-from mqproto.message import Message, MessageQueue, SendResult
+from mqproto.hooks import CheckForbiddenHook, CommunicationMode, EndTransactionContext, EndTransactionHook, SendContext, SendMessageHook
+from mqproto.message import Message, MessageExt, MessageQueue, SendResult
+from mqproto.transactions import LocalTransactionState
+
+C = TypeVar("C", SendContext, EndTransactionContext)
 
 log: Final = logging.getLogger("mqproto.client")
 
@@ -22,12 +25,31 @@ class SendHooks:
         self._namespace = namespace
         self._checks: tuple[CheckForbiddenHook, ...] = ()
         self._hooks: tuple[SendMessageHook, ...] = ()
+        self._end_hooks: tuple[EndTransactionHook, ...] = ()
 
     def add_check(self, hook: CheckForbiddenHook) -> None:
         self._checks += (hook,)
 
     def add(self, hook: SendMessageHook) -> None:
         self._hooks += (hook,)
+
+    def add_end(self, hook: EndTransactionHook) -> None:
+        self._end_hooks += (hook,)
+
+    def ending(
+        self,
+        message: Message | MessageExt,
+        msg_id: str,
+        transaction_id: str | None,
+        state: LocalTransactionState,
+        broker_name: str | None,
+        *,
+        asked: bool,
+    ) -> None:
+        """Call what comes before the end of a transaction."""
+        for hook in self._end_hooks:
+            context = EndTransactionContext(self._group, self._namespace, message, msg_id, transaction_id, state, asked, broker_name)
+            self._call(hook.end_transaction, context)
 
     def before(self, message: Any, queue: MessageQueue | None, mode: CommunicationMode) -> SendContext | None:
         """Call what comes before a send: the context of a send that has hooks, whose message is the one to send; else None.
@@ -41,13 +63,13 @@ class SendHooks:
         for check in checks:
             check.check_forbidden(context)
         for hook in hooks:
-            _call(hook.send_message_before, context)
+            self._call(hook.send_message_before, context)
         return context
 
     def after(self, context: SendContext) -> None:
         """Call what comes after a send, once the context holds what came of it."""
         for hook in self._hooks:
-            _call(hook.send_message_after, context)
+            self._call(hook.send_message_after, context)
 
     @contextmanager
     def around(self, context: SendContext) -> Iterator[None]:
@@ -60,6 +82,12 @@ class SendHooks:
         finally:
             self.after(context)
 
+    def _call(self, function: Callable[[C], None], context: C) -> None:
+        try:
+            function(context)
+        except Exception:  # a hook watches: its failures are not the send's (client.md 3.12)
+            log.exception("a hook of producer %s failed", self._group)
+
     def after_future(self, context: SendContext, future: Any) -> None:
         """The same for a send whose outcome is in a future."""
         context.error = future.exception()
@@ -67,13 +95,6 @@ class SendHooks:
         if isinstance(result, SendResult):
             context.result = result
         self.after(context)
-
-
-def _call(function: Callable[[SendContext], None], context: SendContext) -> None:
-    try:
-        function(context)
-    except Exception:  # a hook watches: its failures are not the send's (client.md 3.12)
-        log.exception("a hook of producer %s failed", context.group)
 
 
 def _copied(message: Any) -> Any:

@@ -9,12 +9,13 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 from adapters.faces.producer import ProducerFace
 from adapters.settings import ProducerOptions, TransactionOptions, transaction_settings
 from mqproto.errors import InvalidMessage, InvalidSetting
+from mqproto.hooks import EndTransactionHook
 from mqproto.message import Message
 from mqproto.state.flows import Flow, Sleep
 from mqproto.state.node import Ticket
 from mqproto.state.settings import TransactionSettings
-from mqproto.state.transacting import Half, TransactionCore
-from mqproto.transactions import TransactionListener, TransactionSendResult
+from mqproto.state.transacting import CheckTask, Half, TransactionCore
+from mqproto.transactions import LocalTransactionState, TransactionListener, TransactionSendResult
 
 log: Final = logging.getLogger("mqproto.client")
 
@@ -55,6 +56,10 @@ class TransactionProducerFace(ProducerFace):
         self._registered = True
         yield Sleep(now)
 
+    def register_end_transaction_hook(self, hook: EndTransactionHook) -> None:
+        """Have a hook see from now on what brokers are told of transactions (client.md 3.12)."""
+        self._hooks.add_end(hook)
+
     def _failed(self, what: str, error: BaseException) -> None:
         """The listener raised: what follows is UNKNOW; a program is easier to mend with the place where it happened."""
         log.warning("%s of the listener of transaction group %s failed", what, self.group, exc_info=error)
@@ -66,14 +71,29 @@ class TransactionProducerFace(ProducerFace):
             raise InvalidMessage("a batch cannot be sent in a transaction")
         return self._node.start(self._transactions.send_half(message, now, timeout_ms=timeout_ms), now)
 
-    def _begin_end(self, half: Half, verdict: object, raised: BaseException | None, now: int) -> Ticket[TransactionSendResult]:
+    def _begin_end(self, half: Half, ended: TransactionSendResult, now: int) -> Ticket[TransactionSendResult]:
         # Not limited: a local transaction that has been run must be told of, however much else is in flight.
-        return self._node.start(self._transactions.end(half, verdict, raised, now), now, limited=False)
+        return self._node.start(self._transactions.end(half, ended, now), now, limited=False)
 
-    def _untold(self, half: Half, verdict: object, raised: BaseException | None) -> TransactionSendResult:
+    # Outside the node.
+
+    def _decided(self, half: Half, verdict: object, raised: BaseException | None) -> TransactionSendResult:
+        """What came of a local transaction, shown to hooks."""
+        ended = self._transactions.judged(half, verdict, raised)
+        broker_name, state = ended.queue.broker_name, ended.local_transaction_state
+        self._hooks.ending(half.message, ended.msg_id, ended.transaction_id, state, broker_name, asked=False)
+        return ended
+
+    def _answered(self, task: CheckTask, result: object) -> LocalTransactionState:
+        """What the listener's answer to a question counts as, shown to hooks."""
+        state = self._transactions.state_of(result)
+        self._hooks.ending(task.message, task.message.msg_id, task.header.transaction_id, state, task.broker_name, asked=True)
+        return state
+
+    def _untold(self, ended: TransactionSendResult) -> TransactionSendResult:
         """The producer was closed while the local transaction ran: the caller is told, the broker will ask others of the group."""
-        log.warning("group %s was closed before the end of transaction %s could be sent", self.group, half.message.msg_id)
-        return self._transactions.judged(half, verdict, raised)
+        log.warning("group %s was closed before the end of transaction %s could be sent", self.group, ended.msg_id)
+        return ended
 
 
 def listener_functions(listener: Listener) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -6,7 +6,7 @@ Leaves to others: the send itself (`producer`), the application's listener (an a
 
     half = send_half(message)                     the broker has the message, nobody gets it
     listener.execute(half.message, argument)      by the adapter, if `half.accepted`
-    end(half, verdict, failure)                   commits, rolls back, or leaves it open: then a broker asks
+    end(half, judged(half, verdict, failure))     commits, rolls back, or leaves it open: then a broker asks
 
 A question goes out as a `Deliver` action with a `CheckTask`, and is answered by `ClientNode.checked`. A broker that hears no answer asks
 again in its next round, so what is lost here is only late.
@@ -117,13 +117,43 @@ class TransactionCore:
         result = yield from self.producer.send(prepared, now, timeout_ms=timeout_ms, checked=True)
         return Half(half_message(message, result.msg_id), result)
 
-    def end(self, half: Half, verdict: object, raised: BaseException | None, now: int) -> Flow[TransactionSendResult]:
-        """Tell the broker what came of the local transaction: `verdict`, or `raised` if the listener failed. Never raises.
+    def judged(self, half: Half, verdict: object, raised: BaseException | None) -> TransactionSendResult:
+        """What came of it, by the listener's `verdict`, or by what it `raised`. Of a half that was not accepted both are left unread.
 
-        For a half that was not accepted both are left unread. Nobody answers this; where it cannot be sent a notice says so, and the
-        broker asks later.
+        May be called outside the node.
         """
-        ended = self.judged(half, verdict, raised)
+        state = LocalTransactionState.ROLLBACK_MESSAGE
+        if half.accepted:
+            state = self.state_of(verdict if raised is None else raised)
+        else:
+            raised = None
+        result = half.result
+        return TransactionSendResult(
+            result.status,
+            result.msg_id,
+            result.queue,
+            result.queue_offset,
+            result.offset_msg_id,
+            result.transaction_id,
+            result.region_id,
+            result.trace_on,
+            state,
+            raised,
+        )
+
+    def state_of(self, verdict: object) -> LocalTransactionState:
+        """What a listener's answer, or its exception, counts as; a notice tells of one that is no verdict. Also outside the node."""
+        if isinstance(verdict, LocalTransactionState):
+            return verdict
+        if verdict is not None and not isinstance(verdict, BaseException):
+            self._host.notices.append(f"the listener of transaction group {self.group} said {verdict!r}, which counts as UNKNOW")
+        return LocalTransactionState.UNKNOW
+
+    def end(self, half: Half, ended: TransactionSendResult, now: int) -> Flow[TransactionSendResult]:
+        """Tell the broker what came of the local transaction, as `judged`; gives `ended`. Never raises.
+
+        Nobody answers this; where it cannot be sent a notice says so, and the broker asks later.
+        """
         result = half.result
         address = self._host.routes.master(result.queue.broker_name)
         if address is None:
@@ -146,34 +176,6 @@ class TransactionCore:
         self._trace(half.message.wire_properties(), half.message.topic, address, header, ended.local_transaction_state, now)
         yield from self._tell(address, header, result.queue.broker_name, now + self.producer.settings.send_timeout_ms)
         return ended
-
-    def judged(self, half: Half, verdict: object, raised: BaseException | None) -> TransactionSendResult:
-        """What the caller is told, apart from telling the broker."""
-        state = LocalTransactionState.ROLLBACK_MESSAGE
-        if half.accepted:
-            state = LocalTransactionState.UNKNOW if raised is not None else self._state(verdict)
-        else:
-            raised = None
-        result = half.result
-        return TransactionSendResult(
-            result.status,
-            result.msg_id,
-            result.queue,
-            result.queue_offset,
-            result.offset_msg_id,
-            result.transaction_id,
-            result.region_id,
-            result.trace_on,
-            state,
-            raised,
-        )
-
-    def _state(self, verdict: object) -> LocalTransactionState:
-        if isinstance(verdict, LocalTransactionState):
-            return verdict
-        if verdict is not None:
-            self._host.notices.append(f"the listener of transaction group {self.group} said {verdict!r}, which counts as UNKNOW")
-        return LocalTransactionState.UNKNOW
 
     # --- questions
 
@@ -205,7 +207,7 @@ class TransactionCore:
             return
         self._checks.remove(task)
         if not self.producer.closed:
-            state = LocalTransactionState.UNKNOW if isinstance(result, BaseException) else self._state(result)
+            state = self.state_of(result)
             header = replace(task.header, commit_or_rollback=_WIRE[state])
             self._trace(task.message.properties, task.message.topic, task.address, header, state, now)
             self._host.spawn(self._tell(task.address, header, task.broker_name, now + ANSWER_TIMEOUT_MS), now)

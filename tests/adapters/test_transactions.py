@@ -15,6 +15,7 @@ import pytest
 
 from mqproto import LocalTransactionState, Message, MessageExt, SendStatus
 from mqproto.errors import InvalidMessage, InvalidName, InvalidSetting, MQError, NoNameServer, StateError
+from mqproto.hooks import EndTransactionContext, EndTransactionHook
 from mqproto.state.flows import Flow
 from mqproto.state.transacting import Half
 from mqproto.transactions import HalfMessage
@@ -197,6 +198,35 @@ def test_groups_of_one_instance_are_asked_each_about_its_own(world: World) -> No
     producers[1].send_in_transaction(Message(world.topic, b"2"))
     while books[1].checks.get(timeout=PATIENCE).body != b"2":
         pass
+
+
+def test_hooks_see_what_brokers_are_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """client.md 3.12. What they raise disturbs nobody."""
+    curious(world)
+    seen: SimpleQueue[EndTransactionContext] = SimpleQueue()
+
+    class Watch(EndTransactionHook):
+        def end_transaction(self, context: EndTransactionContext) -> None:
+            seen.put(context)
+            raise ValueError("a hook that fails")
+
+    EndTransactionHook().end_transaction(None)  # type: ignore[arg-type]  # one that looks at nothing
+    books = Books(world.runtime, UNKNOW)
+    producer = transactor(world, books)
+    producer.register_end_transaction_hook(Watch())
+    with caplog.at_level(logging.ERROR, "mqproto.client"):
+        result = producer.send_in_transaction(Message(world.topic, b"paid"))
+        first, second = sorted((seen.get(timeout=PATIENCE), seen.get(timeout=PATIENCE)), key=lambda context: context.from_transaction_check)
+    assert (first.msg_id, first.state, first.from_transaction_check, first.broker_name) == (
+        result.msg_id,
+        UNKNOW,
+        False,
+        result.queue.broker_name,
+    )
+    assert (second.msg_id, second.state, second.from_transaction_check) == (result.msg_id, COMMIT, True)
+    assert (first.group, first.message.body, second.message.body) == (producer.group, b"paid", b"paid")
+    assert world.collect().wait(1)[0].body == b"paid"
+    assert "a hook of producer" in caplog.text
 
 
 def test_as_many_questions_at_a_time_as_were_allowed(world: World) -> None:

@@ -68,7 +68,7 @@ class Teller(Client):
 
         def end() -> None:
             with suppress(StateError):
-                ended = self.begin(lambda now: self.core.end(half, verdict, None, now))
+                ended = self.begin(lambda now: self.core.end(half, self.core.judged(half, verdict, None), now))
                 ended.wake = lambda: self.bank.results.append((body, ended.result()))
 
         self.cluster.world.at(self.cluster.now + random.choice([0, 10, 3_000]), lambda: self.host.when_awake(end))

@@ -203,7 +203,8 @@ def test_transactions_tell_of_their_half_and_of_their_end() -> None:
     offset_id = "7F00000100002A9F0000000000000000"
     made.business.answers[SEND] = lambda request: success(request, {"msgId": offset_id, "queueId": "0", "queueOffset": "1"})
     half = made.stage.run(made.transactions.send_half(Message("t", b"x", tags="tag", keys="k"), 0))
-    made.stage.run(made.transactions.end(half, LocalTransactionState.COMMIT_MESSAGE, None, 0))
+    ended = made.transactions.judged(half, LocalTransactionState.COMMIT_MESSAGE, None)
+    made.stage.run(made.transactions.end(half, ended, 0))
     made.stage.advance(FLUSH_MS)
     first, second = records(made.traces)
     msg_id = half.result.msg_id

@@ -61,7 +61,7 @@ def prepare(stage: Stage, core: TransactionCore, body: bytes = b"paid", **attrib
 
 
 def finish(stage: Stage, core: TransactionCore, half: Half, verdict: object = COMMIT, raised: BaseException | None = None) -> Any:
-    return stage.run(core.end(half, verdict, raised, stage.now))
+    return stage.run(core.end(half, core.judged(half, verdict, raised), stage.now))
 
 
 def ends(peer: Peer) -> list[EndTransactionRequest]:
