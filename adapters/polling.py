@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _POLL_MAX_MS: Final = 86_400_000  # what every system call takes; waking once a day is not polling
 _EXCHANGE_SIZE: Final = 1 << 19  # so many bytes are received before anything is sent: some milliseconds of work
+_TOGETHER_MAX: Final = 1 << 16  # so many bytes of small entries are one write; more would only keep the peer waiting
 _ACCEPTS_IN_A_TURN: Final = 64  # a flood of connections must not starve those that exist
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ Ts = TypeVarTuple("Ts")
 class Stream:
     """The driver's side of a connected link: its socket and what that did not take yet."""
 
-    __slots__ = ("backlog", "closing", "failure", "fd", "gone", "link", "mask", "sending", "sock")
+    __slots__ = ("backlog", "closing", "failure", "fd", "gone", "link", "mask", "sending", "sock", "turn")
 
     def __init__(self, link: Link, sock: Wire) -> None:
         self.link = link
@@ -71,6 +72,8 @@ class Stream:
         #: No longer driven; whoever is sending closes the socket (a descriptor must not be reused under a sender).
         self.gone = False
         self.failure = ""
+        #: The turn of the loop in which something was last taken to be sent.
+        self.turn = -1
 
 
 Batch: TypeAlias = list[tuple[Stream, list[Buffer]]]
@@ -136,8 +139,12 @@ class PollingDriver:
 
     # For callers.
 
-    def enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
-        """Call a method of the node with the time as last argument, write out what it produced, return what it returned."""
+    def enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts, together: bool = False) -> T:
+        """Call a method of the node with the time as last argument, write out what it produced, return what it returned.
+
+        `together`: where something was written to a connection since the loop last turned, what comes now may wait for the next turn, so
+        that many small entries make one write. The first one never waits.
+        """
         with self._lock:
             if self._quit:
                 raise StateError(f"{self.name} is closed") from self.failure
@@ -147,8 +154,9 @@ class PollingDriver:
             except BaseException:
                 self.wake()  # what it did before it failed is the loop's now
                 raise
-            batch, actions = self._take()
+            batch, actions = self._take(together)
             deadline = self.node.next_deadline()
+            left = bool(self.node.touched)
             wake = deadline is not None and deadline < self._until
             for action in actions:
                 if type(action) is not Finished:
@@ -164,13 +172,19 @@ class PollingDriver:
                 self._finish(action.ticket)
         if wake or self._unmasked:
             self.wake()
+        elif left:
+            self.write_soon()
         return result
 
-    def launch(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> Ticket[T]:
-        """Start an operation of the node; `wake` is called once, from any thread, when it has ended or can end no more."""
+    def write_soon(self) -> None:
+        """Have what `enter` left written when the present turn of the runtime is over. From any thread."""
+        self.wake()
+
+    def launch(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts, together: bool = False) -> Ticket[T]:
+        """Start an operation of the node; `wake` is called once, from any thread, when it has ended or can end no more. See `enter`."""
         begun: list[Ticket[T]] = []
         try:
-            return self.enter(self._begin, begun, wake, verb, arguments)
+            return self.enter(self._begin, begun, wake, verb, arguments, together=together)
         except BaseException:  # an interrupt, most likely: the caller gets no ticket, so the operation must not go on
             for ticket in begun:
                 self.give_up(ticket)
@@ -346,14 +360,19 @@ class PollingDriver:
         """
         return max(now, self._latest)
 
-    def _take(self) -> tuple[Batch, list[Action]]:
-        """Take what the node has to send and to do. Under the lock."""
+    def _take(self, together: bool = False) -> tuple[Batch, list[Action]]:
+        """Take what the node has to send and to do. Under the lock. `together`: see `enter`."""
         node = self.node
         batch: Batch = []
         if node.touched:
+            left: list[Link] = []
             for link in node.touched:
                 stream = link.driver_slot
                 if type(stream) is Stream:
+                    if together and stream.turn == self.turns and link.unsent < _TOGETHER_MAX:
+                        left.append(link)
+                        continue
+                    stream.turn = self.turns
                     buffers = node.data_to_send(link)
                     if stream.sending or stream.backlog:
                         stream.backlog += buffers
@@ -366,6 +385,7 @@ class PollingDriver:
                     node.data_to_send(link)
                 # else it is not connected yet: the data wait in the link
             node.touched.clear()
+            node.touched.update(left)
         actions = node.actions
         if not actions:
             return batch, []  # never the node's own list: it fills again as soon as the lock is left

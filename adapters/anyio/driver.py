@@ -55,10 +55,13 @@ class Driver(PollingDriver):
         super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
         self._started = False
         self._aim = FOREVER  # when the timer task wakes the loop
+        self._loop: asyncio.AbstractEventLoop | None = None  # None under trio
+        self._write_is_due = False
 
     async def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
         self._started = True
+        self._loop = None if in_trio() else asyncio.get_running_loop()
         self._rearmed, self._over = anyio.Event(), anyio.Event()
         self._limiter = anyio.CapacityLimiter(JOBS_AT_A_TIME)
         begun = anyio.Event()
@@ -94,14 +97,35 @@ class Driver(PollingDriver):
 
     async def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
         """Start an operation of the node and wait until it has ended: its value, or raises its failure. Cancelling gives it up."""
-        ended = anyio.Event()
-        ticket = self.launch(ended.set, verb, *arguments)
+        if self._loop is None:
+            event = anyio.Event()
+            wake, ended = event.set, event.wait()
+        else:  # a plain future costs a third of an event
+            future: asyncio.Future[None] = self._loop.create_future()
+            wake, ended = partial(_settle, future), _outcome(future)
         try:
-            await ended.wait()
+            ticket = self.launch(wake, verb, *arguments, together=True)
+        except BaseException:
+            ended.close()
+            raise
+        try:
+            await ended
         except BaseException:
             self.give_up(ticket)
             raise
         return self.outcome(ticket)
+
+    def write_soon(self) -> None:
+        if self._loop is None:
+            self.wake()
+        elif not self._write_is_due:  # behind the tasks that are ready now, whose entries join in
+            self._write_is_due = True
+            self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        self._write_is_due = False
+        with suppress(StateError):  # ended meanwhile
+            self.enter(_nothing)
 
     def soon(self, work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:
         """Run a coroutine function in a task of the driver's, cancelled when the driver ends. It must not raise."""
@@ -123,9 +147,12 @@ class Driver(PollingDriver):
                 self._open()
                 self.soon(self._tick)
                 begun.set()
-                timeout: float | None = 0.0
-                while timeout is None or timeout >= 0:
-                    timeout = self._turn(await self._poll(timeout))
+                if self._loop is not None and self._poller.fileno() >= 0:
+                    await self._turn_by_events(self._loop)
+                else:
+                    timeout: float | None = 0.0
+                    while timeout is None or timeout >= 0:
+                        timeout = self._turn(await self._poll(timeout))
                 self._turned_off.set()
                 await anyio.sleep_forever()  # tasks of the application end by `stop`
         except Exception as failure:  # nobody may wait for ever because of it
@@ -134,6 +161,34 @@ class Driver(PollingDriver):
             self._shut()
             for event in (begun, self._turned_off, self._over):
                 event.set()
+
+    async def _turn_by_events(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Turn until it is over. The poller stays registered with the event loop: a task that waited for it anew in every turn would cost
+        two system calls and a switch more, which is most of what a single send costs."""
+        over: asyncio.Future[None] = loop.create_future()
+
+        def turn() -> None:
+            if over.done():
+                return
+            try:
+                timeout = self._turn(self._poller.poll(0))
+            except Exception as failure:
+                over.set_exception(failure)
+                return
+            if timeout == 0:
+                loop.call_soon(turn)  # others may run, however busy this driver is
+            elif timeout is not None and timeout < 0:
+                over.set_result(None)
+            elif self._until < self._aim:
+                self._rearmed.set()
+
+        fd = self._poller.fileno()
+        loop.add_reader(fd, turn)
+        loop.call_soon(turn)
+        try:
+            await over
+        finally:
+            loop.remove_reader(fd)
 
     async def _poll(self, timeout: float | None) -> list[tuple[int, int]]:
         if timeout == 0:
@@ -163,11 +218,34 @@ class Driver(PollingDriver):
             await self._rearmed.wait()
 
 
-def spawn(main: Callable[[], Coroutine[Any, Any, None]]) -> object:
-    """Run a task that belongs to nobody's task group, so that it may be begun and ended from different tasks."""
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():  # it was cancelled
+        future.set_result(None)
+
+
+async def _outcome(future: asyncio.Future[None]) -> None:
+    if future.done():
+        await anyio.lowlevel.checkpoint()  # others may run and a cancelled task ends, whether there is something to wait for or not
+    await future
+
+
+def _nothing(now: int) -> None:
+    """An entry for the sake of what waits to be written."""
+
+
+def in_trio() -> bool:
+    """Whether the caller is a task of trio's and not of asyncio's."""
     if "trio" in sys.modules:
         import trio
 
-        if trio.lowlevel.in_trio_task():
-            return trio.lowlevel.spawn_system_task(main, context=copy_context())
+        return trio.lowlevel.in_trio_task()
+    return False
+
+
+def spawn(main: Callable[[], Coroutine[Any, Any, None]]) -> object:
+    """Run a task that belongs to nobody's task group, so that it may be begun and ended from different tasks."""
+    if in_trio():
+        import trio
+
+        return trio.lowlevel.spawn_system_task(main, context=copy_context())
     return asyncio.get_running_loop().create_task(main())

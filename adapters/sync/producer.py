@@ -210,7 +210,7 @@ class SyncProducer(ProducerFace, SyncClient):
                 future.set_result(result)
 
         submitted = Submitted(self._core.window, settle)
-        ticket = self._driver.launch(submitted.wake, submitted.begin, verb, arguments)
+        ticket = self._driver.launch(submitted.wake, submitted.begin, verb, arguments, together=True)
         if submitted.room is not None:
             try:
                 with suppress(StateError):  # closed meanwhile: the future is told
