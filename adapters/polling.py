@@ -48,6 +48,9 @@ _EXCHANGE_SIZE: Final = 1 << 19  # so many bytes are received before anything is
 _TOGETHER_MAX: Final = 1 << 16  # so many bytes of small entries are one write; more would only keep the peer waiting
 _ACCEPTS_IN_A_TURN: Final = 64  # a flood of connections must not starve those that exist
 
+#: What a caller carries out itself; the rest is the loop's.
+_FOR_CALLERS: Final = (Finished, Deliver)
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -159,7 +162,7 @@ class PollingDriver:
             left = bool(self.node.touched)
             wake = deadline is not None and deadline < self._until
             for action in actions:
-                if type(action) is not Finished:
+                if type(action) not in _FOR_CALLERS:
                     self._todo.append(action)
                     wake = True
         if batch:
@@ -170,6 +173,8 @@ class PollingDriver:
         for action in actions:
             if type(action) is Finished:
                 self._finish(action.ticket)
+            elif type(action) is Deliver:
+                self._hand_over(action.task)
         if wake or self._unmasked:
             self.wake()
         elif left:
@@ -203,6 +208,10 @@ class PollingDriver:
         self._pending.add(ticket)
         begun.append(ticket)
         return ticket
+
+    def _hand_over(self, task: object) -> None:
+        assert self._deliver is not None, "a node that delivers needs somebody to deliver to"
+        self._deliver(task)
 
     def _finish(self, ticket: Ticket[Any]) -> None:
         try:
@@ -439,8 +448,7 @@ class PollingDriver:
             case Finished(ticket):
                 self._finish(ticket)
             case Deliver(task):
-                assert self._deliver is not None, "a node that delivers needs somebody to deliver to"
-                self._deliver(task)
+                self._hand_over(task)
             case Run(job):
                 self.run_beside(partial(attempt, job.run, lambda failure: self._enter_later(self.node.done, job, failure)))
             case HangUp(link, reason):

@@ -57,6 +57,9 @@ class Driver(PollingDriver):
         self._aim = FOREVER  # when the timer task wakes the loop
         self._loop: asyncio.AbstractEventLoop | None = None  # None under trio
         self._write_is_due = False
+        self._turning = False
+        self._to_start: deque[Callable[[], Coroutine[Any, Any, object]]] = deque()
+        self._starting: asyncio.Future[None]
 
     async def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
@@ -124,12 +127,20 @@ class Driver(PollingDriver):
 
     def _write(self) -> None:
         self._write_is_due = False
-        with suppress(StateError):  # ended meanwhile
-            self.enter(_nothing)
+        self._turning = True
+        try:
+            with suppress(StateError):  # ended meanwhile
+                self.enter(_nothing)
+        finally:
+            self._turning = False
 
     def soon(self, work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:
         """Run a coroutine function in a task of the driver's, cancelled when the driver ends. It must not raise."""
-        self._group.start_soon(work, *arguments)
+        if self._loop is None or not self._turning:
+            self._group.start_soon(work, *arguments)
+            return
+        self._to_start.append(partial(work, *arguments))  # tasks start from tasks alone, and a turn is none
+        _settle(self._starting)
 
     @property
     def ending(self) -> bool:
@@ -165,30 +176,43 @@ class Driver(PollingDriver):
     async def _turn_by_events(self, loop: asyncio.AbstractEventLoop) -> None:
         """Turn until it is over. The poller stays registered with the event loop: a task that waited for it anew in every turn would cost
         two system calls and a switch more, which is most of what a single send costs."""
-        over: asyncio.Future[None] = loop.create_future()
+        is_over = False
+        failure: Exception | None = None
 
         def turn() -> None:
-            if over.done():
+            nonlocal is_over, failure
+            if is_over:
                 return
+            self._turning = True
             try:
                 timeout = self._turn(self._poller.poll(0))
-            except Exception as failure:
-                over.set_exception(failure)
-                return
+            except Exception as error:
+                failure, timeout = error, -1.0
+            finally:
+                self._turning = False
             if timeout == 0:
                 loop.call_soon(turn)  # others may run, however busy this driver is
             elif timeout is not None and timeout < 0:
-                over.set_result(None)
+                is_over = True
+                _settle(self._starting)
             elif self._until < self._aim:
                 self._rearmed.set()
 
         fd = self._poller.fileno()
+        self._starting = loop.create_future()
         loop.add_reader(fd, turn)
         loop.call_soon(turn)
         try:
-            await over
+            while not is_over:
+                await self._starting
+                self._starting = loop.create_future()
+                while self._to_start:
+                    self._group.start_soon(self._to_start.popleft())
         finally:
+            is_over = True
             loop.remove_reader(fd)
+        if failure is not None:
+            raise failure
 
     async def _poll(self, timeout: float | None) -> list[tuple[int, int]]:
         if timeout == 0:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
-from typing import Any, Unpack
+from itertools import count
+from typing import Any, Final, Unpack
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from adapters.anyio.client import AsyncClient
 from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.push import PushConsumerFace
 from adapters.settings import ConsumerOptions
-from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.consumption import ConsumeTask
+
+#: Deliveries of one task in a row that let nothing else run.
+_AT_A_STRETCH: Final = 16
 
 
 class PushConsumer(PushConsumerFace, AsyncClient):
@@ -69,20 +72,29 @@ class PushConsumer(PushConsumerFace, AsyncClient):
 
     def _deliver(self, task: object) -> None:
         assert isinstance(task, ConsumeTask)
-        self._driver.soon(self._consume, task)
+        if not self._follows(task):
+            self._driver.soon(self._consume, task)
 
     async def _consume(self, task: ConsumeTask) -> None:
-        result: object = None
-        with self._listening(), self._cancelled_at_close() as scope:
+        with self._cancelled_at_close() as scope:
+            for number in count(1):
+                following = self._consumed(self._driver.enter, task, await self._heard(task, scope))
+                if following is None:
+                    return
+                task = following
+                if number % _AT_A_STRETCH == 0:
+                    await anyio.lowlevel.checkpoint()  # listeners that wait for nothing must not keep the others from running
+
+    async def _heard(self, task: ConsumeTask, scope: anyio.CancelScope) -> object:
+        """What the listener says, or the exception that it raised."""
+        with self._listening():
             try:
-                result = await self._answer(task)
+                return await self._answer(task)
             except BaseException as error:  # whatever it is, it is the listener's answer (CON-01) ...
                 if (scope.cancel_called or self._driver.ending) and isinstance(error, anyio.get_cancelled_exc_class()):
                     raise  # ... unless it was cancelled because all of this ends
                 self._failed(error)
-                result = error
-        with suppress(StateError):  # closed meanwhile: the messages come again
-            self._driver.enter(self._node.consumed, task, result)
+                return error
 
     async def _answer(self, task: ConsumeTask) -> object:
         if self._is_coroutine:
