@@ -268,6 +268,18 @@ def test_another_list_of_name_servers() -> None:
     assert stage.settle().hung_up[1:] == [("c:1", "no name server of ours any more")]
 
 
+def test_another_list_is_all_before_a_request_that_is_under_way() -> None:
+    """Also a server of it that the request has met dead."""
+    stage, core = stage_with("a=a:1", name_servers=("x:1", "y:1"))
+    stage.peers["y:1"] = Peer()
+    ticket = stage.start(core.send(Message(TOPIC, b"x"), 0))
+    assert stage.dials == ["x:1", "y:1"]
+    stage.peers["x:1"] = stage.peers[NS]
+    stage.node.set_name_servers(("x:1",), 0)
+    stage.settle()
+    assert ticket.result().status is SendStatus.SEND_OK
+
+
 def test_sends_go_on_while_name_servers_know_nothing() -> None:
     """NSV-03: a restarted name server is empty until brokers report again."""
     stage, core = stage_with("a=a:1")
