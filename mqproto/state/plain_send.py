@@ -23,7 +23,8 @@ from mqproto.names import RETRY_PREFIX
 from mqproto.state.connection import SEPARATE_BODY
 from mqproto.state.flows import Call, Flow
 from mqproto.state.node import Ticket
-from mqproto.state.producer import DEFAULT_REGION, ProducerCore, ProducerHost
+from mqproto.state.parcels import DEFAULT_REGION
+from mqproto.state.producer import ProducerCore, ProducerHost
 from mqproto.state.routes import PublishInfo
 from mqproto.state.runner import DialledLink, FlowNode, Task
 from mqproto.state.send_window import Generation
@@ -82,7 +83,7 @@ class Lane:
     def __init__(self, producer: ProducerCore, topic: str, info: PublishInfo) -> None:
         self._producer = producer
         #: As it travels, and the properties that every message gets.
-        self.topic, self.extra = producer.named(topic, {})
+        self.topic, self.extra = producer.packer.named(topic, {})
         self.info = info
         #: The quoted properties of a message that has none of its own, open for its id.
         ordinary = quote(properties.encode({properties.WAIT: "true", **self.extra, properties.UNIQ_KEY: _MARK}))
@@ -95,7 +96,7 @@ class Lane:
         """The header for a queue, open for properties, time and opaque; None where a name in it would confuse the cutting."""
         found = self._templates[index]
         if found is None:
-            fields = self._producer.parcel(self.topic, "", _MARK, b"").addressed(self.info.queues[index], 0)
+            fields = self._producer.packer.parcel(self.topic, "", _MARK, b"").addressed(self.info.queues[index], 0)
             fields["g"] = _MARK
             header = encode_request(_SEND, 0, fields)[8:].replace(b"%", b"%%")
             head, opaque, tail = header.rpartition(b'"opaque":0,')
@@ -186,7 +187,7 @@ class PlainSend(Task[SendResult]):
         encoded = self._encoded
         if encoded is None:
             encoded = properties.encode({properties.WAIT: "true", **lane.extra, properties.UNIQ_KEY: self._msg_id})
-        parcel = producer.parcel(lane.topic, self._msg_id, encoded, self._body)
+        parcel = producer.packer.parcel(lane.topic, self._msg_id, encoded, self._body)
         queue = lane.info.queues[self._index]
         assert self.link is not None
         call = Call(self.link.address, parcel.code, parcel.addressed(queue, self._wall), self._body, self._deadline)
@@ -284,7 +285,7 @@ class PlainSends:
             return None
         try:
             check_message(Message(topic, _MARK.encode()))
-            wire_topic, _ = self._producer.named(topic, {})
+            wire_topic, _ = self._producer.packer.named(topic, {})
         except MQError:
             return None
         info = self._host.routes.publish(wire_topic)

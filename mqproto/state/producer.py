@@ -1,9 +1,10 @@
 """One producer: what it sends, where, how often it tries, and what came of it (client.md 3).
 
-Owns: the sequence of one send (check, pack, find queues, attempts within one budget, result), queues of topics that do not exist yet,
-which brokers it avoids, how much it has in flight.
-Leaves to others: links, calls and route requests (the client node performs the effects), routes (`routes`), selectors of the application
-(an adapter calls them outside the node, between `publish_queues` and a send to the queue).
+Owns: the sequence of one send (pack, wait for room, find queues, attempts within one budget, result), queues of topics that do not exist
+yet, which brokers it avoids.
+Leaves to others: what travels (`parcels`), how much may be in flight (`send_window`), links, calls and route requests (the client node
+performs the effects), routes (`routes`), selectors of the application (an adapter calls them outside the node, between `publish_queues`
+and a send to the queue).
 
 The budget is one deadline for everything: finding the route, connecting, every attempt. Nothing starts after it (PRO-03).
 A message is packed once, before the first attempt, so an attempt never compresses what is compressed already, and the application's
@@ -12,22 +13,18 @@ message stays as it is (MSG-09): every send of one object gets an id of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final, Protocol
 
-from mqproto import properties
-from mqproto.batch import BatchEntry, encode_batch
 from mqproto.codec import Command
-from mqproto.codes import RequestCode, ResponseCode
-from mqproto.compression import check_available, deflate
+from mqproto.codes import ResponseCode
+from mqproto.compression import check_available
 from mqproto.errors import (
     AccessDenied,
     Attempt,
     BrokerError,
     CallExpired,
     ClientError,
-    InvalidMessage,
     InvalidName,
     MQError,
     NoRoute,
@@ -35,43 +32,30 @@ from mqproto.errors import (
     SendFailed,
     StateError,
     TooManyRequests,
-    refusal,
 )
-from mqproto.flags import TRANSACTION_PREPARED
 from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
-from mqproto.names import RETRY_PREFIX, TRACE_PRODUCER, is_inner_group
+from mqproto.names import TRACE_PRODUCER, is_inner_group
 from mqproto.namespaces import NO_NAMESPACE, Namespace
-from mqproto.replies import ReplyMessage
 from mqproto.state.flows import Call, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait, failure
 from mqproto.state.latency import FaultTable
 from mqproto.state.node import Ticket
+from mqproto.state.parcels import Packer, Parcel, send_result
 from mqproto.state.routes import PublishInfo, RouteTable, template_info
 from mqproto.state.send_window import Place, SendWindow
 from mqproto.state.settings import LONGEST_MS, ClientSettings, ProducerSettings
-from mqproto.tracing import Traced, TracedKind
-from mqproto.validation import check_batch, check_group, check_message, check_topic
+from mqproto.tracing import Traced
+from mqproto.validation import check_group
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
-#: What a message without a region property in its answer belongs to (client.md 3.7).
-DEFAULT_REGION: Final = "DefaultRegion"
 
 #: A one-way send waits while a broker has left more than this unread, or more than the window has; well before the node refuses.
 UNSENT_WAIT_MAX: Final = 32 << 20
 #: How often a one-way send looks whether the broker has read what was sent before.
 UNREAD_PAUSE_MS: Final = 10
 
-_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
-_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
-_SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 _NO_PERMISSION: Final = int(ResponseCode.NO_PERMISSION)
 _TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
-_STATUS: Final[dict[int, SendStatus]] = {
-    int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
-    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
-    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
-    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
-}
 
 
 class ProducerHost(Protocol):
@@ -105,23 +89,6 @@ class SendTrace(Protocol):
         """Nothing more follows."""
 
 
-@dataclass(slots=True)
-class Parcel:
-    """A message or batch as it travels, apart from what each attempt fills in: queue, broker and time."""
-
-    topic: str
-    msg_id: str
-    code: int
-    fields: dict[str, str]
-    body: bytes
-    messages: int = 1
-    #: What the trace tells of it.
-    traced: Sequence[Traced] = ()
-
-    def addressed(self, queue: MessageQueue, wall: int) -> dict[str, str]:
-        return {**self.fields, "e": str(queue.queue_id), "g": str(wall), "n": queue.broker_name}
-
-
 def check_producer(settings: ProducerSettings) -> None:
     """Raises InvalidName for a group that no producer may have, InvalidSetting for other settings, and CompressionMissing."""
     check_group(settings.group)
@@ -142,6 +109,7 @@ class ProducerCore:
         self.group = settings.group if is_inner_group(settings.group) else host.namespace.wrap(settings.group)
         check_group(self.group)
         self.namespace = NO_NAMESPACE if settings.group.startswith(TRACE_PRODUCER) else host.namespace
+        self.packer = Packer(settings, self.group, self.namespace, host.settings, host.ids)
         #: Hears of what is sent; None where nobody wants to know.
         self.trace: SendTrace | None = None
         #: Set by the node when it takes the producer out: sends fail from then on.
@@ -247,88 +215,17 @@ class ProducerCore:
         info, _ = yield from self._publish_info(self.namespace.wrap(topic), now, deadline)
         return self.namespace.unwrap_queues(info.queues) if self.namespace else info.queues
 
-    # --- packing
-
     def _pack(self, message: Message, now: int, checked: bool) -> Parcel:
-        if self.closed:
-            raise StateError(f"producer {self.group} is closed")
-        if not checked:
-            check_message(message, self.settings.max_message_size)
-        is_reply = isinstance(message, ReplyMessage)
-        topic, values = message.topic, message.wire_properties()
-        if not is_reply:  # the topic of replies is the cluster's, in every namespace
-            topic, values = self.named(topic, values)
-        msg_id = values.get(properties.UNIQ_KEY) or self._new_id(values, now)
-        body = message.body
-        sys_flag = 0
-        if len(body) >= self.settings.compress_body_over:
-            body, sys_flag = deflate(body, self.settings.compress_type, self.settings.compress_level)
-        if values.get(properties.TRANSACTION_PREPARED) == "true":
-            sys_flag |= TRANSACTION_PREPARED
-        code = _SEND_REPLY if is_reply else _SEND
-        parcel = Parcel(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
-        if self.trace is not None:
-            parcel.traced = (traced(msg_id, values, body),)
-        return parcel
+        self._check_open()
+        return self.packer.pack(message, now + self._host.wall_ahead, checked, self.trace is not None)
 
     def _pack_batch(self, messages: Sequence[Message], now: int) -> Parcel:
+        self._check_open()
+        return self.packer.pack_batch(messages, now + self._host.wall_ahead, self.trace is not None)
+
+    def _check_open(self) -> None:
         if self.closed:
             raise StateError(f"producer {self.group} is closed")
-        check_batch(messages, self.settings.max_message_size)
-        entries: list[BatchEntry] = []
-        ids: list[str] = []
-        told: list[Traced] = []
-        for message in messages:
-            values = message.wire_properties()
-            ids.append(values.get(properties.UNIQ_KEY) or self._new_id(values, now))
-            entries.append(BatchEntry(message.body, properties.encode_bytes(values), message.flag))
-            if self.trace is not None:
-                told.append(traced(ids[-1], values, message.body))
-        body = encode_batch(entries)
-        if len(body) > self.settings.max_message_size:
-            raise InvalidMessage(f"the batch takes {len(body)} bytes, more than {self.settings.max_message_size}: split it")
-        topic, values = self.named(messages[0].topic, {properties.WAIT: "true" if messages[0].wait else "false"})
-        return Parcel(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages), told)
-
-    def named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """The topic as it travels, and the properties with what the namespace adds to them (client.md 1.8)."""
-        if not self.namespace:
-            return topic, values
-        topic = self.namespace.wrap(topic)
-        check_topic(topic)
-        return topic, {**values, properties.INSTANCE_ID: self.namespace.name}
-
-    def _new_id(self, values: dict[str, str], now: int) -> str:
-        msg_id = self._host.ids.next(now + self._host.wall_ahead)
-        values[properties.UNIQ_KEY] = msg_id
-        return msg_id
-
-    def _fields(self, topic: str, values: dict[str, str], flag: int, sys_flag: int, batch: bool) -> dict[str, str]:
-        """The send header under its one-letter names (client.md 3.6.1), without queue (e), time (g) and broker name (n)."""
-        settings = self.settings
-        fields = {
-            "a": self.group,
-            "b": topic,
-            "c": settings.create_topic_key,
-            "d": str(settings.default_topic_queues),
-            "f": str(sys_flag),
-            "h": str(flag),
-            "i": properties.encode(values),
-            "j": "0",
-            "k": "true" if self._host.settings.unit_mode else "false",
-            "m": "true" if batch else "false",
-        }
-        if topic.startswith(RETRY_PREFIX):
-            fields["j"] = values.get(properties.RECONSUME_TIME, "0")
-            if properties.MAX_RECONSUME_TIMES in values:
-                fields["l"] = values[properties.MAX_RECONSUME_TIMES]
-        return fields
-
-    def parcel(self, topic: str, msg_id: str, encoded: str, body: bytes) -> Parcel:
-        """A message as it travels that has nothing special about it: for a topic on the wire, with its property string."""
-        fields = self._fields(topic, {}, 0, 0, False)
-        fields["i"] = encoded
-        return Parcel(topic, msg_id, _SEND, fields, body)
 
     # --- room
 
@@ -523,37 +420,3 @@ class ProducerCore:
 
     def _api_deadline(self, now: int, deadline: int) -> int:
         return min(deadline, now + self._host.settings.api_timeout_ms)
-
-
-def traced(msg_id: str, values: Mapping[str, str], body: bytes) -> Traced:
-    """What the trace says of a message with these properties, and this body as it travels."""
-    kind = TracedKind.NORMAL
-    if values.get(properties.TRANSACTION_PREPARED) == "true":
-        kind = TracedKind.HALF
-    elif properties.DELAY in values:
-        kind = TracedKind.DELAYED
-    return Traced(msg_id, values.get(properties.TAGS), values.get(properties.KEYS), len(body), kind)
-
-
-def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str) -> SendResult | MQError:
-    """What an answer to a send says (client.md 3.7); BrokerError for other codes, RemoteProtocolError for a success without its fields."""
-    status = _STATUS.get(answer.code)
-    if status is None:
-        return refusal(answer.code, answer.remark, address)
-    fields = answer.fields
-    try:
-        queue_id, queue_offset = int(fields["queueId"]), int(fields["queueOffset"])
-    except (KeyError, ValueError):
-        return RemoteProtocolError(f"{address} took the message, but its answer has no readable queue and offset: {fields}")
-    if queue_id != queue.queue_id:
-        queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-    return SendResult(
-        status,
-        msg_id,
-        queue,
-        queue_offset,
-        fields.get("msgId", ""),
-        fields.get("transactionId"),
-        fields.get(properties.MSG_REGION) or DEFAULT_REGION,
-        fields.get(properties.TRACE_ON) != "false",
-    )

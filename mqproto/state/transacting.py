@@ -30,7 +30,8 @@ from mqproto.namespaces import Namespace
 from mqproto.replies import ReplyMessage
 from mqproto.state.flows import Flow, Oneway, failure
 from mqproto.state.node import Action, Deliver, Ticket
-from mqproto.state.producer import ProducerCore, traced
+from mqproto.state.parcels import traced
+from mqproto.state.producer import ProducerCore
 from mqproto.state.routes import RouteTable
 from mqproto.transactions import HalfMessage, LocalTransactionState, TransactionSendResult, half_message
 from mqproto.validation import check_message

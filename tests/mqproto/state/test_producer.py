@@ -35,7 +35,8 @@ from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.namespaces import NO_NAMESPACE, Namespace
 from mqproto.state.flows import Call, Effect, Expired, Flow, Lost, Oneway, Refresh
 from mqproto.state.node import Ticket
-from mqproto.state.producer import ProducerCore, send_result
+from mqproto.state.parcels import send_result
+from mqproto.state.producer import ProducerCore
 from mqproto.state.routes import RouteTable
 from mqproto.state.settings import ClientSettings, ProducerSettings
 from tests.golden.golden import FOLLOWED, Golden
