@@ -13,7 +13,7 @@ from mqproto.consume_hooks import (
 )
 from mqproto.errors import MQError
 from mqproto.hooks import CheckForbiddenHook, CommunicationMode, SendContext, SendMessageHook
-from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, PullResult, PullStatus, SendResult, SendStatus
+from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue, PullResult, PullStatus, SendResult, SendStatus
 from mqproto.replies import reply_to
 from mqproto.selectors import select_by_hash
 from mqproto.splitting import split_batch
@@ -32,6 +32,7 @@ __all__ = [
     "CheckForbiddenHook",
     "CommunicationMode",
     "ConsistentHash",
+    "ConsumeContext",
     "ConsumeFromWhere",
     "ConsumeMessageContext",
     "ConsumeMessageHook",

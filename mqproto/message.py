@@ -146,6 +146,21 @@ class ConsumeStatus(Enum):
     ROLLBACK = "ROLLBACK"
 
 
+@dataclass(slots=True)
+class ConsumeContext:
+    """What a listener may read and set besides its messages."""
+
+    queue: MessageQueue
+    #: With SUCCESS: messages of the list behind this index failed all the same. At first beyond every list.
+    ack_index: int = 2**31 - 1
+    #: Of failed messages: -1 straight to the dead letters, 0 the broker decides (longer each time), from 1 a level of its delay table.
+    delay_level_when_next_consume: int = 0
+    #: Of ordered consumption: the pause before failed messages come again, 10 to 30,000 ms.
+    suspend_current_queue_time_millis: int = 1_000
+    #: Of ordered consumption: whether SUCCESS moves the offset. False: it moves with the next COMMIT, or with a SUCCESS under True.
+    auto_commit: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class SendResult:
     """What came of a send. For a batch both ids are lists joined by commas, and `queue_offset` is that of its first message."""

@@ -6,14 +6,14 @@ from typing import Self
 
 import anyio.lowlevel
 
-from adapters.anyio.client import AsyncClient
+from adapters.anyio.subscriber import AsyncSubscriber
 from adapters.faces.consumer import ConsumerFace
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.iterated import Claim
 
 
-class Consumer(ConsumerFace, AsyncClient):
+class Consumer(ConsumerFace, AsyncSubscriber):
     __doc__ = ConsumerFace.__doc__
 
     async def receive(self, timeout_ms: int | None = None) -> MessageExt | None:

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from adapters.anyio.client import AsyncClient
+from adapters.anyio.subscriber import AsyncSubscriber
 from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.push import PushConsumerFace
 from adapters.settings import ConsumerOptions
@@ -23,7 +23,7 @@ from mqproto.state.consumption import ConsumeTask
 _AT_A_STRETCH: Final = 16
 
 
-class PushConsumer(PushConsumerFace, AsyncClient):
+class PushConsumer(PushConsumerFace, AsyncSubscriber):
     __doc__ = (PushConsumerFace.__doc__ or "") + "A listener that is no coroutine function runs in a thread."
 
     def __init__(
@@ -46,15 +46,6 @@ class PushConsumer(PushConsumerFace, AsyncClient):
         Twice, or before the start, is harmless; so is closing from inside the listener, whose result then does not count.
         """
         await super().close(timeout_ms)
-
-    async def reset_offset_by_timestamp(self, topic: str, timestamp: int) -> None:
-        """Consume the queues of the topic that are this member's again from a time on (milliseconds since 1970), or skip to it.
-
-        Ends when that is under way: listeners that run get up to 10 s to end. Other members' queues stay where they are. Raises
-        StateError, and MQErrors of brokers that cannot say where that is; nothing has moved then.
-        """
-        self._life.check()
-        await self._driver.wait(self._begin_reset, topic, timestamp)
 
     async def send_message_back(self, message: MessageExt, delay_level: int = 0, broker_name: str | None = None) -> None:
         """Let one message of a list come again later, so that the listener may return SUCCESS for it all the same.

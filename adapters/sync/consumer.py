@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Self
 
 from adapters.faces.consumer import ConsumerFace
-from adapters.sync.client import SyncClient
+from adapters.sync.subscriber import SyncSubscriber
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.iterated import Claim
 
 
-class SyncConsumer(ConsumerFace, SyncClient):
+class SyncConsumer(ConsumerFace, SyncSubscriber):
     __doc__ = ConsumerFace.__doc__
 
     def receive(self, timeout_ms: int | None = None) -> MessageExt | None:

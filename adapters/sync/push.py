@@ -7,14 +7,14 @@ from functools import partial
 
 from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.push import PushConsumerFace
-from adapters.sync.client import SyncClient
 from adapters.sync.kit import Pool
+from adapters.sync.subscriber import SyncSubscriber
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.consumption import ConsumeTask
 
 
-class SyncPushConsumer(PushConsumerFace, SyncClient):
+class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
     __doc__ = PushConsumerFace.__doc__
 
     _pool: Pool
@@ -31,15 +31,6 @@ class SyncPushConsumer(PushConsumerFace, SyncClient):
         Twice, or before the start, is harmless; so is closing from inside the listener, whose result then does not count.
         """
         super().close(timeout_ms)
-
-    def reset_offset_by_timestamp(self, topic: str, timestamp: int) -> None:
-        """Consume the queues of the topic that are this member's again from a time on (milliseconds since 1970), or skip to it.
-
-        Ends when that is under way: listeners that run get up to 10 s to end. Other members' queues stay where they are. Raises
-        StateError, and MQErrors of brokers that cannot say where that is; nothing has moved then.
-        """
-        self._life.check()
-        self._driver.wait(self._begin_reset, topic, timestamp)
 
     def send_message_back(self, message: MessageExt, delay_level: int = 0, broker_name: str | None = None) -> None:
         """Let one message of a list come again later, so that the listener may return SUCCESS for it all the same.

@@ -20,14 +20,14 @@ from mqproto.bodies import (
     MessageModel,
 )
 from mqproto.errors import InvalidSetting, MQError, StateError
-from mqproto.message import MessageExt, MessageQueue
+from mqproto.message import ConsumeContext, MessageExt, MessageQueue
 from mqproto.names import retry_topic
 from mqproto.state.assignment import Assignment
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer_base import TAG, ConsumerBase, Phase, check_subscription
 from mqproto.state.consumer_report import TopicRates, queue_info, running_info, start_facts
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.consumption import Concurrent, ConsumeContext, ConsumeTask
+from mqproto.state.consumption import Concurrent, ConsumeTask
 from mqproto.state.direct import DirectDeliveries
 from mqproto.state.flows import Flow, Sleep, Wait, current
 from mqproto.state.lookup import find_broker

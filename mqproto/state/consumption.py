@@ -17,7 +17,7 @@ from mqproto.codes import RequestCode
 from mqproto.errors import MQError
 from mqproto.flags import COMPRESSED
 from mqproto.headers import ConsumerSendMsgBackRequest
-from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
+from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.names import retry_topic
 from mqproto.namespaces import NO_NAMESPACE, Namespace
 from mqproto.state.consumer_settings import ConsumerSettings
@@ -26,8 +26,6 @@ from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetStore
 from mqproto.state.pull import ProcessQueue, reason_of
 
-#: An `ack_index` beyond every list: all messages succeeded.
-ALL: Final = 2**31 - 1
 #: Limit of the send-back request (client.md 4.12).
 SEND_BACK_TIMEOUT_MS: Final = 5_000
 #: Deliveries whose send-back failed come again after this time (client.md 4.10).
@@ -36,21 +34,6 @@ LOCAL_RETRY_MS: Final = 5_000
 SWEEP_MAX: Final = 16
 #: The first level that the broker's own rule gives; later ones count up from it (client.md 4.12).
 FIRST_RETRY_LEVEL: Final = 3
-
-
-@dataclass(slots=True)
-class ConsumeContext:
-    """What a listener may read and set besides its messages."""
-
-    queue: MessageQueue
-    #: With SUCCESS: messages of the list behind this index failed all the same.
-    ack_index: int = ALL
-    #: Of failed messages: -1 straight to the dead letters, 0 the broker decides (longer each time), from 1 a level of its delay table.
-    delay_level_when_next_consume: int = 0
-    #: Of ordered consumption: the pause before failed messages come again, 10 to 30,000 ms.
-    suspend_current_queue_time_millis: int = 1_000
-    #: Of ordered consumption: whether SUCCESS moves the offset. False: it moves with the next COMMIT, or with a SUCCESS under True.
-    auto_commit: bool = True
 
 
 @dataclass(slots=True, eq=False)

@@ -11,11 +11,11 @@ from typing import Final, TypeAlias
 
 from mqproto.bodies import ConsumeDirectlyResult, DirectConsumeResult
 from mqproto.errors import StateError
-from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
+from mqproto.message import ConsumeContext, ConsumeStatus, MessageExt, MessageQueue
 from mqproto.namespaces import Namespace
 from mqproto.record import RecordError, inflated
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.consumption import ConsumeContext, ConsumeTask, judge, restore_topic
+from mqproto.state.consumption import ConsumeTask, judge, restore_topic
 from mqproto.state.node import Action, Deliver
 from mqproto.state.ordered import judge_ordered
 from mqproto.state.pull import ProcessQueue

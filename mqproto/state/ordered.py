@@ -13,10 +13,9 @@ from typing import Any, Final, Protocol
 from mqproto import properties as names
 from mqproto.errors import MQError
 from mqproto.flags import COMPRESSED
-from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
+from mqproto.message import ConsumeContext, ConsumeStatus, MessageExt, MessageQueue
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import (
-    ConsumeContext,
     ConsumeTask,
     ConsumptionHost,
     Deliveries,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from adapters.pollers import SelectorPoller
 from mqproto import MessageExt
-from mqproto.state.consumption import ConsumeContext
+from mqproto.message import ConsumeContext
 
 NAMES = ("threaded", "gevent", "asyncio", "trio")
 #: The same as systems without epoll have it: the driver waits in select().

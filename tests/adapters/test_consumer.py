@@ -255,3 +255,12 @@ def test_settings(runtime: Runtime) -> None:
     with pytest.raises(NoNameServer):
         consumer.start()
     assert consumer.receive() is None
+
+
+def test_queues_move_to_a_time(world: World) -> None:
+    consumer = make(world)
+    send(world, b"0", b"1", b"2")
+    for _ in range(3):
+        consumer.ack(consumer.receive(LONG_MS))
+    consumer.reset_offset_by_timestamp(world.topic, 0)
+    assert sorted(consumer.receive(LONG_MS).body for _ in range(3)) == [b"0", b"1", b"2"]

@@ -7,8 +7,7 @@ import pytest
 from adapters.simulated import Cluster, Consumer, Weather
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.errors import InvalidMessage, InvalidSetting, MQError, SendFailed, StateError
-from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
-from mqproto.state.consumption import ConsumeContext
+from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 
 SUCCESS = ConsumeStatus.SUCCESS
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

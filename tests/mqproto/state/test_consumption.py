@@ -16,12 +16,11 @@ from mqproto.codec import Command
 from mqproto.codes import RequestCode
 from mqproto.errors import MQError, NoRoute
 from mqproto.flags import COMPRESSED
-from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
+from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.namespaces import NO_NAMESPACE
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import (
     Concurrent,
-    ConsumeContext,
     ConsumeTask,
     Deliveries,
     judge,
