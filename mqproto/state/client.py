@@ -21,8 +21,9 @@ from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.namespaces import Namespace
 from mqproto.state import client_requests
-from mqproto.state.flows import Call, Flow, Lost, Oneway, Refresh, Wait, Work, failure
-from mqproto.state.nameservers import FIRST_SEARCH_MS, SEARCH_INTERVAL_MS, SEARCH_PAUSE_MS, Directory, NameServers, Search
+from mqproto.state.address_server import FIRST_SEARCH_MS, SEARCH_INTERVAL_MS, Directory, Search
+from mqproto.state.flows import Call, Flow, Lost, Oneway, Refresh, Wait, failure
+from mqproto.state.nameservers import NameServers
 from mqproto.state.node import Ticket
 from mqproto.state.plain_send import PlainSend, PlainSends, read_taken
 from mqproto.state.producer import ProducerCore
@@ -108,8 +109,7 @@ class ClientNode(FlowNode):
         self.ids = UniqueIds(encode_ip(identity.ip), identity.process_id, identity.seed, identity.utc_offset_ms)
         self.routes = RouteTable(identity.seed, self.notices.append)
         self.name_servers = NameServers(settings.name_servers, identity.seed)
-        self._search = Search(directory) if directory is not None and not settings.name_servers else None
-        self._searching: Ticket[None] | None = None
+        self._search = Search(directory, self) if directory is not None and not settings.name_servers else None
         if settings.vip_channel:
             self.reroute = self._fast
         self.producers: dict[str, ProducerCore] = {}
@@ -240,12 +240,15 @@ class ClientNode(FlowNode):
 
         From now on no address server is asked (client.md 1.4).
         """
-        self._search = None
+        if self._search is not None:
+            self._search.over = True
+            self._search = None
         self.timers.cancel(Due.SEARCH)
-        self._replace_name_servers(addresses, now)
+        self.replace_name_servers(addresses, now)
         self._drain(now)
 
-    def _replace_name_servers(self, addresses: Sequence[str], now: int) -> None:
+    def replace_name_servers(self, addresses: Sequence[str], now: int) -> None:
+        """What `set_name_servers` does, for an address server."""
         for address in self.name_servers.replace(addresses):
             link = self.links.get(address)
             if link is not None:
@@ -262,35 +265,7 @@ class ClientNode(FlowNode):
         return max(1, left_ms // (1 + others))
 
     def search(self, now: int) -> Ticket[None] | None:
-        search = self._search
-        if search is None or self.name_servers.addresses:
-            return None
-        if search.failed_at is not None and now - search.failed_at < SEARCH_PAUSE_MS:
-            return None
-        return self._ask_address_server(search, now)
-
-    def _ask_address_server(self, search: Search, now: int) -> Ticket[None]:
-        """Unless that is under way already."""
-        if self._searching is None or self._searching.settled:
-            self._searching = self.spawn(self._searched(search, now), now)
-        return self._searching
-
-    def _searched(self, search: Search, now: int) -> Flow[None]:
-        question = search.directory.ask()
-        failure, now = yield Work(question)
-        if self._search is not search:
-            return  # the application has named servers meanwhile
-        try:
-            if failure is not None:
-                raise failure
-            search.failed_at = None
-            addresses = search.take(question.text)
-        except Exception as error:  # of whatever kind the adapter's failures are
-            search.failed_at = now
-            self.notices.append(f"{search.directory.url} tells no name servers: {error}")
-            return
-        if addresses is not None:
-            self._replace_name_servers(addresses, now)
+        return None if self._search is None or self.name_servers.addresses else self._search.ask_for_call(now)
 
     def dial_timeout_ms(self, address: str) -> int:
         """With several name servers a dead one must not use up the time of the request that finds it dead."""
@@ -445,7 +420,7 @@ class ClientNode(FlowNode):
     def begin(self, now: int) -> None:
         self.timers.set(Due.POLL, now + FIRST_POLL_MS)
         if self._search is not None:
-            self._ask_address_server(self._search, now)
+            self._search.ask(now)
             self.timers.set(Due.SEARCH, now + FIRST_SEARCH_MS)
         self.timers.set(Due.HEARTBEAT, now + FIRST_HEARTBEAT_MS)
 
@@ -457,7 +432,7 @@ class ClientNode(FlowNode):
         elif key is Due.SEARCH:
             self.timers.set(Due.SEARCH, now + SEARCH_INTERVAL_MS)
             if self._search is not None:
-                self._ask_address_server(self._search, now)
+                self._search.ask(now)
         elif key is Due.HEARTBEAT:
             self.timers.set(Due.HEARTBEAT, now + self.settings.heartbeat_broker_interval_ms)
             self._clean(now)

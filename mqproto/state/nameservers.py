@@ -1,23 +1,12 @@
 """Which name server to ask (client.md 1.5).
 
-Owns: the list, the one that was chosen, whose turn is next, and what an address server says of the list (1.4).
-Leaves to others: links to them, and how often a request moves on (runner), HTTP (adapter).
+Owns: the list, the one that was chosen, and whose turn is next.
+Leaves to others: links to them, and how often a request moves on (runner).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, Protocol
-
-from mqproto.errors import InvalidSetting
-from mqproto.state.node import Job
-from mqproto.state.settings import check_address, parse_addresses
-
-#: An address server is asked at the start, then after this time, then with these pauses (client.md 1.3).
-FIRST_SEARCH_MS: Final = 10_000
-SEARCH_INTERVAL_MS: Final = 120_000
-#: One that has failed is left alone for so long, however many calls want to know a name server.
-SEARCH_PAUSE_MS: Final = 1_000
 
 
 class NameServers:
@@ -52,45 +41,3 @@ class NameServers:
 
     def __str__(self) -> str:
         return ";".join(self.addresses)
-
-
-class Question(Job, Protocol):
-    """A job that asks an address server; its `run` raises when there is no answer."""
-
-    #: The answer, once the job has run.
-    text: str
-
-
-class Directory(Protocol):
-    """An address server: an HTTP server from which clients learn the list of name servers."""
-
-    @property
-    def url(self) -> str: ...
-
-    def ask(self) -> Question: ...
-
-
-class Search:
-    """What an address server has said so far."""
-
-    __slots__ = ("_text", "directory", "failed_at")
-
-    def __init__(self, directory: Directory) -> None:
-        self.directory = directory
-        #: When it failed last; None since it has answered.
-        self.failed_at: int | None = None
-        self._text = ""
-
-    def take(self, text: str) -> tuple[str, ...] | None:
-        """The list that an answer holds in its first line; None when it says nothing new (client.md 1.4). Raises InvalidSetting."""
-        lines = text.strip().splitlines()
-        line = lines[0].strip() if lines else ""
-        if not line or line == self._text:
-            return None
-        addresses = parse_addresses(line)
-        if not addresses:
-            raise InvalidSetting("name_servers", line, "no address in it")
-        for address in addresses:
-            check_address("name_servers", address)
-        self._text = line
-        return addresses

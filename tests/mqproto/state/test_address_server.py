@@ -7,8 +7,8 @@ import pytest
 from mqproto.codes import RequestCode
 from mqproto.errors import CallExpired, InvalidSetting, NoNameServer
 from mqproto.message import Message, SendStatus
+from mqproto.state.address_server import Search
 from mqproto.state.client import ClientNode
-from mqproto.state.nameservers import Search
 from mqproto.state.node import Run
 from mqproto.state.producer import ProducerCore
 from mqproto.state.settings import ClientSettings, ProducerSettings
@@ -139,7 +139,7 @@ def test_answers_that_are_no_lists_change_nothing(text: str) -> None:
 
 
 def test_the_same_text_is_taken_once() -> None:
-    search = Search(Server())
+    search = Search(Server(), Stage().node)
     assert search.take("http://MQ_INST_1_x.mq.example:80") == ("MQ_INST_1_x.mq.example:80",)
     assert search.take(" http://MQ_INST_1_x.mq.example:80\n") is None
     assert search.take("b:1") == ("b:1",)
@@ -182,9 +182,8 @@ def test_a_name_server_that_is_taken_away_while_a_call_waits_for_an_answer() -> 
     ticket = stage.start(core.send(Message("T", b"x"), 0, timeout_ms=20_000))
     stage.peers["ns2:9876"] = name_server({"T": route("a=a:1")})
     server.text = "ns2:9876"
-    node, search = stage.node, stage.node._search
-    assert search is not None
-    node._ask_address_server(search, 0)
+    assert stage.node._search is not None
+    stage.node._search.ask(0)
     stage.settle()
     assert ticket.result().status is SendStatus.SEND_OK
     assert stage.peers["ns2:9876"].codes() == [RequestCode.GET_ROUTEINFO_BY_TOPIC]
