@@ -76,7 +76,11 @@ class IteratedCore(ConsumerCore):
             utc_offset_ms=utc_offset_ms,
         )
 
+    def deliver(self, task: ConsumeTask, now: int) -> None:
+        self._park(task, now)
+
     def act(self, action: Action) -> None:
+        """Messages of operators come by here."""
         if isinstance(action, Deliver):
             assert isinstance(action.task, ConsumeTask)
             self._park(action.task, action.task.started_at)
@@ -104,6 +108,8 @@ class IteratedCore(ConsumerCore):
             task.started_at = now
             message.properties[names.CONSUME_START_TIME] = str(self.wall(now))
             self._taken[id(message)] = task
+            if self._trace is not None and not task.trace_id and task in self._consumption.deliveries.running:
+                self._trace.consuming(task, now)
             return message
         return None
 

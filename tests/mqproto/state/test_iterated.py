@@ -13,12 +13,14 @@ from mqproto.bodies import MessageModel, ResetOffsets
 from mqproto.codes import RequestCode
 from mqproto.errors import InvalidSetting
 from mqproto.message import MessageExt
+from mqproto.names import TRACE_TOPIC
 from mqproto.state.consumer import ConsumerSettings
 from mqproto.state.iterated import Claim, IteratedCore
 from mqproto.state.node import Ticket
+from mqproto.state.trace import FLUSH_MS
 from tests.mqproto.state.consumers import FIRST, File
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
-from tests.mqproto.state.stage import WALL
+from tests.mqproto.state.stage import WALL, broker
 
 MINUTE = 60_000
 
@@ -332,6 +334,33 @@ def test_a_message_of_an_operator_is_taken_like_any_other(cluster: Cluster, appl
     application.close()
     assert [b"CR_SUCCESS" in replies[0], b"CR_LATER" in replies[1], b"is closed" in replies[2]] == [True] * 3
     assert cluster.broker.sent_back == []
+
+
+def test_the_trace_begins_when_a_message_is_taken(cluster: Cluster) -> None:
+    """A message that only waits here was not begun, and an operator's is none of the group's."""
+    cluster.topic(TRACE_TOPIC, 1)
+    cluster.broker.peer.answers[RequestCode.SEND_MESSAGE_V2] = broker().answers[RequestCode.SEND_MESSAGE_V2]
+    application = Application(cluster, "T", enable_msg_trace=True).start()
+
+    def told() -> list[tuple[str, int]]:
+        cluster.stage.advance(FLUSH_MS)
+        texts = b"".join(bytes(request.body) for request in cluster.requests(RequestCode.SEND_MESSAGE_V2)).decode().split("\x02")
+        records = [text.split("\x01") for text in texts if text]
+        return [(record[0], int(record[1])) for record in records if record[0] == "SubBefore"] + [
+            (record[0], int(record[3])) for record in records if record[0] == "SubAfter"
+        ]
+
+    cluster.put("T", b"0", b"1")
+    application.core.consume_directly(MessageExt("T", b"2"), "b", lambda answer, now: None, cluster.stage.now)
+    cluster.stage.advance(30_000)
+    assert told() == []
+    began = cluster.stage.now
+    message = application.take()
+    cluster.stage.advance(70)
+    application.ack(message)
+    assert told() == [("SubBefore", WALL + began), ("SubAfter", 70)]
+    application.drain()
+    assert [kind for kind, _ in told()] == ["SubBefore", "SubBefore", "SubAfter", "SubAfter"]
 
 
 def test_lists_are_not_for_iteration(cluster: Cluster) -> None:
