@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from typing import Any, Final, TypeVar
@@ -104,4 +104,6 @@ def _copied(message: Any) -> Any:
         if isinstance(message.properties, dict):
             one.properties = dict(message.properties)
         return one
-    return [_copied(one) if isinstance(one, Message) else one for one in message]
+    if isinstance(message, Sequence):
+        return [_copied(one) if isinstance(one, Message) else one for one in message]
+    return message
