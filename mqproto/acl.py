@@ -96,7 +96,6 @@ def sign(
     """
     access_key, secret_key, token = check_credentials(credentials)
     signed = {**fields, ACCESS_KEY: access_key}
-    signed.pop(SIGNATURE, None)
     if token:
         signed[SECURITY_TOKEN] = token
     version = VERSION

@@ -13,54 +13,9 @@ import pytest
 from adapters.pollers import READ
 from adapters.sockets import send_buffers
 from adapters.tls import TlsClient, TlsSocket, describe_tls
-from tests.adapters.tls_peers import certificate, server_context
+from tests.adapters.tls_peers import MemoryPeer, certificate, server_context
 
 BOTH = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
-
-
-class Other:
-    """The server's end. What it writes leaves by `push`, in one send."""
-
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
-        self.sock = sock
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-
-    def pull(self) -> bool:
-        """Take what the client has sent; whether there was something."""
-        try:
-            data = self.sock.recv(1 << 20)
-        except BlockingIOError:
-            return False
-        if data:
-            self._incoming.write(data)
-        else:
-            self._incoming.write_eof()
-        return True
-
-    def push(self) -> bytes:
-        data = self._outgoing.read()
-        self.sock.sendall(data)
-        return data
-
-    def handshake(self) -> bool:
-        self.pull()
-        try:
-            self.tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
-
-    def read_all(self) -> bytes:
-        data = b""
-        while True:
-            try:
-                part = self.tls.read(1 << 20)
-            except ssl.SSLWantReadError:
-                return data
-            if not part:
-                return data
-            data += part
 
 
 def client_context() -> ssl.SSLContext:
@@ -69,16 +24,16 @@ def client_context() -> ssl.SSLContext:
     return context
 
 
-def pair(version: ssl.TLSVersion) -> tuple[TlsSocket, Other]:
+def pair(version: ssl.TLSVersion) -> tuple[TlsSocket, MemoryPeer]:
     """Two ends before the handshake."""
     ours, theirs = socket.socketpair()
     for sock in (ours, theirs):
         sock.setblocking(False)
-    return TlsClient(client_context()).wrap(ours, "localhost:1"), Other(theirs, server_context(version=version))
+    return TlsClient(client_context()).wrap(ours, "localhost:1"), MemoryPeer(theirs, server_context(version=version))
 
 
 @pytest.fixture(params=BOTH, ids=["1.2", "1.3"])
-def ends(request: pytest.FixtureRequest) -> Iterator[tuple[TlsSocket, Other]]:
+def ends(request: pytest.FixtureRequest) -> Iterator[tuple[TlsSocket, MemoryPeer]]:
     """Two ends after the handshake."""
     client, other = pair(request.param)
     with closing(other.sock), closing(client):
@@ -88,14 +43,14 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[TlsSocket, Other]]:
         yield client, other
 
 
-def shake(client: TlsSocket, other: Other) -> None:
+def shake(client: TlsSocket, other: MemoryPeer) -> None:
     done = False
     while client.handshake() or not done:
         done = other.handshake()
         other.push()
 
 
-def test_bytes_both_ways(ends: tuple[TlsSocket, Other]) -> None:
+def test_bytes_both_ways(ends: tuple[TlsSocket, MemoryPeer]) -> None:
     client, other = ends
     assert client.send(b"question") == 8
     other.pull()
@@ -107,7 +62,7 @@ def test_bytes_both_ways(ends: tuple[TlsSocket, Other]) -> None:
         client.recv(100)
 
 
-def test_half_a_record_is_nothing_yet(ends: tuple[TlsSocket, Other]) -> None:
+def test_half_a_record_is_nothing_yet(ends: tuple[TlsSocket, MemoryPeer]) -> None:
     client, other = ends
     other.tls.write(b"whole")
     data = other._outgoing.read()
@@ -119,7 +74,7 @@ def test_half_a_record_is_nothing_yet(ends: tuple[TlsSocket, Other]) -> None:
     assert client.recv(100) == b"whole"
 
 
-def test_all_that_one_read_brings_comes_out_of_it(ends: tuple[TlsSocket, Other]) -> None:
+def test_all_that_one_read_brings_comes_out_of_it(ends: tuple[TlsSocket, MemoryPeer]) -> None:
     """No poller would tell of records that stay inside."""
     client, other = ends
     for _ in range(50):
@@ -173,7 +128,7 @@ def test_early_bytes_are_not_lost() -> None:
         assert client.early() == b""
 
 
-def test_a_goodbye_ends_the_stream_behind_what_came_before(ends: tuple[TlsSocket, Other]) -> None:
+def test_a_goodbye_ends_the_stream_behind_what_came_before(ends: tuple[TlsSocket, MemoryPeer]) -> None:
     client, other = ends
     other.tls.write(b"last words")
     with pytest.raises(ssl.SSLWantReadError):
@@ -184,7 +139,7 @@ def test_a_goodbye_ends_the_stream_behind_what_came_before(ends: tuple[TlsSocket
     assert client.recv(100) == b""
 
 
-def test_a_stream_that_is_cut_off_ends(ends: tuple[TlsSocket, Other]) -> None:
+def test_a_stream_that_is_cut_off_ends(ends: tuple[TlsSocket, MemoryPeer]) -> None:
     client, other = ends
     other.tls.write(b"last words")
     other.push()
@@ -193,7 +148,7 @@ def test_a_stream_that_is_cut_off_ends(ends: tuple[TlsSocket, Other]) -> None:
     assert client.recv(100) == b""
 
 
-def test_a_damaged_record_is_an_error(ends: tuple[TlsSocket, Other]) -> None:
+def test_a_damaged_record_is_an_error(ends: tuple[TlsSocket, MemoryPeer]) -> None:
     client, other = ends
     other.tls.write(b"something")
     data = bytearray(other._outgoing.read())
@@ -203,7 +158,7 @@ def test_a_damaged_record_is_an_error(ends: tuple[TlsSocket, Other]) -> None:
         client.recv(100)
 
 
-def test_closing_says_goodbye(ends: tuple[TlsSocket, Other]) -> None:
+def test_closing_says_goodbye(ends: tuple[TlsSocket, MemoryPeer]) -> None:
     client, other = ends
     client.close()
     other.pull()
@@ -211,7 +166,7 @@ def test_closing_says_goodbye(ends: tuple[TlsSocket, Other]) -> None:
     assert client.fileno() == -1
 
 
-def test_a_descriptor_that_is_given_away_says_nothing(ends: tuple[TlsSocket, Other]) -> None:
+def test_a_descriptor_that_is_given_away_says_nothing(ends: tuple[TlsSocket, MemoryPeer]) -> None:
     """The child of a fork closes its copy, and the parent's connection lives."""
     client, other = ends
     while other.pull():
@@ -228,7 +183,7 @@ def test_why_a_certificate_is_not_believed(name: str, says: str) -> None:
     for sock in (ours, theirs):
         sock.setblocking(False)
     client = TlsClient(client_context()).wrap(ours, "localhost:1")
-    other = Other(theirs, server_context(name))
+    other = MemoryPeer(theirs, server_context(name))
     with closing(theirs), closing(client):
         client.handshake()
         other.handshake()

@@ -18,7 +18,7 @@ from adapters.tls_settings import tls_client
 from mqproto.state.node import Dial, Link
 from tests.adapters.conftest import runtime_without_threads_left
 from tests.adapters.harness import NAMES, PATIENCE, PORTABLE, Proxy, Runtime, wait_until
-from tests.adapters.tls_peers import certificate, plain_relay, server_context, tls_relay
+from tests.adapters.tls_peers import MemoryPeer, certificate, plain_relay, server_context, tls_relay
 from tests.adapters.toys import Caller, Echo
 
 TRUSTING: dict[str, Any] = {"tls_client_trust_cert_path": certificate("authority")}
@@ -120,6 +120,29 @@ def test_a_handshake_that_comes_byte_by_byte(place: Place) -> None:
     place.heard("opened")
     place.write(driver, b"slowly")
     assert place.arrived(6) == b"slowly"
+
+
+def test_bytes_that_come_with_the_end_of_the_handshake(place: Place) -> None:
+    """The socket has been read when the driver begins to watch it: nothing else will tell of them."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    place.stack.callback(listener.close)
+    over = threading.Event()
+
+    def serve() -> None:
+        with listener.accept()[0] as sock:
+            peer = MemoryPeer(sock, server_context(version=ssl.TLSVersion.TLSv1_2))
+            while not peer.handshake():
+                peer.push()
+            peer.tls.write(b"first words")
+            peer.push()
+            over.wait(PATIENCE)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    place.dial(f"127.0.0.1:{listener.getsockname()[1]}", **TRUSTING)
+    assert place.arrived(11) == b"first words"
+    over.set()
+    thread.join(PATIENCE)
 
 
 def test_hanging_up_sends_the_rest_first(place: Place) -> None:
@@ -246,8 +269,9 @@ def silent_server(place: Place) -> str:
     ids=["closes", "is silent"],
 )
 def test_a_server_that_says_nothing(place: Place, server: Callable[[Place], str], timeout: int, says: str) -> None:
-    place.dial(server(place), timeout, **TRUSTING)
+    driver, _ = place.dial(server(place), timeout, **TRUSTING)
     assert place.heard("closed") == says
+    assert driver.turns < 50, "a handshake waits for its peer without turning round"
 
 
 def test_a_dial_that_is_given_up_in_its_handshake(place: Place) -> None:

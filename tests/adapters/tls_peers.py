@@ -31,6 +31,51 @@ def server_context(name: str = "server", *, clients: str = "", version: ssl.TLSV
     return context
 
 
+class MemoryPeer:
+    """The server's end. What it writes leaves by `push`, in one send."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.sock = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    def pull(self) -> bool:
+        """Take what the client has sent; whether there was something."""
+        try:
+            data = self.sock.recv(1 << 20)
+        except BlockingIOError:
+            return False
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        return True
+
+    def push(self) -> bytes:
+        data = self._outgoing.read()
+        self.sock.sendall(data)
+        return data
+
+    def handshake(self) -> bool:
+        self.pull()
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def read_all(self) -> bytes:
+        data = b""
+        while True:
+            try:
+                part = self.tls.read(1 << 20)
+            except ssl.SSLWantReadError:
+                return data
+            if not part:
+                return data
+            data += part
+
+
 class Relay:
     """Takes connections and carries bytes between them and another server, in threads; `wrap` changes what was accepted."""
 

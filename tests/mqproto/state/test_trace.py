@@ -256,6 +256,7 @@ def test_what_finds_no_room_is_dropped_and_counted() -> None:
     trace = made.stage.node.tracers[0]
     assert trace.dropped > 0
     assert trace.lost + trace.dropped == RECORDS_MAX + 500
+    assert max(body_of(command).count("\x02") for command in sent(made.traces)) == 100
     assert sum("message trace cannot be sent" in notice for notice in made.stage.node.notices) == 1
 
 
@@ -307,6 +308,18 @@ def test_a_producer_that_leaves_takes_its_trace_along() -> None:
     assert len(records(made.traces)) == 1
     assert not made.stage.node.tracers
     assert TRACE_TOPIC not in made.stage.node.wanted_topics()
+
+
+def test_a_producer_that_leaves_waits_for_its_trace_as_long_as_it_may() -> None:
+    made = Traced()
+    made.stage.node.settings.close_timeout_ms = 1_000
+    made.traces.answers[SEND] = lambda request: None
+    made.send()
+    left = made.stage.start(made.stage.node.remove_producer(made.producer, 0))
+    made.stage.advance(999)
+    assert not left.settled
+    made.stage.advance(1)
+    assert left.settled
 
 
 # --- consumption
@@ -362,6 +375,20 @@ def test_a_delivery_is_told_before_and_after(orderly: bool, result: Any, outcome
     cost = str((now - handed_out) // 2)
     assert third == ["SubAfter", request, "ID0", cost, outcome, "k", code, str(now + WALL), "g"]
     assert fourth == ["SubAfter", request, "ID1", cost, outcome, "null", code, str(now + WALL), "g"]
+
+
+def test_each_message_has_its_own_outcome() -> None:
+    world = Cluster()
+    consumer(world, consume_message_batch_max_size=2)
+    put(world, stored(0), stored(1))
+    (task,) = world.tasks
+    task.context.ack_index = 0
+    world.answer(task)
+    world.stage.advance(FLUSH_MS)
+    assert [(one[2], one[4], one[6]) for one in records(world.broker.peer) if one[0] == "SubAfter"] == [
+        ("ID0", "true", "4"),
+        ("ID1", "false", "4"),
+    ]
 
 
 def test_messages_that_ask_for_it_are_not_told() -> None:
