@@ -11,7 +11,8 @@ from mqproto.codes import RequestCode, ResponseCode
 from mqproto.state.client import ClientNode
 from mqproto.state.flows import Flow
 from mqproto.state.node import Action, Dial, Finished, HangUp, Link, Run, Ticket
-from mqproto.state.settings import ClientIdentity, ClientSettings
+from mqproto.state.producer import ProducerCore
+from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings
 
 R = TypeVar("R")
 
@@ -204,3 +205,17 @@ class Stage:
             self.settle()
         self.now = end
         return self
+
+
+#: The topic of `stage_with`.
+TOPIC = "orders"
+
+
+def stage_with(*brokers: str, **settings: Any) -> tuple[Stage, ProducerCore]:
+    """A node with a producer, a name server that knows `TOPIC`, and the brokers, written `name=address`."""
+    stage = Stage(**settings)
+    stage.peers[NS] = name_server({TOPIC: route(*brokers)})
+    for one in brokers:
+        stage.peers[one.split("=")[1]] = broker()
+    core = stage.node.add_producer(ProducerSettings(group="pg"), 0)
+    return stage.begin(), core
