@@ -259,7 +259,6 @@ class PullConsumerCore(ActiveConsumer):
         for queue in sorted(before - share, key=queue_order):
             offset = self._offsets.known(queue)
             self._offsets.forget(queue)
-            self._unsaved.discard(queue)
             if offset is not None:
                 self.spawn(self._offsets.keep(queue, offset, now), now)
         namespace = self.namespace

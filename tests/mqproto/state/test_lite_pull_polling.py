@@ -371,6 +371,35 @@ def test_a_full_consumer_pulls_again_when_few_enough_messages_wait(cluster: Clus
     assert sorted(bodies + poll_all(cluster, consumer)) == sorted(numbers(200)), "and nothing has waited for a timer"
 
 
+def test_room_for_all_is_room_for_each(cluster: Cluster) -> None:
+    """A queue that others have held up goes on as soon as few enough messages wait, not only when its own are done."""
+    cluster.put("T", *numbers(100))
+    consumer = assigned(cluster, Q0, Q1, pull_threshold_for_all=15)
+    cluster.put("T", *numbers(5, 100), queue_id=1)
+    assert pulls(cluster, 1) == [0], "the first pull was waiting; 25 messages hold the next one up"
+    assert poll(cluster, consumer) == numbers(10)
+    assert pulls(cluster, 1) == [0, 5]
+
+
+def test_a_seek_makes_room(cluster: Cluster) -> None:
+    cluster.put("T", *numbers(100))
+    consumer = assigned(cluster, Q0, Q1, pull_threshold_for_all=15)
+    cluster.put("T", *numbers(5, 100), queue_id=1)
+    cluster.stage.run(consumer.seek(Q0, 100, cluster.stage.now))
+    assert pulls(cluster, 1) == [0, 5]
+
+
+def test_a_pause_ends_with_the_assignment(cluster: Cluster) -> None:
+    consumer = assigned(cluster, Q0, Q1)
+    consumer.pause([Q0])
+    consumer.assign([Q1], cluster.stage.now)
+    consumer.assign([Q0, Q1], cluster.stage.now)
+    cluster.stage.settle()
+    cluster.put("T", *numbers(3))
+    cluster.put("T", *numbers(3, 3))
+    assert poll_all(cluster, consumer) == numbers(6)
+
+
 def test_a_wide_span_holds_a_queue_up(cluster: Cluster) -> None:
     cluster.put("T", *numbers(100))
     assigned(cluster, Q0, consume_max_span=15)
@@ -417,6 +446,17 @@ def test_a_queue_that_became_shorter_begins_again_where_it_ends(cluster: Cluster
     cluster.advance(1_000)
     assert poll_all(cluster, consumer) == [b"new"]
     assert consumer.offsets()[Q0] == 13
+
+
+def test_what_was_not_polled_is_pulled_again_from_the_shorter_queue(cluster: Cluster) -> None:
+    cluster.put("T", *numbers(30))
+    consumer = assigned(cluster, Q0)
+    assert poll(cluster, consumer) == numbers(10)
+    assert poll(cluster, consumer, 1) == [b"10"]
+    del cluster.broker.queues["T", 0][25:]
+    cluster.release(cluster.broker, lambda held: True)
+    cluster.advance(1_000)
+    assert poll_all(cluster, consumer) == numbers(15, 10), "from the first that was not confirmed"
 
 
 def test_a_correction_never_passes_what_was_not_committed(cluster: Cluster) -> None:
