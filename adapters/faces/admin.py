@@ -14,7 +14,7 @@ from adapters.settings import ClientOptions, check_options
 from mqproto.errors import InvalidSetting
 from mqproto.state import admin as core
 from mqproto.state.client import ClientNode
-from mqproto.state.flows import Flow, Sleep
+from mqproto.state.flows import Flow, Sleep, Wait
 from mqproto.state.node import Ticket
 from mqproto.state.settings import check_range
 
@@ -176,7 +176,15 @@ class AdminFace(ClientFace, Generic[W]):
     # Verbs for the driver.
 
     def _begin_start(self, now: int) -> Ticket[None]:
-        return self._node.start(self._nothing_to_say(now), now, limited=False)
+        return self._node.start(self._finding_name_servers(now), now, limited=False)
+
+    def _finding_name_servers(self, now: int) -> Flow[None]:
+        """Some operations go to every name server, so an address server gets the time to tell them."""
+        search = self._node.search(now)
+        if search is None:
+            yield Sleep(now)
+        else:
+            yield Wait(search, now + self._settings.api_timeout_ms)
 
     def _nothing_to_say(self, now: int) -> Flow[None]:
         """Nobody is told of an admin client, neither that it comes nor that it goes."""

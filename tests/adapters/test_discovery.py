@@ -95,6 +95,13 @@ def test_clients_learn_their_name_servers_by_http(world: World) -> None:
         assert headers["Metaq-Client-RequestTS"].isdigit()
 
 
+def test_an_operator_learns_them_before_the_first_operation(world: World) -> None:
+    """Some operations go to every name server there is."""
+    with address_server(world.namesrv) as server:
+        operator = world.start(world.runtime.module.Admin, "", namesrv_domain=server.domain)
+        assert list(world.runtime.call(operator._target.name_servers.configs)) == [world.namesrv]
+
+
 @pytest.mark.parametrize(("status", "answer"), [(404, "a:1"), (302, "a:1"), (200, "a:1;" * ANSWER_MAX)])
 def test_answers_that_do_not_count(status: int, answer: str) -> None:
     with address_server(answer, status) as server:
