@@ -7,7 +7,7 @@ from typing import cast
 
 from adapters.anyio.client import AsyncClient
 from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
-from mqproto.errors import BatchIncomplete, MQError
+from mqproto.errors import BatchIncomplete
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.selectors import Selector
@@ -66,7 +66,7 @@ class Producer(ProducerFace, AsyncClient):
         for part in self._split(messages, max_bytes):
             try:
                 results.append(await self.send(part, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms))
-            except MQError as error:
+            except Exception as error:  # a hook's own too: the results so far must not get lost
                 raise BatchIncomplete(tuple(results), tuple(messages[sent:]), error) from error
             sent += len(part)
         return results

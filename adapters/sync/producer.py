@@ -10,7 +10,7 @@ from typing import TypeVar, TypeVarTuple, cast
 from adapters.faces.producer import Messages, ProducerFace, Selection, Submitted, check_target
 from adapters.sync.client import SyncClient
 from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
-from mqproto.errors import BatchIncomplete, MQError, StateError
+from mqproto.errors import BatchIncomplete, StateError
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.selectors import Selector
@@ -81,7 +81,7 @@ class SyncProducer(ProducerFace, SyncClient):
         for part in self._split(messages, max_bytes):
             try:
                 results.append(self.send(part, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms))
-            except MQError as error:
+            except Exception as error:  # a hook's own too: the results so far must not get lost
                 raise BatchIncomplete(tuple(results), tuple(messages[sent:]), error) from error
             sent += len(part)
         return results
@@ -96,7 +96,7 @@ class SyncProducer(ProducerFace, SyncClient):
         timeout_ms: int | None = None,
     ) -> SendFuture[SendResult]:
         """Send as `send` does, without waiting for the broker: the outcome is in the future, for `add_done_callback` too. Callbacks run
-        in a few threads (greenlets) of the producer and may use it.
+        in a few threads (greenlets) of the producer and may use it. They do not count as in flight: slow ones pile up.
 
         What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget has
         TooManyRequests in its future. Further attempts follow lost connections only, never an answer (client.md 3.5).

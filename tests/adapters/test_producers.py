@@ -291,6 +291,7 @@ def test_a_list_that_stops_in_the_middle(world: World) -> None:
     gone = sum(len(result.msg_id.split(",")) for result in caught.value.results)
     assert caught.value.left == tuple(messages[gone:])
     assert isinstance(caught.value.cause, ForbiddenError)
+    assert isinstance(caught.value.__cause__, ForbiddenError)
     with pytest.raises(InvalidMessage, match="message 0 of the list takes"):
         producer.send_in_batches([Message(world.topic, b"x" * 5000)], max_bytes=4000)
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from mqproto import CheckForbiddenHook, CommunicationMode, LocalTransactionState, Message, SendContext, SendMessageHook
-from mqproto.errors import InvalidMessage, MQError, RequestTimeout
+from mqproto.errors import InvalidMessage, RequestTimeout
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Anyio
 
 
-class ForbiddenError(MQError):
-    pass
+class ForbiddenError(Exception):
+    """An error of the application's own."""
 
 
 class Refusing(CheckForbiddenHook):
