@@ -123,6 +123,17 @@ def test_it_lives_once(cluster: Cluster) -> None:
     assert consumer.assignment() == ()
 
 
+def test_nothing_of_it_goes_on_after_the_end(cluster: Cluster) -> None:
+    """The node may live on for others."""
+    consumer = polling(cluster, "T")
+    consumer.watch("T", on_topic_change)
+    cluster.stage.run(consumer.shutdown(cluster.stage.now))
+    before = len(cluster.broker.peer.got)
+    cluster.advance(60_000)
+    assert len(cluster.broker.peer.got) == before
+    assert len(cluster.stage.node._tasks) == 0
+
+
 def test_name_servers_that_cannot_be_reached_are_a_failure(cluster: Cluster) -> None:
     del cluster.stage.peers[NS]
     with pytest.raises(NoNameServer):

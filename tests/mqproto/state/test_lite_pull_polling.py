@@ -217,6 +217,16 @@ def test_a_commit_in_broadcasting_waits_for_the_file(cluster: Cluster) -> None:
     assert b'"queueId":0,\n\t\t\t"topic":"T"\n\t\t}:1' in (file.main or b"")
 
 
+def test_nothing_is_committed_before_it_is_known_where_a_queue_begins(cluster: Cluster) -> None:
+    cluster.broker.offsets["T", 0] = 7
+    cluster.broker.ignores.add(RequestCode.QUERY_CONSUMER_OFFSET)
+    consumer = polling(cluster, "T")
+    consumer.commit(None, True, cluster.stage.now)
+    cluster.stage.run(consumer.commit_sync([Q0], cluster.stage.now))
+    cluster.stage.settle()
+    assert cluster.broker.offsets == {("T", 0): 7}
+
+
 def test_what_is_committed_can_be_asked_for_any_queue(cluster: Cluster) -> None:
     cluster.broker.offsets["U", 0] = 9
     consumer = polling(cluster, "T")

@@ -479,6 +479,17 @@ def test_a_topic_that_is_not_there_yet_is_asked_for_again(cluster: Cluster) -> N
     assert [call[1] for call in calls(cluster)] == ["later"]
 
 
+def test_members_that_cannot_be_had_are_asked_for_again_soon(cluster: Cluster) -> None:
+    cluster.broker.refuses[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = 1
+    consumer = make(cluster)
+    consumer.register("T", on_change, 0)
+    cluster.start(consumer)
+    assert consumer.queues_in_balance("T") == ()
+    del cluster.broker.refuses[RequestCode.GET_CONSUMER_LIST_BY_GROUP]
+    cluster.stage.advance(1_000)
+    assert consumer.queues_in_balance("T") == (Q0, Q1)
+
+
 def test_names_that_no_topic_has_are_refused(cluster: Cluster, consumer: PullConsumerCore) -> None:
     with pytest.raises(InvalidName):
         consumer.register("a b", None, 0)
