@@ -376,6 +376,6 @@ def _checked(name: str, value: Any, default: T) -> T:
             raise InvalidSetting(name, value, f"one of {', '.join(Compression.__members__)} expected")
         value = Compression[value.upper()]
     if type(value) is not type(default):
-        raise InvalidSetting(name, value, f"a value of type {type(default).__name__} expected")
+        raise InvalidSetting(name, "..." if "password" in name else value, f"a value of type {type(default).__name__} expected")
     checked: T = value
     return checked

@@ -58,6 +58,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _context(values: Mapping[str, Any]) -> ssl.SSLContext:
     test_mode = values["tls_test_mode_enable"]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # to send could mean to wait for the server then
     if test_mode or not values["tls_client_auth_server"]:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -89,6 +89,7 @@ def test_settings_that_contradict_each_other(runtime: Runtime) -> None:
         ({"ssl_context": object(), "tls_check_hostname": False}, "says all of it"),
         ({"ssl_context": object()}, "an ssl.SSLContext expected"),
         ({"tls": 1}, "bool expected"),
+        ({"tls": True, "tls_client_key_password": b"hidden"}, r"tls_client_key_password=\.\.\.: a value of type str expected"),
         ({"tls": True, "tls_client_trust_cert_path": "/nowhere.pem"}, "cannot be read"),
         ({"tls": True, "tls_client_trust_cert_path": __file__}, "no certificate"),
         ({"tls": True, "tls_client_cert_path": "/nowhere.pem"}, "certificate or key cannot be read"),

@@ -14,7 +14,7 @@ import pytest
 from mqproto import ConsumeStatus, Message, SendStatus, SessionCredentials
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.errors import AccessDenied, MQError, NoMessage
-from tests.adapters.harness import Collector, Runtime, as_listener, open_runtime
+from tests.adapters.harness import NAMES, Collector, Runtime, as_listener, open_runtime
 from tests.peers.conftest import need
 from tests.peers.kit.secured import ADMIN, TRUSTING, USER, secured
 from tests.peers.kit.servers import Server
@@ -30,7 +30,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield server
 
 
-@pytest.fixture(params=["threaded", "asyncio"])
+@pytest.fixture(params=NAMES)
 def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
     with open_runtime(request.param) as opened:
         yield opened
