@@ -185,19 +185,13 @@ class ActiveConsumer(ConsumerBase, ABC):
 
     def _commit_all(self, offsets: Mapping[MessageQueue, int], now: int) -> Flow[None]:
         """Store offsets and wait for all the answers; raises the first failure when all have come."""
-        results: list[MQError | None] = []
-
-        def commit(queue: MessageQueue, offset: int, now: int) -> Flow[None]:
-            failure, _ = yield from self._offsets.commit(queue, offset, now)
-            results.append(failure)
-
-        for ticket in [self.spawn(commit(queue, offset, now), now) for queue, offset in offsets.items()]:
+        tickets = [self.node.spawn(self._offsets.commit(queue, offset, now), now) for queue, offset in offsets.items()]
+        for ticket in tickets:
             _, now = yield Wait(ticket)
-        for failure in results:
+        for ticket in tickets:
+            failure, _ = ticket.result()
             if failure is not None:
                 raise failure
-        if len(results) < len(offsets):
-            raise StateError(f"consumer {self.group} was closed before all offsets were stored")
 
     # --- for the node and the brokers
 

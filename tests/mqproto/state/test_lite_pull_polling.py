@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from mqproto.bodies import ConsumeFromWhere, MessageModel, ResetOffsets
 from mqproto.codec import encode_response
 from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, ClientError, StateError
+from mqproto.message import MessageQueue
 from mqproto.state.handout import Claim
-from tests.mqproto.state.consumers import File
+from mqproto.state.lite_pull import LitePullCore
+from mqproto.state.pull_settings import LitePullSettings
+from tests.mqproto.state.consumers import FIRST, File
 from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, begin_poll, poll, poll_all, polling
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 
@@ -225,6 +230,35 @@ def test_nothing_is_committed_before_it_is_known_where_a_queue_begins(cluster: C
     cluster.stage.run(consumer.commit_sync([Q0], cluster.stage.now))
     cluster.stage.settle()
     assert cluster.broker.offsets == {("T", 0): 7}
+
+
+class Shelf:
+    """Where an application keeps offsets itself."""
+
+    def __init__(self) -> None:
+        self.kept: dict[MessageQueue, int] = {}
+
+    def read(self, group: str, queue: MessageQueue) -> int | None:
+        return self.kept.get(queue)
+
+    def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        self.kept |= offsets
+
+
+def test_an_application_may_keep_the_offsets_itself(cluster: Cluster) -> None:
+    shelf = Shelf()
+    shelf.kept[Q0] = 2
+    cluster.put("T", *numbers(5))
+    cluster.stage.begin()
+    consumer = LitePullCore(cluster.stage.node, LitePullSettings("g", consume_from_where=FIRST), "face", offset_storage=shelf)
+    consumer.subscribe("T", "*", "TAG", None, 0)
+    cluster.start(consumer)
+    assert poll(cluster, consumer) == numbers(3, 2)
+    ticket = cluster.stage.start(consumer.commit_sync(None, cluster.stage.now))
+    cluster.stage.advance(10)  # both queues are saved at once; who comes second waits to see that
+    ticket.result()
+    assert shelf.kept == {Q0: 5, Q1: 0}
+    assert not cluster.requests(UPDATE) + cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET)
 
 
 def test_what_is_committed_can_be_asked_for_any_queue(cluster: Cluster) -> None:

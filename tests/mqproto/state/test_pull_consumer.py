@@ -405,6 +405,16 @@ def test_an_offset_can_be_stored_at_once(cluster: Cluster, consumer: PullConsume
         cluster.stage.run(consumer.commit(Q0, 7, False, 0))
 
 
+def test_there_is_a_limit_for_offsets_that_wait(cluster: Cluster, consumer: PullConsumerCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqproto.state.pull_consumer.QUEUES_MAX", 2)
+    for queue_id in (0, 1, 1):
+        consumer.update_consume_offset(queue_of("T", queue_id), 5, 0)
+    with pytest.raises(ClientError, match="wait to be stored"):
+        consumer.update_consume_offset(queue_of("T", 2), 5, 0)
+    cluster.advance(10_000)
+    consumer.update_consume_offset(queue_of("T", 2), 5, 0)
+
+
 def test_what_is_no_offset_is_refused(cluster: Cluster, consumer: PullConsumerCore) -> None:
     with pytest.raises(ClientError):
         consumer.update_consume_offset(Q0, -1, 0)
