@@ -40,10 +40,23 @@ def producer(pairs: Pairs) -> Producer:
     return _producers[0]
 
 
+def first_send(made: Producer, topic: str) -> None:
+    """Send one message; the library forgets routes at times and fails until it has asked for them again."""
+    for _ in range(60):
+        try:
+            made.send_sync(make_message(topic, 0))
+        except Exception as failure:
+            last = failure
+            time.sleep(0.5)
+        else:
+            return
+    raise last
+
+
 def rate(pairs: Pairs) -> dict[str, float]:
     """Sends for some seconds from so many threads."""
     made, topic, threads = producer(pairs), pairs["topic"], int(pairs.get("threads", 1))
-    made.send_sync(make_message(topic, 0))
+    first_send(made, topic)
     counts = [0] * threads
     failures: list[Exception] = []
     began, cpu = time.perf_counter(), time.process_time()

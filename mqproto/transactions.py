@@ -30,7 +30,7 @@ class HalfMessage(Message):
     msg_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class TransactionSendResult(SendResult):
     """What came of a message sent in a transaction.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from adapters import polling
 from adapters.sockets import listen, port_of
 from mqproto.errors import StateError
 from mqproto.state.node import Link
@@ -114,6 +115,45 @@ def test_many_buffers_and_views_are_sent_in_order(runtime: Runtime, start: Start
         driver.enter(write_pieces)
         expected = b"".join(pieces)
         assert receive_all(sock, len(expected)) == expected
+
+
+def test_entries_of_one_turn_are_written_together(runtime: Runtime, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first at once, so that a single one never waits; the others when the loop turns, or when they have become many bytes."""
+    writes: list[int] = []
+    send_buffers = polling.send_buffers
+
+    def counted(sock: Any, buffers: list[Any]) -> list[Any]:
+        writes.append(sum(map(len, buffers)))
+        return send_buffers(sock, buffers)
+
+    monkeypatch.setattr(polling, "send_buffers", counted)
+    node = Echo()
+    driver, port = start(node)
+    held, holds = threading.Event(), threading.Event()
+
+    def hold(now: int) -> None:
+        holds.set()
+        held.wait(PATIENCE)
+
+    def enter_often(count: int, data: bytes) -> list[int]:
+        for _ in range(count):
+            driver._target.enter(node.write_all, data, together=True)
+        return list(writes)
+
+    with connect(port) as sock:
+        heard(node, "accept")
+        if runtime.name.startswith("threaded"):  # elsewhere the loop does not turn while this function runs
+            driver._target.feed(hold)
+            holds.wait(PATIENCE)
+        assert runtime.call(enter_often, 100, b"abc") == [3]
+        held.set()
+        assert receive(sock, 300) == b"abc" * 100
+        assert sum(writes) == 300
+        large = bytes(30_000)
+        written = runtime.call(enter_often, 20, large)
+        if not runtime.name.startswith("threaded"):  # there the loop may be at it itself
+            assert len(written) > 4, "the peer does not wait for megabytes to gather"
+        assert receive_all(sock, 600_000) == large * 20
 
 
 def test_a_server_stops_reading_from_a_peer_that_does_not_read(start: Start) -> None:
