@@ -42,7 +42,7 @@ def producer(pairs: Pairs) -> Producer:
 
 def first_send(made: Producer, topic: str) -> None:
     """Send one message; the library forgets routes at times and fails until it has asked for them again."""
-    for _ in range(60):
+    for _ in range(20):
         try:
             made.send_sync(make_message(topic, 0))
         except Exception as failure:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from adapters import polling
+from adapters import sockets
 from adapters.sockets import listen, port_of
 from mqproto.errors import StateError
 from mqproto.state.node import Link
@@ -120,13 +120,13 @@ def test_many_buffers_and_views_are_sent_in_order(runtime: Runtime, start: Start
 def test_entries_of_one_turn_are_written_together(runtime: Runtime, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first at once, so that a single one never waits; the others when the loop turns, or when they have become many bytes."""
     writes: list[int] = []
-    send_buffers = polling.send_buffers
+    send_buffers = sockets.send_buffers
 
     def counted(sock: Any, buffers: list[Any]) -> list[Any]:
         writes.append(sum(map(len, buffers)))
         return send_buffers(sock, buffers)
 
-    monkeypatch.setattr(polling, "send_buffers", counted)
+    monkeypatch.setattr("adapters.polling.send_buffers", counted)
     node = Echo()
     driver, port = start(node)
     held, holds = threading.Event(), threading.Event()
