@@ -277,7 +277,9 @@ class ClientNode(FlowNode):
         """Where a call goes with the VIP channel: to the broker's second port, unless it is one of those that never do."""
         address = effect.address
         assert address is not None
-        return address if address in self.name_servers.addresses else vip_target(effect.code, address, oneway=type(effect) is Oneway)
+        if isinstance(effect, Oneway):
+            return vip_target(effect.code, address, oneway=True)
+        return address if effect.first_port or address in self.name_servers.addresses else vip_target(effect.code, address)
 
     def refresh(self, topic: str, now: int) -> Ticket[MQError | None]:
         """Ask a name server for the route of a topic, unless that is under way already."""

@@ -31,6 +31,8 @@ class Call:
     fields: Mapping[str, str]
     body: bytes = b""
     deadline: int = 0
+    #: To the broker's first port also where requests of this kind go to the second (`vip`).
+    first_port: bool = False
 
 
 @dataclass(frozen=True, slots=True)

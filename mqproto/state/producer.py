@@ -309,7 +309,8 @@ class ProducerCore:
             started = now
             if made is None:
                 more_to_come = len(attempts) + 1 < attempts_max
-                made = yield from self._attempt(parcel, target, now, min(deadline, now + self._attempt_ms) if more_to_come else deadline)
+                limit = min(deadline, now + self._attempt_ms) if more_to_come else deadline
+                made = yield from self._attempt(parcel, target, now, limit, bool(attempts) and not retry_answers)
             address, result, now = made
             made = None
             self._measure(last, now - started, now, failed=isinstance(result, Exception))
@@ -332,7 +333,9 @@ class ProducerCore:
         cause = attempts[-1].failure if attempts else CallExpired(f"name servers about topic {parcel.topic!r}", now - begun)
         raise SendFailed(parcel.topic, tuple(attempts), cause)
 
-    def _attempt(self, parcel: Parcel, queue: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, SendResult | MQError, int]]:
+    def _attempt(
+        self, parcel: Parcel, queue: MessageQueue, now: int, deadline: int, first_port: bool
+    ) -> Flow[tuple[str | None, SendResult | MQError, int]]:
         """One try: where it went, what came of it, and when."""
         address = self._host.routes.master(queue.broker_name)
         if address is None:
@@ -342,7 +345,7 @@ class ProducerCore:
             address = found
         fields = parcel.addressed(queue, now + self._host.wall_ahead)
         started = now
-        outcome, now = yield Call(address, parcel.code, fields, parcel.body, deadline)
+        outcome, now = yield Call(address, parcel.code, fields, parcel.body, deadline, first_port)
         result = self._result(outcome, queue, parcel, address)
         if self.trace is not None and isinstance(result, SendResult):
             self.trace.published(parcel.traced, parcel.topic, result, address, started, now)

@@ -104,6 +104,20 @@ def test_sends_of_every_kind() -> None:
     assert stage.peers[SECOND].codes() == [RequestCode.SEND_MESSAGE_V2] * 3 + [RequestCode.SEND_BATCH_MESSAGE]
 
 
+@pytest.mark.parametrize(("for_callback", "ports"), [(False, [SECOND] * 3), (True, [SECOND, BROKER, BROKER])])
+def test_further_attempts(for_callback: bool, ports: list[str]) -> None:
+    """Those of a send with a callback go to the first port; where nobody listens at the second they reach the broker."""
+    stage = producing()
+    core = stage.node.add_producer(ProducerSettings(group="pg"), 0)
+    with pytest.raises(SendFailed):
+        stage.run((core.send_async if for_callback else core.send)(Message("T", b"x"), 0))
+    assert [address for address in stage.dials if address in (BROKER, SECOND)] == ports
+    if for_callback:
+        stage.peers[BROKER] = broker()
+        stage.run(core.send_async(Message("T", b"x"), 0))
+        assert stage.peers[BROKER].codes() == [RequestCode.HEART_BEAT, RequestCode.SEND_MESSAGE_V2]
+
+
 def test_an_address_without_a_second_port_fails_the_send() -> None:
     stage = producing("b:1")
     core = stage.node.add_producer(ProducerSettings(group="pg", retry_times=0), 0)
