@@ -253,7 +253,7 @@ def client_settings(namesrv: str | Sequence[str] | None, options: Mapping[str, A
         seconds = _checked("client_channel_max_idle_time_seconds", options["client_channel_max_idle_time_seconds"], 120)
         settings.max_idle_ms = seconds * 1000
     settings.credentials = options.get("credentials")
-    settings.tls = _checked("tls", options.get("tls", "ssl_context" in options), False)
+    settings.tls = _checked("tls", options.get("tls", options.get("ssl_context") is not None), False)
     settings.check()
     return settings
 
@@ -340,7 +340,7 @@ def tls_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a client is told about TLS, complete. Raises InvalidSetting, also where TLS is described and not asked for."""
     context = options.get("ssl_context")
     values = {name: _checked(name, options.get(name, default), default) for name, default in TLS_OPTIONS.items()}
-    described = [name for name in ("ssl_context", *TLS_OPTIONS) if name in options]
+    described = [name for name in ("ssl_context", *TLS_OPTIONS) if options.get(name) is not None]
     if described and not options.get("tls", context is not None):
         raise InvalidSetting(described[0], "...", "it has no effect without tls=True")
     if context is not None and len(described) > 1:

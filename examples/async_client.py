@@ -1,11 +1,11 @@
-import anyio
+import asyncio
 
 from adapters.anyio import Producer, PushConsumer
 from mqproto import ConsumeStatus, Message, MessageExt
 
 
 async def main() -> None:
-    received = anyio.Event()
+    received = asyncio.Event()
 
     async def listen(messages: list[MessageExt]) -> ConsumeStatus:
         for message in messages:
@@ -23,4 +23,4 @@ async def main() -> None:
             await received.wait()
 
 
-anyio.run(main)  # or anyio.run(main, backend="trio")
+asyncio.run(main())

@@ -1,0 +1,216 @@
+"""docs/clients.md lists every option of every client as the code has it, and its examples do what they say."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from adapters import settings as options
+from adapters.settings import (
+    ActiveOptions,
+    ClientOptions,
+    ConsumerOptions,
+    LitePullOptions,
+    ProducerOptions,
+    PullConsumerOptions,
+    TransactionOptions,
+)
+from adapters.threaded import Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, Standalone, TransactionProducer
+from mqproto import ConsumeFromWhere, Message, MessageModel
+from mqproto.errors import InvalidSetting
+from mqproto.state.settings import ClientSettings
+
+CERTIFICATES: Final = Path(__file__).parent / "adapters" / "certificates"
+TEXT: Final = (Path(__file__).parent.parent / "docs" / "clients.md").read_text(encoding="utf-8")
+EXAMPLES: Final = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+NAMESRV: Final = "127.0.0.1:9876"
+
+
+def make_producer(**given: Any) -> object:
+    return Producer("g", NAMESRV, **given)
+
+
+def make_push(**given: Any) -> object:
+    return PushConsumer("g", lambda messages: None, NAMESRV, **given)
+
+
+def make_transactions(**given: Any) -> object:
+    return TransactionProducer("g", (print, print), NAMESRV, **given)
+
+
+def make_pull(**given: Any) -> object:
+    PullConsumer("g", NAMESRV, **given)
+    return LitePullConsumer("g", NAMESRV, **given)
+
+
+#: Of each section: the options that are listed there, what makes a client with them, and what they amount to.
+SECTIONS: Final[dict[str, tuple[type, type | None, Callable[..., object], Callable[[dict[str, Any]], object]]]] = {
+    "Every client": (ClientOptions, None, make_producer, lambda given: all_of_a_client(given)),
+    "Producer": (ProducerOptions, ClientOptions, make_producer, lambda given: options.producer_settings("g", given)),
+    "TransactionProducer, besides those of Producer": (
+        TransactionOptions,
+        ProducerOptions,
+        make_transactions,
+        lambda given: options.transaction_settings("g", given),
+    ),
+    "PushConsumer and Consumer": (
+        ConsumerOptions,
+        ClientOptions,
+        make_push,
+        lambda given: (options.consumer_settings("g", given), *parts_of_a_consumer(given)),
+    ),
+    "LitePullConsumer and PullConsumer": (
+        ActiveOptions,
+        ClientOptions,
+        make_pull,
+        lambda given: (
+            options.lite_pull_settings("g", given),
+            options.pull_consumer_settings("g", given),
+            options.stream_option(given),
+            *parts_of_a_consumer(given),
+        ),
+    ),
+    "PullConsumer alone": (
+        PullConsumerOptions,
+        ActiveOptions,
+        lambda **given: PullConsumer("g", NAMESRV, **given),
+        lambda given: options.pull_consumer_settings("g", given),
+    ),
+    "LitePullConsumer alone": (
+        LitePullOptions,
+        ActiveOptions,
+        lambda **given: LitePullConsumer("g", NAMESRV, **given),
+        lambda given: options.lite_pull_settings("g", given),
+    ),
+}
+
+
+def all_of_a_client(given: dict[str, Any]) -> tuple[ClientSettings, object, tuple[str, ...]]:
+    tls = {**given, "tls": True} if any(name.startswith("tls_") for name in given) else given
+    texts = ("client_ip", "instance_name", "namesrv_domain", "namesrv_domain_subgroup")
+    return options.client_settings("", given), options.tls_options(tls), tuple(options.text_option(given, name) for name in texts)
+
+
+def parts_of_a_consumer(given: dict[str, Any]) -> tuple[object, ...]:
+    strategy = options.strategy_option(given)
+    return ("AVG" if strategy is None else strategy.name), options.storage_option(given), given.get("local_offset_store_dir", "")
+
+
+def rows(section: str) -> list[list[str]]:
+    """Option, default, limits and meaning."""
+    body = re.split(r"^##", TEXT.split(f"\n### {section}\n")[1], flags=re.MULTILINE)[0]
+    found = [
+        [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")] for line in body.splitlines() if line[:1] == "|"
+    ]
+    assert found[0] == ["option", "default", "limits", ""]
+    return found[2:]
+
+
+ROWS: Final = [pytest.param(section, *row, id=f"{section}-{row[0]}") for section in SECTIONS for row in rows(section)]
+#: Where a bound is another option, what that is when nobody says it.
+BOUNDS: Final = {"`consumer_timeout_millis_when_suspend`": 30_000, "`broker_suspend_max_time_millis`": 20_000}
+RANGE: Final = re.compile(r"(-1, )?(\S+) to (\S+)(?: (\w+))?")
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_option_is_listed(section: str) -> None:
+    kind, base, _, _ = SECTIONS[section]
+    inherited = base.__annotations__ if base is not None else {}
+    assert [row[0] for row in rows(section)] == [f"`{name}`" for name in kind.__annotations__ if name not in inherited]
+
+
+def test_every_kind_of_options_is_listed() -> None:
+    kinds = {
+        one for one in vars(options).values() if isinstance(one, type) and hasattr(one, "__total__") and one.__module__ == options.__name__
+    }
+    assert kinds == {kind for kind, _, _, _ in SECTIONS.values()}
+
+
+@pytest.mark.parametrize(("section", "option", "default", "limits", "meaning"), ROWS)
+def test_defaults(section: str, option: str, default: str, limits: str, meaning: str) -> None:
+    """To say the default is to say nothing."""
+    name, amounts_to = option.strip("`"), SECTIONS[section][3]
+    assert amounts_to({name: value_of(default)}) == amounts_to({})
+    assert meaning or limits
+
+
+def value_of(default: str) -> Any:
+    if not default:
+        return ""
+    text = default.strip("`")
+    kind, _, member = text.partition(".")
+    enums: dict[str, Any] = {"MessageModel": MessageModel, "ConsumeFromWhere": ConsumeFromWhere}
+    return enums[kind][member] if kind in enums else ast.literal_eval(text)
+
+
+@pytest.mark.parametrize(("section", "option", "default", "limits", "meaning"), ROWS)
+def test_limits(section: str, option: str, default: str, limits: str, meaning: str) -> None:
+    """The bounds are taken, what lies beyond them is refused with the name of the setting; whatever is a number has bounds."""
+    name, make, value = option.strip("`"), SECTIONS[section][2], value_of(default)
+    if type(value) is not int:
+        assert RANGE.fullmatch(limits) is None
+        return
+    found = RANGE.fullmatch(limits)
+    assert found is not None
+    low, high = (BOUNDS.get(text) or int(text.replace(",", "")) for text in found.group(2, 3))
+    assert found[4] or name in ("compress_level", "consume_thread_min"), "a unit"
+    for taken in (low, high, *([-1] if found[1] else [])):
+        make(**{name: taken})
+    for refused in {low - 1, high + 1, -2} - ({-1} if found[1] else set()):
+        with pytest.raises(InvalidSetting):
+            make(**{name: refused})
+
+
+def test_limits_of_iteration() -> None:
+    """What the section about `Consumer` says."""
+    assert "`max_unacked` (100; 1 to 1,000)" in TEXT
+    for count in (1, 1_000):
+        Consumer("g", NAMESRV, max_unacked=count)
+    for count in (0, 1_001):
+        with pytest.raises(InvalidSetting):
+            Consumer("g", NAMESRV, max_unacked=count)
+    for name in ("consume_thread_min", "consume_message_batch_max_size"):
+        with pytest.raises(InvalidSetting):
+            Consumer("g", NAMESRV, **{name: 1})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Standalone]:
+    with Standalone() as opened:
+        with Producer("p", opened.namesrv_address) as producer:
+            producer.send(Message("Orders", b"an order"))
+        yield opened
+
+
+def here(example: str, server: Standalone) -> str:
+    """The example with addresses and files that there are."""
+    for name, path in (("authority.pem", "authority.pem"), ("client.pem", "client.pem"), ("client.key", "client.pem")):
+        example = example.replace(f'"{name}"', repr(str(CERTIFICATES / path)))
+    return example.replace(NAMESRV, server.namesrv_address)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[re.sub(r"\W+", "-", one.strip().splitlines()[-1])[:40] for one in EXAMPLES])
+def test_example(server: Standalone, example: str) -> None:
+    """It runs, and prints what the comments behind its prints say."""
+    program = compile(here(example, server), "docs/clients.md", "exec", dont_inherit=True)
+    if "basicConfig" in example:  # the logging of the tests is theirs
+        return
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(program, {"__name__": "example"})
+    assert output.getvalue().splitlines() == re.findall(r"^\s*print\(.*\)  # (.*)$", example, re.MULTILINE)
+    left = [one.name for one in threading.enumerate() if re.match(r"mqproto-(producer|consumer|admin)", one.name)]
+    assert not left, f"threads left behind: {left}"
+
+
+def test_there_are_examples_of_each_kind() -> None:
+    for kind in ("Producer", "TransactionProducer", "PushConsumer", "Consumer", "LitePullConsumer", "PullConsumer", "Admin"):
+        assert any(re.search(rf"\b{kind}\(", example) for example in EXAMPLES), kind
