@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Self
 
+import anyio.lowlevel
+
 from adapters.anyio.active import AsyncActiveConsumer
 from adapters.faces.lite_pull import LitePullConsumerFace, Offsets
 from mqproto.errors import StateError
@@ -23,9 +25,13 @@ class LitePullConsumer(LitePullConsumerFace, AsyncActiveConsumer):
         when the consumer does not run.
         """
         self._life.check()
-        claim = Claim()
+        claim, patience = Claim(), self._patience(timeout_ms)
+        await anyio.lowlevel.checkpoint()  # others may run, however many messages are there
         try:
-            return await self._driver.wait(self._begin, self._core.poll, (claim, self._patience(timeout_ms), max_messages))
+            messages = self._driver.enter(self._core.poll_now, claim, max_messages)
+            if not messages and patience:
+                messages = await self._driver.wait(self._begin, self._core.poll, (claim, patience, max_messages))
+            return messages
         except BaseException:  # cancelled: what came in this very moment was not handed out
             with suppress(StateError):
                 self._driver.enter(self._put_back, claim)

@@ -8,7 +8,7 @@ from typing import TypeAlias, Unpack
 from adapters.faces.active import ActiveFace, QueueListener, TopicListener
 from adapters.identity import utc_offset_ms
 from adapters.settings import LitePullOptions, lite_pull_settings
-from mqproto.errors import StateError
+from mqproto.errors import ClientError, StateError
 from mqproto.filters.tags import parse_tags
 from mqproto.message import MessageQueue
 from mqproto.state.client import ClientNode
@@ -187,4 +187,7 @@ class LitePullConsumerFace(ActiveFace):
         self._core.put_back(claim, now)
 
     def _patience(self, timeout_ms: int | None) -> int:
-        return self._lite_settings.poll_timeout_millis if timeout_ms is None else timeout_ms
+        patience = self._lite_settings.poll_timeout_millis if timeout_ms is None else timeout_ms
+        if patience < 0:
+            raise ClientError(f"a poll that waits for {patience} ms makes no sense")
+        return patience

@@ -24,9 +24,12 @@ class SyncLitePullConsumer(LitePullConsumerFace, SyncActiveConsumer):
         when the consumer does not run.
         """
         self._life.check()
-        claim = Claim()
+        claim, patience = Claim(), self._patience(timeout_ms)
         try:
-            return self._driver.wait(self._begin, self._core.poll, (claim, self._patience(timeout_ms), max_messages))
+            messages = self._driver.enter(self._core.poll_now, claim, max_messages)
+            if not messages and patience:
+                messages = self._driver.wait(self._begin, self._core.poll, (claim, patience, max_messages))
+            return messages
         except BaseException:  # an interrupt: what came in this very moment was not handed out
             with suppress(StateError):
                 self._driver.enter(self._put_back, claim)

@@ -23,6 +23,8 @@ from mqproto.bodies import (
     SubscriptionData,
 )
 from mqproto.errors import ClientError, InvalidSetting, MQError, NoRoute, StateError
+from mqproto.flags import pull_flag
+from mqproto.headers import PullMessageRequest
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state import queries
 from mqproto.state.client import ClientNode
@@ -223,9 +225,27 @@ class ActiveConsumer(ConsumerBase, ABC):
         """Nothing goes out here that is answered."""
 
 
-def pull_version(subscribed: Subscribed) -> int:
-    """The version that a pull states: none for tags, which it brings along anyway (client.md 5.1)."""
-    return 0 if subscribed.kind == TAG else subscribed.version
+def pull_fields(
+    group: str, queue: MessageQueue, offset: int, max_nums: int, subscribed: Subscribed, *, suspend_ms: int, hold: bool, lite: bool
+) -> dict[str, str]:
+    """The extFields of PULL_MESSAGE of a consumer that is asked (client.md 5.1, 5.2). With `hold` the broker may wait for a message.
+
+    Such a pull brings its expression along, so it names a version only where the broker keeps what it makes of one: not for tags.
+    """
+    header = PullMessageRequest(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=max_nums,
+        sys_flag=pull_flag(commit_offset=False, suspend=hold, subscription=True, lite=lite),
+        commit_offset=0,
+        suspend_timeout_millis=suspend_ms,
+        subscription=subscribed.expression,
+        sub_version=0 if subscribed.kind == TAG else subscribed.version,
+        expression_type=subscribed.kind,
+    )
+    return {**header.encode(), "bname": queue.broker_name}
 
 
 def check_offset(queue: MessageQueue, offset: int) -> None:

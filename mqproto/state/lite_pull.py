@@ -19,10 +19,9 @@ from typing import Any, Final
 
 from mqproto.errors import ClientError, StateError
 from mqproto.filters.tags import parse_tags
-from mqproto.flags import COMPRESSED, pull_flag
-from mqproto.headers import PullMessageRequest
+from mqproto.flags import COMPRESSED
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.active import ActiveConsumer, check_offset, pull_version
+from mqproto.state.active import ActiveConsumer, check_offset, pull_fields
 from mqproto.state.assignment import Assignment
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer_base import TAG, Phase, check_subscription
@@ -231,24 +230,34 @@ class LitePullCore(ActiveConsumer):
         Waits for at most `timeout_ms`; empty when none came, or the consumer was closed meanwhile. What was handed out before counts as
         done from now on. Raises StateError unless it runs, ClientError for a time or number that makes no sense.
         """
-        self._check_running()
-        if timeout_ms < 0 or (limit is not None and limit < 1):
-            raise ClientError(f"a poll of {limit} messages for {timeout_ms} ms makes no sense")
-        self._confirm(now)
+        if timeout_ms < 0:
+            raise ClientError(f"a poll that waits for {timeout_ms} ms makes no sense")
+        messages = self.poll_now(claim, limit, now)
         deadline = now + timeout_ms
-        while True:
-            waited = self._handout.waiting
-            claim.batch = self._handout.take(limit)
-            if claim.batch is not None:
-                if waited > self.settings.pull_threshold_for_all:
-                    self._relieve(now)
-                self.namespace.unwrap_messages(claim.batch.messages)
-                return claim.batch.messages
-            if now >= deadline or self.phase is not Phase.RUNNING:
-                return []
+        while not messages and now < deadline and self.phase is Phase.RUNNING:
             if self._arrived.settled:
                 self._arrived = Ticket()
             _, now = yield Wait(self._arrived, deadline)
+            messages = self._hand_out(claim, limit, now)
+        return messages
+
+    def poll_now(self, claim: Claim, limit: int | None, now: int) -> list[MessageExt]:
+        """As `poll`, without waiting: no flow for what is there."""
+        self._check_running()
+        if limit is not None and limit < 1:
+            raise ClientError(f"a poll of {limit} messages makes no sense")
+        self._confirm(now)
+        return self._hand_out(claim, limit, now)
+
+    def _hand_out(self, claim: Claim, limit: int | None, now: int) -> list[MessageExt]:
+        waited = self._handout.waiting
+        batch = claim.batch = self._handout.take(limit)
+        if batch is None:
+            return []
+        if waited > self.settings.pull_threshold_for_all:
+            self._relieve(now)
+        self.namespace.unwrap_messages(batch.messages)
+        return batch.messages
 
     def put_back(self, claim: Claim, now: int) -> None:
         """The caller of a poll was interrupted and does not have what it claimed: it is polled again."""
@@ -378,20 +387,17 @@ class LitePullCore(ActiveConsumer):
         return super().subscribed(topic)
 
     def pull_fields(self, queue: ProcessQueue, subscribed: Subscribed) -> dict[str, str]:
-        header = PullMessageRequest(
-            consumer_group=self.group,
-            topic=queue.queue.topic,
-            queue_id=queue.queue.queue_id,
-            queue_offset=queue.next_offset,
-            max_msg_nums=self.settings.pull_batch_size,
-            sys_flag=pull_flag(commit_offset=False, suspend=True, subscription=True, lite=True),
-            commit_offset=0,
-            suspend_timeout_millis=self.settings.broker_suspend_max_time_millis,
-            subscription=subscribed.expression,
-            sub_version=pull_version(subscribed),
-            expression_type=subscribed.kind,
+        settings, suspend_ms = self.settings, self.settings.broker_suspend_max_time_millis
+        return pull_fields(
+            self.group,
+            queue.queue,
+            queue.next_offset,
+            settings.pull_batch_size,
+            subscribed,
+            suspend_ms=suspend_ms,
+            hold=True,
+            lite=True,
         )
-        return {**header.encode(), "bname": queue.queue.broker_name}
 
     def hold(self, queue: ProcessQueue) -> Ticket[None] | None:
         if queue.queue not in self._paused:

@@ -16,11 +16,11 @@ from typing import Any, Final, TypeAlias
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import ClientError
-from mqproto.flags import COMPRESSED, pull_flag
-from mqproto.headers import PullMessageRequest, PullMessageResponse
+from mqproto.flags import COMPRESSED
+from mqproto.headers import PullMessageResponse
 from mqproto.message import MessageExt, MessageQueue, PullResult, PullStatus
 from mqproto.record import decode_records
-from mqproto.state.active import ActiveConsumer, check_offset, pull_version
+from mqproto.state.active import ActiveConsumer, check_offset, pull_fields
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer_base import TAG, subscription_data
 from mqproto.state.consumer_report import active_running_info, start_facts
@@ -153,20 +153,8 @@ class PullConsumerCore(ActiveConsumer):
             timeout_ms = settings.consumer_timeout_millis_when_suspend if block else settings.consumer_pull_timeout_millis
         elif block:
             suspend_ms = min(suspend_ms, timeout_ms * 2 // 3)
-        header = PullMessageRequest(
-            consumer_group=self.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=max_nums,
-            sys_flag=pull_flag(commit_offset=False, suspend=block, subscription=True),
-            commit_offset=0,
-            suspend_timeout_millis=suspend_ms,
-            subscription=subscribed.expression,
-            sub_version=pull_version(subscribed),
-            expression_type=subscribed.kind,
-        )
-        return {**header.encode(), "bname": queue.broker_name}, timeout_ms
+        fields = pull_fields(self.group, queue, offset, max_nums, subscribed, suspend_ms=suspend_ms, hold=block, lite=False)
+        return fields, timeout_ms
 
     def _result(self, command: Command, queue: MessageQueue, subscribed: Subscribed, address: str) -> PullResult:
         pulled = read_answer(command, queue, subscribed.tags, address)

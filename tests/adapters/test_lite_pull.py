@@ -58,6 +58,8 @@ def test_messages_are_polled_in_order(world: World) -> None:
     consumer = polling(world)
     assert poll(consumer, 25) == numbers(25)
     assert consumer.poll(0) == []
+    with pytest.raises(ClientError):
+        consumer.poll(-1)
     assert consumer.client_id.endswith("@STREAM")
     assert [queue.queue_id for queue in consumer.assignment()] == [0, 1, 2, 3]
 
