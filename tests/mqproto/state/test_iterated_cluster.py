@@ -156,3 +156,29 @@ def test_a_closed_member_hands_over_what_it_had_not_acknowledged() -> None:
     second = Member(town, random.Random(1)).start()
     town.world.run_for(20_000)
     assert set(second.bodies) == set(numbers(8)) - {taken[0].body}
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("still_ms", [60_000, 200_000])
+def test_a_member_that_stands_still_loses_nothing(still_ms: int, orderly: bool) -> None:
+    """It wakes with messages in work whose queues may be another's by then: after 120 s its broker has given it up."""
+    town = Town()
+    dice = random.Random(still_ms)
+    producer = town.producer()
+    producer.send("T", *numbers(16))
+    sleeper = Member(town, dice, orderly=orderly).start()
+    other = Member(town, dice, orderly=orderly).start()
+    town.world.run_until(lambda: len(other.core._assignment.queues) > 1 and len(sleeper.core._assignment.queues) > 1, 10_000)
+    producer.send("T", *numbers(24, 16))
+    town.world.run_until(lambda: bool(sleeper.core._taken), 5_000)
+    town.world.freeze(sleeper.host)
+    town.world.run_for(still_ms)
+    producer.send("T", *numbers(8, 40))
+    town.world.thaw(sleeper.host)
+    town.world.run_for(120_000)
+    assert {*sleeper.bodies, *other.bodies} == set(numbers(48))
+    shares = [{queue for queue in member.core._assignment.queues if queue.topic == "T"} for member in (sleeper, other)]
+    assert len(shares[0] | shares[1]) == len(shares[0]) + len(shares[1]) == 4
+    producer.send("T", *numbers(8, 48))
+    town.world.run_for(60_000)
+    assert {*sleeper.bodies, *other.bodies} == set(numbers(56))
