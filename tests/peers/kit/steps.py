@@ -33,8 +33,9 @@ def open_group(pair: Pair, topic: str, group: str) -> None:
 
 
 def committed(pair: Pair, topic: str, group: str, expect: list[int]) -> None:
-    """The group's offset of every queue; a client that leaves does not wait for its last commits to be taken."""
-    until = time.monotonic() + 10
+    """The group's offset of every queue; a client that leaves does not wait for its last commits to be taken, and one that stays commits
+    for the first time after ten seconds."""
+    until = time.monotonic() + 30
     while (found := [line["committed"] for line in offsets(pair, topic, group)]) != expect:
         assert time.monotonic() < until, f"committed {found}, not {expect}"
 
