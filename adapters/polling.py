@@ -252,6 +252,12 @@ class PollingDriver:
             sock.close()
         for dialling in self._dials.values():
             dialling.abandon()
+        self._streams, self._dials, self._listeners, self._others = (
+            {},
+            {},
+            {},
+            {},
+        )  # greenlets do come along: nothing is left for the loop's end
 
     def wake(self) -> None:
         """Have the loop turn once more. From any thread."""

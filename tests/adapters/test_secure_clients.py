@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +19,8 @@ from mqproto.acl import SessionCredentials
 from mqproto.errors import AclError, InvalidSetting, NoNameServer
 from tests.adapters.conftest import QUICK_RETRIES, World
 from tests.adapters.harness import Runtime
-from tests.adapters.tls_peers import certificate, server_context, tls_relay
+from tests.adapters.test_programs import run
+from tests.adapters.tls_peers import Relay, certificate, server_context, tls_relay
 
 #: The broker says that it is here; who listens is a relay.
 FRONT = "127.0.0.2"
@@ -32,11 +35,15 @@ class SecureWorld(World):
         context = server_context()
         broker_port = int(self.server.broker_address.rpartition(":")[2])
         self.plain_namesrv = self.namesrv
+        self.relays: list[Relay] = []
         for target, address in ((self.namesrv, ("127.0.0.1", 0)), (f"127.0.0.1:{broker_port}", (FRONT, broker_port))):
             relay = tls_relay(target, context, address)
             stack.callback(relay.close)
+            self.relays.append(relay)
             if target == self.namesrv:
                 self.namesrv = relay.address
+        #: What `test_programs.run` wants to know of a server.
+        self.server_for_programs = SimpleNamespace(namesrv_address=self.namesrv)
 
 
 @pytest.fixture
@@ -130,6 +137,35 @@ def test_clients_that_share_an_instance_share_their_tls(secure: SecureWorld) -> 
     assert plain._target._node is not one._target._node
     for producer in (one, two, plain):
         assert producer.send(Message(secure.topic, b"x")).status is SendStatus.SEND_OK
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_the_child_of_a_fork_says_no_goodbye_for_its_parent(secure: SecureWorld) -> None:
+    """Its copies of the connections end without a word, and without a warning about what nobody closed."""
+    if secure.runtime.name not in ("threaded", "gevent"):
+        pytest.skip("event loops do not survive a fork")
+    program = f"""
+        import os
+        from adapters.{secure.runtime.name} import Producer
+        options = dict(tls=True, tls_client_trust_cert_path={certificate("authority")!r})
+        with Producer("parent", namesrv, **options) as producer:
+            first = producer.send(Message({secure.topic!r}, b"before")).queue
+            child = os.fork()
+            if child == 0:
+                with Producer("child", namesrv, **options) as own:
+                    own.send(Message({secure.topic!r}, b"child"))
+                sys.exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            for number in range(20):
+                producer.send_oneway(Message({secure.topic!r}, b"after"), queue=first)
+            producer.send(Message({secure.topic!r}, b"last"), queue=first)
+        say("done")
+    """
+    assert run(cast(Any, secure.server_for_programs), program) == "done\n"
+    assert [relay.accepted for relay in secure.relays] == [2, 2], "the parent's connections live on"
+    collector = secure.collect(**TRUSTING)
+    collector.wait(23)
+    assert collector.bodies().count(b"after") == 20
 
 
 # --- keys

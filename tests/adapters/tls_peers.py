@@ -87,7 +87,7 @@ class Relay:
         self._socks: list[Any] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self.address = "{}:{}".format(*self._listener.getsockname())
-        self.failures: list[str] = []
+        self.accepted = 0
         self._threads[0].start()
 
     def _accept(self) -> None:
@@ -96,6 +96,7 @@ class Relay:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
+            self.accepted += 1
             thread = threading.Thread(target=self._serve, args=(sock,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -105,8 +106,7 @@ class Relay:
         sock.settimeout(PATIENCE)
         try:
             wrapped = self._wrap(sock)
-        except OSError as error:
-            self.failures.append(str(error))
+        except OSError:
             sock.close()
             return
         host, _, port = self._target.rpartition(":")
