@@ -1,0 +1,163 @@
+"""What docs/clients.md says under "What is promised" and the tests of single machines cannot show: whole clusters under virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.broker.node import Broker
+from mqproto import Message, MessageExt, MessageQueue, SendResult, select_by_hash
+from mqproto.message import ConsumeStatus
+from mqproto.state.admin import AdminCore
+from mqproto.state.consumption import ConsumeTask
+from mqproto.state.node import Deliver, Ticket
+from tests.mqproto.state.test_consumer_cluster import LATER, SUCCESS, Consumer, Town, numbers
+
+
+@pytest.fixture
+def town() -> Town:
+    """With a topic of one queue."""
+    town = Town()
+    host, node = town.client()
+    topics = AdminCore(node).topics
+    town.run(host, node, lambda now: topics.create("T", broker="192.0.2.10:10911", read_queues=1, write_queues=1))
+    return town
+
+
+def broker(town: Town) -> Broker:
+    node = town.brokers[0].node
+    assert isinstance(node, Broker)
+    return node
+
+
+def stored(town: Town, topic: str) -> int:
+    """How many messages the broker has in the queues of a topic."""
+    return sum(queue.max_offset for queue in broker(town).store.queues() if queue.topic == topic)
+
+
+def cut(town: Town, host: str) -> None:
+    """Break the links between a host and the broker, so that nothing under way arrives; new ones can be made."""
+    town.world.part(host, "broker-a")
+    town.world.heal()
+
+
+def committed(town: Town, group: str = "consumers") -> int | None:
+    return broker(town).offsets.find(group, "T", 0)
+
+
+def consumed(consumer: Consumer) -> list[bytes]:
+    return [one.body for one in consumer.seen if one.topic == "T"]
+
+
+def test_a_send_whose_answer_is_lost_may_be_stored_twice_under_one_id(town: Town) -> None:
+    producer = town.producer()
+    producer.send("T", b"before")
+    found: list[Ticket[SendResult]] = []
+    producer.host.enter(lambda now: found.append(producer.node.start(producer.core.send(Message("T", b"x"), now), now)))
+    town.world.run_until(lambda: stored(town, "T") == 2)
+    cut(town, producer.host.name)
+    town.world.run_until(lambda: found[0].settled)
+    assert stored(town, "T") == 3
+    consumer = town.consumer("T").start()
+    town.world.run_until(lambda: len(consumer.seen) == 3)
+    twice = [one for one in consumer.seen if one.body == b"x"]
+    assert [one.msg_id for one in twice] == [found[0].result().msg_id] * 2
+    assert len({(one.queue_id, one.queue_offset) for one in twice}) == 2
+
+
+def test_what_a_killed_process_repeats(town: Town) -> None:
+    """Nothing is lost; again comes what was finished since offsets were stored, which is seconds ago, and nothing older."""
+    producer = town.producer()
+    producer.send("T", *numbers(10))
+    killed = town.consumer("T").start()
+    town.world.run_until(lambda: len(killed.seen) == 10)
+    town.world.run_for(15_000)
+    assert committed(town) == 10
+    producer.send("T", *numbers(3, 10))
+    town.world.run_until(lambda: len(killed.seen) == 13)
+    town.world.crash(killed.host)
+    heir = town.consumer("T").start()
+    producer.send("T", b"13")
+    town.world.run_until(lambda: b"13" in consumed(heir))
+    again = consumed(heir)[:-1]
+    assert again, "the offset was not stored yet"
+    assert again == numbers(13)[-len(again) :]
+    assert len(again) <= 3
+    assert {one.msg_id for one in heir.seen if one.body != b"13"} <= {one.msg_id for one in killed.seen}
+
+
+def test_a_message_in_work_holds_the_offset_for_all_that_is_behind_it(town: Town) -> None:
+    producer = town.producer()
+    producer.send("T", *numbers(5))
+    slow = town.consumer("T")
+    deliver = slow.host.on_deliver
+    assert deliver is not None
+
+    def all_but_one(action: Deliver) -> None:
+        assert isinstance(action.task, ConsumeTask)
+        if action.task.messages[0].body != b"1":
+            deliver(action)
+
+    slow.host.on_deliver = all_but_one
+    slow.start()
+    town.world.run_until(lambda: len(slow.seen) == 4)
+    town.world.run_for(30_000)
+    assert committed(town) == 1
+    slow.close()
+    heir = town.consumer("T").start()
+    town.world.run_until(lambda: len(heir.seen) == 4)
+    assert consumed(heir) == numbers(4, 1)
+
+
+def test_closing_repeats_nothing_that_was_finished(town: Town) -> None:
+    producer = town.producer()
+    producer.send("T", *numbers(5))
+    first = town.consumer("T").start()
+    town.world.run_until(lambda: len(first.seen) == 5)
+    first.close()
+    assert committed(town) == 5, "long before the time of the first store"
+
+
+def test_a_message_that_is_taken_back_and_its_answer_lost_comes_again_twice(town: Town) -> None:
+    town.producer().send("T", b"bad")
+    answers = iter([LATER])
+
+    def listen(messages: list[MessageExt]) -> ConsumeStatus:
+        return next(answers, SUCCESS)
+
+    consumer = town.consumer("T", listener=listen).start()
+    town.world.run_until(lambda: stored(town, "SCHEDULE_TOPIC_XXXX") == 1)
+    cut(town, consumer.host.name)
+    town.world.run_for(60_000)
+    assert [(one.body, one.topic, one.reconsume_times) for one in consumer.seen] == [(b"bad", "T", 0), (b"bad", "T", 1), (b"bad", "T", 1)]
+    assert len({one.msg_id for one in consumer.seen}) == 1
+
+
+def test_an_ordered_member_that_stands_still_does_not_hold_its_queue_for_ever(town: Town) -> None:
+    """The lock is gone after a minute: then another member begins with what the frozen one is in the middle of."""
+    producer = town.producer()
+    producer.send("T", *numbers(3))
+    frozen = town.consumer("T", orderly=True)
+    frozen.takes_ms = 600_000
+    frozen.start()
+    town.world.run_for(3_000)
+    town.world.freeze(frozen.host)
+    stopped = town.world.now
+    other = town.consumer("T", orderly=True).start()
+    town.world.run_until(lambda: consumed(other) == numbers(3), 300_000)
+    assert town.world.now - stopped > 55_000
+    assert not frozen.seen, "its listener has not ended"
+    town.world.run_until(lambda: bool(frozen.seen), 600_000)
+    frozen.takes_ms = 0
+    town.world.thaw(frozen.host)
+    producer.send("T", *numbers(3, 3))
+    town.world.run_until(lambda: set(consumed(frozen) + consumed(other)) == set(numbers(6)), 60_000)
+    for member in (frozen, other):
+        assert consumed(member) == sorted(consumed(member)), "in order, whatever is repeated"
+
+
+def test_a_key_may_go_to_another_queue_when_queues_are_added() -> None:
+    four = [MessageQueue("T", "b", number) for number in range(4)]
+    message = Message("T", b"x")
+    keys = [f"order-{number}" for number in range(100)]
+    assert all(select_by_hash(four, message, key) is select_by_hash(four, message, key) for key in keys)
+    assert any(select_by_hash(four, message, key) is not select_by_hash([*four, MessageQueue("T", "b", 4)], message, key) for key in keys)
