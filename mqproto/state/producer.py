@@ -310,7 +310,13 @@ class ProducerCore:
             if made is None:
                 more_to_come = len(attempts) + 1 < attempts_max
                 limit = min(deadline, now + self._attempt_ms) if more_to_come else deadline
-                made = yield from self._attempt(parcel, target, now, limit, bool(attempts) and not retry_answers)
+                try:
+                    made = yield from self._attempt(parcel, target, now, limit, bool(attempts) and not retry_answers)
+                except MQError as error:  # a limit of our own: this attempt sent nothing, of those before nobody knows
+                    if not attempts and kept is None:
+                        raise
+                    attempts.append(Attempt(last, None, error, 0))
+                    break
             address, result, now = made
             made = None
             self._measure(last, now - started, now, failed=isinstance(result, Exception))

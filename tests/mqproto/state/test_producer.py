@@ -29,6 +29,7 @@ from mqproto.errors import (
     RemoteProtocolError,
     SendFailed,
     StateError,
+    TooManyRequests,
 )
 from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
@@ -314,6 +315,26 @@ def test_a_refusal_after_a_lost_link_is_raised_as_it_came() -> None:
     flow.send((Lost("a:1", "reset", True), 2))
     with pytest.raises(BrokerError):
         flow.send((Command(13, flag=1), 3))
+
+
+def test_a_limit_of_our_own_is_raised_as_such_only_if_nothing_was_sent() -> None:
+    """TooManyRequests says that; after an attempt whose link was lost nobody knows, and a message that was stored stays stored."""
+    flow = producer("a=a:1").send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    with pytest.raises(TooManyRequests):
+        flow.throw(TooManyRequests("full"))
+    flow = producer("a=a:1").send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    flow.send((Lost("a:1", "reset", True), 1))
+    with pytest.raises(SendFailed) as caught:
+        flow.throw(TooManyRequests("full"))
+    assert [type(one.failure) for one in caught.value.attempts] == [ConnectionLost, TooManyRequests]
+    flow = producer("a=a:1", "b=b:1", retry_another_broker_when_not_store_ok=True).send(Message(TOPIC, b"x"), 0)
+    next(flow)
+    flow.send((took(0, code=ResponseCode.SLAVE_NOT_AVAILABLE), 1))
+    with pytest.raises(StopIteration) as ended:
+        flow.throw(TooManyRequests("full"))
+    assert ended.value.value.status is SendStatus.SLAVE_NOT_AVAILABLE
 
 
 def test_missing_permission_is_tried_at_another_broker_only() -> None:
