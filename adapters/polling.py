@@ -252,12 +252,8 @@ class PollingDriver:
             sock.close()
         for dialling in self._dials.values():
             dialling.abandon()
-        self._streams, self._dials, self._listeners, self._others = (
-            {},
-            {},
-            {},
-            {},
-        )  # greenlets do come along: nothing is left for the loop's end
+        # A greenlet does come along, and finds its poller closed: nothing is left for the end of its loop.
+        self._streams, self._dials, self._listeners, self._others = {}, {}, {}, {}
 
     def wake(self) -> None:
         """Have the loop turn once more. From any thread."""
