@@ -160,6 +160,7 @@ kinds: list[dict[str, Any]] = [
     {"send_window_messages": 2},
     {"retry_another_broker_when_not_store_ok": True},
     {"latency_fault_tolerance": True},
+    {"attempt_timeout_ms": 400},
     {"node_settings": {"namespace": "ns1"}},
     {"node_settings": {"unit_mode": True}},
 ]
@@ -185,6 +186,7 @@ AT_A = MessageQueue(TOPIC, "a", 1)
 @example(kind={"send_window_messages": 2}, story=[("mood", "silent"), *4 * [SEND_ONE], ("answer", "apache"), ("pass", 600)])
 @example(kind={"node_settings": {"namespace": "ns1"}}, story=[one(tags="t"), SEND_ONE, ("mood", "silent"), one(tags="t"), ("answer", "1")])
 @example(kind={"node_settings": {"in_flight_limit": 2}}, story=[("mood", "silent"), *4 * [SEND_ONE], ("pass", 600)])
+@example(kind={"attempt_timeout_ms": 400}, story=[("mood", "silent"), SEND_ONE, ("pass", 600), SEND_ONE])
 def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: list[tuple[str, Any]]) -> None:
     worlds = World(True, **kind), World(False, **kind)
     for what, argument in story:
