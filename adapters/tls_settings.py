@@ -66,6 +66,8 @@ def _context(values: Mapping[str, Any]) -> ssl.SSLContext:
         context.check_hostname = values["tls_check_hostname"]
         _trust(context, values["tls_client_trust_cert_path"])
     certificate = values["tls_client_cert_path"]
+    if values["tls_client_key_path"] and not certificate:
+        raise InvalidSetting("tls_client_key_path", values["tls_client_key_path"], "it has no effect without tls_client_cert_path")
     if certificate and not test_mode:
         key = values["tls_client_key_path"] or None
         try:

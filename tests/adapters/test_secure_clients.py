@@ -100,6 +100,7 @@ def test_settings_that_contradict_each_other(runtime: Runtime) -> None:
         ({"tls": True, "tls_client_trust_cert_path": "/nowhere.pem"}, "cannot be read"),
         ({"tls": True, "tls_client_trust_cert_path": __file__}, "no certificate"),
         ({"tls": True, "tls_client_cert_path": "/nowhere.pem"}, "certificate or key cannot be read"),
+        ({"tls": True, "tls_client_key_path": "/nowhere.pem"}, "no effect without tls_client_cert_path"),
         ({"tls": True, "tls_config_file": "/nowhere.properties"}, "cannot read"),
     ):
         with pytest.raises(InvalidSetting, match=says):
