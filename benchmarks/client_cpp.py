@@ -58,27 +58,27 @@ def rate(pairs: Pairs) -> dict[str, float]:
     made, topic, threads = producer(pairs), pairs["topic"], int(pairs.get("threads", 1))
     first_send(made, topic)
     counts = [0] * threads
-    failures: list[Exception] = []
+    failures = 0
     began, cpu = time.perf_counter(), time.process_time()
     until = began + float(pairs["seconds"])
 
     def work(number: int) -> None:
-        try:
-            while time.perf_counter() < until:
+        nonlocal failures
+        while time.perf_counter() < until:
+            try:
                 made.send_sync(make_message(topic, counts[number]))
+            except Exception:  # with many threads it loses the route for moments
+                failures += 1
+            else:
                 counts[number] += 1
-        except Exception as failure:
-            failures.append(failure)
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    if failures:
-        raise failures[0]
     took = time.perf_counter() - began
-    return {"count": sum(counts), "seconds": took, "rate": sum(counts) / took, "cpu": time.process_time() - cpu}
+    return {"count": sum(counts), "seconds": took, "rate": sum(counts) / took, "cpu": time.process_time() - cpu, "failures": failures}
 
 
 def consume(pairs: Pairs) -> dict[str, float]:
