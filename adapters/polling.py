@@ -148,66 +148,61 @@ class PollingDriver:
         `together`: where something was written to a connection since the loop last turned, what comes now may wait for the next turn, so
         that many small entries make one write. The first one never waits.
         """
-        with self._lock:
-            if self._quit:
-                raise StateError(f"{self.name} is closed") from self.failure
-            self._latest = now = self._now()
-            try:
-                result = verb(*arguments, now)
-            except BaseException:
-                self.wake()  # what it did before it failed is the loop's now
-                raise
-            batch, actions = self._take(together)
-            deadline = self.node.next_deadline()
-            left = bool(self.node.touched)
-            wake = deadline is not None and deadline < self._until
+        return self._entered(None, verb, arguments, together)
+
+    def launch(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts, together: bool = False) -> Ticket[T]:
+        """Start an operation of the node; `wake` is called once, from any thread, when it has ended or can end no more. See `enter`."""
+        return self._entered(wake, verb, arguments, together)
+
+    def _entered(self, wake: Callable[[], None] | None, verb: Callable[[*Ts, int], T], arguments: tuple[*Ts], together: bool) -> T:
+        """What `enter` and `launch` do: with `wake` the result is a ticket."""
+        ticket: Ticket[Any] | None = None
+        try:
+            with self._lock:
+                if self._quit:
+                    raise StateError(f"{self.name} is closed") from self.failure
+                self._latest = now = self._now()
+                try:
+                    result = verb(*arguments, now)
+                    if wake is not None:
+                        assert isinstance(result, Ticket)
+                        ticket = result
+                        ticket.wake = wake
+                        self._pending.add(ticket)
+                except BaseException:
+                    self.wake()  # what it did before it failed is the loop's now
+                    raise
+                batch, actions = self._take(together)
+                deadline = self.node.next_deadline()
+                left = bool(self.node.touched)
+                due = deadline is not None and deadline < self._until
+                for action in actions:
+                    if type(action) not in _FOR_CALLERS:
+                        self._todo.append(action)
+                        due = True
+            if batch:
+                try:
+                    send_batch(batch)
+                finally:  # an interrupt must not leave a stream marked as being sent to
+                    self._settle(batch)
             for action in actions:
-                if type(action) not in _FOR_CALLERS:
-                    self._todo.append(action)
-                    wake = True
-        if batch:
-            try:
-                send_batch(batch)
-            finally:  # an interrupt must not leave a stream marked as being sent to
-                self._settle(batch)
-        for action in actions:
-            if type(action) is Finished:
-                self._finish(action.ticket)
-            elif type(action) is Deliver:
-                self._hand_over(action.task)
-        if wake or self._unmasked:
-            self.wake()
-        elif left:
-            self.write_soon()
+                if type(action) is Finished:
+                    self._finish(action.ticket)
+                elif type(action) is Deliver:
+                    self._hand_over(action.task)
+            if due or self._unmasked:
+                self.wake()
+            elif left:
+                self.write_soon()
+        except BaseException:  # an interrupt, most likely: the caller gets no ticket, so the operation must not go on
+            if ticket is not None:
+                self.give_up(ticket)
+            raise
         return result
 
     def write_soon(self) -> None:
         """Have what `enter` left written when the present turn of the runtime is over. From any thread."""
         self.wake()
-
-    def launch(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts, together: bool = False) -> Ticket[T]:
-        """Start an operation of the node; `wake` is called once, from any thread, when it has ended or can end no more. See `enter`."""
-        begun: list[Ticket[T]] = []
-        try:
-            return self.enter(self._begin, begun, wake, verb, arguments, together=together)
-        except BaseException:  # an interrupt, most likely: the caller gets no ticket, so the operation must not go on
-            for ticket in begun:
-                self.give_up(ticket)
-            raise
-
-    def _begin(
-        self,
-        begun: list[Ticket[T]],
-        wake: Callable[[], None],
-        verb: Callable[[*Ts, int], Ticket[T]],
-        arguments: tuple[*Ts],
-        now: int,
-    ) -> Ticket[T]:
-        ticket = verb(*arguments, now)
-        ticket.wake = wake
-        self._pending.add(ticket)
-        begun.append(ticket)
-        return ticket
 
     def _hand_over(self, task: object) -> None:
         assert self._deliver is not None, "a node that delivers needs somebody to deliver to"

@@ -102,17 +102,19 @@ class Driver(PollingDriver):
         """Start an operation of the node and wait until it has ended: its value, or raises its failure. Cancelling gives it up."""
         if self._loop is None:
             event = anyio.Event()
-            wake, ended = event.set, event.wait()
+            ticket = self.launch(event.set, verb, *arguments, together=True)
         else:  # a plain future costs a third of an event
             future: asyncio.Future[None] = self._loop.create_future()
-            wake, ended = partial(_settle, future), _outcome(future)
+            ticket = self.launch(partial(_settle, future), verb, *arguments, together=True)
         try:
-            ticket = self.launch(wake, verb, *arguments, together=True)
-        except BaseException:
-            ended.close()
-            raise
-        try:
-            await ended
+            if self._loop is None:
+                await event.wait()
+            else:
+                if future.done():
+                    await (
+                        anyio.lowlevel.checkpoint()
+                    )  # others may run and a cancelled task ends, whether there is something to wait for or not
+                await future
         except BaseException:
             self.give_up(ticket)
             raise
@@ -245,12 +247,6 @@ class Driver(PollingDriver):
 def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():  # it was cancelled
         future.set_result(None)
-
-
-async def _outcome(future: asyncio.Future[None]) -> None:
-    if future.done():
-        await anyio.lowlevel.checkpoint()  # others may run and a cancelled task ends, whether there is something to wait for or not
-    await future
 
 
 def _nothing(now: int) -> None:
