@@ -306,11 +306,15 @@ class PollingDriver:
                     stream.backlog = []
             if self._todo:
                 actions, self._todo = self._todo + actions, []
+        for action in actions:  # who waits for something gets it while the system sends
+            if type(action) in _FOR_CALLERS:
+                self._perform(action, now)
         if batch:
             send_batch(batch)
             self._settle(batch)
         for action in actions:
-            self._perform(action, now)
+            if type(action) not in _FOR_CALLERS:
+                self._perform(action, now)
 
     def _receive(self, events: list[tuple[int, int]], now: int) -> tuple[list[Stream], int]:
         """Bring what has come to the node; the streams that take more to send, and the time.
