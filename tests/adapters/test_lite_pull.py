@@ -282,6 +282,28 @@ def test_changes_of_the_share_are_told(world: World) -> None:
     assert not set(consumer.assignment()) & set(other.assignment())
 
 
+def test_a_listener_may_close_its_own_consumer(world: World) -> None:
+    send(world, 1)
+    consumer = make(world)
+    closed = threading.Event()
+
+    def close(*arguments: Any) -> None:
+        consumer._target.close()
+        closed.set()
+
+    async def close_async(*arguments: Any) -> None:
+        try:
+            await consumer._target.close()
+        finally:
+            closed.set()
+
+    consumer.subscribe(world.topic, listener=close_async if world.runtime.name in ("asyncio", "trio") else close)
+    consumer.start()
+    assert closed.wait(PATIENCE)
+    with pytest.raises(StateError, match="closed"):
+        consumer.poll()
+
+
 def test_broadcasting_keeps_offsets_in_a_file(world: World, tmp_path: Path) -> None:
     queue = send(world, 3)
     settings = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": str(tmp_path), "instance_name": f"i-{world.group}"}
