@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -241,6 +242,45 @@ def test_an_interrupted_poll_loses_nothing(world: World) -> None:
         return bodies
 
     assert sorted(world.runtime.call(cancelled_polls)) == sorted(numbers(60))
+
+
+class InterruptError(Exception):
+    """Control-C, as far as a poll can tell."""
+
+
+def test_a_poll_that_is_interrupted_at_its_end_gives_its_messages_back(world: World) -> None:
+    """Just when the messages have come, whether it waited for them or found them there."""
+    queue = send(world, 1)
+    consumer = polling(world)
+    assert poll(consumer, 1) == [b"0"]
+    driver = consumer._target._driver
+    for number in range(1, 6):
+        send(world, 1, number, queue)
+        for name in ("wait", "enter"):
+            setattr(driver, name, interrupted(driver, name))
+        with pytest.raises(InterruptError):
+            consumer.poll(30_000)
+        for name in ("wait", "enter"):
+            driver.__dict__.pop(name, None)
+        assert poll(consumer, 1) == [b"%d" % number]
+
+
+def interrupted(driver: Any, name: str) -> Callable[..., Any]:
+    """A method of the driver that is interrupted after it has brought messages."""
+    original = getattr(driver, name)
+
+    def done(result: Any) -> Any:
+        if result:
+            raise InterruptError
+        return result
+
+    def method(*arguments: Any, **settings: Any) -> Any:
+        return done(original(*arguments, **settings))
+
+    async def coroutine(*arguments: Any) -> Any:
+        return done(await original(*arguments))
+
+    return coroutine if inspect.iscoroutinefunction(original) else method
 
 
 def test_a_waiting_poll_ends_when_the_consumer_closes(world: World) -> None:
