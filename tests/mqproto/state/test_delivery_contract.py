@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
 import pytest
 
+from adapters.simulated.world import Weather
 from engine.broker.node import Broker
 from mqproto import Message, MessageExt, MessageQueue, SendResult, select_by_hash
 from mqproto.message import ConsumeStatus
 from mqproto.state.admin import AdminCore
+from mqproto.state.consumer import ConsumerCore
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.node import Deliver, Ticket
 from tests.mqproto.state.test_consumer_cluster import LATER, SUCCESS, Consumer, Town, numbers
@@ -161,3 +167,65 @@ def test_a_key_may_go_to_another_queue_when_queues_are_added() -> None:
     keys = [f"order-{number}" for number in range(100)]
     assert all(select_by_hash(four, message, key) is select_by_hash(four, message, key) for key in keys)
     assert any(select_by_hash(four, message, key) is not select_by_hash([*four, MessageQueue("T", "b", 4)], message, key) for key in keys)
+
+
+class Ledger:
+    """What an application keeps in one database: effects, and in the same transaction how far each queue is."""
+
+    def __init__(self) -> None:
+        self.booked: list[tuple[MessageQueue, bytes]] = []
+        self.places: dict[MessageQueue, int] = {}
+        self.repeated = 0
+
+    def book(self, message: MessageExt) -> None:
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        if message.queue_offset < self.places.get(queue, 0):
+            self.repeated += 1
+        else:
+            self.booked.append((queue, message.body))
+            self.places[queue] = message.queue_offset + 1
+
+    def read(self, group: str, queue: MessageQueue) -> int | None:
+        return self.places.get(queue)
+
+    def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """It is saved already."""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_ordered_consumer_with_effects_and_offsets_in_one_place_has_each_effect_once(seed: int) -> None:
+    """Members are killed and frozen at any moment; each message is booked once, and those of a queue in order."""
+    town = Town(seed, Weather(delay_max=40, split=0.2))
+    random = Random(seed)
+    producer, ledger = town.producer(), Ledger()
+
+    def member() -> Consumer:
+        def book(messages: list[MessageExt]) -> ConsumeStatus:
+            for message in messages:
+                ledger.book(message)
+            return random.choice([SUCCESS, SUCCESS, SUCCESS, LATER])  # it may fail when all is done
+
+        made = town.consumer("T", listener=book, orderly=True, suspend_current_queue_time_millis=100)
+        made.takes_ms = random.choice([0, 300])
+        made.core = ConsumerCore(made.node, replace(made.core.settings), "listener", offset_storage=ledger)
+        made.core.subscribe("T", now=town.world.now)
+        return made.start()
+
+    members = [member(), member()]
+    for number in range(60):
+        producer.send("T", b"%d" % number)
+        town.world.run_for(random.randrange(600))
+        if number % 15 == 14:
+            leaving = members.pop(0)
+            if random.random() < 0.5:
+                town.world.freeze(leaving.host)
+                town.world.run_for(70_000)
+                town.world.thaw(leaving.host)
+            town.world.crash(leaving.host)
+            members.append(member())
+    town.world.run_for(120_000)
+    assert sorted((body for _, body in ledger.booked), key=int) == numbers(60)
+    for queue in ledger.places:
+        mine = [int(body) for one, body in ledger.booked if one == queue]
+        assert mine == sorted(mine)
+    assert ledger.repeated
