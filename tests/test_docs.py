@@ -34,6 +34,13 @@ def test_files_that_are_named_exist(page: Path) -> None:
         assert any(True for _ in ROOT.glob(path.rstrip("/"))) or (ROOT / f"{path}.py").exists(), path
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_is_python(page: Path) -> None:
+    """Whether it also does what it says is a matter of the page's own tests."""
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        compile(code, page.name, "exec")
+
+
 def test_every_page_can_be_reached() -> None:
     """From the README, step by step."""
     seen: set[Path] = set()
