@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
+import adapters.anyio
 from mqproto import (
     ConsumeMessageContext,
     ConsumeMessageHook,
@@ -17,6 +21,7 @@ from mqproto import (
     FilterMessageContext,
     FilterMessageHook,
     Message,
+    MessageExt,
     MessageModel,
 )
 from mqproto.errors import InvalidSetting, StateError
@@ -343,3 +348,36 @@ def test_a_broadcast_group_goes_on_in_another_process(world: World, tmp_path: Pa
     assert consume(15, group=f"{world.group}-other") == [b"%d" % number for number in range(15)]
     assert len({path.parent.parent for path in tmp_path.rglob("offsets.json")}) == 1
     assert sorted(path.parent.name for path in tmp_path.rglob("offsets.json")) == [world.group, f"{world.group}-other"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_deliveries_in_a_row_let_others_run(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task goes on with the next delivery when it has finished one: with a listener that waits for nothing it would never stop."""
+    left = iter(range(99))
+    order: list[str] = []
+
+    async def listen(messages: list[MessageExt]) -> ConsumeStatus:
+        return ConsumeStatus.SUCCESS
+
+    async def heard(task: object, scope: object) -> object:
+        order.append("delivery")
+        return ConsumeStatus.SUCCESS
+
+    async def others() -> None:
+        while len(order) < 100:
+            order.append("others")
+            await anyio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        consumer: Any = adapters.anyio.PushConsumer("group", listen, "127.0.0.1:9")
+        monkeypatch.setattr(consumer, "_heard", heard)
+        monkeypatch.setattr(consumer, "_consumed", lambda enter, task, result: next(left, None))
+        consumer._scopes, consumer._driver = set(), SimpleNamespace(enter=None, ending=False)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(consumer._consume, object())
+            tasks.start_soon(others)
+
+    anyio.run(main, backend=backend)
+    assert order.count("delivery") == 100
+    assert "delivery" in order[order.index("others") :]
+    assert order.count("others") > 3
