@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -201,11 +202,11 @@ def here(example: str, server: Standalone) -> str:
 def test_example(server: Standalone, example: str) -> None:
     """It runs, and prints what the comments behind its prints say."""
     program = compile(here(example, server), "docs/clients.md", "exec", dont_inherit=True)
-    if "basicConfig" in example:  # the logging of the tests is theirs
-        return
-    output = io.StringIO()
+    output, log = io.StringIO(), logging.getLogger("mqproto")
+    level = log.level
     with contextlib.redirect_stdout(output):
         exec(program, {"__name__": "example"})
+    log.setLevel(level)
     assert output.getvalue().splitlines() == re.findall(r"^\s*print\(.*\)  # (.*)$", example, re.MULTILINE)
     left = [one.name for one in threading.enumerate() if re.match(r"mqproto-(producer|consumer|admin)", one.name)]
     assert not left, f"threads left behind: {left}"

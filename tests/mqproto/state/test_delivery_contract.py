@@ -10,7 +10,7 @@ import pytest
 
 from adapters.simulated.world import Weather
 from engine.broker.node import Broker
-from mqproto import Message, MessageExt, MessageQueue, SendResult, select_by_hash
+from mqproto import ConsumeFromWhere, Message, MessageExt, MessageQueue, SendResult, select_by_hash
 from mqproto.message import ConsumeStatus
 from mqproto.state.admin import AdminCore
 from mqproto.state.consumer import ConsumerCore
@@ -136,6 +136,33 @@ def test_a_message_that_is_taken_back_and_its_answer_lost_comes_again_twice(town
     town.world.run_for(60_000)
     assert [(one.body, one.topic, one.reconsume_times) for one in consumer.seen] == [(b"bad", "T", 0), (b"bad", "T", 1), (b"bad", "T", 1)]
     assert len({one.msg_id for one in consumer.seen}) == 1
+
+
+def test_dead_letters_can_be_consumed_and_other_groups_notice_nothing(town: Town) -> None:
+    (sent,) = town.producer().send("T", b"bad")
+    other = town.consumer("T", group="others").start()
+    failing = town.consumer("T", listener=lambda messages: LATER, max_reconsume_times=1).start()
+    gravedigger = town.consumer("%DLQ%consumers", group="gravediggers").start()
+    town.world.run_for(120_000)
+    assert [one.reconsume_times for one in failing.seen] == [0, 1]
+    assert [(one.topic, one.body, one.msg_id) for one in gravedigger.seen] == [("%DLQ%consumers", b"bad", sent.msg_id)]
+    assert consumed(other) == [b"bad"]
+
+
+def test_a_queue_that_is_added_is_read_from_its_beginning(town: Town) -> None:
+    """Also by a group that begins at the end of queues: what is sent before its members know of the queue is not passed over."""
+    producer = town.producer()
+    consumer = town.consumer("T", consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET).start()
+    producer.send("T", b"0")
+    town.world.run_until(lambda: consumed(consumer) == [b"0"])
+    town.world.run_for(15_000)
+    host, node = town.client()
+    topics = AdminCore(node).topics
+    town.run(host, node, lambda now: topics.create("T", broker="192.0.2.10:10911", read_queues=8, write_queues=8))
+    fresh = town.producer()
+    fresh.send("T", *numbers(20, 1))
+    assert len(consumed(consumer)) < 21, "it does not know of the new queues yet"
+    town.world.run_until(lambda: sorted(consumed(consumer), key=int) == numbers(21), 60_000)
 
 
 def test_an_ordered_member_that_stands_still_does_not_hold_its_queue_for_ever(town: Town) -> None:
