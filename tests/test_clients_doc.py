@@ -28,10 +28,12 @@ from adapters.threaded import Consumer, LitePullConsumer, Producer, PullConsumer
 from mqproto import ConsumeFromWhere, Message, MessageModel
 from mqproto.errors import InvalidSetting
 from mqproto.state.settings import ClientSettings
+from tests.adapters.harness import open_runtime
 
 CERTIFICATES: Final = Path(__file__).parent / "adapters" / "certificates"
 TEXT: Final = (Path(__file__).parent.parent / "docs" / "clients.md").read_text(encoding="utf-8")
 EXAMPLES: Final = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+IDS: Final = [re.sub(r"\W+", "-", one.strip().splitlines()[-1])[:40] for one in EXAMPLES]
 NAMESRV: Final = "127.0.0.1:9876"
 
 
@@ -198,8 +200,7 @@ def here(example: str, server: Standalone) -> str:
     return example.replace(NAMESRV, server.namesrv_address)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[re.sub(r"\W+", "-", one.strip().splitlines()[-1])[:40] for one in EXAMPLES])
-def test_example(server: Standalone, example: str) -> None:
+def run(example: str, server: Standalone) -> None:
     """It runs, and prints what the comments behind its prints say."""
     program = compile(here(example, server), "docs/clients.md", "exec", dont_inherit=True)
     output, log = io.StringIO(), logging.getLogger("mqproto")
@@ -208,8 +209,22 @@ def test_example(server: Standalone, example: str) -> None:
         exec(program, {"__name__": "example"})
     log.setLevel(level)
     assert output.getvalue().splitlines() == re.findall(r"^\s*print\(.*\)  # (.*)$", example, re.MULTILINE)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
+def test_example(server: Standalone, example: str) -> None:
+    run(example, server)
     left = [one.name for one in threading.enumerate() if re.match(r"mqproto-(producer|consumer|admin)", one.name)]
     assert not left, f"threads left behind: {left}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
+def test_example_on_gevent(server: Standalone, example: str) -> None:
+    """The same names, whatever drives them."""
+    if "adapters.threaded" in example:
+        with open_runtime("gevent") as runtime:
+            example = example.replace("adapters.threaded", "adapters.gevent")
+            runtime.call(run, example.replace("import threading", "import gevent.event as threading"), server)
 
 
 def test_there_are_examples_of_each_kind() -> None:
