@@ -109,9 +109,14 @@ def test_operators_move_our_group_back_and_on(pair: Pair, mqadmin: Tool, orderly
     bodies = {message.body.decode() for message in sent}
     assert len(gather(consumer, bodies, 30)) == 12
     committed(java(pair), topic, group, [3] * 4)
-    said = mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", str(int(time.time() * 1000) - 3_600_000))
-    assert topic in said
-    assert {line["body"] for line in gather(consumer, bodies, 40)} == bodies, "all of them once more"
+    left = set(bodies)
+    for _ in range(3):  # release 5 tells a queue's consumer with its next pull, and on a busy machine has answered "nothing new" instead
+        said = mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", str(int(time.time() * 1000) - 3_600_000))
+        assert topic in said
+        left -= {line["body"] for line in gather(consumer, left, 25)}
+        if not left:
+            break
+    assert not left, "all of them once more"
     committed(java(pair), topic, group, [3] * 4)
     mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "now")
     (last,) = java(pair).produce(topic=topic, count=1, body="last")
