@@ -97,7 +97,7 @@ def test_java_decides_for_one_of_ours_that_was_killed(ours: Pair) -> None:
     topic, group = ours.topic("Killed"), ours.name("killed")
     sent, running = leave_open(ours, topic, group)
     assert isinstance(running, ProcessStep)
-    running._process.kill()
+    running.kill()
     finish(running, status=None)
     done = transact(java(ours), topic, group, count=1, outcome="rollback", checks=2, check="commit", seconds=40)
     assert {line["transactionId"] for line in asked(done)} - {done.sent[0]["msgId"]} == {line["msgId"] for line in sent}

@@ -283,6 +283,10 @@ class ProcessStep:
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
 
+    def kill(self) -> None:
+        """End it without notice."""
+        self._process.kill()
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         for text in self._process.stdout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 
 from mqproto.message import MessageExt, SendResult
 
@@ -51,6 +52,7 @@ def show_message(message: MessageExt) -> None:
         storeSize=message.store_size,
         preparedTransactionOffset=message.prepared_offset,
         size=len(message.body),
+        shownAt=time.time_ns() // 1_000_000,
         sha1=hashlib.sha1(message.body).hexdigest(),
         body=message.body.decode(errors="replace") if len(message.body) <= 256 else "",
         properties=message.properties,

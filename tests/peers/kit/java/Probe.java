@@ -225,7 +225,7 @@ public final class Probe {
             "bornTimestamp", message.getBornTimestamp(), "storeTimestamp", message.getStoreTimestamp(),
             "bornHost", String.valueOf(message.getBornHost()), "storeHost", String.valueOf(message.getStoreHost()),
             "bodyCRC", message.getBodyCRC(), "storeSize", message.getStoreSize(), "preparedTransactionOffset", message.getPreparedTransactionOffset(),
-            "size", body.length, "sha1", sha1(body), "body", body.length > 256 ? "" : new String(body, StandardCharsets.UTF_8), "properties", message.getProperties());
+            "size", body.length, "shownAt", System.currentTimeMillis(), "sha1", sha1(body), "body", body.length > 256 ? "" : new String(body, StandardCharsets.UTF_8), "properties", message.getProperties());
     }
 
     private static String sha1(byte[] bytes) {

@@ -1,0 +1,174 @@
+"""A group of members of several libraries that come and go while messages are sent: what each was handed, and whether it was right."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from adapters.threaded import Admin, Producer
+from mqproto import Message, MessageQueue
+from mqproto.errors import MQError
+from tests.peers.kit.pairs import Pair
+from tests.peers.kit.probes import Line, ProcessStep, Running, wait_for
+
+#: How long a change of members may take: an orderly Java member keeps the lock of a queue in work for 20 s (client.md 3.6).
+PATIENCE: Final = 90.0
+PACE: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message as one member was handed it."""
+
+    member: str
+    queue_id: int
+    offset: int
+    body: str
+    at: int  #: wall milliseconds at the member; all of them are on this machine
+    moving: bool  #: whether members had changed and queues were not yet known to stay
+
+
+class Mixed:
+    """One group on one topic of a server, sent to by a producer of ours, watched by an admin client of ours."""
+
+    def __init__(self, pair: Pair, producer: Producer, admin: Admin, *, queues: int = 8, **options: Any) -> None:
+        self._pair, self._producer, self._admin = pair, producer, admin
+        self._topic, self.group = pair.topic("Mixed", queues), pair.name("mixed")
+        self._options = {"topic": self._topic, "group": self.group, "expect": 1_000_000, "seconds": 300, **options}
+        self._running: dict[str, Running] = {}
+        self._leaving: dict[str, Running] = {}
+        self._moving = True
+        self.places: dict[str, tuple[int, int]] = {}  #: body of each message sent: its queue and offset
+        self.deliveries: list[Delivery] = []
+        self._times: dict[str, int] = {}
+        self._queues = [MessageQueue(self._topic, "broker-a", number) for number in range(queues)]
+
+    # --- members
+
+    def join(self, *kinds: str) -> list[str]:
+        """Members of these kinds start at the same time; their names."""
+        self._moving = True
+        names = [self._pair.name(kind) for kind in kinds]
+        for name, kind in zip(names, kinds, strict=True):
+            self._running[name] = self._pair.other(kind).start("consume", instance=name, **self._options)
+        for name in names:
+            wait_for(self._running[name], "started", PATIENCE)
+        return names
+
+    def leave(self, *names: str) -> None:
+        """These members leave in order; what they print until they have left counts."""
+        self._moving = True
+        for name in names:
+            self._leaving[name] = self._running.pop(name)
+            self._leaving[name].stop()
+
+    def kill(self, name: str) -> None:
+        """One whose process is its own ends without a word."""
+        self._moving = True
+        step = self._leaving[name] = self._running.pop(name)
+        assert isinstance(step, ProcessStep)
+        step.kill()
+
+    # --- messages
+
+    def send(self, count: int = 1) -> set[str]:
+        """So many messages to each queue; their bodies."""
+        bodies = set()
+        for queue in self._queues * count:
+            body = f"{len(self.places)}"
+            result = self._producer.send(Message(self._topic, body.encode()), queue=queue)
+            self.places[body] = (queue.queue_id, result.queue_offset)
+            self._times[body] = 0
+            bodies.add(body)
+        return bodies
+
+    def collect(self) -> None:
+        """Take what the members have printed."""
+        for name, running in [*self._running.items(), *self._leaving.items()]:
+            while running.waiting():
+                line = running.next_line(1)
+                if line is None:
+                    assert self._leaving.pop(name, None), f"{name} ended on its own: {running.outcome.lines[-1:]} {running.outcome.errors}"
+                    break
+                if "body" in line:
+                    self._take(name, line)
+
+    def _take(self, name: str, line: Line) -> None:
+        queue_id, offset, body = line["queueId"], line["queueOffset"], line["body"]
+        assert self.places[body] == (queue_id, offset), line
+        self.deliveries.append(Delivery(name, queue_id, offset, body, line["shownAt"], self._moving))
+        self._times[body] += 1
+
+    def handed_out(self) -> None:
+        """Return when every message has been handed to a member at least once, and those that leave have left."""
+        until = time.monotonic() + PATIENCE
+        while self._leaving or not all(self._times.values()):
+            self.collect()
+            lost = [(body, self.places[body]) for body, times in self._times.items() if not times]
+            assert time.monotonic() < until, f"never handed out: {lost[:20]}; still leaving: {list(self._leaving)}; {self._shares()}"
+            time.sleep(0.002)
+
+    # --- queues
+
+    def settle(self) -> None:
+        """Return when every queue has one owner, as the members themselves say, and each has its fair share; messages go on meanwhile."""
+        until = time.monotonic() + PATIENCE
+        while not self._fair(shares := self._shares()):
+            self.send()
+            self.collect()
+            assert time.monotonic() < until, f"queues stayed with {shares}"
+            time.sleep(PACE)
+        self.send()
+        self.handed_out()
+        self._moving = False
+
+    def _shares(self) -> dict[str, list[int]]:
+        """Queues by the name of the member that holds them."""
+        try:
+            members = self._admin.groups.check(self.group).members
+        except MQError:  # nobody is there yet, or somebody has just left
+            return {}
+        return {
+            client_id.partition("@")[2]: sorted(
+                queue.queue_id for queue, state in info.queues.items() if queue.topic == self._topic and not state.dropped
+            )
+            for client_id, info in members.items()
+        }
+
+    def _fair(self, shares: dict[str, list[int]]) -> bool:
+        held = sorted(number for share in shares.values() for number in share)
+        sizes = {len(share) for share in shares.values()}
+        return shares.keys() == self._running.keys() and held == [*range(len(self._queues))] and max(sizes) - min(sizes) <= 1
+
+    def calm(self, count: int = 5) -> None:
+        """While nobody comes or goes each message is handed to one member, once."""
+        bodies = self.send(count)
+        self.handed_out()
+        self.collect()
+        times = {body: self._times[body] for body in bodies if self._times[body] != 1}
+        assert not times, f"more than once: {times}"
+
+    def end(self) -> None:
+        """Everybody leaves; each message was handed to somebody."""
+        self.leave(*self._running)
+        self.handed_out()
+
+    # --- what came of it
+
+    @property
+    def repeated(self) -> int:
+        """Deliveries besides the first of each message."""
+        return sum(self._times.values()) - len(self._times)
+
+    def assert_order(self) -> None:
+        """In each queue the next message is the one behind the last, or, when the queue moved, one that had not been committed.
+
+        So nothing is skipped, whoever owned the queue, and nothing goes back while members stay.
+        """
+        for queue in self._queues:
+            last, end, owner = -1, 0, ""
+            for one in sorted((one for one in self.deliveries if one.queue_id == queue.queue_id), key=lambda one: one.at):
+                back = one.offset <= last and one.moving
+                assert one.offset == last + 1 or (back and one.offset < end), f"queue {queue.queue_id}: {one} after {last} at {owner}"
+                last, end, owner = one.offset, max(end, one.offset + 1), one.member
