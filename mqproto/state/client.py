@@ -29,8 +29,9 @@ from mqproto.state.plain_send import PlainSend, PlainSends, read_taken
 from mqproto.state.producer import ProducerCore
 from mqproto.state.requesting import Requests
 from mqproto.state.routes import RouteTable
-from mqproto.state.runner import DialledLink, FlowNode
+from mqproto.state.runner import FlowNode
 from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings, TransactionSettings
+from mqproto.state.tasks import DialledLink
 from mqproto.state.trace import Tracer
 from mqproto.state.transacting import CheckTask, TransactionCore
 from mqproto.state.vip import vip_target

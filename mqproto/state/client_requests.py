@@ -18,7 +18,7 @@ from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import MQError
 from mqproto.record import decode_record, inflated
-from mqproto.state.runner import DialledLink
+from mqproto.state.tasks import DialledLink
 
 if TYPE_CHECKING:
     from mqproto.state.client import ClientNode

@@ -26,8 +26,9 @@ from mqproto.state.node import Ticket
 from mqproto.state.parcels import DEFAULT_REGION
 from mqproto.state.producer import ProducerCore, ProducerHost
 from mqproto.state.routes import PublishInfo
-from mqproto.state.runner import DialledLink, FlowNode, Task
+from mqproto.state.runner import FlowNode
 from mqproto.state.send_window import Generation
+from mqproto.state.tasks import DialledLink, Task
 from mqproto.validation import check_message
 
 #: Topics that a producer keeps templates for; those of a program that sends to ever new ones must not fill the memory.

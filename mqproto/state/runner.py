@@ -1,9 +1,8 @@
 """A node that runs flows over links that it dials.
 
-Owns: the flows under way and what each of them waits for, their tickets, the links by address, calls that wait for a link to be
-connected, and the timers of all that.
-Leaves to others: which name server a call without an address goes to, what a request of a peer means, what is due when besides flows
-(`client`), and the sequence of operations (flows).
+Owns: the links by address, the calls on them, and calls that wait for a link to be connected.
+Leaves to others: flows and what else they wait for (`tasks`), which name server a call without an address goes to, what a request of a peer
+means, what is due when besides flows (`client`).
 
 Nothing is sent for a call whose deadline has passed: a call for a link that is still being dialled waits beside it, not in its buffer.
 A call that expires while its peer says nothing at all ends the link, as Apache's clients do since 4.9.1 (client.md 7): the next call dials
@@ -12,102 +11,33 @@ anew. A peer that answers others meanwhile keeps its link, because ending it wou
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
 from mqproto.acl import Credentials
 from mqproto.codec import RESPONSE_FLAG, Command
 from mqproto.codes import VERSION, ResponseCode
-from mqproto.errors import CallExpired, MQError, StateError, TooManyRequests
+from mqproto.errors import MQError, TooManyRequests
 from mqproto.hosts import HostError
-from mqproto.state.connection import Calls, Connection
-from mqproto.state.deadlines import Deadlines
-from mqproto.state.flows import Call, Effect, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait, Work
-from mqproto.state.node import Dial, Finished, Job, Link, NodeBase, Run, Ticket
-
-R = TypeVar("R")
+from mqproto.state.connection import Calls
+from mqproto.state.flows import Call, Expired, Lost, Oneway
+from mqproto.state.node import Dial, Link, Ticket
+from mqproto.state.tasks import NAME_SERVER, DialledLink, Task, TaskNode
 
 #: Calls that the node makes on its own behalf beyond the limit of the application's operations.
 OWN_CALLS: Final = 4_096
 #: On a link whose peer has left this many bytes unread the application's operations are refused: nothing else bounds one-way sends.
 UNSENT_MAX: Final = 64 << 20
-#: How many remarks on oddities are kept for the adapter to log.
-NOTICES_MAX: Final = 100
 
 _GO_AWAY: Final = int(ResponseCode.GO_AWAY)
-_NAME_SERVER: Final = "name server"
 
 
-class Task(Generic[R]):
-    """A flow under way, or a call that was made without one: its flow is made by `unfold` when anything unusual happens."""
-
-    __slots__ = (
-        "awaited",
-        "effect",
-        "flow",
-        "link",
-        "of_application",
-        "opaque",
-        "reads",
-        "searched",
-        "sent_away",
-        "since",
-        "ticket",
-        "tried",
-    )
-
-    def __init__(self, flow: Flow[R], ticket: Ticket[R], of_application: bool) -> None:
-        self.flow: Flow[R] | None = flow
-        self.ticket = ticket
-        self.of_application = of_application
-        #: What it waits for.
-        self.effect: Effect | None = None
-        #: Where its call is, or waits to be connected.
-        self.link: DialledLink | None = None
-        self.opaque = -1
-        #: The ticket whose end it waits for.
-        self.awaited: Ticket[Any] | None = None
-        #: When the effect was asked for, and the link's `reads` when its call was sent.
-        self.since = 0
-        self.reads = 0
-        #: Name servers that the present call has asked, and whether a peer has asked to take it elsewhere.
-        self.tried: set[str] | None = None
-        self.sent_away = False
-        #: Whether the present call has waited for somebody to find name servers.
-        self.searched = False
-
-    def unfold(self) -> Flow[R]:
-        """The flow of a task that has none yet. Its first effect is the call that the task waits for already."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """The task is given up."""
-        assert self.flow is not None
-        self.flow.close()
-
-
-class DialledLink(Connection["Task[Any]"]):
-    """A link that the node made, with the tasks that wait for it to be connected."""
-
-    __slots__ = ("leaving", "used", "waiting")
-
-    def __init__(self, node: NodeBase, calls: Calls[Task[Any]], address: str, now: int) -> None:
-        super().__init__(node, calls, address, connected=False)
-        self.waiting: dict[Task[Any], None] = {}
-        #: When something was last sent or received.
-        self.used = now
-        #: True once the peer asked us to go away: no new calls, ended when the last one has its answer.
-        self.leaving = False
-
-
-class FlowNode(NodeBase, ABC):
+class FlowNode(TaskNode):
     """See the module. `limit` bounds the application's operations in flight; `credentials` sign every request."""
 
     def __init__(self, *, limit: int, tls: bool, credentials: Credentials | None = None) -> None:
-        super().__init__()
-        self.limit = limit
+        super().__init__(limit)
         self.tls = tls
         self.credentials = credentials
         #: The release of whoever answered last: a guess for those that have not answered yet.
@@ -116,33 +46,9 @@ class FlowNode(NodeBase, ABC):
         self.marks: Mapping[str, str] = {}
         self.links: dict[str, DialledLink] = {}
         self.calls: Calls[Task[Any]] = Calls(limit + OWN_CALLS)
-        #: Tasks that sleep, wait with a limit or wait for a link, and whatever else a node wants to be told of by `tick`.
-        self.timers: Deadlines[Hashable] = Deadlines()
-        #: Oddities worth a line in a log, oldest first; the adapter may empty it.
-        self.notices: deque[str] = deque(maxlen=NOTICES_MAX)
-        self._tasks: dict[Ticket[Any], Task[Any]] = {}
-        self._waiting: dict[Ticket[Any], list[Task[Any]]] = {}
-        self._jobs: dict[int, tuple[Job, Task[Any]]] = {}
-        self._ready: deque[tuple[Task[Any], tuple[Any, int] | Exception | None]] = deque()
-        #: Tickets whose waiting flows go on with the next step.
-        self._woken: deque[Ticket[None]] = deque()
-        self._draining = False
-        self._open = 0
         #: Where a call goes instead of the address that it names; None where all go to theirs. Raises HostError.
         self.reroute: Callable[[Call | Oneway], str] | None = None
-        #: Why the application can start nothing any more; None while it can.
-        self.refusal: str | None = None
-        #: Nothing runs any more and no link is open.
-        self.over = False
         self._leaving: set[DialledLink] = set()
-        self._perform: Final[dict[type[Any], Callable[[Task[Any], Any, int], None]]] = {
-            Call: self._request,
-            Oneway: self._request,
-            Sleep: self._sleep,
-            Wait: self._wait,
-            Refresh: self._refresh,
-            Work: self._work,
-        }
 
     # --- what a node of a kind decides
 
@@ -163,10 +69,6 @@ class FlowNode(NodeBase, ABC):
         """How long connecting to `address` may take."""
 
     @abstractmethod
-    def refresh(self, topic: str, now: int) -> Ticket[MQError | None]:
-        """Bring the route of a topic up to date; the ticket may be one that others wait for already."""
-
-    @abstractmethod
     def requested(self, link: DialledLink, request: Command, now: int) -> None:
         """A peer sent a request."""
 
@@ -178,24 +80,7 @@ class FlowNode(NodeBase, ABC):
     def linked(self, link: DialledLink, now: int) -> None:
         """A link was connected; the calls that waited for it follow."""
 
-    @abstractmethod
-    def tick(self, key: Hashable, now: int) -> None:
-        """A timer of the node's own is due."""
-
     # --- flows
-
-    def start(self, flow: Flow[R], now: int, *, limited: bool = True) -> Ticket[R]:
-        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which `Finished` announces.
-
-        `limited` False is for what must be possible however many sends are in flight: shutting something down, say.
-        """
-        task = Task(flow, Ticket(), True)
-        self._open += 1
-        if self.refusal is not None:
-            return self._refuse(task, StateError(self.refusal), now)
-        if limited and self._open > self.limit:
-            return self._refuse(task, TooManyRequests(f"{self.limit} operations are in flight"), now)
-        return self._begin(task, now)
 
     def ready_link(self, address: str) -> DialledLink | None:
         """A link on which the application may make a call at once; None where that takes more, or is refused."""
@@ -215,37 +100,6 @@ class FlowNode(NodeBase, ABC):
         link.used = task.since
         link.call_by(task, task.opaque, frame, deadline)
 
-    def spawn(self, flow: Flow[R], now: int) -> Ticket[R]:
-        """Run a flow of the node's own (a heartbeat, a loop of a consumer): no `Finished`, no limit. A failure becomes a notice."""
-        task = Task(flow, Ticket(), False)
-        if self.over:
-            return self._refuse(task, StateError("the node is closed"), now)
-        return self._begin(task, now)
-
-    def cancel(self, ticket: Ticket[Any], now: int, reason: str = "the operation was cancelled") -> None:
-        """Give an operation up: its ticket fails with StateError, a late answer is dropped. Nothing happens to a settled one."""
-        task = self._tasks.get(ticket)
-        if task is not None:
-            self._give_up(task, reason, now)
-            self._drain(now)
-
-    def wake(self, ticket: Ticket[Any], now: int) -> None:
-        """Settle a ticket that no flow stands behind, with None, and resume the flows that `Wait` for it."""
-        if not ticket.settled:
-            ticket.settle(None)
-            self._release(ticket, now)
-            self._drain(now)
-
-    def wake_soon(self, ticket: Ticket[None]) -> None:
-        """The same for whoever knows no time: a flow that gives something up, perhaps because it is being closed. Never raises."""
-        if not ticket.settled:
-            ticket.settle(None)
-            self._woken.append(ticket)
-
-    def application_tickets(self) -> list[Ticket[Any]]:
-        """The application's operations that are not done yet."""
-        return [ticket for ticket, task in self._tasks.items() if task.of_application]
-
     def finish(self, reason: str, now: int) -> None:
         """End everything now: what is under way fails with StateError, every link is hung up."""
         self.over = True
@@ -255,146 +109,11 @@ class FlowNode(NodeBase, ABC):
         for link in self.all_links():
             self.drop(link, reason, now)
 
-    def _refuse(self, task: Task[R], failure: Exception, now: int) -> Ticket[R]:
-        task.close()
-        self._tasks[task.ticket] = task
-        self._end(task, failure, now)
-        return task.ticket
-
-    def _begin(self, task: Task[R], now: int) -> Ticket[R]:
-        self._tasks[task.ticket] = task
-        self._ready.append((task, None))
-        self._drain(now)
-        return task.ticket
-
-    def _drain(self, now: int) -> None:
-        """Run what is ready. Flows may spawn others and wake tickets: those wait here for their turn."""
-        if self._draining:
-            return
-        self._draining = True
-        ready = self._ready
-        woken = self._woken
-        try:
-            while ready or woken:
-                while woken:
-                    self._release(woken.popleft(), now)
-                if ready:
-                    task, given = ready.popleft()
-                    if not task.ticket.settled:
-                        self._step(task, given, now)
-        finally:
-            self._draining = False
-
-    def _step(self, task: Task[Any], given: tuple[Any, int] | Exception | None, now: int) -> None:
-        flow = task.flow
-        assert flow is not None
-        try:
-            if isinstance(given, Exception):
-                effect = flow.throw(given)
-            else:
-                effect = flow.send(given)  # type: ignore[arg-type]  # None starts a generator
-        except StopIteration as stop:
-            task.ticket.settle(stop.value)
-            self._end(task, None, now)
-        except Exception as failure:  # a flow's failure belongs to whoever holds its ticket
-            self._end(task, failure, now)
-        except BaseException as interrupt:  # the thread that is inside was told to stop: its affair, but the ticket must not stay open
-            self._end(task, interrupt, now)
-            raise
-        else:
-            task.effect = effect
-            task.since = now
-            task.tried = None
-            task.sent_away = False
-            task.searched = False
-            self._perform[type(effect)](task, effect, now)
-
-    def _end(self, task: Task[Any], failure: BaseException | None, now: int) -> None:
-        ticket = task.ticket
-        if failure is not None:
-            ticket.fail(failure)
-        del self._tasks[ticket]
-        if task.of_application:
-            self._open -= 1
-            self.actions.append(Finished(ticket))
-        elif failure is not None and ticket not in self._waiting and not isinstance(failure, StateError):
-            self.notices.append(f"{getattr(task.flow, '__name__', 'flow')}: {failure!r}")
-        self._release(ticket, now)
-
-    def _unfold(self, task: Task[Any]) -> None:
-        """Give a task its flow, which goes on from the call that was made."""
-        task.flow = task.unfold()
-        task.effect = next(task.flow)
-
-    def _release(self, ticket: Ticket[Any], now: int) -> None:
-        for task in self._waiting.pop(ticket, ()):
-            task.awaited = None
-            self.timers.cancel(task)
-            effect = task.effect
-            if isinstance(effect, Call | Oneway):  # it waited for name servers
-                self._request(task, effect, now)
-            else:
-                self._ready.append((task, (self._seen(task, ticket), now)))
-
-    def _seen(self, task: Task[Any], ticket: Ticket[Any]) -> Exception | None:
-        """What a flow that waited for `ticket` is told: nothing by `Wait`, why it failed by `Refresh`."""
-        if type(task.effect) is not Refresh:
-            return None
-        failure: Exception | None = ticket.result() if ticket.failure is None else MQError(str(ticket.failure))
-        return failure
-
-    def _give_up(self, task: Task[Any], reason: str, now: int) -> None:
-        """End a task from outside; nothing resumes it any more."""
-        link = task.link
-        if link is not None:
-            link.forget(task.opaque)
-            link.waiting.pop(task, None)
-            task.link = None
-        self.timers.cancel(task)
-        self._stop_waiting(task)
-        task.close()
-        self._end(task, StateError(reason), now)
-
     # --- effects
 
-    def _sleep(self, task: Task[Any], effect: Sleep, now: int) -> None:
-        if effect.until <= now:
-            self._ready.append((task, (None, now)))
-        else:
-            self.timers.set(task, effect.until)
-
-    def _wait(self, task: Task[Any], effect: Wait, now: int) -> None:
-        self._await(task, effect.ticket, effect.deadline, now)
-
-    def _await(self, task: Task[Any], ticket: Ticket[Any], deadline: int | None, now: int) -> None:
-        if ticket.settled:
-            self._ready.append((task, (self._seen(task, ticket), now)))
-            return
-        task.awaited = ticket
-        self._waiting.setdefault(ticket, []).append(task)
-        if deadline is not None:
-            self.timers.set(task, deadline)
-
-    def _stop_waiting(self, task: Task[Any]) -> None:
-        ticket = task.awaited
-        if ticket is None:
-            return
-        task.awaited = None
-        waiting = self._waiting[ticket]
-        waiting.remove(task)
-        if not waiting:
-            del self._waiting[ticket]
-
-    def _refresh(self, task: Task[Any], effect: Refresh, now: int) -> None:
-        self._await(task, self.refresh(effect.topic, now), effect.deadline, now)
-
-    def _work(self, task: Task[Any], effect: Work, now: int) -> None:
-        self._jobs[id(effect.job)] = (effect.job, task)
-        self.actions.append(Run(effect.job))
-
-    def _request(self, task: Task[Any], effect: Call | Oneway, now: int) -> None:
+    def request(self, task: Task[Any], effect: Call | Oneway, now: int) -> None:
         if now >= effect.deadline:
-            self._ready.append((task, (Expired(effect.address or _NAME_SERVER, max(0, effect.deadline - task.since)), now)))
+            self._ready.append((task, (Expired(effect.address or NAME_SERVER, max(0, effect.deadline - task.since)), now)))
             return
         address = effect.address
         if address is None:
@@ -402,7 +121,7 @@ class FlowNode(NodeBase, ABC):
             if address is None:
                 search = None if task.searched or task.tried else self.search(now)
                 if search is None or search.settled:
-                    self._ready.append((task, (Lost(_NAME_SERVER, "no address is set"), now)))
+                    self._ready.append((task, (Lost(NAME_SERVER, "no address is set"), now)))
                 else:
                     task.searched = True
                     self._await(task, search, effect.deadline, now)
@@ -459,7 +178,7 @@ class FlowNode(NodeBase, ABC):
     def _lost(self, task: Task[Any], link: DialledLink, reason: str, now: int) -> None:
         """The link of a task's call is over. A call to the name servers moves on to the next of them."""
         if task.flow is None:
-            self._unfold(task)
+            self.unfold(task)
         effect = task.effect
         assert isinstance(effect, Call | Oneway)
         task.link = None
@@ -549,7 +268,7 @@ class FlowNode(NodeBase, ABC):
 
     def _answered(self, task: Task[Any], link: DialledLink, command: Command, now: int) -> None:
         if task.flow is None:
-            self._unfold(task)
+            self.unfold(task)
         task.link = None
         self.peer_version = link.peer_version = command.version
         if command.code == _GO_AWAY and not task.sent_away:
@@ -563,7 +282,7 @@ class FlowNode(NodeBase, ABC):
                 task.tried.discard(link.address)
             effect = task.effect
             assert isinstance(effect, Call)
-            self._request(task, effect, now)
+            self.request(task, effect, now)
             return
         self._ready.append((task, (command, now)))
 
@@ -573,17 +292,11 @@ class FlowNode(NodeBase, ABC):
             self._link_over(link, reason, now)
             self._drain(now)
 
-    def done(self, job: Job, failure: Exception | None, now: int) -> None:
-        entry = self._jobs.pop(id(job), None)
-        if entry is not None and not entry[1].ticket.settled:
-            self._ready.append((entry[1], (failure, now)))
-            self._drain(now)
-
     def timer(self, now: int) -> None:
         expired = self.calls.expire(now)
         for link, task in expired:
             if task.flow is None:
-                self._unfold(task)
+                self.unfold(task)
             task.link = None
             if link.reads == task.reads and not link.ended:
                 assert isinstance(link, DialledLink)
@@ -594,7 +307,7 @@ class FlowNode(NodeBase, ABC):
             if not isinstance(key, Task):
                 self.tick(key, now)
             elif not key.ticket.settled:  # a tick may have ended it
-                self._timed(key, now)
+                self.timed(key, now)
         self._drain(now)
 
     def _expired(self, task: Task[Any], address: str, now: int) -> None:
@@ -607,21 +320,6 @@ class FlowNode(NodeBase, ABC):
                 self._request_at(other, task, effect, now)
                 return
         self._ready.append((task, (Expired(address, now - task.since), now)))
-
-    def _timed(self, task: Task[Any], now: int) -> None:
-        """The time of a task's effect has come: the end of a sleep, or the limit of something else."""
-        effect = task.effect
-        outcome: Expired | CallExpired | None = None
-        self._stop_waiting(task)
-        if isinstance(effect, Refresh):
-            outcome = CallExpired(_NAME_SERVER, now - task.since)
-        elif isinstance(effect, Call | Oneway):
-            link = task.link
-            outcome = Expired(_NAME_SERVER if link is None else link.address, now - task.since)
-            if link is not None:
-                link.waiting.pop(task, None)
-                task.link = None
-        self._ready.append((task, (outcome, now)))
 
     def next_deadline(self) -> int | None:
         call = self.calls.earliest()

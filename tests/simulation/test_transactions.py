@@ -17,7 +17,7 @@ from mqproto.record import decode_record
 from mqproto.state import client_requests
 from mqproto.state.client import ClientNode
 from mqproto.state.flows import Call, Flow, Oneway
-from mqproto.state.runner import DialledLink
+from mqproto.state.tasks import DialledLink
 
 COMMIT, ROLLBACK = 8, 12
 SETTINGS = {

@@ -17,7 +17,7 @@ from mqproto.errors import (
 )
 from mqproto.message import Message, SendStatus
 from mqproto.state.node import Ticket
-from mqproto.state.runner import DialledLink
+from mqproto.state.tasks import DialledLink
 from tests.mqproto.state.stage import NS, TOPIC, broker, refused, stage_with, success
 
 SEND = RequestCode.SEND_MESSAGE_V2
