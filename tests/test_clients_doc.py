@@ -185,7 +185,7 @@ def test_limits_of_iteration() -> None:
             Consumer("g", NAMESRV, **{name: 1})  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[Standalone]:
     with Standalone() as opened:
         with Producer("p", opened.namesrv_address) as producer:
