@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, HTTPException
 
 from adapters.anyio import Producer, PushConsumer
-from mqproto import ConsumeStatus, Message, MessageExt
-from mqproto.bodies import ConsumeFromWhere
+from mqproto import ConsumeFromWhere, ConsumeStatus, Message, MessageExt
 from mqproto.errors import MQError
 
 shipped: list[str] = []

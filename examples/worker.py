@@ -8,8 +8,7 @@ import signal
 import threading
 
 from adapters.threaded import PushConsumer
-from mqproto import ConsumeStatus, MessageExt
-from mqproto.bodies import ConsumeFromWhere
+from mqproto import ConsumeFromWhere, ConsumeStatus, MessageExt
 
 log = logging.getLogger("worker")
 
