@@ -126,7 +126,7 @@ def test_entries_of_one_turn_are_written_together(runtime: Runtime, start: Start
         writes.append(sum(map(len, buffers)))
         return send_buffers(sock, buffers)
 
-    monkeypatch.setattr("adapters.polling.send_buffers", counted)
+    monkeypatch.setattr("adapters.entering.send_buffers", counted)
     node = Echo()
     driver, port = start(node)
     held, holds = threading.Event(), threading.Event()

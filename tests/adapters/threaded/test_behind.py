@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
+from adapters.entering import Stream
 from adapters.pollers import READ
-from adapters.polling import Stream
 from adapters.threaded import driver as threaded
 from mqproto.state.node import Link
 from tests.adapters.toys import Echo

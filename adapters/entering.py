@@ -1,0 +1,268 @@
+"""Where callers enter a node: from any thread, under one lock, writing out at once what their entry produced.
+
+Owns: the lock, what callers leave to the loop, the operations whose end somebody waits for, and how bytes get from the node to sockets.
+Leaves to others: the loop, which enters the node too (`polling`), and how a caller waits (runtimes).
+
+A blocking send needs no hand-over between threads but that of its answer. Nothing is sent, received or waited for under the lock: data
+are *taken* under it, and a stream that somebody is sending to is marked (`Stream.sending`), so that whoever comes later only adds to its
+backlog and the order of bytes is the order of the entries.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple
+
+from adapters.driving import GONE
+from adapters.pollers import READ
+from adapters.sockets import Wire, describe, send_buffers
+from mqproto.errors import StateError
+from mqproto.state.node import Action, Buffer, Deliver, Finished, Link, Node, Ticket
+
+_TOGETHER_MAX: Final = 1 << 16  # so many bytes of small entries are one write; more would only keep the peer waiting
+#: What a caller carries out itself; the rest is the loop's.
+FOR_CALLERS: Final = (Finished, Deliver)
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Stream:
+    """The driver's side of a connected link: its socket and what that did not take yet."""
+
+    __slots__ = ("backlog", "closing", "failure", "fd", "gone", "link", "mask", "sending", "sock", "turn")
+
+    def __init__(self, link: Link, sock: Wire) -> None:
+        self.link = link
+        self.sock = sock
+        self.fd = sock.fileno()
+        #: What the poller waits for.
+        self.mask = READ
+        #: Taken from the node and not yet sent; changed under the lock only.
+        self.backlog: list[Buffer] = []
+        #: Somebody is between taking and settling; changed under the lock only.
+        self.sending = False
+        #: The node has hung up: no more reading, and over when all is sent.
+        self.closing = False
+        #: No longer driven; whoever is sending closes the socket (a descriptor must not be reused under a sender).
+        self.gone = False
+        self.failure = ""
+        #: The turn of the loop in which something was last taken to be sent.
+        self.turn = -1
+
+
+Batch: TypeAlias = list[tuple[Stream, list[Buffer]]]
+
+
+class Entrance:
+    """The callers' side of a driver. `deliver` gets the task of each `Deliver` action, outside the node, and must not block; `cancel` is
+    the node's way to give an operation up that nobody waits for any more.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        deliver: Callable[[object], None] | None,
+        cancel: Callable[[Ticket[Any], int], None] | None,
+        name: str,
+        lock: AbstractContextManager[object],
+    ) -> None:
+        self.node = node
+        self.name = name
+        #: How often the loop has turned. An idle driver does not turn.
+        self.turns = 0
+        #: What ended the loop out of turn: a fault of the node or of the driver itself.
+        self.failure: BaseException | None = None
+        self._lock = lock
+        self._deliver = deliver
+        self._cancel = cancel
+        self._unmasked: list[Stream] = []  # streams whose mask or state the loop has to look at; under the lock
+        self._todo: list[Action] = []  # what callers left to the loop; under the lock
+        self._inputs: deque[Callable[[int], None]] = deque()  # called with the time at the loop's next turn
+        self._latest = 0  # the time of the last caller's entry; under the lock
+        self._until = 0  # when the loop turns at the latest; under the lock
+        self._woken = False
+        self._quit = False
+        self._pending: set[Ticket[Any]] = set()  # operations whose end somebody wants to hear of
+        self._waker, self._wakes = socket.socketpair()
+        for sock in (self._waker, self._wakes):
+            sock.setblocking(False)
+
+    def enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts, together: bool = False) -> T:
+        """Call a method of the node with the time as last argument, write out what it produced, return what it returned.
+
+        `together`: where something was written to a connection since the loop last turned, what comes now may wait for the next turn, so
+        that many small entries make one write. The first one never waits.
+        """
+        return self._entered(None, verb, arguments, together)
+
+    def launch(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts, together: bool = False) -> Ticket[T]:
+        """Start an operation of the node; `wake` is called once, from any thread, when it has ended or can end no more. See `enter`."""
+        return self._entered(wake, verb, arguments, together)
+
+    def _entered(self, wake: Callable[[], None] | None, verb: Callable[[*Ts, int], T], arguments: tuple[*Ts], together: bool) -> T:
+        """What `enter` and `launch` do: with `wake` the result is a ticket."""
+        ticket: Ticket[Any] | None = None
+        try:
+            with self._lock:
+                if self._quit:
+                    raise StateError(f"{self.name} is closed") from self.failure
+                self._latest = now = self._now()
+                try:
+                    result = verb(*arguments, now)
+                    if wake is not None:
+                        assert isinstance(result, Ticket)
+                        ticket = result
+                        ticket.wake = wake
+                        self._pending.add(ticket)
+                except BaseException:
+                    self.wake()  # what it did before it failed is the loop's now
+                    raise
+                batch, actions = self._take(together)
+                deadline = self.node.next_deadline()
+                left = bool(self.node.touched)
+                due = deadline is not None and deadline < self._until
+                for action in actions:
+                    if type(action) not in FOR_CALLERS:
+                        self._todo.append(action)
+                        due = True
+            if batch:
+                try:
+                    send_batch(batch)
+                finally:  # an interrupt must not leave a stream marked as being sent to
+                    self._settle(batch)
+            for action in actions:
+                if type(action) is Finished:
+                    self._finish(action.ticket)
+                elif type(action) is Deliver:
+                    self._hand_over(action.task)
+            if due or self._unmasked:
+                self.wake()
+            elif left:
+                self.write_soon()
+        except BaseException:  # an interrupt, most likely: the caller gets no ticket, so the operation must not go on
+            if ticket is not None:
+                self.give_up(ticket)
+            raise
+        return result
+
+    def write_soon(self) -> None:
+        """Have what `enter` left written when the present turn of the runtime is over. From any thread."""
+        self.wake()
+
+    def _hand_over(self, task: object) -> None:
+        assert self._deliver is not None, "a node that delivers needs somebody to deliver to"
+        self._deliver(task)
+
+    def _finish(self, ticket: Ticket[Any]) -> None:
+        try:
+            self._pending.remove(ticket)  # whoever removes it tells, so that it is told once
+        except KeyError:
+            return
+        if ticket.wake is not None:
+            ticket.wake()
+
+    def outcome(self, ticket: Ticket[T]) -> T:
+        """What came of an operation that was launched: its value, or raises its failure."""
+        if not ticket.settled:
+            raise StateError(f"{self.name} ended before the operation did") from self.failure
+        return ticket.result()
+
+    def give_up(self, ticket: Ticket[Any]) -> None:
+        """Nobody waits for this operation any more."""
+        if self._cancel is not None and not ticket.settled:
+            with suppress(StateError):
+                self.enter(self._cancel, ticket)
+
+    def feed(self, entry: Callable[[int], None]) -> None:
+        """Have the loop call `entry(now)` at its next turn. From any thread."""
+        self._inputs.append(entry)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the loop turn once more. From any thread."""
+        if not self._woken and not self._quit:
+            self._woken = True
+            with suppress(OSError):  # full: it will wake; closed: the loop has just ended
+                self._wakes.send(b"\0")
+
+    # For both sides.
+
+    def _now(self) -> int:
+        now = time.monotonic_ns() // 1_000_000
+        self.node.wall_ahead = time.time_ns() // 1_000_000 - now
+        return now
+
+    def _entry_time(self, now: int) -> int:
+        """The time of an entry of the loop: that of its turn, unless a caller was inside since. Time never runs back for a node.
+
+        Under the lock.
+        """
+        return max(now, self._latest)
+
+    def _take(self, together: bool = False) -> tuple[Batch, list[Action]]:
+        """Take what the node has to send and to do. Under the lock. `together`: see `enter`."""
+        node = self.node
+        batch: Batch = []
+        if node.touched:
+            left: list[Link] = []
+            for link in node.touched:
+                stream = link.driver_slot
+                if type(stream) is Stream:
+                    if together and stream.turn == self.turns and link.unsent < _TOGETHER_MAX:
+                        left.append(link)
+                        continue
+                    stream.turn = self.turns
+                    buffers = node.data_to_send(link)
+                    if stream.sending or stream.backlog:
+                        stream.backlog += buffers
+                        if stream.mask & READ and not link.wants_read:
+                            self._unmasked.append(stream)
+                    else:
+                        stream.sending = True
+                        batch.append((stream, buffers))
+                elif stream is GONE:
+                    node.data_to_send(link)
+                # else it is not connected yet: the data wait in the link
+            node.touched.clear()
+            node.touched.update(left)
+        actions = node.actions
+        if not actions:
+            return batch, []  # never the node's own list: it fills again as soon as the lock is left
+        node.actions = []
+        return batch, actions
+
+    def _settle(self, batch: Batch) -> None:
+        """Count what was sent; what was not is the loop's to send."""
+        with self._lock:
+            for stream, left in batch:
+                stream.sending = False
+                if left:
+                    stream.backlog = left + stream.backlog
+                link = stream.link
+                if stream.backlog or link.out:
+                    link.unsent = sum(map(len, stream.backlog)) + sum(map(len, link.out))
+                else:
+                    link.unsent = 0
+                if stream.gone:
+                    stream.sock.close()
+                elif stream.backlog or stream.closing or stream.mask != READ:
+                    self._unmasked.append(stream)
+
+
+def send_batch(batch: Batch) -> None:
+    """Send without waiting; afterwards the batch holds what is left. Not under the lock."""
+    for index, (stream, buffers) in enumerate(batch):
+        try:
+            left = send_buffers(stream.sock, buffers)
+        except OSError as error:
+            stream.failure = describe(error)
+            left = buffers
+        except BaseException:
+            stream.failure = "interrupted while sending"  # nobody knows how much
+            raise
+        batch[index] = (stream, left)
