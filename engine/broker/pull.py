@@ -81,15 +81,17 @@ class PullCall:
 class HeldPull(ParkedPull):
     """A pull that waits: what to answer, and from where on nothing was looked at yet."""
 
-    __slots__ = ("call", "client", "filter", "offset", "store_queue")
+    __slots__ = ("call", "client", "filter", "offset", "store_queue", "subscribed")
 
     def __init__(self, link: ClientLink, queue: Queue, until: int, call: PullCall, wanted: Filter) -> None:
         super().__init__(link, queue, until)
         self.client = link
         self.store_queue = queue
         self.call = call
-        #: None: there is no room for it, so the peer looks itself whether what arrived is for it.
+        #: None: there is no room for it, or it is no longer what the group wants, so the peer looks itself whether what arrived is for it.
         self.filter: Filter | None = wanted
+        #: What the group had subscribed when it was parked; None: the request itself says what it wants.
+        self.subscribed: tuple[str, str] | None = None
         self.weight = wanted.length
         #: The requested offset, or further on: what a filter passed over is not read again.
         self.offset = call.header.queue_offset
@@ -164,6 +166,8 @@ class Pulling:
         if hold_ms <= 0:
             return False
         pull = HeldPull(link, queue, self.core.now + hold_ms, call.kept(), wanted)
+        if not call.header.sys_flag & PULL_SUBSCRIPTION:
+            pull.subscribed = self.checks.subscribed(call.header)
         if wanted.length and self.core.holding.weight + wanted.length > HELD_LENGTH_MAX:
             pull.filter = None
             pull.weight = 0
@@ -248,6 +252,8 @@ class Pulling:
 
     def _read(self, pull: HeldPull) -> GetResult:
         """What there is for a parked pull from its offset on. Without a filter: whether there is anything."""
+        if pull.subscribed is not None and pull.filter is not None and pull.subscribed != self.checks.subscribed(pull.call.header):
+            pull.filter = None
         queue, wanted = pull.store_queue, pull.filter
         store = self.core.store
         if wanted is not None:

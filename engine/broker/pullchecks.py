@@ -79,6 +79,12 @@ class PullChecks:
             wanted = self.core.filters.retry_filter(header.topic[len(RETRY_PREFIX) :], wanted.codes)
         return wanted
 
+    def subscribed(self, header: PullMessageRequest) -> tuple[str, str] | None:
+        """What the group has subscribed of the topic at this moment, as expression and type; None when nobody has."""
+        group = self.core.groups.consumers.get(header.consumer_group)
+        subscription = group.subscriptions.get(header.topic) if group is not None else None
+        return (subscription.expression, subscription.type) if subscription is not None else None
+
     def lasting_filter(self, header: PullMessageRequest) -> Filter | None:
         """The filter of a pull that was served, if it can be no other as long as the header is the same."""
         if header.sys_flag & PULL_SUBSCRIPTION and is_tag_type(header.expression_type) and not header.topic.startswith(RETRY_PREFIX):

@@ -116,3 +116,23 @@ def test_who_waits_for_many_tags_is_woken_by_them_alone(world: World, peer: Peer
     assert waiter.read() == []
     send_tags(peer, "tag-399")
     assert tags_of(waiter.read()[0]) == ["tag-399"]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_pull_that_waits_does_not_pass_over_what_was_subscribed_meanwhile(world: World, peer: Peer, arrives: bool) -> None:
+    """CON-12, from the broker's side: what matches neither is passed over, what came after the change is left for the next pull."""
+    send_tags(peer, "first")
+    peer.heartbeat(heartbeat("TagA"))
+    peer.tell(11, subscribed(offset=1, sys_flag=2) | {"suspendTimeoutMillis": "5000"})
+    other = world.connect()
+    send_tags(other, "TagB")
+    assert peer.read() == []
+    peer.heartbeat(heartbeat("TagA || TagB", 6))
+    assert peer.read() == []
+    if arrives:
+        send_tags(other, "TagB")
+    world.advance(5_000)
+    (answer,) = peer.read()
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (20, "2")
+    if arrives:
+        assert tags_of(peer.ask(11, subscribed(offset=2, version=6))) == ["TagB"]
