@@ -139,8 +139,10 @@ class Messages:
         if not key or " " in key:
             raise ClientError(f"key {key!r}: a key is not empty and has no blanks")
         check_range("limit", limit, 1, SCAN_LIMIT_MAX)
-        found = yield from self._query(topic, key, limit, begin_ms, _FOREVER if end_ms is None else end_ms, unique=False)
-        return [message for message in found if key in message.keys]
+        until = _FOREVER if end_ms is None else end_ms
+        found = yield from self._query(topic, key, limit, begin_ms, until, unique=False)
+        # Brokers go by hashes and by whole seconds, so there may be more than was asked for.
+        return [message for message in found if key in message.keys and begin_ms <= message.store_time <= until]
 
     def _query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, *, unique: bool) -> Flow[list[MessageExt]]:
         """What every broker of the topic finds by the hash of a key, by store time: others that share it are among it."""

@@ -135,8 +135,11 @@ def test_either_id(servers: Servers) -> None:
 
 
 def test_keys_are_compared_and_not_only_their_hashes(servers: Servers) -> None:
-    """MSG-14."""
-    servers.answer(A, 12, body=records([stored(1, time=9, KEYS="k1 k"), stored(2, KEYS="k k2"), stored(3, KEYS="kk")]))
+    """MSG-14, STO-01: a broker that gives too much of the topic, the key or the time changes nothing."""
+    strays = [stored(5, time=9, KEYS="k"), stored(6, time=2, KEYS="k"), stored(7, time=5, topic="other", KEYS="k")]
+    servers.answer(
+        A, 12, body=records([stored(1, time=8, KEYS="k1 k"), stored(2, time=3, KEYS="k k2"), stored(3, time=5, KEYS="kk"), *strays])
+    )
     servers.answer(B, 12, body=records([stored(4, time=7, KEYS="k")]))
     found = servers.run(servers.core.messages.by_key("T", "k", limit=9, begin_ms=3, end_ms=8))
     assert [one.queue_offset for one in found] == [2, 4, 1]
