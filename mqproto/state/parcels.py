@@ -15,8 +15,9 @@ from mqproto.batch import BatchEntry, encode_batch
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.compression import deflate
-from mqproto.errors import InvalidMessage, MQError, RemoteProtocolError, refusal
+from mqproto.errors import HeaderError, InvalidMessage, MQError, RemoteProtocolError, refusal
 from mqproto.flags import TRANSACTION_PREPARED
+from mqproto.headers import SendMessageResponse
 from mqproto.ids import UniqueIds
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.names import RETRY_PREFIX
@@ -165,18 +166,18 @@ def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str)
         return refusal(answer.code, answer.remark, address)
     fields = answer.fields
     try:
-        queue_id, queue_offset = int(fields["queueId"]), int(fields["queueOffset"])
-    except (KeyError, ValueError):
-        return RemoteProtocolError(f"{address} took the message, but its answer has no readable queue and offset: {fields}")
-    if queue_id != queue.queue_id:
-        queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        header = SendMessageResponse.decode(fields if "msgId" in fields else {**fields, "msgId": ""})
+    except HeaderError as error:
+        return RemoteProtocolError(f"{address} took the message, but its answer cannot be read: {error}")
+    if header.queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
     return SendResult(
         status,
         msg_id,
         queue,
-        queue_offset,
-        fields.get("msgId", ""),
-        fields.get("transactionId"),
-        fields.get(properties.MSG_REGION) or DEFAULT_REGION,
-        fields.get(properties.TRACE_ON) != "false",
+        header.queue_offset,
+        header.msg_id,
+        header.transaction_id,
+        header.msg_region or DEFAULT_REGION,
+        header.trace_on != "false",
     )

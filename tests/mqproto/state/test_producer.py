@@ -179,8 +179,18 @@ def test_stored_but_not_safe_is_a_result(code: int, status: SendStatus) -> None:
     assert (result.region_id, result.trace_on) == ("DefaultRegion", True)
 
 
-@pytest.mark.parametrize("fields", [{}, {"queueId": "1"}, {"queueId": "x", "queueOffset": "1"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"queueId": "1"},
+        {"queueOffset": "1"},
+        *({"queueId": text, "queueOffset": "1"} for text in ("x", " 1", "1_0", "1.0", "", "2147483648", "٣")),
+        {"queueId": "1", "queueOffset": "9223372036854775808"},
+    ],
+)
 def test_a_success_that_cannot_be_read_is_not_tried_again(fields: dict[str, str]) -> None:
+    """COD-05, in an answer."""
     flow = producer("a=a:1").send(Message(TOPIC, b"x"), 0)
     next(flow)
     with pytest.raises(SendFailed, match="took the message") as caught:
@@ -465,6 +475,7 @@ def test_oneway_without_a_master() -> None:
 
 
 def test_a_batch_is_one_request_that_is_never_compressed() -> None:
+    """MSG-08, MSG-09."""
     core = producer("a=a:1")
     bodies = [b"a" * 5000, b"b"]
     flow = core.send_batch([Message(TOPIC, bodies[0], tags="T"), Message(TOPIC, bodies[1])], 0)
