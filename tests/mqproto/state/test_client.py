@@ -51,6 +51,7 @@ def test_a_topic_is_created_by_its_first_message() -> None:
 
 
 def test_announcements() -> None:
+    """COD-10: what a producer says of itself is what every release reads."""
     stage, core = stage_with("a=a:1")
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     beat = HeartbeatData.from_json(bytes(stage.peers["a:1"].of(BEAT)[0].body))

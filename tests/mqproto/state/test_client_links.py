@@ -170,14 +170,40 @@ def test_refused_connections_are_tried_within_the_attempts() -> None:
     assert stage.dials == [NS, "a:1", "a:1", "a:1"]
 
 
-def test_bytes_that_are_no_frames_end_the_link() -> None:
+def headed(text: bytes) -> bytes:
+    """A frame with this JSON header."""
+    return (4 + len(text)).to_bytes(4, "big") + len(text).to_bytes(4, "big") + text
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        bytes.fromhex("15030100020246"),
+        bytes.fromhex("00fffffd"),
+        bytes.fromhex("00000002aabb"),
+        bytes.fromhex("00000006020000027b7d"),
+        bytes.fromhex("0000000400000000"),
+        *map(headed, (b"[]", b"null", b"7", b'{"code":"x"}')),
+    ],
+)
+def test_bytes_that_are_no_frames_end_the_link_and_no_other(garbage: bytes) -> None:
+    """COD-01, COD-03: from a peer that is a web server, expects TLS, or has gone mad; one notice, and the call is made elsewhere."""
     stage, core = stage_with("a=a:1", "b=b:1")
-    stage.peers["a:1"].answers.clear()
+    for name in ("a:1", "b:1"):
+        stage.peers[name].answers.pop(SEND)
     ticket = stage.start(core.send(Message(TOPIC, b"x"), 0))
-    stage.receive("a:1", b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    assert stage.hung_up[0][0] == "a:1"
+    other = stage.start(core.send(Message(TOPIC, b"y"), 0))
+    stage.peers["b:1"].answers = broker().answers
+    notices = len(stage.node.notices)
+    stage.receive("a:1", garbage)
+    assert [address for address, _ in stage.hung_up] == ["a:1"]
     assert ticket.result().queue.broker_name == "b"
-    assert any("a:1" in notice for notice in stage.node.notices)
+    (notice,) = list(stage.node.notices)[notices:]
+    assert "a:1" in notice
+    assert not other.settled
+    stage.receive("b:1", success(stage.peers["b:1"].of(SEND)[0], {"msgId": "A", "queueId": "0", "queueOffset": "3"}))
+    assert other.result().queue_offset == 3
 
 
 def test_a_broker_that_asks_to_go_away_gets_the_call_again_by_a_new_link() -> None:

@@ -101,11 +101,13 @@ def test_consume_directly() -> None:
 
 
 def test_requests_that_we_cannot_serve() -> None:
+    """COD-05, COD-08: an answer with the request's own opaque, and the link goes on."""
     stage, consumer, peer = linked_consumer()
     stage.request("a:1", 9999, {})
     assert (peer.got[-1].code, peer.got[-1].remark) == (3, " request type 9999 not supported")
+    assert peer.got[-1].opaque == 900
     stage.request("a:1", RequestCode.GET_CONSUMER_RUNNING_INFO, {})
-    assert peer.got[-1].code == 1
+    assert (peer.got[-1].code, peer.got[-1].opaque) == (1, 900)
     assert "consumerGroup" in str(peer.got[-1].remark)
     stage.request("a:1", RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": TOPIC, "group": "cg"}, b"{")
     assert peer.got[-1].code == 1

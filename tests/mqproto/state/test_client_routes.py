@@ -51,6 +51,7 @@ def test_flows_that_need_the_same_route_share_one_request() -> None:
 
 
 def test_consumers_hear_of_changed_routes() -> None:
+    """PRO-08: a topic that is used both ways is fresh on both sides within one refresh."""
     stage, core = stage_with("a=a:1")
     consumer = Consumer(stage.node)
     stage.node.add_consumer(consumer)
@@ -60,7 +61,7 @@ def test_consumers_hear_of_changed_routes() -> None:
     assert len(consumer.seen) == 1
     stage.peers[NS] = name_server({TOPIC: route("a=a:1", queues=4)})
     stage.advance(30_000)
-    assert consumer.seen[1:] == [("queues", TOPIC, 4, 90_010)], "PRO-08: the topic that is used both ways is fresh on both sides"
+    assert consumer.seen[1:] == [("queues", TOPIC, 4, 90_010)]
     assert len(stage.run(core.publish_queues(TOPIC, stage.now))) == 4
 
 

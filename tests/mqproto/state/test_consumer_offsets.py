@@ -68,6 +68,24 @@ def test_where_a_group_began_is_kept_although_nothing_came(cluster: Cluster) -> 
     assert cluster.broker.offsets == {("T", 0): 0, ("T", 1): 1, ("%RETRY%g", 0): 0}
 
 
+def test_an_empty_queue_that_was_cleaned_up_to_an_offset(cluster: Cluster) -> None:
+    """REB-06: 5 is stored although nothing is there to be consumed, so no lag is shown, and never a negative one."""
+    cluster.put("T", *[b"gone"] * 5)
+    cluster.broker.minimum[("T", 0)] = 5
+    cluster.broker.offsets[("T", 0)] = 0
+    consuming(cluster, "T")
+    cluster.advance(12_000)
+    assert cluster.bodies == []
+    assert cluster.broker.offsets[("T", 0)] == 5
+    fresh = Cluster("b")
+    fresh.topic("T")
+    fresh.put("T", *[b"gone"] * 5)
+    fresh.broker.minimum[("T", 0)] = 5
+    consuming(fresh, "T")
+    fresh.advance(12_000)
+    assert (fresh.bodies, fresh.broker.offsets[("T", 0)]) == ([], 5)
+
+
 # --- offsets that are moved
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mqproto.bodies import ConsumeFromWhere, ConsumerRunningInfo
+from mqproto.bodies import ConsumeFromWhere, ConsumerRunningInfo, MessageModel
 from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, InvalidSetting, StateError
 from mqproto.message import ConsumeStatus, MessageExt
-from tests.mqproto.state.consumers import LATER, consuming, make
+from tests.mqproto.state.consumers import LATER, File, consuming, make
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 from tests.mqproto.state.stage import NS, WALL
 
@@ -56,9 +56,17 @@ def test_operators_see_offsets_and_queues(cluster: Cluster) -> None:
     assert (info.statuses["T"].pull_tps, info.statuses["T"].pull_rt, info.statuses["T"].consume_rt) == (2 / 60, 300, 40)
 
 
-def test_running_info_without_queues_is_valid(cluster: Cluster) -> None:
-    """COD-13."""
-    assert b'"mqTable":{}' in make(cluster, "T").running_info(0)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_running_info_of_any_number_of_queues_can_be_read(cluster: Cluster, count: int) -> None:
+    """COD-13: as the answer to 307; of no queue an empty table."""
+    cluster.topic("T", count)
+    cluster.stage.begin()
+    cluster.start(make(cluster, "T", file=File(), message_model=MessageModel.BROADCASTING))  # such a group has no retry topic
+    cluster.stage.request("b:10911", RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": "x"})
+    answer = cluster.broker.peer.got[-1]
+    assert (answer.opaque, answer.code) == (900, 0)
+    assert set(ConsumerRunningInfo.from_json(bytes(answer.body)).queues) == {queue_of("T", number) for number in range(count)}
+    assert (b'"mqTable":{}' in bytes(answer.body)) == (count == 0)
 
 
 def test_running_info_names_what_java_names(cluster: Cluster, golden: Any) -> None:

@@ -133,6 +133,30 @@ def test_an_ordered_failure_pauses_its_queue(cluster: Cluster) -> None:
     assert cluster.broker.sent_back == []
 
 
+def test_a_long_suspension_behind_a_full_window_ends_by_itself(cluster: Cluster) -> None:
+    """ORD-03: 150 s in steps of 1 s; the pull that stands still meanwhile is no stuck one, and the queue is kept."""
+    consumer = consuming(cluster, "T", orderly=True, pull_threshold_for_queue=10, pull_batch_size=4)
+    cluster.put("T", *[b"%d" % number for number in range(40)])
+    queue = consumer._assignment.queues[queue_of("T")]
+
+    def pulls() -> list[str]:
+        fields = [request.fields for request in cluster.requests(RequestCode.PULL_MESSAGE)]
+        return [one["queueOffset"] for one in fields if (one["topic"], one["queueId"]) == ("T", "0")]
+
+    before = pulls()
+    for _ in range(150):
+        cluster.answer(cluster.tasks[-1], LATER)
+        cluster.advance(1_000)
+    assert set(cluster.bodies) == {b"0"}
+    assert consumer._assignment.queues[queue_of("T")] is queue
+    assert pulls() == before == ["0", "4", "8"]
+    tasks = len(cluster.tasks) - 1
+    while tasks < len(cluster.tasks):
+        cluster.answer(cluster.tasks[tasks])
+        tasks += 1
+    assert cluster.bodies[-40:] == [b"%d" % number for number in range(40)], "at once, in order"
+
+
 def test_ordered_broadcasting_needs_no_locks(cluster: Cluster) -> None:
     cluster.stage.begin()
     consumer = make(cluster, "T", file=File(), message_model=MessageModel.BROADCASTING, orderly=True, consume_from_where=FIRST)

@@ -72,6 +72,7 @@ def test_order_configurations(text: str, good: list[tuple[str, int]], bad: list[
 
 
 def test_order_configuration_makes_the_list_and_its_changes_are_seen() -> None:
+    """NSV-05."""
     table = RouteTable()
     assert table.update(TOPIC, route("a=a:1", order="b:2;a:1"))
     info = table.publish(TOPIC)
