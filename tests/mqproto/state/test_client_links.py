@@ -15,7 +15,7 @@ from mqproto.errors import (
     SendFailed,
     TooManyRequests,
 )
-from mqproto.message import Message, SendStatus
+from mqproto.message import Message, MessageQueue, SendStatus
 from mqproto.state.node import Ticket
 from mqproto.state.tasks import DialledLink
 from tests.mqproto.state.stage import NS, TOPIC, broker, refused, stage_with, success
@@ -193,7 +193,7 @@ def test_bytes_that_are_no_frames_end_the_link_and_no_other(garbage: bytes) -> N
     for name in ("a:1", "b:1"):
         stage.peers[name].answers.pop(SEND)
     ticket = stage.start(core.send(Message(TOPIC, b"x"), 0))
-    other = stage.start(core.send(Message(TOPIC, b"y"), 0))
+    other = stage.start(core.send(Message(TOPIC, b"y"), 0, queue=MessageQueue(TOPIC, "b", 0)))
     stage.peers["b:1"].answers = broker().answers
     notices = len(stage.node.notices)
     stage.receive("a:1", garbage)
