@@ -10,11 +10,11 @@ from adapters.threaded import Admin, Producer
 from mqproto import Message, MessageQueue
 from mqproto.errors import MQError
 from tests.peers.kit.pairs import Pair
-from tests.peers.kit.probes import Line, ProcessStep, Running, wait_for
+from tests.peers.kit.probes import Line, ProcessStep, Running
 
 #: How long a change of members may take: an orderly Java member keeps the lock of a queue in work for 20 s (client.md 3.6).
 PATIENCE: Final = 90.0
-PACE: Final = 0.05
+PACE: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Mixed:
         self._options = {"topic": self._topic, "group": self.group, "expect": 1_000_000, "seconds": 300, **options}
         self._running: dict[str, Running] = {}
         self._leaving: dict[str, Running] = {}
+        self._started: set[str] = set()
         self._moving = True
         self.places: dict[str, tuple[int, int]] = {}  #: body of each message sent: its queue and offset
         self.deliveries: list[Delivery] = []
@@ -52,8 +53,10 @@ class Mixed:
         names = [self._pair.name(kind) for kind in kinds]
         for name, kind in zip(names, kinds, strict=True):
             self._running[name] = self._pair.other(kind).start("consume", instance=name, **self._options)
-        for name in names:
-            wait_for(self._running[name], "started", PATIENCE)
+        until = time.monotonic() + PATIENCE
+        while not self._started.issuperset(names):
+            self._go_on()
+            assert time.monotonic() < until, f"not started: {names}"
         return names
 
     def leave(self, *names: str) -> None:
@@ -83,6 +86,12 @@ class Mixed:
             bodies.add(body)
         return bodies
 
+    def _go_on(self) -> None:
+        """While members change: a few messages more."""
+        self.send(2)
+        self.collect()
+        time.sleep(PACE)
+
     def collect(self) -> None:
         """Take what the members have printed."""
         for name, running in [*self._running.items(), *self._leaving.items()]:
@@ -91,7 +100,9 @@ class Mixed:
                 if line is None:
                     assert self._leaving.pop(name, None), f"{name} ended on its own: {running.outcome.lines[-1:]} {running.outcome.errors}"
                     break
-                if "body" in line:
+                if "started" in line:
+                    self._started.add(name)
+                elif "body" in line:
                     self._take(name, line)
 
     def _take(self, name: str, line: Line) -> None:
@@ -115,10 +126,8 @@ class Mixed:
         """Return when every queue has one owner, as the members themselves say, and each has its fair share; messages go on meanwhile."""
         until = time.monotonic() + PATIENCE
         while not self._fair(shares := self._shares()):
-            self.send()
-            self.collect()
+            self._go_on()
             assert time.monotonic() < until, f"queues stayed with {shares}"
-            time.sleep(PACE)
         self.send()
         self.handed_out()
         self._moving = False
