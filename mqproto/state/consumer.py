@@ -257,9 +257,9 @@ class ConsumerCore(ConsumerBase):
     def _lock_loop(self, locks: OwnLocks, now: int) -> Flow[None]:
         """Renew locks in time, at once again where that failed; what was lost to another member is begun anew when it comes back."""
         while True:
-            oldest = min((at for queue in self._assignment.queues if (at := locks.locked_at(queue)) is not None), default=now)
+            oldest = min((at for queue in locks.held() if (at := locks.locked_at(queue)) is not None), default=now)
             _, now = yield Sleep(now + (RENEW_MS if now - oldest < RENEW_MS else RETRY_MS))
-            lost, now = yield from locks.renew(list(self._assignment.queues), now)
+            lost, now = yield from locks.renew(locks.held(), now)
             for queue in lost:
                 self._assignment.retake(queue, now)
             for queue in list(self._assignment.queues):  # a lock may have run out before it was renewed: what came meanwhile still waits

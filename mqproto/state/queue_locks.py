@@ -55,6 +55,10 @@ class OwnLocks:
         """When the broker last said that the queue is ours; None when it is not."""
         return self._locked_at.get(queue)
 
+    def held(self) -> list[MessageQueue]:
+        """What is locked: queues of ours, and those that were given up while their listener was running."""
+        return list(self._locked_at)
+
     def is_valid(self, queue: MessageQueue, now: int) -> bool:
         """Whether the queue may be consumed."""
         locked_at = self._locked_at.get(queue)

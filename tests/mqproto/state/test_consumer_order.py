@@ -99,6 +99,25 @@ def test_a_queue_is_unlocked_when_its_listener_has_ended(cluster: Cluster) -> No
     assert b'"queueId":1' in bytes(unlock.body)
 
 
+def test_the_lock_of_a_queue_whose_listener_still_runs_is_renewed_until_it_has_ended(cluster: Cluster) -> None:
+    """A lock lasts 60 s at a broker, a listener as long as it likes: nobody else may have the queue beside it."""
+    consuming(cluster, "T", orderly=True)
+    cluster.put("T", b"0", queue_id=1)
+    cluster.broker.others.append("zz@other")
+    cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+
+    def renewals() -> int:
+        return len([request for request in cluster.requests(RequestCode.LOCK_BATCH_MQ) if b'"queueId":1' in bytes(request.body)])
+
+    before = renewals()
+    cluster.advance(100_000)
+    assert renewals() - before == 5
+    cluster.answer(cluster.tasks[0])
+    cluster.advance(60_000)
+    assert renewals() - before == 5
+    assert len(cluster.requests(RequestCode.UNLOCK_BATCH_MQ)) == 1
+
+
 def test_an_idle_queue_is_unlocked_at_once(cluster: Cluster) -> None:
     consuming(cluster, "T", orderly=True)
     cluster.broker.others.append("zz@other")
