@@ -37,7 +37,7 @@ from mqproto.state.ordered import Ordered
 from mqproto.state.own_offsets import OffsetStorage, OwnOffsets
 from mqproto.state.pull import PULL_TIMEOUT_MS, ProcessQueue, Subscribed, Window, pull_header, pull_loop
 from mqproto.state.queries import offset_by_time
-from mqproto.state.queue_locks import RENEW_MS, RETRY_MS, OwnLocks
+from mqproto.state.queue_locks import LOCK_TIMEOUT_MS, RENEW_MS, RETRY_MS, OwnLocks
 from mqproto.state.rebalance import Averagely, Strategy, queue_order
 from mqproto.state.trace import TRACE_CLOSE_MS, Tracer, outcome_code
 
@@ -188,7 +188,7 @@ class ConsumerCore(ConsumerBase):
             stored = self.spawn(self._assignment.persist(now), now)
             _, now = yield Wait(stored, now + OFFSET_TIMEOUT_MS)
             if self._locks is not None:
-                self.spawn(self._locks.release(list(self._assignment.queues), now), now)
+                now = yield from self._unlock_all(self._locks, now)
             yield from self.node.remove_consumer(self, now)
         self._assignment.close(now)
         if self._trace is not None:
@@ -196,6 +196,16 @@ class ConsumerCore(ConsumerBase):
             yield from self._trace.close(now, now + TRACE_CLOSE_MS)
         self.phase = Phase.STOPPED
         self.node.wake(self._stopped, now)
+
+    def _unlock_all(self, locks: OwnLocks, now: int) -> Flow[int]:
+        """Give all locks back before other members hear of our end: they would find a queue locked, and Java's try again after 20 s."""
+        deadline = now + LOCK_TIMEOUT_MS
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in self._assignment.queues:
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        for ticket in [self.spawn(locks.release(mine, now, answered=True), now) for mine in by_broker.values()]:
+            _, now = yield Wait(ticket, deadline)
+        return now
 
     def suspend(self, now: int) -> None:
         """Stop pulling and sharing out; what is cached is still delivered."""

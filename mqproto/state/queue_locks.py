@@ -101,8 +101,11 @@ class OwnLocks:
             self._locked_at[queue] = asked  # it holds at least since then
         return locked, now
 
-    def release(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """UNLOCK_BATCH_MQ one-way for what is locked of `queues`. A broker that cannot be told lets the locks run out."""
+    def release(self, queues: Collection[MessageQueue], now: int, *, answered: bool = False) -> Flow[None]:
+        """UNLOCK_BATCH_MQ for what is locked of `queues`, one-way unless it is to be `answered`: then the locks are free when it has ended.
+
+        A broker that cannot be told lets the locks run out.
+        """
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in sorted(queues, key=queue_order):
             if self._locked_at.pop(queue, None) is not None:
@@ -111,6 +114,7 @@ class OwnLocks:
             body = LockRequest(self._host.group, self._host.client_id, mine).to_json()
             try:
                 address, now = yield from self._host.master(mine[0], now)
-                _, now = yield Oneway(address, RequestCode.UNLOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
+                effect = Call if answered else Oneway
+                _, now = yield effect(address, RequestCode.UNLOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
             except MQError:
                 now = yield from current(now)

@@ -89,6 +89,7 @@ class Cluster:
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.CHECK_CLIENT_CONFIG: lambda broker, request: success(request),
             RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: lambda broker, request: None if request.is_oneway else success(request),
         }
 
         def answering(handler: Callable[[Broker, Command], bytes | None]) -> Callable[[Command], bytes | None]:

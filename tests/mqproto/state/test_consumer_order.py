@@ -6,7 +6,7 @@ from mqproto.bodies import ConsumerRunningInfo, MessageModel
 from mqproto.codes import RequestCode
 from tests.mqproto.state.consumers import FIRST, LATER, File, consuming, make
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
-from tests.mqproto.state.stage import WALL
+from tests.mqproto.state.stage import WALL, success
 
 
 def test_an_ordered_consumer_locks_its_queues_before_it_reads_their_offsets(cluster: Cluster) -> None:
@@ -138,6 +138,27 @@ def test_the_end_unlocks_everything_after_the_offsets_are_stored(cluster: Cluste
         < codes.index(RequestCode.UNLOCK_BATCH_MQ)
         < codes.index(RequestCode.UNREGISTER_CLIENT)
     )
+
+
+def test_nobody_hears_of_the_end_before_the_locks_are_free(cluster: Cluster) -> None:
+    """Other members ask for the queues as soon as they hear of it, and Java's do not ask again for 20 s."""
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.broker.ignores.add(RequestCode.UNLOCK_BATCH_MQ)
+    ticket = cluster.stage.start(consumer.shutdown(cluster.stage.now))
+    (unlock,) = cluster.requests(RequestCode.UNLOCK_BATCH_MQ)
+    assert not unlock.is_oneway
+    assert cluster.requests(RequestCode.UNREGISTER_CLIENT) == []
+    cluster.stage.receive(cluster.broker.address, success(unlock))
+    assert ticket.settled
+    assert len(cluster.requests(RequestCode.UNREGISTER_CLIENT)) == 1
+
+
+def test_a_broker_that_takes_no_unlock_does_not_hold_up_the_end(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.broker.ignores.add(RequestCode.UNLOCK_BATCH_MQ)
+    ticket = cluster.stage.start(consumer.shutdown(cluster.stage.now))
+    cluster.stage.advance(1_000)
+    assert ticket.settled
 
 
 def test_an_ordered_failure_pauses_its_queue(cluster: Cluster) -> None:

@@ -125,6 +125,15 @@ def test_unlocking_names_what_is_locked(locks: OwnLocks) -> None:
         next(locks.release([A0], 8))
 
 
+def test_unlocking_waits_where_that_is_asked_for(locks: OwnLocks) -> None:
+    for queue in (A0, B0):
+        acquire(locks, queue, 0)
+    flow = locks.release([A0, B0], 5, answered=True)
+    assert next(flow) == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=1_005)
+    assert flow.send((Expired("a:1", 1_000), 1_005)) == Call("b:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(B0), deadline=2_005)
+    assert ended(flow, granted(), 1_006) is None
+
+
 def test_unlocking_passes_over_a_broker_that_is_gone(locks: OwnLocks) -> None:
     gone = MessageQueue("S", "gone", 0)
     locks._locked_at = {gone: 0, A0: 0}

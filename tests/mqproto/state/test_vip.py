@@ -158,12 +158,12 @@ def test_a_consumer_pulls_and_beats_at_the_first_port_and_does_the_rest_at_the_s
     assert set(cluster.broker.peer.codes()) == {
         RequestCode.HEART_BEAT,
         RequestCode.PULL_MESSAGE,
-        RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.UNREGISTER_CLIENT,
     }
     assert set(second.codes()) == {
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.UPDATE_CONSUMER_OFFSET,
     }
