@@ -40,7 +40,6 @@ from mqproto.state.parcels import send_result
 from mqproto.state.producer import ProducerCore
 from mqproto.state.routes import RouteTable
 from mqproto.state.settings import ClientSettings, ProducerSettings
-from tests.golden.golden import FOLLOWED, Golden
 from tests.mqproto.state.stage import WALL, route
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -126,26 +125,6 @@ def test_what_a_send_looks_like() -> None:
     assert unique.startswith("0A000007" + "1267")
     assert props == {"shop": "7", "KEYS": "k1 k2", "TAGS": "T", "WAIT": "true"}
     assert message.properties == {"shop": "7"}, "the application's message stays as it is"
-
-
-@pytest.mark.parametrize("name", ["produce-sync", "produce-oneway", "produce-compressed", "produce-batch"])
-def test_a_send_has_the_fields_of_the_release_that_we_follow(golden: Golden, name: str) -> None:
-    """Recorded from Apache's 4.9.7 client; times, ids and queues are each program's own."""
-    recorded = next(entry for entry in golden.capture(FOLLOWED, name) if entry.is_request and entry.code in (SEND, SEND_BATCH))
-    host = Host()
-    host.routes.update("Orders", route("broker-a=a:1"))
-    core = ProducerCore(ProducerSettings(group=recorded.fields["a"]), host)
-    message = Message("Orders", b"x" * (5000 if name == "produce-compressed" else 5), tags="T", keys="k")
-    flow: Flow[Any] = core.send_batch([message], 0) if name == "produce-batch" else core.send(message, 0)
-    effect = next(core.send_oneway(message, 0)) if name == "produce-oneway" else next(flow)
-    assert isinstance(effect, Call | Oneway)
-    assert effect.code == recorded.code
-    own = {"e", "g", "i"}
-    assert effect.fields.keys() == recorded.fields.keys()
-    assert {k: v for k, v in effect.fields.items() if k not in own} == {k: v for k, v in recorded.fields.items() if k not in own}
-    ours, theirs = properties.decode(effect.fields["i"]), properties.decode(recorded.fields["i"])
-    assert ours.keys() <= theirs.keys()
-    assert ours["WAIT"] == theirs["WAIT"]
 
 
 def test_result_of_a_send() -> None:

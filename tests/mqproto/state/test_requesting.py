@@ -28,7 +28,7 @@ from mqproto.replies import ReplyMessage, reply_to
 from mqproto.state.node import Ticket
 from mqproto.state.producer import ProducerCore
 from mqproto.state.settings import ProducerSettings
-from tests.golden.golden import FOLLOWED, Golden
+from tests.golden.golden import Golden
 from tests.mqproto.state.stage import NS, WALL, Stage, broker, name_server, refused, route, success
 
 SEND, PUSH, REPLY = RequestCode.SEND_MESSAGE_V2, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, RequestCode.SEND_REPLY_MESSAGE_V2
@@ -447,32 +447,6 @@ def test_a_reply_is_checked_and_travels_alone(stage: Stage) -> None:
         stage.run(core.send_batch([reply_to(received(), b"answer")], stage.now))
     with pytest.raises(InvalidMessage, match="bytes 1 and 2"):
         stage.run(core.send(ReplyMessage("c_REPLY_TOPIC", b"x", tags="\x01"), stage.now))
-
-
-def test_the_fields_are_those_of_the_release_that_we_follow(golden: Golden, stage: Stage) -> None:
-    """Recorded from Apache's 4.9.7 client: the request, the reply, and the answer to its push."""
-    recorded = golden.capture(FOLLOWED, "request-reply")
-    request = next(entry for entry in recorded if entry.is_request and entry.code == SEND)
-    reply = next(entry for entry in recorded if entry.is_request and entry.code == REPLY)
-    pushed = next(entry for entry in recorded if entry.is_request and entry.code == PUSH)
-    own = {"a", "b", "e", "g", "i", "n"}
-    core = core_of(stage)
-    ticket = ask(stage, core, timeout_ms=10_000)
-    stage.peers["a:1"].answers[REPLY] = stage.peers["b:1"].answers[REPLY] = broker().answers[SEND]
-    stage.run(core.send(reply_to(received(), b"answer"), stage.now))
-    ours = [sent(stage)[0], (stage.peers["a:1"].of(REPLY) + stage.peers["b:1"].of(REPLY))[0]]
-    for one, other in zip(ours, (request, reply), strict=True):
-        assert one.code == other.code
-        assert one.fields.keys() == other.fields.keys()
-        assert {k: v for k, v in one.fields.items() if k not in own} == {k: v for k, v in other.fields.items() if k not in own}
-        props, theirs = properties.decode(one.fields["i"]), properties.decode(other.fields["i"])
-        assert props.keys() == theirs.keys()
-        assert props.get("TTL") == (theirs["TTL"] if one is ours[0] else "3000")
-        assert props.get("MSG_TYPE") == theirs.get("MSG_TYPE")
-    named = properties.decode(pushed.fields["properties"])
-    named["CORRELATION_ID"] = correlation(ours[0])
-    stage.request("a:1", PUSH, {**pushed.fields, "properties": properties.encode(named)}, pushed.body)
-    assert ticket.result().body == b"reply to question-0"
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])

@@ -21,7 +21,7 @@ from mqproto.state.runner import UNSENT_MAX
 from mqproto.state.settings import TransactionSettings
 from mqproto.state.transacting import CheckTask, Half, TransactionCore
 from mqproto.transactions import LocalTransactionState, TransactionSendResult
-from tests.golden.golden import FOLLOWED, VERSIONS, Golden
+from tests.golden.golden import VERSIONS, Golden
 from tests.mqproto.state.stage import NS, Peer, Stage, broker, name_server, refused, route, success
 
 SEND, END, CHECK = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE
@@ -150,40 +150,6 @@ def test_what_the_broker_calls_the_transaction_goes_back_to_it(stage: Stage) -> 
     core = core_of(stage)
     assert finish(stage, core, prepare(stage, core)).transaction_id == "tx-9"
     assert [end.transaction_id for end in ends(stage.peers["a:1"])] == ["tx-9"]
-
-
-@pytest.mark.parametrize("outcome", ["transact-commit", "transact-rollback", "transact-check"])
-def test_the_fields_are_those_of_the_release_that_we_follow(golden: Golden, stage: Stage, outcome: str) -> None:
-    """Recorded from Apache's 4.9.7 client: the half, the end after the local transaction, and the end after a question."""
-    recorded = golden.capture(FOLLOWED, outcome)
-    (sent,) = [entry for entry in recorded if entry.is_request and entry.code == SEND]
-    answer = next(
-        entry for entry in recorded if entry.frame and not entry.is_request and entry.opaque == sent.opaque and "msgId" in entry.fields
-    )
-    stage.peers["a:1"].answers[SEND] = lambda request: success(request, answer.fields)
-    group = sent.fields["a"]
-    core = core_of(stage, group)
-    stage.peers[NS].answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: success(request, body=route("broker-a=a:1").to_json())
-    half = stage.run(core.send_half(Message(sent.fields["b"], b"message-0", tags="TagT", keys="k"), stage.now))
-    (ours,) = stage.peers["a:1"].of(SEND)
-    own = {"e", "g", "i"}
-    assert ours.fields.keys() == sent.fields.keys()
-    assert {k: v for k, v in ours.fields.items() if k not in own} == {k: v for k, v in sent.fields.items() if k not in own}
-    assert properties.decode(ours.fields["i"]).keys() == properties.decode(sent.fields["i"]).keys()
-    assert properties.decode(ours.fields["i"])["PGROUP"] == group
-
-    theirs = [entry for entry in recorded if entry.is_request and entry.code == END]
-    finish(stage, core, half, {"8": COMMIT, "12": ROLLBACK, "0": UNKNOW}[theirs[0].fields["commitOrRollback"]])
-    for question in [entry for entry in recorded if entry.is_request and entry.code == CHECK]:
-        stage.request("a:1", CHECK, question.fields, question.body, oneway=True)
-        (task,) = checks(stage)
-        assert (task.message.body, task.message.topic, task.message.msg_id) == (b"message-0", sent.fields["b"], question.fields["msgId"])
-        answer_check(stage, task, COMMIT)
-    for one, other in zip(stage.peers["a:1"].of(END), theirs, strict=True):
-        differs = {"msgId"} if one.fields["fromTransactionCheck"] == "false" else set()
-        assert one.fields.keys() == other.fields.keys()
-        assert {k: v for k, v in one.fields.items() if k not in differs} == {k: v for k, v in other.fields.items() if k not in differs}
-        assert one.flag == other.header["flag"]
 
 
 def test_a_message_in_a_transaction_cannot_be_delayed(stage: Stage) -> None:
