@@ -67,7 +67,10 @@ class OwnLocks:
     def acquire(self, queue: MessageQueue, now: int) -> Flow[tuple[bool, int]]:
         """LOCK_BATCH_MQ for one queue: whether it is ours now, and the time. Raises MQError."""
         address, now = yield from self._host.master(queue, now)
+        asked = now
         locked, now = yield from self._ask(address, [queue], now)
+        if queue in locked:
+            self._locked_at[queue] = asked  # it holds at least since then
         return queue in locked, now
 
     def renew(self, queues: Collection[MessageQueue], now: int) -> Flow[tuple[list[MessageQueue], int]]:
@@ -80,26 +83,28 @@ class OwnLocks:
         for queue in sorted(queues, key=queue_order):
             if queue in self._locked_at:
                 by_broker.setdefault(queue.broker_name, []).append(queue)
-        for mine in by_broker.values():
+        for held in by_broker.values():
             try:
-                address, now = yield from self._host.master(mine[0], now)
+                address, now = yield from self._host.master(held[0], now)
+                mine = [queue for queue in held if queue in self._locked_at]
+                asked = now
                 locked, now = yield from self._ask(address, mine, now)
             except MQError:
                 now = yield from current(now)
                 continue
-            lost += [queue for queue in mine if queue not in locked]
+            for queue in mine:
+                if queue not in locked:
+                    lost.append(queue)
+                elif queue in self._locked_at:  # else it was released meanwhile, and is renewed no more
+                    self._locked_at[queue] = asked
         for queue in lost:
             self._locked_at.pop(queue, None)
         return lost, now
 
     def _ask(self, address: str, queues: list[MessageQueue], now: int) -> Flow[tuple[set[MessageQueue], int]]:
         body = LockRequest(self._host.group, self._host.client_id, queues).to_json()
-        asked = now
         outcome, now = yield Call(address, RequestCode.LOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
-        locked = set(LockAnswer.from_json(bytes(success(outcome, address).body)).queues)
-        for queue in locked.intersection(queues):
-            self._locked_at[queue] = asked  # it holds at least since then
-        return locked, now
+        return set(LockAnswer.from_json(bytes(success(outcome, address).body)).queues), now
 
     def release(self, queues: Collection[MessageQueue], now: int, *, answered: bool = False) -> Flow[None]:
         """UNLOCK_BATCH_MQ for what is locked of `queues`, one-way unless it is to be `answered`: then the locks are free when it has ended.

@@ -140,3 +140,16 @@ def test_unlocking_passes_over_a_broker_that_is_gone(locks: OwnLocks) -> None:
     flow = locks.release([gone, A0], 5)
     assert next(flow) == Sleep(5)
     assert flow.send((None, 6)) == Oneway("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=1_006)
+
+
+def test_what_is_released_while_it_is_renewed_stays_released(locks: OwnLocks) -> None:
+    """Its renewal was granted before the broker was told: to believe that would keep the queue from everybody else for ever."""
+    acquire(locks, A0, 0)
+    acquire(locks, A1, 0)
+    renewal = locks.renew(locks.held(), 20_000)
+    next(renewal)
+    release = locks.release([A0], 20_010)
+    assert isinstance(next(release), Oneway)
+    assert ended(renewal, granted(A0, A1), 20_020) == ([], 20_020)
+    assert locks.held() == [A1]
+    assert locks.locked_at(A1) == 20_000
