@@ -50,13 +50,16 @@ class Life:
     so there it can only be thrown away.
     """
 
-    __slots__ = ("_closed", "_fork", "_kind", "_started")
+    __slots__ = ("_beginnings", "_closed", "_ends", "_fork", "_kind", "_started")
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._started = False
         self._closed = False
         self._fork = forks.count
+        #: Whoever takes the one that is in there begins, or ends: of several threads only one does, and no lock can be held at a fork.
+        self._beginnings = [None]
+        self._ends = [None]
 
     @property
     def running(self) -> bool:
@@ -70,16 +73,24 @@ class Life:
         """Raises StateError the second time and after the end."""
         if self._closed:
             raise StateError(f"the {self._kind} is closed and does not start again: make a new one")
-        if self._started:
-            raise StateError(f"the {self._kind} is started already")
-        self._started = True
+        try:
+            self._beginnings.pop()
+        except IndexError:
+            raise StateError(f"the {self._kind} is started already") from None
         self._fork = forks.count
+        self._started = True
 
     def close(self) -> bool:
         """Whether there is something to close: it was running here and nobody else has closed it."""
         running = self.running and self._fork == forks.count
         self._closed = True
-        return running
+        if not running:
+            return False
+        try:
+            self._ends.pop()
+        except IndexError:
+            return False
+        return True
 
     def check(self) -> None:
         """Raises StateError unless it runs."""

@@ -83,6 +83,10 @@ class PollingDriver(Entrance):
         """Call `work`, which may block and does not raise, beside the loop."""
         raise NotImplementedError
 
+    def is_over(self) -> bool:
+        """Whether it has ended, in order or not: nobody can enter any more."""
+        return self._quit or self.failure is not None
+
     def abandon(self) -> None:
         """In the child of a fork: close this process's copies of the descriptors. The connections are the parent's and live on.
 

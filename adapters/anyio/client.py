@@ -54,26 +54,43 @@ class AsyncClient(ClientFace):
         self._scopes: set[anyio.CancelScope] = set()
         try:
             self._prepare()
-            self._instance = INSTANCES.join(self)
-            self._driver = self._instance.driver
-            async with self._instance.lock:
-                if not self._instance.started:
+            instance = INSTANCES.join(self)
+            self._driver = instance.driver
+            async with instance.lock:
+                self._life.check()  # closed by somebody else meanwhile
+                if not instance.started:
                     await self._driver.start()
-                    self._instance.started = True
+                    instance.started = True
             await self._driver.wait(self._begin_start)
         except BaseException:
+            self._life.close()
             with anyio.CancelScope(shield=True):
-                await self.close()
+                await self._end(CLOSE_TIMEOUT_MS)
             raise
         return self
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """End in order within `timeout_ms`. Twice, or before the start, is harmless."""
-        if not self._life.close() or self._instance is None:
+        """End in order within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that is under way.
+
+        Raises StateError outside of the event loop that it was started in, unless that one has ended.
+        """
+        if self._life.running and self._instance is not None and self._instance.started and not self._driver.is_over():
+            self._driver.check_home()
+        if self._life.close():
+            await self._end(timeout_ms)
+
+    async def _end(self, timeout_ms: int) -> None:
+        """Leave the instance, as far as it has come about. Twice is harmless."""
+        if self._instance is None:
             return
         patience = self._close_within(timeout_ms)
         inside = _inside.get()
         if INSTANCES.leave(self._instance, self):
+            if self._driver.is_over():
+                return
+            with anyio.CancelScope(shield=True):
+                async with self._instance.lock:  # who is about to start the driver does that first, or not at all
+                    pass
             await self._driver.stop(patience, from_inside=inside is not None and inside[0] is self._driver)
             return
         with suppress(StateError):  # the others have closed meanwhile, and this one with them

@@ -54,6 +54,7 @@ class Driver(PollingDriver):
         lock = threading.Lock()
         super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
         self._started = False
+        self._home: object = None
         self._aim = FOREVER  # when the timer task wakes the loop
         self._loop: asyncio.AbstractEventLoop | None = None  # None under trio
         self._write_is_due = False
@@ -63,9 +64,12 @@ class Driver(PollingDriver):
 
     async def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
+        self.enter(_nothing)  # not if it was stopped before
         self._started = True
+        self._home = home()
         self._loop = None if in_trio() else asyncio.get_running_loop()
-        self._rearmed, self._over = anyio.Event(), anyio.Event()
+        self._rearmed, self._over, self._turned_off = anyio.Event(), anyio.Event(), anyio.Event()
+        self._group = anyio.create_task_group()
         self._limiter = anyio.CapacityLimiter(JOBS_AT_A_TIME)
         begun = anyio.Event()
         self._task = spawn(partial(self._run, begun))
@@ -79,8 +83,8 @@ class Driver(PollingDriver):
         driver's own tasks (`soon`); it is cancelled with the others and not waited for.
         """
         if not self._started:
-            self._started = True
-            self._shut()
+            if not self._quit:
+                self._shut()
             return True
         with suppress(StateError):  # it has ended already
             self.enter(self.node.close)
@@ -99,7 +103,11 @@ class Driver(PollingDriver):
         return orderly
 
     async def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
-        """Start an operation of the node and wait until it has ended: its value, or raises its failure. Cancelling gives it up."""
+        """Start an operation of the node and wait until it has ended: its value, or raises its failure. Cancelling gives it up.
+
+        Raises StateError outside of the event loop that the driver was started in.
+        """
+        self.check_home()
         if self._loop is None:
             event = anyio.Event()
             ticket = self.launch(event.set, verb, *arguments, together=True)
@@ -144,6 +152,18 @@ class Driver(PollingDriver):
         self._to_start.append(partial(work, *arguments))  # tasks start from tasks alone, and a turn is none
         _settle(self._starting)
 
+    def check_home(self) -> None:
+        """Raises StateError outside of the event loop that the driver was started in."""
+        if (home() if self._loop is None else asyncio.get_running_loop()) is not self._home:
+            raise StateError(f"{self.name} was started in another event loop")
+
+    def is_over(self) -> bool:
+        """Whether it has ended. One whose event loop was closed under it gives its descriptors back here."""
+        if self._started and self._loop is not None and self._loop.is_closed() and not self._quit:
+            self._pending.clear()  # whoever waited went with the loop
+            self.abandon()
+        return super().is_over()
+
     @property
     def ending(self) -> bool:
         """Whether its tasks are being cancelled."""
@@ -154,9 +174,8 @@ class Driver(PollingDriver):
 
     async def _run(self, begun: anyio.Event) -> None:
         """All that the driver does, from begin to end."""
-        self._turned_off = anyio.Event()
         try:
-            async with anyio.create_task_group() as self._group:
+            async with self._group:
                 self._open()
                 self.soon(self._tick)
                 begun.set()
@@ -251,6 +270,15 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 def _nothing(now: int) -> None:
     """An entry for the sake of what waits to be written."""
+
+
+def home() -> object:
+    """What tells the caller's event loop from others."""
+    if in_trio():
+        import trio
+
+        return trio.lowlevel.current_trio_token()
+    return asyncio.get_running_loop()
 
 
 def in_trio() -> bool:

@@ -39,6 +39,7 @@ class ClientFace:
     """
 
     _node: ClientNode
+    _instance: Any = None
 
     def __init__(self, kind: str, namesrv: str | Sequence[str] | None, options: ClientOptions, *, keep_default_name: bool = False) -> None:
         self._settings = client_settings(namesrv, options)

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 class InstanceDriver(Protocol):
     """What the table needs of a driver."""
 
-    failure: BaseException | None
     tls: TlsClient | None
+
+    def is_over(self) -> bool: ...
 
 
 D = TypeVar("D", bound=InstanceDriver)
@@ -63,16 +64,20 @@ class Instances(Generic[D]):
         _tables.add(self)
 
     def join(self, client: ClientFace) -> Instance[D]:
-        """The instance that the client belongs to from now on; its driver may not have started."""
+        """The instance that the client belongs to from now on (`_instance`); its driver may not have started."""
         key = (self._scope(), client._instance_key)
         with self._lock:
+            for other in list(self._table.values()):
+                if other.driver.is_over():  # it has failed, or its event loop has ended under it
+                    del self._table[other.key]
             instance = self._table.get(key)
-            if instance is None or instance.driver.failure is not None:
+            if instance is None:
                 instance = self._table[key] = Instance(key, client._new_node())
                 instance.lock = self._make_lock()
                 instance.driver = self._make_driver(instance, client._name())
                 instance.driver.tls = client._tls
             instance.clients.add(client)
+            client._instance = instance
         client._joined(instance.node)
         return instance
 

@@ -90,8 +90,8 @@ class Driver(PollingDriver):
 
     def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
-        self._started = True
         self.enter(self.node.begin)
+        self._started = True
         self._greenlet.start()
 
     def stop(self, timeout: float = 10.0) -> bool:
@@ -100,8 +100,8 @@ class Driver(PollingDriver):
         At the time-out everything is closed as it is.
         """
         if not self._started:
-            self._started = True
-            self._shut()
+            if not self._quit:
+                self._shut()
             return True
         try:
             self.enter(self.node.close)

@@ -25,12 +25,8 @@ class SyncActiveConsumer(ActiveFace, SyncClient):
     _callbacks: Pool
 
     def _prepare(self) -> None:
-        self._listening = self._kit.pool(f"{self._name()}-listener", 1)
-        self._callbacks = self._kit.pool(f"{self._name()}-callbacks", CALLBACKS_AT_A_TIME)
-
-    def _clean_up(self, seconds: float) -> None:
-        self._listening.close(seconds)
-        self._callbacks.close(seconds)
+        self._callbacks = self._new_pool("callbacks", CALLBACKS_AT_A_TIME)
+        self._listening = self._new_pool("listener", 1)
 
     def _wait(self, operation: Callable[[*Ts, int], Flow[R]], *arguments: *Ts) -> R:
         """Run an operation of the core and wait for its end."""

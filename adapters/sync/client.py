@@ -12,7 +12,7 @@ from typing import ClassVar, Self, TypeVar, TypeVarTuple
 from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.client import ClientFace
 from adapters.faces.instances import Instance
-from adapters.sync.kit import Driver, Kit
+from adapters.sync.kit import Driver, Kit, Pool
 from mqproto.errors import StateError
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ class SyncClient(ClientFace):
     _kit: ClassVar[Kit]
     _driver: Driver
     _instance: Instance[Driver] | None = None
+    _pools: tuple[Pool, ...] = ()
 
     def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
         return self._driver.enter(verb, *arguments)
@@ -32,8 +33,11 @@ class SyncClient(ClientFace):
     def _prepare(self) -> None:
         """Make what the client needs besides its instance, before the start."""
 
-    def _clean_up(self, seconds: float) -> None:
-        """End what `_prepare` has made; may wait for so long."""
+    def _new_pool(self, purpose: str, limit: int) -> Pool:
+        """A pool that ends with the client: the last one first."""
+        pool = self._kit.pool(f"{self._name()}-{purpose}", limit)
+        self._pools = (pool, *self._pools)
+        return pool
 
     def start(self) -> Self:
         """Begin; ends when the client can be used. Only once: raises StateError after that, and when the instance that it shares has
@@ -43,33 +47,50 @@ class SyncClient(ClientFace):
         atexit.register(self.close)
         try:
             self._prepare()
-            self._instance = self._kit.instances.join(self)
-            self._driver = self._instance.driver
-            with self._instance.lock:
-                if not self._instance.started:
+            instance = self._kit.instances.join(self)
+            self._driver = instance.driver
+            with instance.lock:
+                self._life.check()  # closed by somebody else meanwhile
+                if not instance.started:
                     self._driver.start()
-                    self._instance.started = True
+                    instance.started = True
             self._driver.wait(self._begin_start)
         except BaseException:
-            self.close()
+            self._life.close()
+            self._end(CLOSE_TIMEOUT_MS)  # also where somebody else has closed it, who may have come before the instance
             raise
         return self
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """End in order within `timeout_ms`. Twice, or before the start, is harmless."""
+        """End in order within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that is under way."""
         running = self._life.close()
         atexit.unregister(self.close)
-        if not running:
-            return
+        if running:
+            self._end(timeout_ms)
+
+    def _end(self, timeout_ms: int) -> None:
+        """Leave the instance and end the pools, as far as they have come about. Twice is harmless."""
         deadline = time.monotonic() + timeout_ms / 1000
-        if self._instance is not None:
-            patience = self._close_within(timeout_ms)
-            if self._kit.instances.leave(self._instance, self):
-                self._driver.stop(patience)
-            else:
-                with suppress(StateError):  # the others have closed meanwhile, and this one with them
-                    self._driver.wait(self._begin_close, timeout_ms)
-        self._clean_up(max(0.0, deadline - time.monotonic()))
+        atexit.unregister(self.close)
+        try:
+            if self._instance is not None:
+                self._leave(self._instance, timeout_ms)
+        except BaseException:  # an interrupt: what is left ends by itself
+            deadline = 0.0
+            raise
+        finally:
+            for pool in self._pools:
+                pool.close(max(0.0, deadline - time.monotonic()))
+
+    def _leave(self, instance: Instance[Driver], timeout_ms: int) -> None:
+        patience = self._close_within(timeout_ms)
+        if not self._kit.instances.leave(instance, self):
+            with suppress(StateError):  # the others have closed meanwhile, and this one with them
+                instance.driver.wait(self._begin_close, timeout_ms)
+            return
+        with instance.lock:  # who is about to start the driver does that first, or not at all
+            pass
+        instance.driver.stop(patience)
 
     def update_name_server_addresses(self, namesrv: str | Sequence[str]) -> None:
         """Ask these name servers from now on, `host:port;host:port` or a sequence. Links to others end, and what they were asked is asked

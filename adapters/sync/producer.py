@@ -28,10 +28,7 @@ class SyncProducer(ProducerFace, SyncClient):
     _callbacks: Pool
 
     def _prepare(self) -> None:
-        self._callbacks = self._kit.pool(f"{self._name()}-callbacks", CALLBACKS_AT_A_TIME)
-
-    def _clean_up(self, seconds: float) -> None:
-        self._callbacks.close(seconds)
+        self._callbacks = self._new_pool("callbacks", CALLBACKS_AT_A_TIME)
 
     def send(
         self,

@@ -20,10 +20,7 @@ class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
     _pool: Pool
 
     def _prepare(self) -> None:
-        self._pool = self._kit.pool(f"{self._name()}-listener", self._consumer_settings.consume_thread_min)
-
-    def _clean_up(self, seconds: float) -> None:
-        self._pool.close(seconds)
+        self._pool = self._new_pool("listener", self._consumer_settings.consume_thread_min)
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """End within `timeout_ms`: running listeners get half of it, offsets are stored, the group is unregistered.

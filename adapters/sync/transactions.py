@@ -23,11 +23,7 @@ class SyncTransactionProducer(TransactionProducerFace, SyncProducer):
 
     def _prepare(self) -> None:
         super()._prepare()
-        self._checks = self._kit.pool(f"{self._name()}-checks", self._transaction_settings.check_thread_pool_max_size)
-
-    def _clean_up(self, seconds: float) -> None:
-        self._checks.close(seconds)
-        super()._clean_up(0.0)
+        self._checks = self._new_pool("checks", self._transaction_settings.check_thread_pool_max_size)
 
     def send_in_transaction(self, message: Message, argument: object = None, *, timeout_ms: int | None = None) -> TransactionSendResult:
         """Have a broker put the message aside, run the local transaction by `listener.execute(message, argument)`, tell the broker.

@@ -43,11 +43,9 @@ class Driver(PollingDriver):
         self._jobs = Workers(f"{name}-jobs", JOBS_AT_A_TIME)
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._local = threading.local()
-        self._started = False
 
     def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
-        self._started = True
         self.enter(self.node.begin)
         self._thread.start()
 
@@ -56,9 +54,9 @@ class Driver(PollingDriver):
 
         At the time-out everything is closed as it is. After the return no thread of the driver is left (but for a job that still blocks).
         """
-        if not self._started:
-            self._started = True
-            self._shut()
+        if self._thread.ident is None:
+            if not self._quit:
+                self._shut()
             return True
         try:
             self.enter(self.node.close)
@@ -68,7 +66,11 @@ class Driver(PollingDriver):
             self.feed(self._stop_listening)
         if threading.current_thread() is self._thread:
             return False  # from inside the loop: it ends when it gets there
-        self._thread.join(timeout)
+        try:
+            self._thread.join(timeout)
+        except BaseException:  # an interrupt: the loop ends by itself
+            self._jobs.close(0.0)
+            raise
         orderly = not self._thread.is_alive() and self.failure is None
         if self._thread.is_alive():
             log.warning("%s: not ended within %s s, closing what is left", self.name, timeout)
