@@ -96,6 +96,7 @@ CONSUMER = """
 
 
 def test_a_program_that_forgets_to_close_ends_in_order(server: Standalone) -> None:
+    """CON-14: its last reference is dropped while a listener works."""
     out = run(server, CONSUMER.format(group="forgetful", work="pass") + "    del consumer\n")
     assert sorted(out.split()) == ["began", "done"]
     assert members(server, "forgetful") == []
@@ -125,6 +126,7 @@ def test_what_a_forgetful_program_did_is_kept(server: Standalone) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_listener_works(server: Standalone, number: signal.Signals) -> None:
+    """CON-14: status 0, nothing on the error output, unregistered."""
     group = f"signalled-{number.name}"
     program = (
         """

@@ -62,11 +62,12 @@ class Broken(SendMessageHook):
 
 
 def test_hooks_see_every_send_and_may_add_to_it(world: World) -> None:
+    """MSG-01: what a hook adds is a property of its own, glued to none."""
     producer = world.producer()
     watching = Watching()
     producer.register_send_message_hook(Broken())
     producer.register_send_message_hook(watching)
-    message = Message(world.topic, b"one")
+    message = Message(world.topic, b"one", tags="A")
     result = producer.send(message)
     context = watching.both()
     assert (context.group, context.namespace, context.mode) == (producer.group, "", CommunicationMode.SYNC)
@@ -91,6 +92,7 @@ def test_hooks_see_every_send_and_may_add_to_it(world: World) -> None:
         b"three": "SYNC",
         b"four": "ONEWAY",
     }
+    assert {one.body: one.tags for one in received} == {b"one": "A", b"two": None, b"three": None, b"four": None}
 
 
 def test_hooks_of_futures(world: World) -> None:

@@ -77,6 +77,7 @@ def transactor(world: World, listener: object, group: str = "", **settings: Any)
 
 
 def test_committed_messages_arrive_and_others_do_not(world: World) -> None:
+    """MSG-09: a large body too, as it was."""
     books = Books(world.runtime)
     producer = transactor(world, books)
     collector = world.collect()
@@ -88,11 +89,14 @@ def test_committed_messages_arrive_and_others_do_not(world: World) -> None:
     (received,) = collector.wait(1)
     assert (received.body, received.tags, received.keys, received.msg_id) == (b"paid", "T", ["k"], result.msg_id)
     assert received.properties["shop"] == "7"
+    large = Message(world.topic, b"the same again " * 1000)
+    producer.send_in_transaction(large)
+    assert collector.wait(2)[1].body == large.body == b"the same again " * 1000
     books.executed = ROLLBACK
     assert producer.send_in_transaction(Message(world.topic, b"rolled back")).local_transaction_state is ROLLBACK
     producer.send(Message(world.topic, b"last"))
-    collector.wait(2)
-    assert sorted(collector.bodies()) == [b"last", b"paid"]
+    collector.wait(3)
+    assert sorted(collector.bodies()) == [b"last", b"paid", large.body]
     assert books.checks.empty()
 
 

@@ -113,6 +113,7 @@ class TestMarks:
                 rig.send()
 
     def test_an_unknown_usage_is_not_full(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+        """STO-05."""
         rig = aged(make_rig, delete_when=NOON)
         usage(rig, monkeypatch, None)
         rig.pass_time(HOUR)
@@ -145,6 +146,7 @@ class TestMarks:
     def test_percentages_count_when_few_bytes_are_free(
         self, settings: dict[str, Any], used: int, free: int, taken: bool, forced: bool
     ) -> None:
+        """STO-05: 240 GB that are 92 % full; 300 MB for a broker with small files."""
         marks = Marks(StoreSettings(**settings))
         marks.looked(((used, free), (used, free)))
         assert (not marks.refusal, marks.forced) == (taken, forced)
@@ -171,6 +173,7 @@ class TestMarks:
             assert (bool(marks.refusal) if "warning" in key else marks.forced) is over
 
     def test_the_first_mark_can_be_99(self) -> None:
+        """STO-05."""
         marks = Marks(StoreSettings(disk_max_used_space_ratio=99))
         marks.looked(((99, 1), (99, 1)))
         assert not marks.pressed
