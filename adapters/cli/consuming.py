@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
+from adapters.cli.access import access, add_access
 from adapters.cli.options import add_name_server
 from adapters.cli.output import complain, message_json, message_text, show
 from adapters.threaded import PushConsumer
@@ -25,6 +26,7 @@ _START = {
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("consume", help="print messages as they come", description="Print messages as they come, until Ctrl-C.")
     add_name_server(parser)
+    add_access(parser)
     parser.add_argument("topic")
     parser.add_argument("--expression", default="*", help="tags to receive, `a || b` (default: all)")
     parser.add_argument("--group", default=GROUP, help=f"consumer group, whose progress is kept by the broker (default: {GROUP})")
@@ -76,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
         namesrv=options.namesrv,
         consume_from_where=_START[options.start],
         consume_thread_min=1,
+        **access(options),
     )
     consumer.subscribe(options.topic, options.expression)
     with consumer:

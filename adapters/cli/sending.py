@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+from adapters.cli.access import access, add_access
 from adapters.cli.options import add_name_server, pair
 from adapters.cli.output import complain, result_json, result_text, show
 from adapters.threaded import Producer
@@ -19,6 +20,7 @@ GROUP = "mqproto-cli-producer"
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("send", help="send messages", description="Send messages; one line of output for each.")
     add_name_server(parser)
+    add_access(parser)
     parser.add_argument("topic")
     parser.add_argument("body", nargs="*", help="one message each; none: one message a line of standard input")
     parser.add_argument("--tags", metavar="TAG", help="tag of the messages")
@@ -47,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if options.count < 1:
         return complain(f"--count {options.count}: must be at least 1")
     failed = 0
-    with Producer(options.group, namesrv=options.namesrv, send_msg_timeout=options.timeout) as producer:
+    with Producer(options.group, namesrv=options.namesrv, send_msg_timeout=options.timeout, **access(options)) as producer:
         for body in _bodies(options):
             message = Message(
                 options.topic,
