@@ -54,6 +54,35 @@ def consumed(consumer: Consumer) -> list[bytes]:
     return [one.body for one in consumer.seen if one.topic == "T"]
 
 
+class Ledger:
+    """What an application keeps in one database: effects, and in the same transaction how far each queue is."""
+
+    def __init__(self) -> None:
+        self.booked: list[tuple[MessageQueue, bytes]] = []
+        self.places: dict[MessageQueue, int] = {}
+        self.repeated = 0
+
+    def book(self, message: MessageExt) -> None:
+        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        if message.queue_offset < self.places.get(queue, 0):
+            self.repeated += 1
+        else:
+            self.booked.append((queue, message.body))
+            self.places[queue] = message.queue_offset + 1
+
+    def read(self, group: str, queue: MessageQueue) -> int | None:
+        return self.places.get(queue)
+
+    def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """It is saved already."""
+
+
+def keep_offsets(consumer: Consumer, ledger: Ledger) -> None:
+    """Have a consumer that has not started keep its offsets there."""
+    consumer.core = ConsumerCore(consumer.node, replace(consumer.core.settings), "listener", offset_storage=ledger)
+    consumer.core.subscribe("T", now=consumer.town.world.now)
+
+
 def test_a_send_whose_answer_is_lost_may_be_stored_twice_under_one_id(town: Town) -> None:
     producer = town.producer()
     producer.send("T", b"before")
@@ -149,20 +178,30 @@ def test_dead_letters_can_be_consumed_and_other_groups_notice_nothing(town: Town
     assert consumed(other) == [b"bad"]
 
 
-def test_a_queue_that_is_added_is_read_from_its_beginning(town: Town) -> None:
-    """Also by a group that begins at the end of queues: what is sent before its members know of the queue is not passed over."""
-    producer = town.producer()
-    consumer = town.consumer("T", consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET).start()
-    producer.send("T", b"0")
-    town.world.run_until(lambda: consumed(consumer) == [b"0"])
-    town.world.run_for(15_000)
+def add_queues(town: Town) -> None:
     host, node = town.client()
     topics = AdminCore(node).topics
     town.run(host, node, lambda now: topics.create("T", broker="192.0.2.10:10911", read_queues=8, write_queues=8))
-    fresh = town.producer()
-    fresh.send("T", *numbers(20, 1))
+
+
+@pytest.mark.parametrize("asks_the_broker", [True, False])
+def test_a_queue_that_is_added_is_read_from_its_beginning(town: Town, asks_the_broker: bool) -> None:
+    """Also by a group that begins at the end of queues: what is sent before its members know of the queue is not passed over. Unless it
+    keeps its offsets itself: then no broker is asked."""
+    producer = town.producer()
+    consumer = town.consumer("T", consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+    if not asks_the_broker:
+        keep_offsets(consumer, Ledger())
+    consumer.start()
+    town.world.run_for(2_000)
+    producer.send("T", b"0")
+    town.world.run_until(lambda: consumed(consumer) == [b"0"])
+    town.world.run_for(15_000)
+    add_queues(town)
+    town.producer().send("T", *numbers(20, 1))
     assert len(consumed(consumer)) < 21, "it does not know of the new queues yet"
-    town.world.run_until(lambda: sorted(consumed(consumer), key=int) == numbers(21), 60_000)
+    town.world.run_for(60_000)
+    assert (sorted(consumed(consumer), key=int) == numbers(21)) is asks_the_broker
 
 
 def test_an_ordered_member_that_stands_still_does_not_hold_its_queue_for_ever(town: Town) -> None:
@@ -196,29 +235,6 @@ def test_a_key_may_go_to_another_queue_when_queues_are_added() -> None:
     assert any(select_by_hash(four, message, key) is not select_by_hash([*four, MessageQueue("T", "b", 4)], message, key) for key in keys)
 
 
-class Ledger:
-    """What an application keeps in one database: effects, and in the same transaction how far each queue is."""
-
-    def __init__(self) -> None:
-        self.booked: list[tuple[MessageQueue, bytes]] = []
-        self.places: dict[MessageQueue, int] = {}
-        self.repeated = 0
-
-    def book(self, message: MessageExt) -> None:
-        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-        if message.queue_offset < self.places.get(queue, 0):
-            self.repeated += 1
-        else:
-            self.booked.append((queue, message.body))
-            self.places[queue] = message.queue_offset + 1
-
-    def read(self, group: str, queue: MessageQueue) -> int | None:
-        return self.places.get(queue)
-
-    def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """It is saved already."""
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_an_ordered_consumer_with_effects_and_offsets_in_one_place_has_each_effect_once(seed: int) -> None:
     """Members are killed and frozen at any moment; each message is booked once, and those of a queue in order."""
@@ -234,8 +250,7 @@ def test_an_ordered_consumer_with_effects_and_offsets_in_one_place_has_each_effe
 
         made = town.consumer("T", listener=book, orderly=True, suspend_current_queue_time_millis=100)
         made.takes_ms = random.choice([0, 300])
-        made.core = ConsumerCore(made.node, replace(made.core.settings), "listener", offset_storage=ledger)
-        made.core.subscribe("T", now=town.world.now)
+        keep_offsets(made, ledger)
         return made.start()
 
     members = [member(), member()]
