@@ -14,7 +14,6 @@ from tests.peers.kit.probes import Line, ProcessStep, Running
 
 #: How long a change of members may take: an orderly Java member keeps the lock of a queue in work for 20 s (client.md 3.6).
 PATIENCE: Final = 90.0
-PACE: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,16 @@ class Delivery:
 
 
 class Mixed:
-    """One group on one topic of a server, sent to by a producer of ours, watched by an admin client of ours."""
+    """One group on one topic of a server, sent to by a producer of ours, watched by an admin client of ours.
 
-    def __init__(self, pair: Pair, producer: Producer, admin: Admin, *, queues: int = 8, **options: Any) -> None:
+    While members change, each queue gets a message every `pace` seconds. `options` are the members'.
+    """
+
+    def __init__(self, pair: Pair, producer: Producer, admin: Admin, *, queues: int = 8, pace: float = 0.05, **options: Any) -> None:
         self._pair, self._producer, self._admin = pair, producer, admin
         self._topic, self.group = pair.topic("Mixed", queues), pair.name("mixed")
+        self._pace = pace
+        self._work = int(options.get("work", 0))
         self._options = {"topic": self._topic, "group": self.group, "expect": 1_000_000, "seconds": 300, **options}
         self._running: dict[str, Running] = {}
         self._leaving: dict[str, Running] = {}
@@ -88,9 +92,9 @@ class Mixed:
 
     def _go_on(self) -> None:
         """While members change: a few messages more."""
-        self.send(2)
+        self.send()
         self.collect()
-        time.sleep(PACE)
+        time.sleep(self._pace)
 
     def collect(self) -> None:
         """Take what the members have printed."""
@@ -173,11 +177,13 @@ class Mixed:
     def assert_order(self) -> None:
         """In each queue the next message is the one behind the last, or, when the queue moved, one that had not been committed.
 
-        So nothing is skipped, whoever owned the queue, and nothing goes back while members stay.
+        So nothing is skipped, whoever owned the queue, and nothing goes back while members stay. And no member begins before another has
+        ended, which took it as long as `work=` says.
         """
         for queue in self._queues:
-            last, end, owner = -1, 0, ""
+            last, end, owner, busy = -1, 0, "", 0
             for one in sorted((one for one in self.deliveries if one.queue_id == queue.queue_id), key=lambda one: one.at):
                 back = one.offset <= last and one.moving
                 assert one.offset == last + 1 or (back and one.offset < end), f"queue {queue.queue_id}: {one} after {last} at {owner}"
-                last, end, owner = one.offset, max(end, one.offset + 1), one.member
+                assert one.member == owner or one.at >= busy, f"queue {queue.queue_id}: {one} while {owner} was at {last}"
+                last, end, owner, busy = one.offset, max(end, one.offset + 1), one.member, one.at + self._work

@@ -5,7 +5,7 @@ ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting
 produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= compress=
          props=k:v,k:v]
 consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
-         instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
+         work=MILLISECONDS instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
 
 Both take namespace=, vip= and trace=true.
 transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=20]
@@ -189,7 +189,13 @@ def consume(job: Job) -> bool:
     if job.options.get("iterate") == "true":
         return iterate(job)
     consumer: adapters.threaded.PushConsumer
-    consumer = sync_module(job.adapter).PushConsumer(job.options["group"], job.listen, job.options["names"], **job.consumer_options())
+
+    def listen(messages: list[MessageExt]) -> ConsumeStatus:
+        status = job.listen(messages)
+        time.sleep(job.number("work", 0) / 1000)
+        return status
+
+    consumer = sync_module(job.adapter).PushConsumer(job.options["group"], listen, job.options["names"], **job.consumer_options())
     for topic in job.options["topic"].split(","):
         consumer.subscribe(topic, job.options.get("tag", "*"))
     with consumer:
@@ -260,8 +266,9 @@ async def consume_async(job: Job) -> bool:
         return await iterate_async(job)
 
     async def listen(messages: list[MessageExt]) -> ConsumeStatus:
-        await anyio.sleep(0)
-        return job.listen(messages)
+        status = job.listen(messages)
+        await anyio.sleep(job.number("work", 0) / 1000)
+        return status
 
     consumer = adapters.anyio.PushConsumer(job.options["group"], listen, job.options["names"], **job.consumer_options())
     for topic in job.options["topic"].split(","):

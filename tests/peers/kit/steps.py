@@ -9,9 +9,9 @@ from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Line, Outcome, Running
 
 
-def pull(pair: Pair, topic: str, expect: int, **options: Any) -> list[Line]:
-    """What the queues of a topic hold, once they hold `expect` messages."""
-    until = time.monotonic() + 15
+def pull(pair: Pair, topic: str, expect: int, seconds: float = 15, **options: Any) -> list[Line]:
+    """What the queues of a topic hold, once they hold `expect` messages or the time is over."""
+    until = time.monotonic() + seconds
     while True:
         messages = pair.run("pull", topic=topic, group=pair.name("puller"), **options).messages
         if len(messages) >= expect or time.monotonic() > until:

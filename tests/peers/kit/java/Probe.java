@@ -57,7 +57,7 @@ public final class Probe {
     private static final String HELP = String.join("\n",
         "produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= unique=true ak= sk= compress= props=k:v,k:v instance= stay=SECONDS trace=true namespace=]",
         "transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback checks=COUNT seconds=20]",
-        "consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance= trace=true namespace=",
+        "consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 work=MILLISECONDS instance= trace=true namespace=",
         "         strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH]",
         "pull     names= topic= group= [tag=* max=1000]        every queue from its first offset",
         "offsets  names= topic= group= [time=]                 lowest, highest, searched and committed offsets of every queue",
@@ -419,7 +419,7 @@ public final class Probe {
             print(producer.sendMessageInTransaction(message(i), null));
         }
         long until = System.currentTimeMillis() + 1000L * number("seconds", 20);
-        while (checks.get() < expect && System.currentTimeMillis() < until) {
+        while (checks.get() < expect && !stopped && System.currentTimeMillis() < until) {
             Thread.sleep(50);
         }
         Thread.sleep(500);
@@ -463,6 +463,16 @@ public final class Probe {
         return consumer;
     }
 
+    /** Print what came, then take the time that work= says. */
+    private void work(List<MessageExt> messages) {
+        messages.forEach(this::print);
+        try {
+            Thread.sleep(number("work", 0));
+        } catch (InterruptedException stop) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     private boolean consume() throws Exception {
         int expect = number("expect", 1);
         AtomicInteger fail = new AtomicInteger(number("fail", 0));
@@ -474,7 +484,7 @@ public final class Probe {
                     print("refused", messages.get(0).getMsgId());
                     return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
                 }
-                messages.forEach(this::print);
+                work(messages);
                 seen.release(messages.size());
                 return ConsumeOrderlyStatus.SUCCESS;
             });
@@ -484,7 +494,7 @@ public final class Probe {
                     print("refused", messages.get(0).getMsgId(), "reconsumeTimes", messages.get(0).getReconsumeTimes());
                     return ConsumeConcurrentlyStatus.RECONSUME_LATER;
                 }
-                messages.forEach(this::print);
+                work(messages);
                 seen.release(messages.size());
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
