@@ -20,7 +20,7 @@ from mqproto.state.consumption import ConsumeTask
 from mqproto.state.flows import Flow
 from mqproto.state.handout import Claim
 from mqproto.state.lite_pull import LitePullCore
-from mqproto.state.node import Deliver
+from mqproto.state.node import Deliver, Ticket
 from mqproto.state.producer import ProducerCore
 from mqproto.state.pull_consumer import PullConsumerCore
 from mqproto.state.pull_settings import LitePullSettings, PullConsumerSettings
@@ -170,7 +170,10 @@ class Program:
         return self.replay.node.add_producer(settings, self.replay.now)
 
     def _do(self, flow: Flow[Any], patience_ms: int = 30_000) -> Any:
-        ticket = self.replay.start(flow)
+        return self._settled(self.replay.start(flow), patience_ms)
+
+    def _settled(self, ticket: Ticket[Any], patience_ms: int = 30_000) -> Any:
+        self.replay.settle()
         while not ticket.settled and patience_ms > 0:
             self.replay.advance(100)
             patience_ms -= 100
@@ -183,16 +186,16 @@ class Program:
         if mode == "batch":
             self.results.append(self._do(core.send_batch(self._messages(), replay.now)))
             return
-        sends: dict[str, Callable[..., Flow[Any]]] = {"oneway": core.send_oneway, "async": core.send_async, "sync": core.send}
-        send = sends[mode]
         for index, message in enumerate(self._messages()):
             queue = None
             if "shard" in line.options:
                 queues = self._do(core.publish_queues(message.topic, replay.now))
                 queue = queues[index % line.number("shard") % len(queues)]
-            result = self._do(send(message, replay.now, queue=queue))
-            if result is not None:
-                self.results.append(result)
+            if mode == "oneway":
+                self._do(core.send_oneway(message, replay.now, queue=queue))
+            else:
+                ticket = replay.node.send(core, message, replay.now, queue=queue, for_callback=mode == "async")
+                self.results.append(self._settled(ticket))
 
     def _transact(self) -> None:
         line, replay = self.line, self.replay

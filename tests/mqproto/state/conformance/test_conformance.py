@@ -124,6 +124,10 @@ def assert_asker(program: Program) -> None:
         if secret is not None:
             assert one.fields[ACCESS_KEY] == program.line.options["ak"]
             assert one.fields[SIGNATURE] == signature(one.fields, one.body, secret)
+    if secret is not None and program.version == FOLLOWED:
+        for exchange in program.replay.recorded.exchanges:
+            asked = exchange.request
+            assert asked.fields[SIGNATURE] == signature(asked.fields, asked.body, secret), "Apache's client signs in this way"
 
 
 def test_every_deviation_occurs() -> None:
