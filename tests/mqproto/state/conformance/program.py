@@ -108,9 +108,9 @@ def lines(version: str, name: str) -> list[Line]:
 class Program:
     """One command, run on the stage of its capture."""
 
-    def __init__(self, version: str, name: str, line: Line, member: int = 0) -> None:
+    def __init__(self, version: str, name: str, line: Line, member: int = 0, namespace: str = "") -> None:
         self.line = line
-        settings: dict[str, Any] = {}
+        settings: dict[str, Any] = {"namespace": namespace}
         if "ak" in line.options:
             settings["credentials"] = SessionCredentials(line.options["ak"], line.options["sk"])
         if line.command in LITE_PULLS and version != "4.4.0":

@@ -129,6 +129,8 @@ class Replay(Stage):
         self._due: list[tuple[int, bytes]] = []
         #: The broker tells the members of a group that there is a new one.
         self._notices = self.pushed(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)[:1]
+        #: What names of a client in a namespace begin with. No recorded client is in one.
+        self.prefix = f"{self.node.namespace.name}%" if self.node.namespace else ""
         for address in (NS, BROKER):
             self.peers[address] = Peer()
             self.peers[address].answers = dict.fromkeys(range(1_000), self._answer)
@@ -151,12 +153,19 @@ class Replay(Stage):
     def ours(self) -> list[Question]:
         """What our client asked, of the same servers."""
         got = [*(self.peers[NS].got if self.alone else ()), *self.peers[BROKER].got]
-        return asked(one for one in got if not one.is_response)
+        return asked(self.plain(one) for one in got if not one.is_response)
+
+    def plain(self, request: Command) -> Command:
+        """A request of ours as if our client were in no namespace."""
+        if not self.prefix:
+            return request
+        fields = {name: text.replace(self.prefix, "") for name, text in request.fields.items()}
+        return Command(request.code, fields, bytes(request.body).replace(self.prefix.encode(), b""), request.opaque, request.flag)
 
     def commits(self) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], str]]:
         """The offset that was committed last for each queue: theirs and ours."""
         found = []
-        requests: list[list[Any]] = [[one.request for one in self.recorded.exchanges], list(self.peers[BROKER].got)]
+        requests: list[list[Any]] = [[one.request for one in self.recorded.exchanges], [self.plain(one) for one in self.peers[BROKER].got]]
         for some in requests:
             commits = [one.fields for one in some if one.code == RequestCode.UPDATE_CONSUMER_OFFSET]
             found.append({(one["topic"], one["queueId"]): one["commitOffset"] for one in commits})
@@ -172,9 +181,11 @@ class Replay(Stage):
         if request.code == RequestCode.LOCK_BATCH_MQ:
             return success(request, body=LockAnswer(LockRequest.from_json(bytes(request.body)).queues).to_json())
         if request.code == RequestCode.HEART_BEAT:
-            self._due += [(self.now + 10, encoded(one.code, one.fields, one.body, 2)) for one in self._notices]
+            for one in self._notices:
+                fields = {"consumerGroup": self.node.namespace.wrap(one.fields["consumerGroup"])}
+                self._due.append((self.now + 10, encoded(one.code, fields, b"", 2)))
             self._notices.clear()
-        known = self._answers.get(_key(request))
+        known = self._answers.get(_key(self.plain(request)))
         if not known:
             return success(request) if request.code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT) else None
         exchange = known[0]
