@@ -15,6 +15,7 @@ from mqproto import ConsumeStatus
 from mqproto.bodies import ConsumeFromWhere, DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
 from mqproto.codec import FrameSplitter, decode, encode_request
 from mqproto.codes import RequestCode
+from mqproto.hosts import split_address
 from tests.adapters.harness import NAMES, PATIENCE, Collector, Proxy, Runtime, as_listener, open_runtime
 
 #: Failed messages come again soon, so that no test has to wait for long.
@@ -120,8 +121,7 @@ def register(namesrv: str, broker: str) -> socket.socket:
     """Tell a name server of a broker with one topic. The registration ends with the connection that is returned."""
     table = TopicTable(DataVersion(), {"topic": TopicConfig("topic")})
     fields = {"brokerName": "silent", "brokerAddr": broker, "clusterName": "c", "brokerId": "0", "haServerAddr": broker}
-    host, _, port = namesrv.rpartition(":")
-    sock = socket.create_connection((host, int(port)), timeout=PATIENCE)
+    sock = socket.create_connection(split_address(namesrv), timeout=PATIENCE)
     sock.sendall(encode_request(RequestCode.REGISTER_BROKER, 1, fields, RegisterBrokerBody(table).to_json()))
     answer = decode(FrameSplitter().feed(sock.recv(65_536))[0])
     assert answer.code == 0

@@ -23,6 +23,7 @@ from mqproto.errors import (
     InvalidName,
     InvalidSetting,
     MQError,
+    NoClients,
     NoNameServer,
     SendFailed,
     StateError,
@@ -569,7 +570,7 @@ def test_closing_from_inside_the_listener(world: World) -> None:
 
 
 def test_closing_while_a_pull_waits_at_the_broker(world: World) -> None:
-    """CON-14."""
+    """CON-14: at once, with its offsets stored and its group unregistered."""
     world.producer().send(Message(world.topic, b"x"))
     collector = Collector()
 
@@ -580,7 +581,11 @@ def test_closing_while_a_pull_waits_at_the_broker(world: World) -> None:
     consumer = world.consumer(listener)
     collector.wait(1)
     consumer.close()
-    assert isinstance(world.server.broker_address, str)
+    admin = world.start(world.runtime.module.Admin, world.namesrv)._target
+    with pytest.raises(NoClients):
+        world.runtime.call(admin.groups.connection, world.group)
+    progress = world.runtime.call(admin.groups.progress, world.group)
+    assert sum(one.consumer_offset for one in progress.queues if one.queue.topic == world.topic) == 1
 
 
 def test_the_server_may_go_first(world: World) -> None:
