@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.simulated.cluster import Client, Cluster, Consumer, Machine, Producer
+from adapters.simulated.clients import Client, Consumer, Producer
+from adapters.simulated.cluster import Cluster, Machine
 from adapters.simulated.records import Delivery, Records, Sent
 from adapters.simulated.story import Story
 from adapters.simulated.world import Host, Weather, World

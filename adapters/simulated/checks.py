@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from adapters.simulated.cluster import Cluster, Consumer, Machine, Producer
-from adapters.simulated.records import Delivery, Sent
+from adapters.simulated.clients import Client, Consumer, Member
+from adapters.simulated.cluster import Cluster, Machine
+from adapters.simulated.records import Delivery, Operation, Sent
 from engine.broker.node import Broker
 from engine.store.settings import SYNC_FLUSH
 from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
@@ -32,6 +33,8 @@ _OWN_CALLS: Final = 64
 #: How long brokers keep a lock.
 _LOCK_MS: Final = 60_000
 _UNSENT_MAX: Final = 16 << 20
+#: Topics that brokers fill and read themselves.
+SYSTEM_TOPICS: Final = ("SCHEDULE_TOPIC", "RMQ_SYS")
 
 
 def always(cluster: Cluster) -> list[str]:
@@ -57,22 +60,22 @@ def at_rest(cluster: Cluster) -> list[str]:
 
 
 def sends(cluster: Cluster) -> list[str]:
-    """Each send has one outcome, within its budget (and the time that its producer was frozen)."""
+    """Each send, and whatever else an application waits for, has one outcome, within its budget (and the time that its client was
+    frozen)."""
     faults = []
-    up = {producer.name for producer in cluster.producers if not producer.host.asleep}
-    for sent in cluster.records.sends:
-        deadline = sent.begun + sent.budget_ms + sent.frozen_ms
-        if sent.wakes > 1:
-            faults.append(f"{_name(sent)} was settled {sent.wakes} times")
-        if sent.ended is not None and sent.ended > deadline:
-            faults.append(f"{_name(sent)} took {sent.ended - sent.begun} of {sent.budget_ms} ms")
-        if sent.ended is None and sent.producer in up and cluster.now > deadline:
-            faults.append(f"{_name(sent)} is not settled at {cluster.now}, budget {sent.budget_ms} ms")
+    up = {client.name for client in cluster.clients if client.up and not client.host.asleep}
+    operations: list[Operation] = [*cluster.records.sends, *cluster.records.operations]
+    for operation in operations:
+        if operation.wakes > 1:
+            faults.append(f"{operation} was settled {operation.wakes} times")
+        if operation.budget_ms is None:
+            continue
+        deadline = operation.begun + operation.budget_ms + operation.frozen_ms
+        if operation.ended is not None and operation.ended > deadline:
+            faults.append(f"{operation} took {operation.ended - operation.begun} of {operation.budget_ms} ms")
+        if operation.ended is None and operation.client in up and cluster.now > deadline:
+            faults.append(f"{operation} is not settled at {cluster.now}, budget {operation.budget_ms} ms")
     return faults
-
-
-def _name(sent: Sent) -> str:
-    return f"the send of {sent.producer} at {sent.begun}"
 
 
 def promised(cluster: Cluster, sent: Sent) -> list[str]:
@@ -127,34 +130,34 @@ def kept(cluster: Cluster, stored: Stored) -> list[str]:
         if not wanted or result is None:
             continue
         if sent.messages[0].delay_level:
-            faults += [f"{_name(sent)}: {lost} was not delivered after its delay" for lost in wanted if lost not in ids]
+            faults += [f"{sent}: {lost} was not delivered after its delay" for lost in wanted if lost not in ids]
             continue
         there = stored.get(result.queue, [])
         at = result.queue_offset - (there[0].queue_offset if there else 0)
         found = [message.msg_id for message in there[at : at + len(wanted)]] if at >= 0 else []
         if found != wanted:
-            faults.append(f"{_name(sent)}: {result.queue} has at {result.queue_offset} not {wanted} but {found}")
+            faults.append(f"{sent}: {result.queue} has at {result.queue_offset} not {wanted} but {found}")
     return faults
 
 
 def _is_internal(topic: str) -> bool:
-    return topic.startswith(("%", "SCHEDULE_TOPIC", "RMQ_SYS"))
+    return topic.startswith(("%", *SYSTEM_TOPICS))
 
 
 # --- what is consumed
 
 
-def groups(cluster: Cluster) -> dict[str, list[Consumer]]:
+def groups(cluster: Cluster) -> dict[str, list[Member]]:
     """The running consumers by group."""
-    found: dict[str, list[Consumer]] = {}
+    found: dict[str, list[Member]] = {}
     for consumer in cluster.consumers:
         found.setdefault(consumer.group, []).append(consumer)
     return found
 
 
 def owned(consumer: Consumer) -> dict[MessageQueue, ProcessQueue]:
-    """The queues that a consumer has."""
-    return consumer.core._assignment.queues
+    """The queues that a push consumer has."""
+    return consumer.queues
 
 
 def consumed(cluster: Cluster, stored: Stored) -> list[str]:
@@ -180,11 +183,11 @@ def consumed(cluster: Cluster, stored: Stored) -> list[str]:
             wanted = [_wanted(members[0], message) for message in sent.messages]
             for msg_id, is_wanted in zip(promised(cluster, sent), wanted, strict=False):
                 if is_wanted and msg_id not in done and msg_id not in dead:
-                    faults.append(f"{_name(sent)}: {msg_id} was never consumed by {group}")
+                    faults.append(f"{sent}: {msg_id} was never consumed by {group}")
     return faults
 
 
-def _wanted(member: Consumer, message: Message) -> bool:
+def _wanted(member: Member, message: Message) -> bool:
     expression = member.expressions.get(message.topic)
     return expression is not None and (expression == "*" or message.tags in [tag.strip() for tag in expression.split("||")])
 
@@ -196,6 +199,8 @@ def order(cluster: Cluster) -> list[str]:
     last: dict[object, int] = {}
     seen: dict[object, set[int]] = {}
     for delivery in cluster.records.deliveries:
+        if delivery.group in cluster.records.unordered:
+            continue
         for message in delivery.messages:
             offset = message.queue_offset
             if offset > last.get(delivery.incarnation, -1):
@@ -236,7 +241,7 @@ def alone(cluster: Cluster) -> list[str]:
         key = delivery.group, delivery.queue
         if key in running:
             before, end = running[key]
-            forgot = any(0 <= delivery.begun - start < _LOCK_MS for start in cluster.brokers[delivery.queue.broker_name].starts)
+            forgot = any(0 <= delivery.begun - start < _LOCK_MS for start in cluster.brokers[delivery.queue.broker_name].starts[1:])
             frozen = any(start < delivery.begun and before.begun < stop for start, stop in clients[before.consumer].sleeps)
             if delivery.begun < end and before.consumer != delivery.consumer and not forgot and not frozen:
                 faults.append(f"{delivery.queue} was with {before.consumer} when {delivery.consumer} got it at {delivery.begun}")
@@ -253,7 +258,7 @@ def commits(cluster: Cluster) -> list[str]:
             continue
         for key, offsets in machine.node.offsets.table.items():
             topic, _, group = key.partition("@")
-            if group in cluster.records.filtering:
+            if group in cluster.records.filtering or topic.startswith(SYSTEM_TOPICS):
                 continue
             for queue_id, offset in offsets.items():
                 queue = MessageQueue(topic, machine.name, queue_id)
@@ -271,7 +276,7 @@ def shared(cluster: Cluster) -> list[str]:
         for topic in {topic for member in members for topic in member.core.topics()}:
             owners: dict[MessageQueue, list[str]] = {}
             for member in members:
-                for queue in owned(member):
+                for queue in member.queues:
                     if queue.topic == topic:
                         owners.setdefault(queue, []).append(member.name)
             faults += [f"{queue} is with {names} of {group}" for queue, names in owners.items() if len(names) > 1]
@@ -293,14 +298,14 @@ def bounds(cluster: Cluster) -> list[str]:
     """Nothing piles up: calls in flight, parked pulls, unsent bytes."""
     faults = []
     open_sends = len([sent for sent in cluster.records.sends if sent.ended is None])
-    queues = sum(len(owned(consumer)) for consumer in cluster.consumers)
+    queues = sum(len(consumer.queues) for consumer in cluster.consumers)
     for client in cluster.clients:
         if client.up and len(client.node.calls) > open_sends + queues + _OWN_CALLS:
             faults.append(f"{client.name} has {len(client.node.calls)} calls in flight")
         for link in client.node.all_links() if client.up else ():
             if link.unsent > _UNSENT_MAX:
                 faults.append(f"{client.name} has {link.unsent} bytes unsent to {link.address}")
-    readers = len([client for client in cluster.clients if isinstance(client, Consumer)])
+    readers = len([client for client in cluster.clients if isinstance(client, Member)])
     for machine in cluster.brokers.values():
         if not machine.up:
             continue
@@ -315,23 +320,23 @@ def bounds(cluster: Cluster) -> list[str]:
 def quiet(cluster: Cluster) -> list[str]:
     """Nothing is under way but parked pulls. To be asked some time after everything was mended and the last message sent."""
     return [
-        *(fault for client in cluster.clients if isinstance(client, Producer) and client.up for fault in _quiet_producer(client)),
-        *(fault for consumer in cluster.consumers for fault in _quiet_consumer(consumer)),
+        *(fault for client in cluster.clients if client.up and not isinstance(client, Member) for fault in _quiet_client(client)),
+        *(fault for member in cluster.consumers for fault in _quiet_consumer(member)),
         *(fault for machine in cluster.brokers.values() if machine.up for fault in _quiet_broker(machine)),
     ]
 
 
-def _quiet_producer(producer: Producer) -> Iterable[str]:
-    if producer.node.application_tickets():
-        yield f"{producer.name} has operations in flight"
-    if len(producer.node.calls):
-        yield f"{producer.name} has {len(producer.node.calls)} calls in flight"
+def _quiet_client(client: Client) -> Iterable[str]:
+    if client.node.application_tickets():
+        yield f"{client.name} has operations in flight"
+    if len(client.node.calls):
+        yield f"{client.name} has {len(client.node.calls)} calls in flight"
 
 
-def _quiet_consumer(consumer: Consumer) -> Iterable[str]:
-    queues = owned(consumer)
+def _quiet_consumer(consumer: Member) -> Iterable[str]:
+    queues = consumer.queues
     for queue, process_queue in queues.items():
-        if len(process_queue):
+        if process_queue is not None and len(process_queue):
             yield f"{consumer.name} still has {len(process_queue)} messages of {queue}, the first at {process_queue.first}"
     if len(consumer.node.calls) > len(queues):
         yield f"{consumer.name} has {len(consumer.node.calls)} calls in flight for {len(queues)} queues"

@@ -9,8 +9,8 @@
 
 Names and settings are those of the real clients and servers. What waits there runs the world here, until it has its outcome.
 
-Owns: which nodes there are and where, disks and what a crash leaves of them, calls of listeners, the records of all that.
-Leaves to others: time and network (`world`), what must be true of a cluster (`checks`).
+Owns: which nodes there are and where, disks and what a crash leaves of them.
+Leaves to others: time and network (`world`), what clients do (`clients`), what must be true of a cluster (`checks`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 
-from adapters.faces.push import takes_context
-from adapters.settings import ClientOptions, ConsumerOptions, ProducerOptions, client_settings, consumer_settings, producer_settings
-from adapters.simulated.records import Delivery, Records, Sent
+from adapters.settings import ConsumerOptions, ProducerOptions
+from adapters.simulated.clients import Client, Consumer, Listener, Member, Producer, Takes
+from adapters.simulated.records import Records
 from adapters.simulated.world import Host, Weather, World
 from engine.broker.node import Broker
 from engine.namesrv import NameServer
@@ -29,21 +29,10 @@ from engine.store import Store, StoreSettings, StoreUnwritable
 from engine.store.memory import MemoryFiles
 from engine.store.settings import SYNC_FLUSH
 from mqproto.errors import StateError
-from mqproto.message import Message, MessageExt, MessageQueue, SendResult
-from mqproto.state.client import ClientNode
-from mqproto.state.consumer import ConsumerCore
-from mqproto.state.consumption import ConsumeTask
-from mqproto.state.flows import Flow
-from mqproto.state.node import Deliver, Node, Ticket
-from mqproto.state.settings import ClientIdentity
+from mqproto.state.node import Node
 
 N = TypeVar("N", bound=Node)
-R = TypeVar("R")
-
-#: A listener that says which messages were consumed, as those of `PushConsumer`; a raised exception counts as failure.
-Listener = Callable[..., object]
-#: How long a listener takes, in milliseconds.
-Takes = int | Callable[[], int]
+C = TypeVar("C", bound=Client)
 
 #: Small files: a disk that forgets keeps a copy of each. Larger messages need a larger log file.
 SMALL_FILES: Mapping[str, str] = {
@@ -160,203 +149,6 @@ class Machine(Generic[N]):
             self.world.thaw(self.host)
 
 
-class Client:
-    """One client node. `name` is its host's name in the world."""
-
-    def __init__(self, cluster: Cluster, options: ClientOptions) -> None:
-        world = cluster.world
-        self.cluster = cluster
-        number = cluster.new_number()
-        self.name = f"client-{number}"
-        ip = f"10.0.{2 + number // 250}.{1 + number % 250}"
-        identity = ClientIdentity(ip, number, f"{number}#{number}", world.random.randrange(1 << 31))
-        self.node = ClientNode(client_settings(list(cluster.name_servers_addresses), options), identity)
-        self.host = world.add(self.name, self.node)
-        self._sleeps: list[tuple[int, int]] = []
-        self._frozen_at: int | None = None
-
-    @property
-    def up(self) -> bool:
-        return self.host.alive
-
-    @property
-    def sleeps(self) -> list[tuple[int, int]]:
-        """When it was frozen, from and to (until now, if it is)."""
-        return self._sleeps if self._frozen_at is None else [*self._sleeps, (self._frozen_at, self.cluster.now + 1)]
-
-    def begin(self, make: Callable[[int], Flow[R]]) -> Ticket[R]:
-        """Start an operation; `make` gets the time and gives a flow. Raises StateError while the client is frozen or dead."""
-        if self.host.asleep or not self.host.alive:
-            raise StateError(f"{self.name} does not run")
-        tickets: list[Ticket[R]] = []
-        self.host.enter(lambda now: tickets.append(self.node.start(make(now), now)))
-        return tickets[0]
-
-    def run(self, make: Callable[[int], Flow[R]]) -> R:
-        """The same, and run the world until there is an outcome."""
-        ticket = self.begin(make)
-        self.cluster.world.run_until(lambda: ticket.settled)
-        return ticket.result()
-
-    def close(self) -> None:
-        """The orderly end; runs the world until it is over."""
-        self.host.enter(self.node.close)
-        self.cluster.world.run_until(lambda: not self.up)
-
-    def crash(self, *, power: bool = False) -> None:
-        """The process is killed, or (`power`) its whole machine stops, and brokers are not told."""
-        self.cluster.world.crash(self.host, silently=power)
-
-    def freeze(self) -> None:
-        """The client does not run for a while."""
-        if self._frozen_at is None and self.up:
-            self._frozen_at = self.cluster.now
-            self.cluster.world.freeze(self.host)
-
-    def thaw(self) -> None:
-        """It runs again."""
-        if self._frozen_at is not None:
-            slept_ms = self.cluster.now - self._frozen_at
-            self._sleeps.append((self._frozen_at, self.cluster.now))
-            self._frozen_at = None
-            for sent in self.cluster.records.sends:
-                if sent.ended is None and sent.producer == self.name:
-                    sent.frozen_ms += slept_ms
-            self.cluster.world.thaw(self.host)
-
-
-class Producer(Client):
-    """Sends messages."""
-
-    def __init__(self, cluster: Cluster, group: str, options: ProducerOptions) -> None:
-        super().__init__(cluster, options)
-        self.core = self.node.add_producer(producer_settings(group, options), cluster.now)
-
-    def send(self, message: Message | Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> SendResult:
-        """Send a message or a batch and run the world until there is an outcome. Raises as `Producer.send` of the real clients."""
-        sent = self.submit(message, queue=queue, timeout_ms=timeout_ms)
-        self.cluster.world.run_until(lambda: sent.ticket.settled)
-        result: SendResult = sent.ticket.result()
-        return result
-
-    def submit(
-        self,
-        message: Message | Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
-        oneway: bool = False,
-        callback: bool = False,
-    ) -> Sent:
-        """Begin a send; its outcome comes with the world's time. `callback`: as the asynchronous sends of Apache's clients retry."""
-        core = self.core
-        messages = (message,) if isinstance(message, Message) else tuple(message)
-
-        def make(now: int) -> Flow[Any]:
-            if not isinstance(message, Message):
-                return core.send_batch(message, now, queue=queue, timeout_ms=timeout_ms)
-            if oneway:
-                return core.send_oneway(message, now, queue=queue, timeout_ms=timeout_ms)
-            if callback:
-                return core.send_async(message, now, queue=queue, timeout_ms=timeout_ms)
-            return core.send(message, now, queue=queue, timeout_ms=timeout_ms)
-
-        if self.host.asleep or not self.up:
-            raise StateError(f"{self.name} does not run")
-        budget_ms = core.settings.send_timeout_ms if timeout_ms is None else timeout_ms
-        made: list[Sent] = []
-
-        def start(now: int) -> None:
-            sent = Sent(self.name, messages, now, budget_ms, oneway, self.node.start(make(now), now))
-            sent.ticket.wake = lambda: self._woken(sent)
-            made.append(sent)
-
-        self.host.enter(start)
-        self.cluster.records.sends.append(made[0])
-        return made[0]
-
-    def _woken(self, sent: Sent) -> None:
-        sent.wakes += 1
-        sent.ended = self.cluster.now
-
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that a message of the topic could go to; runs the world until they are known."""
-        return self.run(lambda now: self.core.publish_queues(topic, now))
-
-
-class Consumer(Client):
-    """Receives messages of a group. Each call of the listener begins at once and has its result `takes_ms` later."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        listener: Listener,
-        topics: Sequence[str],
-        expression: str,
-        takes_ms: Takes,
-        options: ConsumerOptions,
-    ) -> None:
-        super().__init__(cluster, options)
-        self.listener = listener
-        self.takes_ms = takes_ms
-        #: What was delivered, in order.
-        self.messages: list[MessageExt] = []
-        #: What it subscribes, by topic.
-        self.expressions: dict[str, str] = {}
-        self.core = ConsumerCore(self.node, consumer_settings(group, options), listener)
-        if self.core.settings.orderly:
-            cluster.records.orderly.add(group)
-        self._takes_context = takes_context(listener)
-        self.host.on_deliver = self._deliver
-        for topic in topics:
-            self.subscribe(topic, expression)
-
-    @property
-    def group(self) -> str:
-        return self.core.group
-
-    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
-        """Consume a topic, before or after the start."""
-        self.host.enter(lambda now: self.core.subscribe(topic, expression, kind, now=now))
-        self.expressions[topic] = expression
-        if expression != "*":
-            self.cluster.records.filtering.add(self.group)
-
-    def start(self) -> Consumer:
-        """Start it and run the world until that has succeeded. Raises as `PushConsumer.start`."""
-        self.run(self.core.start)
-        return self
-
-    def begin_start(self) -> Ticket[None]:
-        """Start it; the outcome comes with the world's time."""
-        return self.begin(self.core.start)
-
-    def _deliver(self, action: Deliver) -> None:
-        task = action.task
-        assert isinstance(task, ConsumeTask)
-        cluster = self.cluster
-        queue = task.context.queue
-        behind = cluster.records.behind(self.group, queue)
-        delivery = Delivery(self.name, self.group, queue, task.process_queue, task.messages, cluster.now, behind)
-        cluster.records.deliveries.append(delivery)
-        self.messages += task.messages
-        takes_ms = self.takes_ms if isinstance(self.takes_ms, int) else self.takes_ms()
-        result = self._listen(task)
-
-        def over() -> None:
-            cluster.records.ended(delivery, result, cluster.now)
-            self.host.enter(lambda now: self.node.consumed(task, result, now))
-
-        cluster.world.at(cluster.now + takes_ms, lambda: self.host.when_awake(over))
-
-    def _listen(self, task: ConsumeTask) -> object:
-        try:
-            return self.listener(task.messages, task.context) if self._takes_context else self.listener(task.messages)
-        except Exception as failure:  # what a listener raises is its result, as in the real clients
-            return failure
-
-
 class Cluster:
     """A world with `name_servers` name servers and `brokers` brokers that have started and registered.
 
@@ -381,12 +173,13 @@ class Cluster:
             Machine(self.world, f"namesrv-{number}", {"main": f"10.0.0.{number}:9876"}, lambda files: NameServer(NamesrvSettings()))
             for number in range(1, name_servers + 1)
         ]
-        self.brokers = {machine.name: machine for machine in map(self._broker, range(1, brokers + 1))}
+        self.brokers = {machine.name: machine for machine in map(self.new_broker, range(1, brokers + 1))}
         for machine in self.servers:
             machine.start()
         self.world.run_for(_SETTLED_MS)
 
-    def _broker(self, number: int) -> Machine[Broker]:
+    def new_broker(self, number: int) -> Machine[Broker]:
+        """Another broker of the cluster, to be put into `brokers` and started."""
         name = f"broker-{chr(ord('a') + number - 1)}"
         ip = f"10.0.1.{number}"
 
@@ -432,9 +225,9 @@ class Cluster:
         return [client for client in self.clients if isinstance(client, Producer) and client.up]
 
     @property
-    def consumers(self) -> list[Consumer]:
-        """The consumers that run."""
-        return [client for client in self.clients if isinstance(client, Consumer) and client.up]
+    def consumers(self) -> list[Member]:
+        """The consumers that run, of all kinds."""
+        return [client for client in self.clients if isinstance(client, Member) and client.up]
 
     def new_number(self) -> int:
         """A number for a client."""
@@ -443,11 +236,14 @@ class Cluster:
 
     # --- what joins
 
+    def add(self, client: C) -> C:
+        """Have a client of any kind among `clients`."""
+        self.clients.append(client)
+        return client
+
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer; options as of the real `Producer`."""
-        producer = Producer(self, group, options)
-        self.clients.append(producer)
-        return producer
+        return self.add(Producer(self, group, options))
 
     def consumer(
         self,
@@ -460,9 +256,7 @@ class Cluster:
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """A push consumer, to be started; options as of the real `PushConsumer`. `takes_ms` is how long its listener takes."""
-        consumer = Consumer(self, group, listener, topics, expression, takes_ms, options)
-        self.clients.append(consumer)
-        return consumer
+        return self.add(Consumer(self, group, listener, topics, expression, takes_ms, options))
 
     # --- time
 

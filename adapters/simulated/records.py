@@ -1,6 +1,6 @@
-"""What happened in a simulated cluster, as its applications saw it: sends and deliveries.
+"""What happened in a simulated cluster, as its applications saw it: sends, other operations and deliveries.
 
-Owns: the record of each send and each delivery, and how far each group has finished each queue.
+Owns: the record of each operation and each delivery, and how far each group has finished each queue.
 Leaves to others: making them happen (`cluster`), what must be true of them (`checks`).
 """
 
@@ -14,23 +14,34 @@ from mqproto.state.node import Ticket
 
 
 @dataclass(slots=True, eq=False)
-class Sent:
-    """One send of a producer. Times are virtual."""
+class Operation:
+    """What an application began and waits for. Times are virtual."""
 
-    producer: str
-    #: What was sent: one message, or those of a batch.
-    messages: tuple[Message, ...]
+    client: str
+    what: str
     begun: int
-    budget_ms: int
-    #: Whether the broker was asked for an answer.
-    oneway: bool
+    #: None: it may take as long as it likes.
+    budget_ms: int | None
     ticket: Ticket[Any]
     #: When the application was told the outcome; None: not yet.
     ended: int | None = None
     #: How often it was told.
     wakes: int = 0
-    #: How long the producer was frozen meanwhile.
+    #: How long the client was frozen meanwhile.
     frozen_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"the {self.what} of {self.client} at {self.begun}"
+
+
+@dataclass(slots=True, eq=False)
+class Sent(Operation):
+    """One send of a producer."""
+
+    #: What was sent: one message, or those of a batch.
+    messages: tuple[Message, ...] = ()
+    #: Whether the broker was asked for no answer.
+    oneway: bool = False
 
     @property
     def result(self) -> SendResult | None:
@@ -58,10 +69,12 @@ class Delivery:
     #: When the listener had returned; None: not yet.
     ended: int | None = None
     result: object = None
+    #: False for what was consumed, but waits to be committed with others.
+    committed: bool = True
 
     @property
     def succeeded(self) -> bool:
-        return self.result is ConsumeStatus.SUCCESS
+        return self.committed and self.result in (ConsumeStatus.SUCCESS, ConsumeStatus.COMMIT)
 
 
 @dataclass(slots=True)
@@ -85,24 +98,53 @@ class Records:
     """Everything since the beginning."""
 
     sends: list[Sent] = field(default_factory=list)
+    #: Everything else that applications wait for.
+    operations: list[Operation] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
-    #: By group and queue what a listener has returned from, whatever it said, and what it said to have succeeded.
+    #: By group and queue how far offsets may be, and what succeeded. Offsets may pass what a listener has returned from, whatever it
+    #: said: what failed comes again another way. In order they may pass only what succeeded, and was committed.
     finished: dict[tuple[str, MessageQueue], Progress] = field(default_factory=dict)
     succeeded: dict[tuple[str, MessageQueue], Progress] = field(default_factory=dict)
     #: Groups that do not see every message of their topics.
     filtering: set[str] = field(default_factory=set)
     #: Groups that consume in order.
     orderly: set[str] = field(default_factory=set)
+    #: Groups whose members may get a message after a later one.
+    unordered: set[str] = field(default_factory=set)
+    #: By incarnation of a queue: what succeeded and waits for a commit.
+    _uncommitted: dict[object, list[Delivery]] = field(default_factory=dict)
 
-    def ended(self, delivery: Delivery, result: object, now: int) -> None:
+    def ended(self, delivery: Delivery, result: object, now: int, *, auto_commit: bool = True) -> None:
         """A listener has returned."""
         delivery.ended = now
         delivery.result = result
-        key = delivery.group, delivery.queue
-        for table in (self.finished, self.succeeded) if delivery.succeeded else (self.finished,):
-            progress = table.setdefault(key, Progress())
-            for message in delivery.messages:
-                progress.finished(message.queue_offset)
+        waiting = self._uncommitted.setdefault(delivery.incarnation, [])
+        if auto_commit or delivery.group not in self.orderly:
+            done = [delivery] if delivery.succeeded or delivery.group not in self.orderly else []
+        elif result is ConsumeStatus.COMMIT:
+            done = [*waiting, delivery]
+            waiting.clear()
+        else:
+            done = []
+            delivery.committed = False
+            if result is ConsumeStatus.SUCCESS:
+                waiting.append(delivery)
+            elif result is ConsumeStatus.ROLLBACK:
+                waiting.clear()
+        for one in done:
+            one.committed = True
+            self._note(self.finished, one)
+        if result in (ConsumeStatus.SUCCESS, ConsumeStatus.COMMIT):
+            self._note(self.succeeded, delivery)
+        elif result is ConsumeStatus.ROLLBACK:  # everything since the last commit comes again
+            below = self.finished.get((delivery.group, delivery.queue), Progress()).below
+            self.succeeded[delivery.group, delivery.queue] = Progress(below)
+
+    @staticmethod
+    def _note(table: dict[tuple[str, MessageQueue], Progress], delivery: Delivery) -> None:
+        progress = table.setdefault((delivery.group, delivery.queue), Progress())
+        for message in delivery.messages:
+            progress.finished(message.queue_offset)
 
     def behind(self, group: str, queue: MessageQueue) -> int:
         """The smallest offset that a group has not consumed with success."""

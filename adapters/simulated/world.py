@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from random import Random
 from zlib import crc32
 
+from adapters.simulated.answers import disturb
 from mqproto.state.node import Deliver, Dial, Finished, HangUp, Job, Link, Node, Run
 
 #: A run that needs more events than this is taken for one that never ends.
@@ -34,6 +35,10 @@ class Weather:
     split: float = 0.2
     #: Chance, for each run of bytes sent, that the stream breaks and only a part of the bytes arrives before that.
     cut: float = 0.0
+    #: Chances of an answer to come once more and to be overtaken by others, both by up to `late_max`.
+    twice: float = 0.0
+    late: float = 0.0
+    late_max: int = 10_000
     job_min: int = 0
     job_max: int = 5
     #: Chance that a job fails with OSError instead of running.
@@ -339,6 +344,10 @@ class World:
             return
         self._note(self.number(link), data)
         weather = stream.sender.weather or self.weather
+        if weather.twice or weather.late:
+            data = self._disturb(stream, data, weather)
+            if not data:
+                return
         if self.random.random() < weather.cut:
             arriving = data[: self.random.randrange(len(data))]
             link.unsent -= len(data) - len(arriving)
@@ -347,6 +356,20 @@ class World:
             self.at(stream.arrives, lambda: self._break(stream, "connection reset"))
             return
         self._send_pieces(stream, self._pieces(data, weather))
+
+    def _disturb(self, stream: Stream, data: bytes, weather: Weather) -> bytes:
+        """What is sent now; the rest follows, if there is a link by then."""
+        rest, later = disturb(data, weather.twice, weather.late, weather.late_max, self.random)
+        stream.source.unsent += len(rest) - len(data)
+
+        def follow(frame: bytes) -> None:
+            if self._streams.get(stream.source) is stream and not stream.broken:
+                stream.source.unsent += len(frame)
+                self._send_pieces(stream, [frame])
+
+        for after_ms, frame in later:
+            self.at(self.now + after_ms, lambda frame=frame: follow(frame))  # type: ignore[misc]
+        return rest
 
     def _note(self, number: int, data: bytes) -> None:
         self.digest = crc32(data, crc32(b"%d %d" % (self.now, number), self.digest))

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.simulated import Cluster, Weather
 from adapters.simulated.checks import read_logs
-from adapters.simulated.cluster import Producer
+from adapters.simulated.clients import Producer
 from mqproto.codec import Command
 from mqproto.message import Message
 from mqproto.record import decode_record

@@ -71,7 +71,7 @@ def test_sends_of_every_kind_are_recorded_with_their_outcome() -> None:
     assert (oneway.result, oneway.oneway, oneway.wakes) == (None, True, 1)
     assert callback.result is not None
     assert (callback.result.queue.queue_id, callback.budget_ms) == (2, 500)
-    assert (failed.result, failed.wakes, failed.producer) == (None, 1, producer.name)
+    assert (failed.result, failed.wakes, failed.client) == (None, 1, producer.name)
     with pytest.raises(InvalidMessage):
         producer.send(Message("orders", b"x" * (5 << 20)))
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from adapters.simulated import Cluster, Weather
-from adapters.simulated.cluster import Client
-from adapters.simulated.cluster import Producer as SimulatedProducer
+from adapters.simulated.clients import Client
+from adapters.simulated.clients import Producer as SimulatedProducer
 from mqproto import ConsumeFromWhere, ConsumeStatus, LocalTransactionState, Message, MessageExt, reply_to
 from mqproto.errors import MQError, RequestTimeout, StateError
 from mqproto.state.node import Deliver, Ticket

@@ -1,0 +1,184 @@
+"""What must be true of clients of every kind, besides what `checks` asks of a cluster.
+
+Owns: the promises about windows, attempts, transactions and requests (docs/simulation.md).
+Leaves to others: sends, deliveries, offsets, queues and what is stored (`checks`), making trouble (`client_story`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator as Iterates
+from typing import Any, Final
+
+from adapters.simulated.asking import Iterator, Poller
+from adapters.simulated.checks import SYSTEM_TOPICS, Stored
+from adapters.simulated.clients import Client, Producer
+from adapters.simulated.cluster import Cluster
+from adapters.simulated.talking import Asker, Bank, Teller, answer_to
+from mqproto.errors import MQError
+from mqproto.state.flows import Call
+from mqproto.state.plain_send import PlainSend
+from mqproto.state.producer import ProducerCore
+from mqproto.state.tasks import Task
+from mqproto.transactions import LocalTransactionState
+
+#: What only sends have: group, topic, queue and properties.
+_SEND_FIELDS: Final = frozenset("abei")
+
+
+def always(cluster: Cluster) -> list[str]:
+    """What must hold at any moment: windows, no call of what is settled, one own reply for each question, places of consumers."""
+    return [*windows(cluster), *leftovers(cluster), *questions(cluster), *places(cluster)]
+
+
+def at_rest(cluster: Cluster, stored: Stored, bank: Bank) -> list[str]:
+    """What must hold once everything is mended and enough time has passed: nothing counts any more, transactions have ended."""
+    return [*always(cluster), *counters(cluster), *attempts(cluster, stored), *transactions(stored, bank)]
+
+
+def producers(cluster: Cluster) -> Iterates[tuple[Client, ProducerCore]]:
+    """The running producers of the applications."""
+    for client in cluster.clients:
+        if client.up and isinstance(client, Producer):
+            yield client, client.core
+        elif client.up and isinstance(client, Teller):
+            yield client, client.core.producer
+
+
+# --- windows
+
+
+def windows(cluster: Cluster) -> list[str]:
+    """No producer has more in flight than its window lets it; counted at the links, and as the window itself counts."""
+    faults = []
+    sizes = {sent.ticket: len(sent.messages) for sent in cluster.records.sends if sent.ended is None}
+    for client, core in producers(cluster):
+        settings, window = core.settings, core.window
+        messages = size = count = 0
+        for link in client.node.all_links():
+            for task in link.calls.values():
+                body = _sent_by(core, task)
+                if body is not None:
+                    messages, size, count = messages + sizes.get(task.ticket, 1), size + len(body), count + 1
+        for at, seen, bytes_seen, alone in (
+            ("links", messages, size, count <= 1),
+            ("window", window.messages, window.size, len(client.node.application_tickets()) - window.waiting <= 1),
+        ):
+            if not alone and (seen > settings.send_window_messages or bytes_seen > settings.send_window_bytes):
+                faults.append(f"{client.name} has {seen} messages ({bytes_seen} bytes) in flight, by its {at}")
+        if window.messages < 0 or window.size < 0:
+            faults.append(f"{client.name} has {window.messages} messages ({window.size} bytes) in flight")
+        if window.messages < messages or window.size < size:
+            faults.append(f"{client.name} counts {window.messages} messages ({window.size} bytes), its links have {messages} ({size})")
+    return faults
+
+
+def _sent_by(core: ProducerCore, task: Task[Any]) -> bytes | None:
+    """The body that a call of a producer's send brought; None for other calls."""
+    if isinstance(task, PlainSend) and task.flow is None:
+        return task._body if task._producer is core else None
+    effect = task.effect
+    if isinstance(effect, Call) and effect.fields.keys() >= _SEND_FIELDS and effect.fields["a"] == core.group:
+        return effect.body
+    return None
+
+
+def counters(cluster: Cluster) -> list[str]:
+    """Windows are empty, nobody waits for room, for a reply or for an answer to a broker's question."""
+    faults = []
+    for client, core in producers(cluster):
+        window = core.window
+        if (window.messages, window.size, window.waiting) != (0, 0, 0):
+            faults.append(f"{client.name} still counts {window.messages} messages ({window.size} bytes), {window.waiting} wait for room")
+        if len(client.node.requests):
+            faults.append(f"{client.name} has {len(client.node.requests)} requests without an outcome")
+        if isinstance(client, Teller) and client.core._checks:
+            faults.append(f"{client.name} has {len(client.core._checks)} questions unanswered")
+    for client in cluster.clients:
+        if client.up and isinstance(client, Iterator) and (client.core._parked or client.core._taken):
+            faults.append(f"{client.name} has {len(client.core._parked)} messages parked and {len(client.core._taken)} taken")
+        if client.up and isinstance(client, Poller) and client.core._handout.waiting:
+            faults.append(f"{client.name} has {client.core._handout.waiting} messages that wait for a poll")
+        if client.up and client.node._waiting.keys() & {ticket for ticket in client.node._waiting if ticket.settled}:
+            faults.append(f"{client.name} has flows that wait for what is settled")
+    return faults
+
+
+def places(cluster: Cluster) -> list[str]:
+    """No consumer that is iterated has more messages out than it has places."""
+    return [
+        f"{client.name} has {len(client.core._taken)} messages out, {client.core.settings.consume_thread_min} places"
+        for client in cluster.clients
+        if client.up and isinstance(client, Iterator) and len(client.core._taken) > client.core.settings.consume_thread_min
+    ]
+
+
+# --- attempts
+
+
+def leftovers(cluster: Cluster) -> list[str]:
+    """Nothing is in flight for what is settled."""
+    return [
+        f"{client.name} has a call in flight at {link.address} for what is settled"
+        for client in cluster.clients
+        if client.up
+        for link in client.node.all_links()
+        for task in (*link.calls.values(), *link.waiting)
+        if task.ticket.settled
+    ]
+
+
+def attempts(cluster: Cluster, stored: Stored) -> list[str]:
+    """No attempt of a send begins once it is settled, and there are no more than its producer may make.
+
+    Each attempt tells its time. To be asked where no wall clock was stepped, and no disk lost anything.
+    """
+    faults = []
+    copies: dict[str, list[int]] = {}
+    for queue, messages in stored.items():
+        if not queue.topic.startswith(("%", *SYSTEM_TOPICS)):
+            for message in messages:
+                copies.setdefault(message.msg_id, []).append(message.born_time - cluster.world.wall_ahead)
+    settings = {client.name: client.core.settings for client in cluster.clients if isinstance(client, Producer)}
+    for sent in cluster.records.sends:
+        result = sent.result
+        if result is None or sent.ended is None:
+            continue
+        own = settings[sent.client]
+        limit = 1 + max(own.retry_times, own.retry_times_async)
+        for msg_id in result.msg_id.split(","):
+            times = copies.get(msg_id, [])
+            if len(times) > limit and not sent.messages[0].delay_level:  # a broker that dies may deliver what was delayed again
+                faults.append(f"{sent}: {msg_id} is stored {len(times)} times")
+            faults += [f"{sent}: {msg_id} was sent at {time}, after {sent.ended}" for time in times if time > sent.ended]
+    return faults
+
+
+# --- transactions and requests
+
+
+def transactions(stored: Stored, bank: Bank) -> list[str]:
+    """Transactions end as their listener said: what was committed is there, and nothing else."""
+    there = Counter(message.body for queue, messages in stored.items() if queue.topic == bank.topic for message in messages)
+    faults = [f"transaction {body!r} was committed and is not there" for body in sorted(bank.committed - there.keys())]
+    faults += [f"transaction {body!r} was not committed and is there" for body in sorted(there.keys() - bank.committed)]
+    for body, result in bank.results:
+        state = result.local_transaction_state
+        if state is not LocalTransactionState.UNKNOW and (state is LocalTransactionState.COMMIT_MESSAGE) != (body in bank.committed):
+            faults.append(f"transaction {body!r} is said to be {state}")
+    return faults
+
+
+def questions(cluster: Cluster) -> list[str]:
+    """A question has its own reply or a failure."""
+    faults = []
+    for client in cluster.clients:
+        for body, operation in client.questions if isinstance(client, Asker) else ():
+            ticket = operation.ticket
+            if not ticket.settled:
+                continue
+            if ticket.failure is None and ticket.result().body != answer_to(body):
+                faults.append(f"{operation}: {body!r} was answered by {ticket.result().body!r}")
+            if ticket.failure is not None and not isinstance(ticket.failure, MQError):
+                faults.append(f"{operation} failed by {ticket.failure!r}")
+    return faults
