@@ -387,6 +387,8 @@ class ClientNode(FlowNode):
                 self.notices.append(f"heartbeat: {refusal(outcome.code, outcome.remark, address)}")
             else:
                 self.routes.versions[address] = outcome.version
+                if address in self.links:
+                    self.links[address].greeted = True
         finally:
             self._beats.pop(address, None)
             if address in self._next_beats:
@@ -398,12 +400,13 @@ class ClientNode(FlowNode):
             self.beat(link.address, now)
 
     def _unregister(self, kind: str, group: str, now: int) -> Flow[None]:
-        """UNREGISTER_CLIENT to every broker that knows us: without a link it has forgotten us already."""
+        """UNREGISTER_CLIENT to every broker that knows us, also where no route leads any more: without a link it has forgotten us."""
         fields = {"clientID": self.client_id, kind: group}
+        known = set(self.routes.all_addresses())
         calls = [
             self.spawn(self._told(address, fields, now), now)
-            for address in self.routes.all_addresses()
-            if address in self.links and self.links[address].connected
+            for address, link in sorted(self.links.items())
+            if link.connected and (link.greeted or address in known)
         ]
         yield from self._all_of(calls, now)
 

@@ -76,7 +76,7 @@ class Task(Generic[R]):
 class DialledLink(Connection["Task[Any]"]):
     """A link that the node made, with the tasks that wait for it to be connected."""
 
-    __slots__ = ("leaving", "used", "waiting")
+    __slots__ = ("greeted", "leaving", "used", "waiting")
 
     def __init__(self, node: NodeBase, calls: Calls[Task[Any]], address: str, now: int) -> None:
         super().__init__(node, calls, address, connected=False)
@@ -85,6 +85,8 @@ class DialledLink(Connection["Task[Any]"]):
         self.used = now
         #: True once the peer asked us to go away: no new calls, ended when the last one has its answer.
         self.leaving = False
+        #: Whether the peer is a broker that knows us by a heartbeat on this link.
+        self.greeted = False
 
 
 class TaskNode(NodeBase, ABC):

@@ -25,6 +25,16 @@ def test_a_farewell_that_is_refused_is_noted() -> None:
     assert any("stay" in notice for notice in stage.node.notices)
 
 
+def test_a_broker_that_no_route_leads_to_any_more_hears_of_the_end_too() -> None:
+    """Its link stays for other groups of the client, so it would keep ours for two minutes."""
+    stage, core = stage_with("a=a:1")
+    stage.run(core.send(Message(TOPIC, b"x"), 0))
+    stage.node.routes.keep(())
+    stage.run(stage.node.remove_producer(core, 0))
+    assert len(stage.peers["a:1"].of(GONE)) == 1
+    assert stage.peers[NS].of(GONE) == []
+
+
 def test_close_says_goodbye() -> None:
     """client.md 1.2: consumers first, then the producers' groups, then the links."""
     stage, core = stage_with("a=a:1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 
 from mqproto.codes import RequestCode
 from tests.mqproto.state.conformance.deviations import DEVIATIONS, Deviation
@@ -21,10 +22,10 @@ class Comparison:
     occurred: set[str] = field(default_factory=set)
 
 
-def compare(version: str, theirs: list[Question], ours: list[Question], *, partly: bool = False) -> Comparison:
-    """`partly`: how much of it we ask is a matter of time; what we ask is compared."""
+def compare(version: str, name: str, theirs: list[Question], ours: list[Question], *, partly: bool = False) -> Comparison:
+    """Set the requests of a capture against ours. `partly`: how much of it we ask is a matter of time; what we ask is compared."""
     found = Comparison()
-    deviations = [one for one in DEVIATIONS if version in one.versions]
+    deviations = [one for one in DEVIATIONS if version in one.versions and any(fnmatch(name, pattern) for pattern in one.captures)]
     for deviation in deviations:
         theirs, ours = _forget(found, deviation, theirs, ours)
     expected, asked = Counter(theirs), Counter(ours)

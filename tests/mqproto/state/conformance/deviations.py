@@ -32,6 +32,8 @@ class Deviation:
     #: Part of the line that gives the reason, for a difference to the release that we follow.
     decision: str = ""
     versions: tuple[str, ...] = VERSIONS
+    #: Patterns of the captures in which it may occur.
+    captures: tuple[str, ...] = ("*",)
     forget: Callable[[Question], Question] | None = None
     theirs: Callable[[Question], bool] | None = None
     ours: Callable[[Question], bool] | None = None
@@ -128,12 +130,20 @@ DEVIATIONS: Final = (
     Deviation(
         "a link begins with a heartbeat",
         "A new link to a broker begins with a heartbeat.",
-        ours=lambda asked: asked.code == HEARTBEAT,
+        ours=lambda asked: asked.code == HEARTBEAT and (not asked.json["consumerDataSet"] or of_nothing(asked)),
     ),
     Deviation(
-        "no goodbye where nobody knows us",
+        "no goodbye to brokers of topics that are not in use",
         "UNREGISTER goes only to brokers with an open link",
+        versions=("4.4.0",),
+        captures=("offsets",),
         theirs=lambda asked: asked.code == UNREGISTER and asked.get("producerGroup") != INNER,
+    ),
+    Deviation(
+        "a link begins with a heartbeat, whatever else will be refused",
+        "A new link to a broker begins with a heartbeat.",
+        captures=("sql-wrong",),
+        ours=lambda asked: asked.code == HEARTBEAT,
     ),
     Deviation(
         "a refused account is refused once",
@@ -159,7 +169,11 @@ DEVIATIONS: Final = (
         ours=lambda asked: asked.code == RequestCode.UPDATE_CONSUMER_OFFSET,
     ),
     # --- what came of how the other side was recorded
-    Deviation("a program that fails says no goodbye", ours=lambda asked: asked.code == UNREGISTER),
+    Deviation(
+        "a program that fails says no goodbye",
+        captures=("acl-produce-*", "request-reply", "sql-wrong"),
+        ours=lambda asked: asked.code == UNREGISTER,
+    ),
     # --- what differs from one of Apache's releases to the other
     Deviation("4.4 names no broker in sends", versions=("4.4.0",), forget=lambda asked: asked.having(n=None)),
     Deviation("4.4 names no broker elsewhere", versions=("4.4.0",), forget=lambda asked: asked.having(bname=None)),

@@ -69,7 +69,7 @@ def compared(case: Case) -> Comparison:
     version, name, _ = case
     program = ran(case)
     theirs, ours = ([_turnless(one, program.line) for one in side] for side in (program.replay.theirs, program.replay.ours))
-    return compare(version, theirs, ours, partly=name in SHARED)
+    return compare(version, name, theirs, ours, partly=name in SHARED)
 
 
 def _turnless(asked: Question, line: Line) -> Question:

@@ -41,7 +41,7 @@ def test_the_same_job_under_longer_names(job: str) -> None:
     program = run(job)
     replay = program.replay
     theirs, ours = ([_in_common(one, shard="shard" in program.line.options) for one in side] for side in (replay.theirs, replay.ours))
-    assert compare(FOLLOWED, theirs, ours).differences == []
+    assert compare(FOLLOWED, job, theirs, ours).differences == []
     theirs_committed, ours_committed = replay.commits()
     assert theirs_committed.keys() <= ours_committed.keys()
 
