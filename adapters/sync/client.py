@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import ClassVar, Self, TypeVar, TypeVarTuple
 from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.client import ClientFace
 from adapters.faces.instances import Instance
+from adapters.sync.exits import forget, remember
 from adapters.sync.kit import Driver, Kit, Pool
 from mqproto.errors import StateError
 
@@ -44,7 +44,7 @@ class SyncClient(ClientFace):
         a client of the same kind and group. What the start meets (NoNameServer and other MQErrors) is raised; the client is closed then.
         """
         self._life.start()
-        atexit.register(self.close)
+        remember(self)
         try:
             self._prepare()
             instance = self._kit.instances.join(self)
@@ -63,15 +63,15 @@ class SyncClient(ClientFace):
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """End in order within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that is under way."""
-        running = self._life.close()
-        atexit.unregister(self.close)
-        if running:
+        if self._life.close():
             self._end(timeout_ms)
+        else:
+            forget(self)
 
     def _end(self, timeout_ms: int) -> None:
         """Leave the instance and end the pools, as far as they have come about. Twice is harmless."""
         deadline = time.monotonic() + timeout_ms / 1000
-        atexit.unregister(self.close)
+        forget(self)
         try:
             if self._instance is not None:
                 self._leave(self._instance, timeout_ms)
@@ -91,6 +91,13 @@ class SyncClient(ClientFace):
         with instance.lock:  # who is about to start the driver does that first, or not at all
             pass
         instance.driver.stop(patience)
+
+    def begin_exit(self) -> None:
+        """For `exits`."""
+        if self._instance is not None and self._instance.started:
+            self._close_within(CLOSE_TIMEOUT_MS)
+            with suppress(StateError):  # it has ended already
+                self._instance.driver.enter(self._node.close)
 
     def update_name_server_addresses(self, namesrv: str | Sequence[str]) -> None:
         """Ask these name servers from now on, `host:port;host:port` or a sequence. Links to others end, and what they were asked is asked

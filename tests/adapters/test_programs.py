@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -43,18 +44,19 @@ def server() -> Iterator[Standalone]:
 
 
 @contextmanager
-def start(server: Standalone, program: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program; warnings are errors, also those about sockets that nobody closed."""
-    text = PRELUDE + textwrap.dedent(program)
-    command = [sys.executable, "-W", "error", "-X", "dev", "-c", text, server.namesrv_address]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def start(server: Standalone, program: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a program, given as text or as a file; warnings are errors, also those about sockets that nobody closed."""
+    what = [str(program)] if isinstance(program, Path) else ["-c", PRELUDE + textwrap.dedent(program)]
+    command = [sys.executable, "-W", "error", "-X", "dev", *what, server.namesrv_address]
+    paths = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=ROOT, env=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def run(server: Standalone, program: str) -> str:
+def run(server: Standalone, program: str | Path) -> str:
     """What the program prints; it must end well and complain about nothing."""
     with start(server, program) as process:
         out, err = process.communicate(timeout=PATIENCE)
