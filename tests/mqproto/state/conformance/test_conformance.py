@@ -7,12 +7,14 @@ lite pull consumers, traces, accounts; with three releases. mqadmin's are in `ad
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from mqproto.acl import ACCESS_KEY, SIGNATURE, signature
+from mqproto.bodies import TopicRoute
 from mqproto.codec import JSON, LANGUAGE
 from mqproto.codes import VERSION
 from tests.golden.golden import FOLLOWED, GOLDEN, VERSIONS
@@ -21,6 +23,7 @@ from tests.mqproto.state.conformance.comparing import Comparison, compare
 from tests.mqproto.state.conformance.deviations import DEVIATIONS
 from tests.mqproto.state.conformance.program import Line, Program, lines
 from tests.mqproto.state.conformance.questions import ANY, SENDS, Question
+from tests.mqproto.state.conformance.replay import BROKER
 from tests.mqproto.state.stage import NS
 
 Case = tuple[str, str, int]
@@ -35,6 +38,8 @@ LEFT_OUT: Final = {
 }
 #: Scenarios in which members came and went, so that what is consumed by whom is a matter of time.
 SHARED: Final = ("rebalance",)
+#: Scenarios of a few messages that follow each other, each for the next queue.
+TURNS: Final = ("produce-sync", "produce-oneway", "produce-auto-create", "acl-produce-good")
 #: Scenarios that ended with a request that was given up: what came of it is not recorded.
 BROKEN_OFF: Final = {("5.3.3", "request-reply")}
 #: Programs that ended while messages were in work.
@@ -117,7 +122,7 @@ def assert_shown(program: Program) -> None:
 def assert_asker(program: Program) -> None:
     """Every request says who we are, and is signed where there is an account."""
     secret = program.line.options.get("sk")
-    requests = [one for address in (NS, "127.0.0.1:10911") for one in program.replay.peers[address].got]
+    requests = [one for address in (NS, BROKER) for one in program.replay.peers[address].got]
     for one in requests:
         assert (one.language, one.version, one.remark, one.serialize_type) == (LANGUAGE, VERSION, None, JSON)
         assert one.is_response or one.flag in (0, 2)
@@ -128,6 +133,27 @@ def assert_asker(program: Program) -> None:
         for exchange in program.replay.recorded.exchanges:
             asked = exchange.request
             assert asked.fields[SIGNATURE] == signature(asked.fields, asked.body, secret), "Apache's client signs in this way"
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if one[1] in TURNS], ids=lambda case: f"{case[0]}-{case[1]}-{case[2]}")
+def test_queues_take_turns_in_the_same_order(case: Case) -> None:
+    """Where a producer begins is its own affair."""
+    program = ran(case)
+    theirs = [int(one.request.fields["e"]) for one in program.replay.recorded_of(*SENDS)]
+    ours = [int(one.fields["e"]) for one in program.replay.peers[BROKER].got if one.code in SENDS]
+    count = queues(program)
+    assert [(after - before) % count for before, after in pairwise(ours)] == [
+        (after - before) % count for before, after in pairwise(theirs)
+    ]
+    assert len(ours) > 1
+
+
+def queues(program: Program) -> int:
+    """The writable queues of the topic; 4 of one that is made by sending."""
+    topic = program.line.options["topic"]
+    answers = [one.answer for one in program.replay.look_ups if one.request.fields["topic"] == topic]
+    routes = [TopicRoute.from_json(one.body) for one in answers if one is not None and one.body]
+    return routes[-1].queues[0].write_queues if routes else 4
 
 
 def test_every_deviation_occurs() -> None:
