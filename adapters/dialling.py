@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from socket import socket
 from typing import TYPE_CHECKING, Protocol
+from weakref import ref
 
 from adapters.driving import attempt
 from adapters.pollers import WRITE
@@ -43,7 +44,7 @@ class Dialling:
         self._secured: TlsSocket | None = None
         self._mask = WRITE
         self._over = False
-        host.after(now + dial.timeout_ms, lambda now: self._refuse(f"not connected within {dial.timeout_ms} ms"))
+        host.after(now + dial.timeout_ms, partial(_expire, ref(self), dial.timeout_ms))
         if dial.tls and self._tls is None:
             host.feed(lambda now: self._refuse("this driver was not told which TLS to use"))
             return
@@ -141,3 +142,10 @@ class Dialling:
             self._host.unwatch(self._sock)
             self._sock.close()
             self._sock = self._secured = None
+
+
+def _expire(dialling: ref[Dialling], timeout_ms: int, now: int) -> None:
+    """The time limit. It comes long after most dials have ended, which it must not keep: with each go the errors of whoever wanted it."""
+    dial = dialling()
+    if dial is not None:
+        dial._refuse(f"not connected within {timeout_ms} ms")
