@@ -41,10 +41,10 @@ def test_members_come_and_go(pair: Pair, orderly: bool) -> None:
         need(kind)
     options = {"work": 200, "pace": 0.4} if orderly else {}
     with mixed(pair, orderly=orderly, **options) as group:
-        java, ours = group.join(one, three)
+        java, ours = group.join(b=one, d=three)
         group.settle()
         group.calm()
-        group.join(two, four)
+        group.join(a=four, e=two)  # which take queues from members of the other language
         group.settle()
         group.calm()
         group.leave(java)
@@ -54,7 +54,7 @@ def test_members_come_and_go(pair: Pair, orderly: bool) -> None:
             group.kill(ours)
         else:
             group.leave(ours)
-        group.join(one)
+        group.join(c=one)
         group.settle()
         group.calm()
         group.end()
