@@ -16,7 +16,7 @@ from mqproto.bodies import ConsumeFromWhere
 from mqproto.errors import AccessDenied, MQError, NoMessage
 from tests.adapters.harness import NAMES, Collector, Runtime, as_listener, open_runtime
 from tests.peers.conftest import need
-from tests.peers.kit.secured import ADMIN, TRUSTING, USER, secured
+from tests.peers.kit.secured import ADMIN, TRACES, TRUSTING, USER, secured
 from tests.peers.kit.servers import Server
 
 RELEASES = ("4.4.0", "4.9.7", "5.3.3")
@@ -62,8 +62,8 @@ def producer(runtime: Runtime, server: Server, **options: Any) -> Client:
 
 
 def test_who_has_rights_sends_and_consumes(guarded: Server, runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
-    """ACL-05 too: rights on a topic and a group are enough for messages to come back."""
-    options = {**TRUSTING, "credentials": USER}
+    """ACL-05 too: rights on a topic and a group are enough for messages to come back. With a right on it, traces are left."""
+    options = {**TRUSTING, "credentials": USER, "enable_msg_trace": True}
     collector = Collector()
     mark = f"{runtime.name}-{time.monotonic_ns()}".encode()
     refused: list[str] = []
@@ -92,13 +92,20 @@ def test_who_has_rights_sends_and_consumes(guarded: Server, runtime: Runtime, ca
                 sender("send", Message("AclTopic", body, tags="tag", keys="key", properties={"colour": "blue"})).status
                 is SendStatus.SEND_OK
             )
-        sender("send", [Message("AclTopic", bodies[-2])])
+        traced = sender("send", [Message("AclTopic", bodies[-2])]).msg_id
         sender("send", Message("AclTopic", bodies[-1]))
         sender("send_oneway", Message("AclTopic", mark + b"one-way"))
         messages = collector.wait(len(bodies) + 1)
         assert {message.body for message in messages} == {*bodies, mark + b"one-way"}
         assert [message.reconsume_times for message in messages if message.msg_id in refused] == [1]
     assert not caplog.records, [record.getMessage() for record in caplog.records]
+    with Client(runtime, runtime.call(runtime.module.Admin, guarded.names, **TRUSTING, credentials=ADMIN)) as admin:
+        kinds: set[bytes] = set()
+        until = time.monotonic() + 10
+        while kinds != {b"Pub", b"SubBefore", b"SubAfter"}:  # queues follow the log
+            assert time.monotonic() < until, kinds
+            traces = runtime.call(admin.made.messages.between, TRACES)
+            kinds = {line.partition(b"\x01")[0] for message in traces for line in message.body.split(b"\x02") if traced.encode() in line}
 
 
 @pytest.mark.parametrize(

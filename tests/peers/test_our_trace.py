@@ -12,15 +12,16 @@ from tests.peers.kit import wire
 from tests.peers.kit.hands import JAVA
 from tests.peers.kit.mqadmin import VERSION, Mqadmin
 from tests.peers.kit.pairs import Pair, pairs
+from tests.peers.kit.secured import TRACES
 from tests.peers.kit.steps import consume
-
-TRACES = "RMQ_SYS_TRACE_TOPIC"
 
 pytestmark = pairs(
     "ours-threaded @ apache:4.4.0",
     "ours-threaded @ apache:4.9.7",
     "ours-threaded @ apache:5.3.3",
+    "ours-gevent @ apache:4.9.7",
     "ours-asyncio @ apache:4.9.7",
+    "ours-trio @ apache:4.9.7",
 )
 
 

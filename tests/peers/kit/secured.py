@@ -36,7 +36,8 @@ USER: Final = SessionCredentials("GoldenUser", "golden-secret")
 #: What clients need to believe the servers.
 TRUSTING: Final[Mapping[str, Any]] = {"tls": True, "tls_client_trust_cert_path": certificate("authority")}
 
-#: The user may send to and read AclTopic, read AclReadOnly, and consume as acl-group.
+TRACES: Final = "RMQ_SYS_TRACE_TOPIC"
+#: The user may send to and read AclTopic, read AclReadOnly, leave traces, and consume as acl-group.
 _ACCOUNTS: Final = f"""globalWhiteRemoteAddresses: []
 accounts:
 - accessKey: {USER.access_key}
@@ -48,6 +49,7 @@ accounts:
   topicPerms:
   - AclTopic=PUB|SUB
   - AclReadOnly=SUB
+  - {TRACES}=PUB
   groupPerms:
   - acl-group=SUB
 - accessKey: {ADMIN.access_key}
@@ -57,8 +59,10 @@ accounts:
   topicPerms:
   - AclTopic=PUB|SUB
   - AclReadOnly=PUB|SUB
+  - {TRACES}=PUB|SUB
   groupPerms:
   - acl-group=SUB
+  - TOOLS_CONSUMER=SUB
 """
 _AUTH: Final = "org.apache.rocketmq.auth"
 
@@ -125,7 +129,12 @@ def secured(home: Path, version: str, mode: str, *, accounts: bool = False) -> I
 def _make_user(server: Server) -> None:
     """The user of `_ACCOUNTS` where accounts are kept by requests (5.3)."""
     user = {"username": USER.access_key, "password": USER.secret_key, "userType": "Normal"}
-    rights = [("Topic:AclTopic", ["Pub", "Sub"]), ("Topic:AclReadOnly", ["Sub"]), ("Group:acl-group", ["Sub"])]
+    rights = [
+        ("Topic:AclTopic", ["Pub", "Sub"]),
+        ("Topic:AclReadOnly", ["Sub"]),
+        (f"Topic:{TRACES}", ["Pub"]),
+        ("Group:acl-group", ["Sub"]),
+    ]
     entries = [{"resource": resource, "actions": actions, "decision": "Allow"} for resource, actions in rights]
     subject = f"User:{USER.access_key}"
     policies = {"subject": subject, "policies": [{"policyType": "Custom", "entries": entries}]}
