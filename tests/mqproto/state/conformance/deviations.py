@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mqproto.codes import RequestCode
+from mqproto.names import RETRY_PREFIX
 from tests.golden.golden import VERSIONS
 from tests.mqproto.state.conformance.questions import LITE_PULL_MESSAGE, SENDS, Question, canonical
 
 INNER: Final = "CLIENT_INNER_PRODUCER"
 HEARTBEAT, UNREGISTER, ROUTE = RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+OF_QUEUES: Final = (RequestCode.PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET)
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,10 @@ def of_nothing(asked: Question) -> bool:
 
 
 def of_retries(asked: Question) -> bool:
-    topic = asked.get("topic") or (asked.json["mqSet"][0]["topic"] if asked.code in (41, 42) else "")
-    return topic.startswith("%RETRY%")
+    """What a consumer asks about a queue of retries: an offset, a pull, a commit, a lock."""
+    if asked.code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+        return str(asked.json["mqSet"][0]["topic"]).startswith(RETRY_PREFIX)
+    return asked.code in OF_QUEUES and asked["topic"].startswith(RETRY_PREFIX)
 
 
 def empty_heartbeat(asked: Question) -> bool:
