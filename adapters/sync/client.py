@@ -92,7 +92,7 @@ class SyncClient(ClientFace):
             pass
         instance.driver.stop(patience)
 
-    def begin_exit(self) -> None:
+    def _begin_exit(self) -> None:
         """For `exits`."""
         if self._instance is not None and self._instance.started:
             self._close_within(CLOSE_TIMEOUT_MS)

@@ -20,7 +20,7 @@ _LEAST_MS: Final = 50
 class Exiting(Protocol):
     """What is asked of a client."""
 
-    def begin_exit(self) -> None:
+    def _begin_exit(self) -> None:
         """Begin to end, if it runs; does not wait."""
 
     def close(self, timeout_ms: int) -> None: ...
@@ -45,7 +45,7 @@ def _close_all() -> None:
     deadline = time.monotonic_ns() // 1_000_000 + CLOSE_TIMEOUT_MS
     clients = list(_running)
     for client in clients:
-        client.begin_exit()
+        client._begin_exit()
     for client in clients:
         client.close(max(_LEAST_MS, deadline - time.monotonic_ns() // 1_000_000))
 
