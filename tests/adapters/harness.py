@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from adapters.pollers import SelectorPoller
-from mqproto import MessageExt
+from mqproto import ConsumeStatus, MessageExt
 from mqproto.message import ConsumeContext
 
 NAMES = ("threaded", "gevent", "asyncio", "trio")
@@ -239,3 +239,17 @@ def holder(runtime: Runtime, event: threading.Event) -> Callable[[], None]:
 
 def check(truth: bool) -> None:
     assert truth
+
+
+def into(collector: Collector) -> Callable[..., ConsumeStatus]:
+    """A listener whose messages all succeed."""
+
+    def listener(messages: Any, context: Any) -> ConsumeStatus:
+        collector.take(messages)
+        return ConsumeStatus.SUCCESS
+
+    return listener
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])

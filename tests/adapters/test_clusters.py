@@ -120,7 +120,10 @@ def test_a_client_sees_a_broker_leave_and_come_back(processes: Processes, number
 
 
 def test_a_cluster_outlives_its_name_servers(processes: Processes) -> None:
-    """What they know comes back with the brokers' next words; their key/value configuration is on the disk, also after a kill."""
+    """NSV-03: what they know comes back with the brokers' next words, and sends go on meanwhile.
+
+    Their key/value configuration is on the disk, also after a kill.
+    """
     namesrv = ";".join(processes.name_server(name) for name in ("ns-1", "ns-2"))
     processes.broker("broker-a", namesrv, "registerNameServerPeriod=10000")
     first, second = namesrv.split(";")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,19 +16,9 @@ from adapters.addressserver import ANSWER_MAX, HttpQuestion
 from mqproto import AveragelyByCircle, ByConfig, ConsumeStatus, Message, MessageQueue, SendStatus
 from mqproto.errors import InvalidSetting, NoNameServer, StateError
 from tests.adapters.conftest import World
-from tests.adapters.harness import PATIENCE, Collector
+from tests.adapters.harness import PATIENCE, Collector, into
 
 SUCCESS = ConsumeStatus.SUCCESS
-
-
-def into(collector: Collector) -> Callable[..., ConsumeStatus]:
-    """A listener that takes everything."""
-
-    def listener(messages: Any, context: Any) -> ConsumeStatus:
-        collector.take(messages)
-        return SUCCESS
-
-    return listener
 
 
 class AddressServer:

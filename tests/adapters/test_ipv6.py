@@ -9,7 +9,7 @@ import pytest
 
 from mqproto import Message, MessageQueue
 from tests.adapters.conftest import World, register
-from tests.adapters.test_clients import port_of
+from tests.adapters.harness import port_of
 
 
 def has_ipv6() -> bool:

@@ -9,22 +9,12 @@ from typing import Any
 from mqproto import ConsumeFromWhere, ConsumeStatus, LocalTransactionState, Message, MessageExt, MessageModel, MessageQueue, reply_to
 from mqproto.transactions import HalfMessage
 from tests.adapters.conftest import QUICK_RETRIES, World
-from tests.adapters.harness import PATIENCE, Anyio, Collector
+from tests.adapters.harness import PATIENCE, Anyio, Collector, into
 
 SUCCESS = ConsumeStatus.SUCCESS
 SPACE = "MQ_INST_1_x"
 #: Brokers ask at once and often, so that no test has to wait for long.
 CURIOUS = {**QUICK_RETRIES, "transactionCheckInterval": "50", "transactionTimeOut": "10"}
-
-
-def into(collector: Collector) -> Any:
-    """A listener that takes everything."""
-
-    def listener(messages: Any, context: Any) -> ConsumeStatus:
-        collector.take(messages)
-        return SUCCESS
-
-    return listener
 
 
 def test_clients_of_different_namespaces_do_not_meet(world: World) -> None:

@@ -18,8 +18,7 @@ import pytest
 from mqproto import Message, SendStatus
 from mqproto.errors import MQError, SendFailed
 from tests.adapters.conftest import World, register
-from tests.adapters.harness import PATIENCE, Anyio, Collector
-from tests.adapters.test_clients import into, port_of
+from tests.adapters.harness import PATIENCE, Anyio, Collector, into, port_of
 
 
 @contextmanager

@@ -84,13 +84,14 @@ def test_a_full_window_stops_pulling_until_there_is_room(cluster: Cluster) -> No
 
 
 def test_a_blocked_window_costs_neither_depth_nor_timers(cluster: Cluster) -> None:
-    """CON-06: cache limit 10, a listener that does not come back."""
+    """CON-06: cache limit 10, a listener that does not come back; nothing is told again and again either."""
     consuming(cluster, "T", pull_threshold_for_queue=10, consume_thread_min=1)
     cluster.put("T", *[b"x"] * 100)
     cluster.advance(60_000)
-    timers = len(cluster.stage.node.timers)
+    timers, notices = len(cluster.stage.node.timers), len(cluster.stage.node.notices)
     cluster.advance(600_000, 10_000)
     assert len(cluster.stage.node.timers) == timers
+    assert len(cluster.stage.node.notices) <= notices + 1
     assert len(cluster.tasks) == 1
 
 
