@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from mqproto.errors import (
     InvalidSetting,
 )
 from tests.adapters.conftest import World
-from tests.adapters.harness import Anyio, Collector, Runtime, into
+from tests.adapters.harness import PATIENCE, Anyio, Collector, Runtime, into
 
 
 @pytest.mark.parametrize(
@@ -112,31 +113,32 @@ def test_a_listener_may_be_a_coroutine_function_without_context(world: World) ->
 def test_two_consumers_of_a_group_share_the_queues(world: World) -> None:
     producer = world.producer()
     collectors = [Collector(), Collector()]
+    changed = collectors[1].changed = collectors[0].changed
     producer.send(Message(world.topic, b"makes the topic"))
     for collector in collectors:
         world.consumer(into(collector))
-    queues: list[set[int]] = [set(), set()]
 
-    def play() -> None:
-        """Send a message to each queue, and see who gets which; a round may be over before all of them have come."""
-        for collector in collectors:
-            collector.messages.clear()
+    def play(number: int) -> list[set[int]]:
+        """Send a message to each queue, and see who gets which: until the queues are shared out, both may get the same one."""
         for queue in range(4):
-            producer.send(Message(world.topic, b"%d" % queue), selector=lambda queues, message, argument: queues[argument], argument=queue)
-        with collectors[0].changed:
-            collectors[0].changed.wait_for(lambda: sum(len(each.messages) for each in collectors) >= 4, 0.1)
-        queues[:] = [{message.queue_id for message in collector.messages} for collector in collectors]
+            message = Message(world.topic, b"%d/%d" % (number, queue))
+            producer.send(message, selector=lambda queues, message, argument: queues[argument], argument=queue)
 
-    rounds = 0
-    while [len(each) for each in queues] != [2, 2] or queues[0] & queues[1]:  # until they are shared out, both may get messages of one
-        rounds += 1
-        assert rounds < 1000
-        play()
-    shares = list(queues)
-    for _ in range(5):
-        play()
-        assert queues[0] <= shares[0]
-        assert queues[1] <= shares[1]
+        def seen() -> list[set[int]]:
+            return [{one.queue_id for one in each.messages if one.body.startswith(b"%d/" % number)} for each in collectors]
+
+        with changed:
+            assert changed.wait_for(lambda: len(set().union(*seen())) == 4, PATIENCE)
+            return seen()
+
+    shares: list[set[int]] = []
+    steady = 0
+    for number in itertools.count():  # the whole test has a time-out
+        before, shares = shares, play(number)
+        fair = [len(each) for each in shares] == [2, 2] and not shares[0] & shares[1]
+        steady = steady + 1 if fair and shares == before else 0
+        if steady == 5:
+            break
 
 
 def test_two_groups_each_get_everything(world: World) -> None:
