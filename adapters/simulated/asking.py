@@ -205,7 +205,8 @@ class Poller(Member):
             return
         batch, messages = claim.batch, ticket.result()
         if batch is not None:
-            self._working.append(self.delivered(batch.queue.queue, batch.queue, messages))
+            queue = self.cluster.namespace.unwrap_queue(batch.queue.queue)
+            self._working.append(self.delivered(queue, batch.queue, messages))
         self.later(self.work_ms() if messages else 1, self._after)
 
     def _after(self) -> None:
@@ -231,7 +232,7 @@ class Poller(Member):
 
     def _go_on(self, queue: MessageQueue) -> None:
         def resume(now: int) -> None:
-            if queue in self.core._assignment.queues and self.core.phase is Phase.RUNNING:
+            if queue in self.core.assignment() and self.core.phase is Phase.RUNNING:
                 self.core.resume([queue], now)
 
         self.host.enter(resume)

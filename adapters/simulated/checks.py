@@ -103,7 +103,7 @@ def read_logs(cluster: Cluster) -> tuple[Stored, list[str]]:
             continue
         store = machine.node.store
         for queue in store.queues():
-            name = MessageQueue(queue.topic, machine.name, queue.queue_id)
+            name = MessageQueue(cluster.namespace.unwrap(queue.topic), machine.name, queue.queue_id)
             messages = stored[name] = []
             for offset in range(queue.min_offset, queue.max_offset):
                 entry = store.entry(queue, offset)
@@ -257,7 +257,7 @@ def commits(cluster: Cluster) -> list[str]:
         if not machine.up or machine.incomplete:
             continue
         for key, offsets in machine.node.offsets.table.items():
-            topic, _, group = key.partition("@")
+            topic, group = map(cluster.namespace.unwrap, key.split("@"))
             if group in cluster.records.filtering or topic.startswith(SYSTEM_TOPICS):
                 continue
             for queue_id, offset in offsets.items():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from adapters.settings import ConsumerOptions
+from adapters.settings import ClientOptions, ConsumerOptions
 from adapters.simulated import checks, client_checks
 from adapters.simulated.asking import Iterator, Poller, Puller
 from adapters.simulated.clients import Client, Member
@@ -24,6 +24,7 @@ from adapters.simulated.story import TOPICS, Story
 from adapters.simulated.talking import Asker, Bank, Replier, Teller
 from adapters.simulated.world import Weather
 from engine.broker.node import Broker
+from mqproto.acl import SessionCredentials
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.state.admin import AdminCore
@@ -48,7 +49,12 @@ class ClientStory(Story):
     def __init__(
         self, seed: int, *, steps: int = 40, trouble: tuple[str, ...] | None = None, groups: tuple[str, ...] | None = None
     ) -> None:
-        super().__init__(seed, steps=steps, trouble=trouble, settings=CURIOUS)
+        options: ClientOptions = {}
+        if seed % 4 == 3:
+            options["namespace"] = "house"
+        if seed % 5 == 4:
+            options["credentials"] = SessionCredentials("key", "secret")
+        super().__init__(seed, steps=steps, trouble=trouble, settings=CURIOUS, client_options=options)
         random = self.random
         self.groups = groups if groups is not None else tuple(random.sample(self.GROUPS, 3))
         #: Members of a group must share queues out in one way.
@@ -251,7 +257,9 @@ class ClientStory(Story):
                 self.world.at(self.world.now + 1_000, lambda: self._set_up(topic, machine, write_queues, perm))
 
         def create(now: int) -> Flow[Any]:
-            return self.topics.create(topic, broker=address, read_queues=read_queues, write_queues=write_queues, perm=perm)
+            return self.topics.create(
+                self.cluster.namespace.wrap(topic), broker=address, read_queues=read_queues, write_queues=write_queues, perm=perm
+            )
 
         self.admin.operate("change of a topic", create, None, done)
 

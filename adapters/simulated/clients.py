@@ -55,7 +55,7 @@ class Client:
         self.name = f"client-{number}"
         ip = f"10.0.{2 + number // 250}.{1 + number % 250}"
         identity = ClientIdentity(ip, number, f"{number}#{number}", world.random.randrange(1 << 31))
-        self.node = ClientNode(client_settings(list(cluster.name_servers_addresses), options), identity)
+        self.node = ClientNode(client_settings(list(cluster.name_servers_addresses), {**cluster.client_options, **options}), identity)
         self.host = world.add(self.name, self.node)
         self._sleeps: list[tuple[int, int]] = []
         self._frozen_at: int | None = None
@@ -217,11 +217,11 @@ class Member(Client):
 
     @property
     def group(self) -> str:
-        return self.core.group
+        return self.cluster.namespace.unwrap(self.core.group)
 
     @property
     def queues(self) -> Mapping[MessageQueue, ProcessQueue | None]:
-        """The queues that it has, and what it has of them."""
+        """The queues that it has, as they travel, and what it has of them."""
         raise NotImplementedError
 
     def begin_start(self) -> Ticket[None]:

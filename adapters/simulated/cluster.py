@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 
-from adapters.settings import ConsumerOptions, ProducerOptions
+from adapters.settings import ClientOptions, ConsumerOptions, ProducerOptions
 from adapters.simulated.clients import Client, Consumer, Listener, Member, Producer, Takes
 from adapters.simulated.records import Records
 from adapters.simulated.world import Host, Weather, World
@@ -29,6 +29,7 @@ from engine.store import Store, StoreSettings, StoreUnwritable
 from engine.store.memory import MemoryFiles
 from engine.store.settings import SYNC_FLUSH
 from mqproto.errors import StateError
+from mqproto.namespaces import Namespace
 from mqproto.state.node import Node
 
 N = TypeVar("N", bound=Node)
@@ -152,7 +153,8 @@ class Machine(Generic[N]):
 class Cluster:
     """A world with `name_servers` name servers and `brokers` brokers that have started and registered.
 
-    `settings` are the brokers', by Apache's keys. `weather` may be changed at any time (`cluster.world.weather`).
+    `settings` are the brokers', by Apache's keys; `client_options` are for every client that is not told otherwise. `weather` may be
+    changed at any time (`cluster.world.weather`).
     """
 
     def __init__(
@@ -163,7 +165,11 @@ class Cluster:
         name_servers: int = 1,
         weather: Weather | None = None,
         settings: Mapping[str, str] | None = None,
+        client_options: ClientOptions | None = None,
     ) -> None:
+        self.client_options: ClientOptions = client_options or {}
+        #: Where the names of all clients are; records and checks have them as applications do.
+        self.namespace = Namespace(self.client_options.get("namespace", ""))
         self.world = World(seed, weather=weather)
         self.records = Records()
         self.settings = dict(settings or {})

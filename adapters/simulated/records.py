@@ -136,8 +136,15 @@ class Records:
             self._note(self.finished, one)
         if result in (ConsumeStatus.SUCCESS, ConsumeStatus.COMMIT):
             self._note(self.succeeded, delivery)
-        elif result is ConsumeStatus.ROLLBACK:  # everything since the last commit comes again
-            below = self.finished.get((delivery.group, delivery.queue), Progress()).below
+        elif result is ConsumeStatus.ROLLBACK:
+            self._come_again(delivery)
+
+    def _come_again(self, delivery: Delivery) -> None:
+        """Everything since the last commit, unless another member has had it too and may still commit it (nobody can keep two members
+        apart when a broker was started again and has forgotten its locks)."""
+        below = self.finished.get((delivery.group, delivery.queue), Progress()).below
+        others = (one for incarnation, waiting in self._uncommitted.items() if incarnation is not delivery.incarnation for one in waiting)
+        if not any((one.group, one.queue) == (delivery.group, delivery.queue) and one.messages[-1].queue_offset >= below for one in others):
             self.succeeded[delivery.group, delivery.queue] = Progress(below)
 
     @staticmethod

@@ -14,6 +14,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from adapters.settings import ClientOptions
 from adapters.simulated import checks
 from adapters.simulated.clients import Client, Member, Producer
 from adapters.simulated.cluster import Cluster, Machine
@@ -41,7 +42,13 @@ class Story:
     GROUPS: tuple[str, ...] = GROUPS
 
     def __init__(
-        self, seed: int, *, steps: int = 60, trouble: tuple[str, ...] | None = None, settings: dict[str, str] | None = None
+        self,
+        seed: int,
+        *,
+        steps: int = 60,
+        trouble: tuple[str, ...] | None = None,
+        settings: dict[str, str] | None = None,
+        client_options: ClientOptions | None = None,
     ) -> None:
         random = self.random = Random(seed * 7 + 1)
         self.seed = seed
@@ -62,7 +69,12 @@ class Story:
         }
         self.settings = {**chosen, **(settings or {})}
         self.cluster = Cluster(
-            seed, brokers=random.choice((1, 1, 2)), name_servers=random.choice((1, 2)), weather=CALM, settings=self.settings
+            seed,
+            brokers=random.choice((1, 1, 2)),
+            name_servers=random.choice((1, 2)),
+            weather=CALM,
+            settings=self.settings,
+            client_options=client_options,
         )
         self.world = self.cluster.world
         self.failure_rate = random.choice((0.0, 0.0, 0.1, 0.3))

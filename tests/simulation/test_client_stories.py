@@ -24,7 +24,7 @@ def test_a_story_of_clients_ends_well(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", OWN_TROUBLE)
 def test_one_kind_of_trouble_with_brokers_that_die(kind: str) -> None:
-    play(ClientStory(1, steps=25, trouble=(kind, "crash broker")))
+    play(ClientStory(1, steps=15, trouble=(kind, "crash broker")))
 
 
 def test_the_seeds_cover_every_kind_of_trouble_and_consumer() -> None:
