@@ -203,7 +203,12 @@ class ClientStory(Story):
             return cluster.consumer(group, replier.listen, topics=(QUESTIONS,), **options)
         options["consume_message_batch_max_size"] = random.choice((1, 1, 4))
         listener = self._cash if group == "cashiers" else self._listen
-        return cluster.consumer(group, listener, topics=TOPICS, takes_ms=self._takes, **options)
+        takes_ms = self._takes_long if options["orderly"] else self._takes
+        return cluster.consumer(group, listener, topics=TOPICS, takes_ms=takes_ms, **options)
+
+    def _takes_long(self) -> int:
+        """Now and then longer than brokers keep a lock."""
+        return 90_000 if not self._peace and self.random.random() < 0.02 else self._takes()
 
     def _forgets(self) -> bool:
         return not self._peace and self.random.random() < 0.02
