@@ -85,7 +85,7 @@ class Driver(PollingDriver):
     ) -> None:
         lock = gevent.lock.BoundedSemaphore(1)
         super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
-        self._greenlet = gevent.Greenlet(self.run)
+        self._greenlet = gevent.Greenlet(self._run)
         self._started = False
 
     def start(self) -> None:
@@ -93,6 +93,11 @@ class Driver(PollingDriver):
         self.enter(self.node.begin)
         self._started = True
         self._greenlet.start()
+
+    def _run(self) -> None:
+        self.run()
+        if self.failure is not None and not isinstance(self.failure, Exception):
+            raise self.failure  # an interrupt that came to this greenlet by chance: the hub brings it to the main one
 
     def stop(self, timeout: float = 10.0) -> bool:
         """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start, is harmless.

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from adapters.threaded import Standalone
-from tests.adapters.test_programs import PRELUDE, members, run, server
+from adapters.threaded import Producer, Standalone
+from mqproto import Message
+from tests.adapters.harness import PATIENCE
+from tests.adapters.test_programs import PRELUDE, members, run, server, start
 
 __all__ = ["server"]
 
@@ -266,3 +268,86 @@ def test_nothing_is_printed_of_failures(server: Standalone) -> None:
         """,
     )
     assert out.count("failed") >= 3
+
+
+WAITING = {
+    "Producer": 'client.send(Message("topic", b"x"), timeout_ms=3_600_000)',
+    "TransactionProducer": 'client.send_in_transaction(Message("topic", b"x"), timeout_ms=3_600_000)',
+    "request": 'client.request(Message("topic", b"x"), timeout_ms=3_600_000)',
+    "Consumer": "next(client)",
+    "LitePullConsumer": "next(client)",
+    "PullConsumer": 'client.pull_block_if_not_found(client.fetch_subscribe_message_queues("topic")[0], "*", 1 << 20)',
+    "Admin": 'client.topics.route("topic")',
+    "start": "client.start()",
+}
+
+
+@pytest.mark.parametrize("what", WAITING)
+@pytest.mark.parametrize("module", ["threaded", "gevent"])
+def test_an_interrupt_ends_a_waiting_call(server: Standalone, module: str, what: str) -> None:
+    """Ctrl-C, whoever is waited for; then the client closes, and nobody waits for what was given up."""
+    makers = {
+        "request": 'Producer("p", silent)',
+        "Producer": 'Producer("p", silent)',
+        "TransactionProducer": 'TransactionProducer("t", (print, print), silent)',
+        "Consumer": 'Consumer("interrupted-c", namesrv)',
+        "start": 'LitePullConsumer("l", silent)',
+        "LitePullConsumer": 'LitePullConsumer("interrupted-l", namesrv)',
+        "PullConsumer": 'PullConsumer("p", namesrv)',
+        "Admin": "Admin(silent, timeout_ms=600_000)",
+    }
+    program = f"""
+    import os, signal, socket, threading, time
+    from adapters.{module} import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, TransactionProducer
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
+    hole = socket.create_server(("127.0.0.1", 0))
+    silent = f"127.0.0.1:{{hole.getsockname()[1]}}"
+    client = {makers[what]}
+    if hasattr(client, "subscribe"):
+        client.subscribe("topic-that-is-empty")
+    if {what!r} != "start":
+        client.start()
+    def interrupt_who_waits():
+        while not hasattr(client, "_node") or not client._node.application_tickets():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt_who_waits).start()
+    try:
+        while True:
+            {WAITING[what]}
+    except KeyboardInterrupt:
+        say("interrupted")
+    assert {what!r} == "start" or client._driver.is_over() or not client._node.application_tickets()
+    client.close()
+    hole.close()
+    """
+    with Producer("p", server.namesrv_address) as producer:
+        producer.send(Message("topic-that-is-empty", b"makes the topic"))
+    with start(server, program) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (0, "interrupted\n"), err
+    assert module == "gevent" or not err, "its hub prints where the interrupt came"
+
+
+def test_an_interrupt_that_comes_to_the_greenlet_of_a_driver(server: Standalone) -> None:
+    """Signals find whichever greenlet runs. The main one is told all the same, and not that its client is closed."""
+    program = """
+    import signal
+    from adapters.gevent import Consumer
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    consumer = Consumer("interrupted-driver", namesrv)
+    consumer.subscribe("topic")
+    consumer.start()
+    def interrupt(now):
+        signal.raise_signal(signal.SIGINT)
+    consumer._driver.feed(interrupt)
+    try:
+        for message in consumer:
+            pass
+    except KeyboardInterrupt:
+        say("interrupted")
+    consumer.close()
+    """
+    with start(server, program) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (0, "interrupted\n"), err
