@@ -12,6 +12,8 @@ from adapters.threaded import Admin, Producer
 from tests.peers.conftest import need
 from tests.peers.kit.mixing import Mixed
 from tests.peers.kit.pairs import Pair, pairs
+from tests.peers.kit.probes import finish, wait_for
+from tests.peers.kit.steps import open_group, share_out
 
 #: Two of Java's and two of ours for each server; of ours the first one is killed.
 MEMBERS = {
@@ -60,3 +62,60 @@ def test_members_come_and_go(pair: Pair, orderly: bool) -> None:
         group.end()
         if orderly:
             group.assert_order()
+
+
+@pairs("ours-threaded @ apache:4.9.7")
+@pytest.mark.timeout(300)
+def test_members_of_all_languages_share_the_queues(pair: Pair) -> None:
+    """The C++ wrapper, Node, Go and ours: all of them compute the same shares, and each takes over from the others.
+
+    C++, Node and Go cannot be told to look at their group more often than every 10 to 20 seconds.
+    """
+    others = ("cpp", "node", "go")
+    for kind in (*others, "java-4.9.7"):
+        need(kind)
+    java = pair.other("java-4.9.7")
+    topic, group = pair.topic("Languages"), pair.name("languages")
+    open_group(java, topic, group)  # the C++ client would begin a new group at the end of each queue
+    options = {"topic": topic, "group": group, "expect": 10_000, "seconds": 280}
+    cpp, node, go, ours = (
+        one.start("consume", instance=pair.name("member"), **options) for one in (*(pair.other(kind) for kind in others), pair)
+    )
+    for member in (cpp, node, go, ours):
+        wait_for(member, "started")
+    shares = share_out(java, topic, [cpp, node, go, ours])
+    assert sorted(number for share in shares for number in share) == [0, 1, 2, 3]
+    node.stop()
+    go.stop()
+    shares = share_out(java, topic, [cpp, ours])
+    assert sorted(number for share in shares for number in share) == [0, 1, 2, 3]
+    cpp.stop()
+    assert share_out(java, topic, [ours]) == [{0, 1, 2, 3}]
+    ours.stop()
+    for member in (cpp, node, go, ours):
+        finish(member, status=None)
+
+
+@pairs("ours-asyncio @ apache:4.9.7")
+@pytest.mark.parametrize("kind", ["cpp", "go"])
+@pytest.mark.timeout(300)
+def test_orderly_members_of_other_languages(pair: Pair, kind: str) -> None:
+    """The locks that we give back are theirs at once. They leave without a word, and theirs would end after a minute. Node has no locks."""
+    for program in (kind, "java-4.9.7"):
+        need(program)
+    java = pair.other("java-4.9.7")
+    topic, group = pair.topic("Turns"), pair.name("turns")
+    open_group(java, topic, group)
+    options = {"topic": topic, "group": group, "orderly": True, "expect": 10_000, "seconds": 280}
+    ours = pair.start("consume", instance=pair.name("member"), **options)
+    wait_for(ours, "started")
+    assert share_out(java, topic, [ours]) == [{0, 1, 2, 3}]
+    other = pair.other(kind).start("consume", instance=pair.name("member"), **options)
+    wait_for(other, "started")
+    shares = share_out(java, topic, [other, ours])
+    assert sorted(number for share in shares for number in share) == [0, 1, 2, 3]
+    ours.stop()
+    assert share_out(java, topic, [other]) == [{0, 1, 2, 3}]
+    other.stop()
+    for member in (other, ours):
+        finish(member, status=None)
