@@ -26,18 +26,34 @@ class Workers:
         self._closed = False
 
     def submit(self, work: Callable[[], object]) -> bool:
-        """Queue some work; False when the pool is closed and the work will not be done."""
+        """Queue some work; False when the pool is closed and the work will not be done.
+
+        Where no thread can start, the others do it, and the caller if there are none: an interpreter that exits may refuse (Python 3.12
+        does while it runs what `atexit` has), and so may a system that has too many.
+        """
         with self._lock:
             if self._closed:
                 return False
-            self._queue.put(work)
+            self._queue.put(work)  # before a thread starts, which else would count as idle at once
             if self._idle:
                 self._idle -= 1
             elif len(self._threads) < self._limit:
-                thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._start_another()
+            if self._threads:
+                return True
+            self._queue.get_nowait()
+        self._do(work)
         return True
+
+    def _start_another(self) -> None:
+        """Under the lock."""
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.warning("%s: no further thread: %s", self._name, error)
+        else:
+            self._threads.append(thread)
 
     def grow(self, limit: int) -> None:
         """Let up to `limit` threads work, if that is more than now."""
@@ -55,11 +71,14 @@ class Workers:
                 work = queue.get()
             if work is None:
                 return
-            try:
-                work()
-            except BaseException:  # even SystemExit ends the work, never the worker (CON-01)
-                log.exception("%s: a piece of work failed", self._name)
+            self._do(work)
             work = None
+
+    def _do(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException:  # even SystemExit ends the work, never the worker (CON-01)
+            log.exception("%s: a piece of work failed", self._name)
 
     def close(self, timeout: float) -> bool:
         """Let what is queued be done, then end the threads. Waits up to `timeout` seconds; whether all have ended.

@@ -77,3 +77,38 @@ def test_closing_from_inside_does_not_wait_for_itself() -> None:
     pool.submit(lambda: results.put(pool.close(PATIENCE)))
     assert results.get(timeout=PATIENCE)
     assert pool.close(PATIENCE)
+
+
+def test_where_no_thread_can_start_the_work_is_done_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the threads that there are, or by the caller: so it is at the exit of an interpreter (Python 3.12)."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    done: SimpleQueue[str] = SimpleQueue()
+
+    def work() -> None:
+        done.put(threading.current_thread().name)
+
+    lonely, staffed = Workers("lonely", 2), Workers("staffed", 2)
+    go_on = threading.Event()
+    began = threading.Event()
+
+    def hold() -> None:
+        began.set()
+        go_on.wait(PATIENCE)
+
+    assert staffed.submit(hold)
+    assert began.wait(PATIENCE)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert lonely.submit(work)
+        assert done.get_nowait() == threading.current_thread().name
+        assert staffed.submit(work)
+        assert done.empty()
+        go_on.set()
+        assert done.get(timeout=PATIENCE) == "staffed-1"
+    assert lonely.submit(work)
+    assert done.get(timeout=PATIENCE) == "lonely-1"
+    assert lonely.close(PATIENCE)
+    assert staffed.close(PATIENCE)
