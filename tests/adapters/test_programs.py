@@ -132,10 +132,12 @@ def test_a_signal_while_the_listener_works(server: Standalone, number: signal.Si
     group = f"signalled-{number.name}"
     program = (
         """
-    import signal
-    stop = __import__("threading").Event()
+    import signal, threading
+    stop = threading.Event()
+    def handle(number, frame):
+        threading.Thread(target=stop.set).start()  # the main thread may hold the event's lock at this very moment
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, handle)
     """
         + CONSUMER.format(group=group, work="stop.wait()")
         + """
