@@ -19,7 +19,7 @@ OWN_TROUBLE = [kind for kind in ClientStory.KINDS if kind not in ClientStory.__b
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_a_story_of_clients_ends_well(seed: int) -> None:
-    play(ClientStory(seed))
+    play(ClientStory(seed, steps=30))
 
 
 @pytest.mark.parametrize("kind", OWN_TROUBLE)

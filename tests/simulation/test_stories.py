@@ -40,7 +40,7 @@ def test_a_story_ends_well(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", Story.KINDS)
 def test_one_kind_of_trouble(kind: str) -> None:
-    play(Story(1, trouble=(kind, "crash broker")))
+    play(Story(1, steps=30, trouble=(kind, "crash broker")))
 
 
 def test_the_seeds_cover_every_kind_of_trouble_and_setting() -> None:
