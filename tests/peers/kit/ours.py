@@ -137,7 +137,7 @@ class Job:
             show(refused=messages[0].msg_id, reconsumeTimes=messages[0].reconsume_times)
             return ConsumeStatus.RECONSUME_LATER
         for message in messages:
-            show_message(message)
+            show_message(message, shownAt=time.time_ns() // 1_000_000)
         with self._lock:
             self.received += len(messages)
         return ConsumeStatus.SUCCESS

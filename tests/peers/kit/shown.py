@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import time
 
 from mqproto.message import MessageExt, SendResult
 
@@ -31,8 +30,8 @@ def show_result(result: SendResult) -> None:
     )
 
 
-def show_message(message: MessageExt) -> None:
-    """Print a received message."""
+def show_message(message: MessageExt, **more: object) -> None:
+    """Print a received message, and `more` about it."""
     show(
         topic=message.topic,
         queueId=message.queue_id,
@@ -52,8 +51,8 @@ def show_message(message: MessageExt) -> None:
         storeSize=message.store_size,
         preparedTransactionOffset=message.prepared_offset,
         size=len(message.body),
-        shownAt=time.time_ns() // 1_000_000,
         sha1=hashlib.sha1(message.body).hexdigest(),
         body=message.body.decode(errors="replace") if len(message.body) <= 256 else "",
         properties=message.properties,
+        **more,
     )

@@ -218,14 +218,18 @@ public final class Probe {
     }
 
     void print(MessageExt message) {
+        print(fields(message));
+    }
+
+    private static Object[] fields(MessageExt message) {
         byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
-        print("topic", message.getTopic(), "queueId", message.getQueueId(), "queueOffset", message.getQueueOffset(),
+        return new Object[] {"topic", message.getTopic(), "queueId", message.getQueueId(), "queueOffset", message.getQueueOffset(),
             "physicalOffset", message.getCommitLogOffset(), "msgId", message.getMsgId(), "tags", message.getTags(), "keys", message.getKeys(),
             "reconsumeTimes", message.getReconsumeTimes(), "sysFlag", message.getSysFlag(), "flag", message.getFlag(),
             "bornTimestamp", message.getBornTimestamp(), "storeTimestamp", message.getStoreTimestamp(),
             "bornHost", String.valueOf(message.getBornHost()), "storeHost", String.valueOf(message.getStoreHost()),
             "bodyCRC", message.getBodyCRC(), "storeSize", message.getStoreSize(), "preparedTransactionOffset", message.getPreparedTransactionOffset(),
-            "size", body.length, "shownAt", System.currentTimeMillis(), "sha1", sha1(body), "body", body.length > 256 ? "" : new String(body, StandardCharsets.UTF_8), "properties", message.getProperties());
+            "size", body.length, "sha1", sha1(body), "body", body.length > 256 ? "" : new String(body, StandardCharsets.UTF_8), "properties", message.getProperties()};
     }
 
     private static String sha1(byte[] bytes) {
@@ -463,9 +467,13 @@ public final class Probe {
         return consumer;
     }
 
-    /** Print what came, then take the time that work= says. */
+    /** Print what came and when, then take the time that work= says. */
     private void work(List<MessageExt> messages) {
-        messages.forEach(this::print);
+        for (MessageExt message : messages) {
+            List<Object> fields = new ArrayList<>(Arrays.asList(fields(message)));
+            fields.addAll(Arrays.asList("shownAt", System.currentTimeMillis()));
+            print(fields.toArray());
+        }
         try {
             Thread.sleep(number("work", 0));
         } catch (InterruptedException stop) {
