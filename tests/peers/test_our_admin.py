@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,8 @@ def test_messages(desk: Desk) -> None:
     messages = desk.admin.messages
     topic = desk.topic("Found")
     sent = desk.produce(topic, body="hello", props="color:red")
+    for one in sent:  # keys and ids are found once the broker has dispatched what it has acknowledged
+        desk.until(partial(desk.quietly, NoMessage, messages.by_unique_id, topic, one.msg_id))
     first = desk(messages.by_unique_id, topic, sent[0].msg_id)
     key = ["queryMsgByKey", "-t", topic, "-k", "key-2"]
     assert shown.hits(desk(messages.by_key, topic, "key-2")) == shown.printed_hits(desk.tool.run(*key)) != set()

@@ -5,8 +5,9 @@ Our clients run inside the test's process here, which costs less than a program 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from mqproto import ConsumeStatus, LocalTransactionState, Message, MessageExt, SendStatus, select_by_hash
 from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.errors import NoMessage
 from tests.adapters.harness import Collector, Proxy, Runtime, as_coroutine, as_listener, open_runtime
 from tests.peers.kit.checks import Sent
 from tests.peers.kit.pairs import Pair, pairs
@@ -206,7 +208,12 @@ def test_we_administer(stage: Stage, pair: Pair) -> None:
     (sent, *_) = pair.produce(topic=topic, count=4, keys="made")
     assert sum(one.max_offset for one in do(admin.topics.stats, topic).values()) == 4
     consume(pair, topic, group, 4)
-    found = do(admin.messages.by_unique_id, topic, sent.msg_id)
+    found = None
+    until = time.monotonic() + 30
+    while found is None and time.monotonic() < until:  # the index follows the log
+        with suppress(NoMessage):
+            found = do(admin.messages.by_unique_id, topic, sent.msg_id)
+    assert found is not None
     assert (found.body, found.properties["KEYS"]) == (sent.body, "made-0")
     assert set(do(admin.offsets.reset_by_time, group, topic, 0).offsets.values()) == {0}
     do(admin.topics.delete, topic, CLUSTER)
