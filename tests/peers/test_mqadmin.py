@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,14 +51,14 @@ class Told:
         return text
 
 
-@pytest.fixture(scope="module")
-def told(request: pytest.FixtureRequest, clients: Clients, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+@pytest.fixture(scope="session")  # other modules may come in between, and the story takes its time
+def told(request: pytest.FixtureRequest, clients: Clients, tmp_path_factory: pytest.TempPathFactory) -> Told:
     need(f"java-{VERSION}")
     kind = request.config.getoption("--peer-server", None) or "ours:threaded"
     need(kind)
     home: Path = tmp_path_factory.mktemp("mqadmin")
     with serve(kind, home, 0, **SETTINGS) as server, Mqadmin(server) as tool:
-        yield Told(server, Story(tool, clients).tell())
+        return Told(server, Story(tool, clients).tell())
 
 
 def test_every_recorded_step_is_told(told: Told) -> None:

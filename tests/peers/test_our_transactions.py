@@ -17,11 +17,10 @@ from tests.peers.kit.steps import pull
 
 SERVERS = ("apache:4.4.0", "apache:4.9.7", "apache:5.3.3")
 RUNTIMES = ("threaded", "gevent", "asyncio", "trio")
-#: Servers that know requests.
-TALKING = [f"ours-{runtime} @ {server}" for server in SERVERS[1:] for runtime in RUNTIMES]
-EVERYWHERE = [f"ours-{runtime} @ {server}" for server in SERVERS for runtime in RUNTIMES]
-#: Threads with each server and every runtime with one of them.
+#: Threads with each server and every runtime with one of them. The others: test_our_runtimes.
 SOME = [*[f"ours-threaded @ {server}" for server in SERVERS], *[f"ours-{runtime} @ apache:4.9.7" for runtime in RUNTIMES[1:]]]
+#: Those of them that know requests.
+TALKING = [name for name in SOME if not name.endswith("4.4.0")]
 JAVA = "java-4.9.7"
 #: Asks about transactions after a second, and each second again. Release 5 writes down ends in lots, and asks until it has: soon here.
 CURIOUS = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "transactionOpBatchInterval": "10"}
@@ -99,7 +98,7 @@ def ask(ours: Pair, outcome: str, check: str) -> None:
     assert sorted(line["msgId"] for line in messages) == (sorted(line["msgId"] for line in done.sent) if check == "commit" else [])
 
 
-@asking(EVERYWHERE)
+@asking(SOME)
 def test_decided_when_asked(ours: Pair) -> None:
     ask(ours, "unknown", "commit")
 
