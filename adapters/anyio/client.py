@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import TracebackType
@@ -98,16 +98,6 @@ class AsyncClient(ClientFace):
         for scope in self._scopes:
             if inside is None or scope is not inside[1]:
                 scope.cancel()
-
-    def update_name_server_addresses(self, namesrv: str | Sequence[str]) -> None:
-        """Ask these name servers from now on, `host:port;host:port` or a sequence. Links to others end, and what they were asked is asked
-        of the new ones; known routes stay. Clients that share an instance share the list. No address server is asked any more.
-
-        Before or after the start. Raises InvalidSetting, and StateError after the end.
-        """
-        addresses = self._check_name_servers(namesrv)
-        if self._life.running:
-            self._driver.enter(self._node.set_name_servers, addresses)
 
     @contextmanager
     def _cancelled_at_close(self) -> Iterator[anyio.CancelScope]:

@@ -89,6 +89,16 @@ class ClientFace:
             self._settings.name_servers = addresses
         return addresses
 
+    def update_name_server_addresses(self, namesrv: str | Sequence[str]) -> None:
+        """Ask these name servers from now on, `host:port;host:port` or a sequence. Links to others end, and what they were asked is asked
+        of the new ones; known routes stay. Clients that share an instance share the list. No address server is asked any more.
+
+        Before or after the start. Raises InvalidSetting, and StateError after the end.
+        """
+        addresses = self._check_name_servers(namesrv)
+        if self._life.running:
+            self._enter(self._node.set_name_servers, addresses)
+
     def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
         """Ask the node something while the client runs. Raises StateError when its driver has ended."""
         raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar, TypeVarTuple
@@ -98,16 +98,6 @@ class SyncClient(ClientFace):
             self._close_within(CLOSE_TIMEOUT_MS)
             with suppress(StateError):  # it has ended already
                 self._instance.driver.enter(self._node.close)
-
-    def update_name_server_addresses(self, namesrv: str | Sequence[str]) -> None:
-        """Ask these name servers from now on, `host:port;host:port` or a sequence. Links to others end, and what they were asked is asked
-        of the new ones; known routes stay. Clients that share an instance share the list. No address server is asked any more.
-
-        Before or after the start. Raises InvalidSetting, and StateError after the end.
-        """
-        addresses = self._check_name_servers(namesrv)
-        if self._life.running:
-            self._driver.enter(self._node.set_name_servers, addresses)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -46,10 +46,7 @@ class SyncProducer(ProducerFace, SyncClient):
         InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed, TooManyRequests; StateError when it does
         not run.
         """
-        self._life.check()
-        check_target(queue, selector)
-        if selector is not None:
-            queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
+        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
         context = self._hooks.before(message, queue, CommunicationMode.SYNC)
         if context is None:
             return self._driver.wait(self._begin_send, message, queue, timeout_ms)
@@ -98,10 +95,7 @@ class SyncProducer(ProducerFace, SyncClient):
         What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget has
         TooManyRequests in its future. Further attempts follow lost connections only, never an answer (client.md 3.5).
         """
-        self._life.check()
-        check_target(queue, selector)
-        if selector is not None:
-            queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
+        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
         return self._hooked(self._begin_submit, message, queue, timeout_ms)
 
     def send_oneway(
@@ -114,10 +108,7 @@ class SyncProducer(ProducerFace, SyncClient):
         timeout_ms: int | None = None,
     ) -> None:
         """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
-        self._life.check()
-        check_target(queue, selector)
-        if selector is not None:
-            queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
+        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
         context = self._hooks.before(message, queue, CommunicationMode.ONEWAY)
         if context is None:
             self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
@@ -148,10 +139,7 @@ class SyncProducer(ProducerFace, SyncClient):
         `send`. Raises RequestTimeout when the message was sent and no reply came in time; else what `send` raises. The reply is a received
         message: its body and properties are the responder's.
         """
-        self._life.check()
-        check_target(queue, selector)
-        if selector is not None:
-            queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
+        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
         context = self._hooks.before(message, queue, CommunicationMode.SYNC)
         if context is None:
             return self._driver.wait(self._begin_request, message, queue, timeout_ms)
@@ -168,10 +156,7 @@ class SyncProducer(ProducerFace, SyncClient):
         timeout_ms: int | None = None,
     ) -> SendFuture[MessageExt]:
         """The same without waiting: the reply, or why there is none, is in the future. (A selector is waited for.)"""
-        self._life.check()
-        check_target(queue, selector)
-        if selector is not None:
-            queue, timeout_ms = self._select(message, selector, argument, timeout_ms)
+        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
         return self._hooked(self._begin_request, message, queue, timeout_ms)
 
     def _hooked(
@@ -217,7 +202,14 @@ class SyncProducer(ProducerFace, SyncClient):
                 raise
         return future
 
-    def _select(self, message: Messages, selector: Selector, argument: object, timeout_ms: int | None) -> tuple[MessageQueue, int]:
+    def _aim(
+        self, message: Messages, queue: MessageQueue | None, selector: Selector | None, argument: object, timeout_ms: int | None
+    ) -> tuple[MessageQueue | None, int | None]:
+        """The queue that the application names, or has chosen now; and what is left of the time. Raises StateError unless it runs."""
+        self._life.check()
+        check_target(queue, selector)
+        if selector is None:
+            return queue, timeout_ms
         selection = Selection(self, message, selector, argument, timeout_ms)
         queues = self._driver.wait(self._begin_queues, selection.topic, selection.timeout_ms)
         return selection.choose(queues), selection.timeout_ms

@@ -23,8 +23,8 @@ from mqproto.errors import (
 )
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.flows import Call, Effect, Expired, Flow, Lost, Refresh
+from tests.mqproto.state.producing import TOPIC, Host, producer, took
 from tests.mqproto.state.stage import route
-from tests.mqproto.state.test_producer import TOPIC, Host, producer, took
 
 STORED: Final = (0, *(int(code) for code in (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)))
 REFUSED: Final = (1, 2, 13, 14, 16, 17, 204)
