@@ -23,7 +23,7 @@ from adapters.sockets import Wire, describe, send_buffers
 from mqproto.errors import StateError
 from mqproto.state.node import Action, Buffer, Deliver, Finished, Link, Node, Ticket
 
-_TOGETHER_MAX: Final = 1 << 16  # so many bytes of small entries are one write; more would only keep the peer waiting
+_TOGETHER_MAX: Final = 1 << 15  # so many bytes of small entries are one write; more would only keep the peer waiting
 #: What a caller carries out itself; the rest is the loop's.
 FOR_CALLERS: Final = (Finished, Deliver)
 
@@ -86,6 +86,7 @@ class Entrance:
         self._latest = 0  # the time of the last caller's entry; under the lock
         self._until = 0  # when the loop turns at the latest; under the lock
         self._woken = False
+        self._written_soon = False  # what callers left is written when the runtime comes to it; under the lock
         self._quit = False
         self._pending: set[Ticket[Any]] = set()  # operations whose end somebody wants to hear of
         self._waker, self._wakes = socket.socketpair()
@@ -122,9 +123,17 @@ class Entrance:
                 except BaseException:
                     self.wake()  # what it did before it failed is the loop's now
                     raise
+                if together and self._written_soon:
+                    for link in self.node.touched:
+                        if link.unsent >= _TOGETHER_MAX:
+                            break
+                    else:
+                        return result
                 batch, actions = self._take(together)
                 deadline = self.node.next_deadline()
-                left = bool(self.node.touched)
+                soon = not self._written_soon and bool(self.node.touched)
+                if soon:
+                    self._written_soon = True
                 due = deadline is not None and deadline < self._until
                 for action in actions:
                     if type(action) not in FOR_CALLERS:
@@ -142,9 +151,10 @@ class Entrance:
                     self._hand_over(action.task)
             if due or self._unmasked:
                 self.wake()
-            elif left:
+            elif soon:
                 self.write_soon()
         except BaseException:  # an interrupt, most likely: the caller gets no ticket, so the operation must not go on
+            self.wake()  # others rely on what was about to be written
             if ticket is not None:
                 self.give_up(ticket)
             raise

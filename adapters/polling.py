@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 from adapters.dialling import Dialling
 from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, tell
-from adapters.entering import FOR_CALLERS, Entrance, Stream, send_batch
+from adapters.entering import Entrance, Stream, send_batch
 from adapters.pollers import READ, WRITE, Poller
 from adapters.sockets import (
     OUT_OF_FILES,
@@ -145,6 +145,7 @@ class PollingDriver(Entrance):
         with self._lock:
             if now >= self._until:
                 node.timer(self._entry_time(now))
+            self._written_soon = False
             batch, actions = self._take()
             for stream in writable:
                 if stream.backlog and not stream.sending:
@@ -153,15 +154,19 @@ class PollingDriver(Entrance):
                     stream.backlog = []
             if self._todo:
                 actions, self._todo = self._todo + actions, []
+        others: list[Action] = []
         for action in actions:  # who waits for something gets it while the system sends
-            if type(action) in FOR_CALLERS:
-                self._perform(action, now)
+            if type(action) is Finished:
+                self._finish(action.ticket)
+            elif type(action) is Deliver:
+                self._hand_over(action.task)
+            else:
+                others.append(action)
         if batch:
             send_batch(batch)
             self._settle(batch)
-        for action in actions:
-            if type(action) not in FOR_CALLERS:
-                self._perform(action, now)
+        for action in others:
+            self._perform(action, now)
 
     def _receive(self, events: list[tuple[int, int]], now: int) -> tuple[list[Stream], int]:
         """Bring what has come to the node; the streams that take more to send, and the time.

@@ -57,7 +57,6 @@ class Driver(PollingDriver):
         self._home: object = None
         self._aim = FOREVER  # when the timer task wakes the loop
         self._loop: asyncio.AbstractEventLoop | None = None  # None under trio
-        self._write_is_due = False
         self._turning = False
         self._to_start: deque[Callable[[], Coroutine[Any, Any, object]]] = deque()
         self._starting: asyncio.Future[None]
@@ -107,36 +106,39 @@ class Driver(PollingDriver):
 
         Raises StateError outside of the event loop that the driver was started in.
         """
-        self.check_home()
-        if self._loop is None:
+        loop = self._loop
+        if loop is None:
+            self.check_home()
             event = anyio.Event()
             ticket = self.launch(event.set, verb, *arguments, together=True)
-        else:  # a plain future costs a third of an event
-            future: asyncio.Future[None] = self._loop.create_future()
-            ticket = self.launch(partial(_settle, future), verb, *arguments, together=True)
-        try:
-            if self._loop is None:
+            try:
                 await event.wait()
-            else:
-                if future.done():
-                    await (
-                        anyio.lowlevel.checkpoint()
-                    )  # others may run and a cancelled task ends, whether there is something to wait for or not
-                await future
+            except BaseException:
+                self.give_up(ticket)
+                raise
+            return self.outcome(ticket)
+        if asyncio.get_running_loop() is not loop:
+            self.check_home()
+        future: asyncio.Future[None] = loop.create_future()  # costs a third of an event
+        ticket = self._entered(partial(_settle, future), verb, arguments, True)
+        try:
+            if future.done():
+                # others may run and a cancelled task ends, whether there is something to wait for or not
+                await anyio.lowlevel.checkpoint()
+            await future
         except BaseException:
             self.give_up(ticket)
             raise
-        return self.outcome(ticket)
+        return ticket.result() if ticket.settled else self.outcome(ticket)
 
     def write_soon(self) -> None:
         if self._loop is None:
             self.wake()
-        elif not self._write_is_due:  # behind the tasks that are ready now, whose entries join in
-            self._write_is_due = True
-            self._loop.call_soon(self._write)
+        else:
+            self._loop.call_soon(self._write)  # behind the tasks that are ready now, whose entries join in
 
     def _write(self) -> None:
-        self._write_is_due = False
+        self._written_soon = False
         self._turning = True
         try:
             with suppress(StateError):  # ended meanwhile

@@ -76,7 +76,7 @@ def windows(cluster: Cluster) -> list[str]:
 def _sent_by(core: ProducerCore, task: Task[Any]) -> bytes | None:
     """The body that a call of a producer's send brought; None for other calls."""
     if isinstance(task, PlainSend) and task.flow is None:
-        return task._body if task._producer is core else None
+        return task._body if task._lane.producer is core else None
     effect = task.effect
     if isinstance(effect, Call) and effect.fields.keys() >= _SEND_FIELDS and effect.fields["a"] == core.group:
         return effect.body

@@ -25,7 +25,8 @@ from mqproto.state.address_server import FIRST_SEARCH_MS, SEARCH_INTERVAL_MS, Di
 from mqproto.state.flows import Call, Flow, Lost, Oneway, Refresh, Wait, failure
 from mqproto.state.nameservers import NameServers
 from mqproto.state.node import Ticket
-from mqproto.state.plain_send import PlainSend, PlainSends, read_taken
+from mqproto.state.plain_answers import read_taken
+from mqproto.state.plain_send import PlainSend, PlainSends
 from mqproto.state.producer import ProducerCore
 from mqproto.state.requesting import Requests
 from mqproto.state.routes import RouteTable
@@ -174,11 +175,11 @@ class ClientNode(FlowNode):
         found = read_taken(frame)
         if found is None:
             return False
-        opaque = int(found["opaque"])
+        opaque = int(found[0])
         task = link.calls.get(opaque)
         if type(task) is not PlainSend or task.flow is not None:
             return False
-        link.done(opaque)
+        link.take(opaque)
         task.taken(found)
         self._end(task, None, now)
         return True

@@ -5,19 +5,20 @@ all links of a node share) the opaque numbers and deadlines of those calls.
 Leaves to others: sockets and clocks (drivers), retries (flows), the meaning of codes (client, broker, name server).
 
 An answer belongs to the link that its call went out on; one that nothing waits for is dropped (wire.md 1), so a late or doubled
-answer cannot reach anybody. Every call ends exactly once: by `answered`, `Calls.expire`, `forget` or `end`.
+answer cannot reach anybody. Every call ends exactly once: by `answered`, `take`, `Calls.expire`, `forget` or `end`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
 from mqproto.acl import Credentials, sign
 from mqproto.codec import JSON, Command, FrameSplitter, decode, encode_head, encode_request, encode_response
 from mqproto.codes import VERSION
 from mqproto.errors import LocalProtocolError, RemoteProtocolError, TooManyRequests
-from mqproto.state.deadlines import Deadlines
+from mqproto.state.deadlines import SWEEP_SLACK
 from mqproto.state.node import Buffer, Link, NodeBase
 
 W = TypeVar("W")
@@ -33,17 +34,25 @@ _ONEWAY: Final = 2
 
 
 class Calls(Generic[W]):
-    """What all connections of one node share: opaque numbers, the deadlines of calls, and how many may be open."""
+    """What all connections of one node share: opaque numbers, how many calls may be open, and when they expire.
 
-    __slots__ = ("_opaque", "deadlines", "limit")
+    A call is open as long as its link knows its opaque, so ending one costs no look-up here: what is left of it is swept once it
+    outnumbers the open ones (calls with 30 s to go that were answered at once would pile up otherwise).
+    """
+
+    __slots__ = ("_heap", "_opaque", "_turn", "limit", "open")
 
     def __init__(self, limit: int = CALLS_LIMIT, opaque: int = 0) -> None:
         self.limit = limit
+        #: How many calls wait for their answer.
+        self.open = 0
         self._opaque = opaque & _OPAQUE_MASK
-        self.deadlines: Deadlines[tuple[Connection[W], int]] = Deadlines()
+        # (deadline, turn, opaque, link): the turn keeps links from being compared and expires equal times in the order they were set.
+        self._heap: list[tuple[int, int, int, Connection[W]]] = []
+        self._turn = 0
 
     def __len__(self) -> int:
-        return len(self.deadlines)
+        return self.open
 
     def next_opaque(self) -> int:
         """A number in 0 .. 2^31 - 1, one more than the last."""
@@ -51,13 +60,35 @@ class Calls(Generic[W]):
         self._opaque = (opaque + 1) & _OPAQUE_MASK
         return opaque
 
+    def add(self, link: Connection[W], opaque: int, deadline: int) -> None:
+        """A call of a link is open now, until `deadline` at the latest. Whoever takes it from the link's calls counts `open` down."""
+        self.open += 1
+        self._turn += 1
+        heap = self._heap
+        heappush(heap, (deadline, self._turn, opaque, link))
+        if len(heap) > 2 * self.open + SWEEP_SLACK:
+            self._heap = [entry for entry in heap if entry[2] in entry[3].calls]
+            heapify(self._heap)
+
     def earliest(self) -> int | None:
         """When the next call expires, or None."""
-        return self.deadlines.earliest()
+        heap = self._heap
+        while heap:
+            entry = heap[0]
+            if entry[2] in entry[3].calls:
+                return entry[0]
+            heappop(heap)
+        return None
 
     def expire(self, now: int) -> list[tuple[Connection[W], W]]:
         """End every call whose deadline has come; their answers will be dropped."""
-        return [(link, link.calls.pop(opaque)) for link, opaque in self.deadlines.due(now)]
+        expired: list[tuple[Connection[W], W]] = []
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            _, _, opaque, link = heappop(heap)
+            if opaque in link.calls:
+                expired.append((link, link.take(opaque)))
+        return expired
 
 
 class Connection(Link, Generic[W]):
@@ -121,12 +152,12 @@ class Connection(Link, Generic[W]):
         if self.ended:
             raise LocalProtocolError(f"call on a link to {self.address} that is over")
         shared = self.shared
-        if len(shared.deadlines) >= shared.limit:
+        if shared.open >= shared.limit:
             raise TooManyRequests(f"{shared.limit} calls are in flight")
         opaque = self.free_opaque()
         self._request(code, opaque, fields, body, 0, serialize_type)
         self.calls[opaque] = waiter
-        shared.deadlines.set((self, opaque), deadline)
+        shared.add(self, opaque, deadline)
         return opaque
 
     def free_opaque(self) -> int:
@@ -137,10 +168,12 @@ class Connection(Link, Generic[W]):
         return opaque
 
     def call_by(self, waiter: W, opaque: int, frame: bytes, deadline: int) -> None:
-        """The same with a frame that is made already. The limit of calls is the caller's to keep, and so is signing."""
+        """The same with a frame that is made already, on a connected link. Limits and signing are the caller's affair."""
         self.calls[opaque] = waiter
-        self.shared.deadlines.set((self, opaque), deadline)
-        self.write(frame)
+        self.shared.add(self, opaque, deadline)
+        self.out.append(frame)
+        self.unsent += len(frame)
+        self._node.touched.add(self)
 
     def oneway(self, code: int, fields: Mapping[str, str], body: Buffer = b"", *, serialize_type: int = JSON) -> None:
         """Send a request that has no answer."""
@@ -199,27 +232,23 @@ class Connection(Link, Generic[W]):
 
     def answered(self, response: Command) -> W | None:
         """End the call that `response` answers; None when nothing waits for it."""
-        waiter = self.calls.pop(response.opaque, None)
-        if waiter is not None:
-            self.shared.deadlines.cancel((self, response.opaque))
-        return waiter
+        return self.take(response.opaque) if response.opaque in self.calls else None
 
-    def done(self, opaque: int) -> None:
-        """End a call whose answer was read by other means than `answered`."""
-        del self.calls[opaque]
-        self.shared.deadlines.cancel((self, opaque))
+    def take(self, opaque: int) -> W:
+        """End an open call: its answer was read, or will not be."""
+        self.shared.open -= 1
+        return self.calls.pop(opaque)
 
     def forget(self, opaque: int) -> None:
-        """End a call whose owner has lost interest; its answer will be dropped."""
-        if self.calls.pop(opaque, None) is not None:
-            self.shared.deadlines.cancel((self, opaque))
+        """End a call whose owner has lost interest, if it is open; its answer will be dropped."""
+        if opaque in self.calls:
+            self.take(opaque)
 
     def end(self) -> list[W]:
         """The link is over, whoever closed it: ends every open call, in the order they were made, and returns their waiters."""
         self.ended = True
         waiters = list(self.calls.values())
-        for opaque in self.calls:
-            self.shared.deadlines.cancel((self, opaque))
+        self.shared.open -= len(waiters)
         self.calls.clear()
         return waiters
 

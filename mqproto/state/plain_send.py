@@ -1,15 +1,15 @@
 """Sends that go the usual way: known route, connected link, a broker that just takes the message.
 
-Owns: the frames of such sends, made from a template for each queue, and the reading of the one answer that ends them.
-Leaves to others: everything else. As soon as anything but that answer happens (a refusal, a lost link, a time-out), the flow of
-`ProducerCore` takes over at the point where it would be had it made the call itself, so there is one place that knows what follows.
+Owns: the frames of such sends, made from a template for each queue, and what the one answer that ends them means.
+Leaves to others: reading that answer (`plain_answers`) and everything else. As soon as anything but that answer happens (a refusal, a
+lost link, a time-out), the flow of `ProducerCore` takes over at the point where it would be had it made the call itself, so there is one
+place that knows what follows.
 
 The frames are those that the flow would send, byte for byte; the templates are cut from frames of the general encoder.
 """
 
 from __future__ import annotations
 
-import re
 from json.encoder import encode_basestring as quote
 from struct import Struct
 from typing import Final
@@ -39,72 +39,68 @@ _HEAD: Final = Struct(">ii")
 #: Stands for a value in a header that is about to be cut. Quoted it is six characters that no sane name holds.
 _MARK: Final = "\x00"
 _QUOTED_MARK: Final = rb"\u0000"
-
-_TEXT: Final = r"[ !#-\[\]-~]*"
-_ID: Final = rf'"msgId":"(?P<id>{_TEXT})"'
-_QUEUE: Final = r'"queueId":"(?P<queue>\d{1,10})"'
-_OFFSET: Final = r'"queueOffset":"(?P<offset>\d{1,18})"'
-_REGION: Final = rf'"MSG_REGION":"(?P<region>{_TEXT})"'
-_TRACE: Final = rf'"TRACE_ON":"(?P<trace>{_TEXT})"'
-_TRANSACTION: Final = rf'(?:"transactionId":"(?P<transaction>{_TEXT})",)?'
-#: Headers of the answer to a send, as brokers of 4.x, of 5.x and ours order its fields; any other goes the general way.
-_ANSWERS: Final = tuple(
-    re.compile(
-        rf'{{"code":0,"extFields":{{{",".join(fields)}}},"flag":1,"language":"[A-Z]{{1,9}}","opaque":(?P<opaque>\d{{1,9}}),'
-        rf'(?:"serializeTypeCurrentRPC":"JSON",)?"version":\d{{1,9}}}}'
-    )
-    for fields in (
-        (_QUEUE, _TRACE, _REGION, _TRANSACTION + _ID, _OFFSET),
-        (_QUEUE, _TRANSACTION + _ID, _TRACE, _REGION, _OFFSET),
-        (_TRANSACTION + _ID, _QUEUE, _OFFSET, _REGION, _TRACE),
-    )
-)
-#: The header word of a JSON header is below this: its top byte is 0.
-_HEADER_MAX: Final = 1 << 24
+_DEFAULT_REGION: Final = DEFAULT_REGION.encode()
 
 
-def read_taken(frame: bytes) -> re.Match[str] | None:
-    """The usual answer to a send, in a frame without its length word; None for all others, good or bad."""
-    size = int.from_bytes(frame[:4], "big")
-    if size >= _HEADER_MAX or size + 4 > len(frame):
-        return None
-    text = str(frame[4 : 4 + size], "latin-1")  # the patterns match ASCII alone
-    for pattern in _ANSWERS:
-        found = pattern.fullmatch(text)
-        if found is not None:
-            return found
-    return None
+class Track:
+    """One queue of a lane."""
+
+    __slots__ = ("broker_name", "general", "index", "link", "ordinary", "queue")
+
+    def __init__(self, index: int, broker_name: str, queue: MessageQueue, ordinary: bytes | None, general: bytes | None) -> None:
+        self.index = index
+        self.broker_name = broker_name
+        #: As the application knows it.
+        self.queue = queue
+        #: The header of a message that has no properties of its own, open for its id, time and opaque.
+        self.ordinary = ordinary
+        #: The header of any other, open for properties, time and opaque. Both are None where a name in them would confuse the cutting.
+        self.general = general
+        #: Where its broker was the last time, as long as the routes have not changed.
+        self.link: DialledLink | None = None
 
 
 class Lane:
     """How the sends of one producer to one topic look, as long as the queues of the topic are these."""
 
-    __slots__ = ("_producer", "_templates", "extra", "info", "ordinary", "shown", "topic")
+    __slots__ = ("_ordinary", "changes", "extra", "info", "producer", "shown", "topic", "tracks")
 
-    def __init__(self, producer: ProducerCore, topic: str, info: PublishInfo) -> None:
-        self._producer = producer
+    def __init__(self, producer: ProducerCore, topic: str, info: PublishInfo, changes: int) -> None:
+        self.producer = producer
         #: As it travels, and the properties that every message gets.
         self.topic, self.extra = producer.packer.named(topic, {})
         self.info = info
-        #: The quoted properties of a message that has none of its own, open for its id.
+        #: The state of the routes that it was last compared with.
+        self.changes = changes
+        # The quoted properties of a message that has none of its own, open for its id.
         ordinary = quote(properties.encode({properties.WAIT: "true", **self.extra, properties.UNIQ_KEY: _MARK}))
-        self.ordinary = ordinary.encode().replace(b"%", b"%%").replace(_QUOTED_MARK, b"%b")
+        self._ordinary = ordinary.encode().replace(b"%", b"%%").replace(_QUOTED_MARK, b"%b")
         #: The queues as the application knows them.
         self.shown = producer.namespace.unwrap_queues(info.queues)
-        self._templates: list[bytes | None] = [None] * len(info.queues)
+        self.tracks: list[Track | None] = [None] * len(info.queues)
 
-    def template(self, index: int) -> bytes | None:
-        """The header for a queue, open for properties, time and opaque; None where a name in it would confuse the cutting."""
-        found = self._templates[index]
+    def track(self, index: int) -> Track:
+        """The queue with this index."""
+        found = self.tracks[index]
         if found is None:
-            fields = self._producer.packer.parcel(self.topic, "", _MARK, b"").addressed(self.info.queues[index], 0)
+            fields = self.producer.packer.parcel(self.topic, "", _MARK, b"").addressed(self.info.queues[index], 0)
             fields["g"] = _MARK
             header = encode_request(_SEND, 0, fields)[8:].replace(b"%", b"%%")
             head, opaque, tail = header.rpartition(b'"opaque":0,')
             parts = head.split(b'"' + _QUOTED_MARK + b'"')
+            ordinary = general = None
             if len(parts) == 3 and opaque:
-                found = self._templates[index] = b"".join((parts[0], b"%b", parts[1], b'"%d"', parts[2], b'"opaque":%d,', tail))
+                rest = b"".join((parts[1], b'"%d"', parts[2], b'"opaque":%d,', tail))
+                ordinary, general = parts[0] + self._ordinary + rest, parts[0] + b"%b" + rest
+            found = self.tracks[index] = Track(index, self.info.queues[index].broker_name, self.shown[index], ordinary, general)
         return found
+
+    def routes_changed(self, changes: int) -> None:
+        """Its queues are the same, but their brokers may be elsewhere."""
+        self.changes = changes
+        for track in self.tracks:
+            if track is not None:
+                track.link = None
 
 
 class PlainSend(Task[SendResult]):
@@ -117,18 +113,17 @@ class PlainSend(Task[SendResult]):
         "_encoded",
         "_for_callback",
         "_generation",
-        "_index",
         "_lane",
         "_msg_id",
         "_producer",
+        "_track",
         "_wall",
     )
 
     def __init__(
         self,
-        producer: ProducerCore,
         lane: Lane,
-        index: int,
+        track: Track,
         chosen: bool,
         body: bytes,
         msg_id: str,
@@ -153,9 +148,8 @@ class PlainSend(Task[SendResult]):
         self.tried = None
         self.sent_away = False
         self.searched = False
-        self._producer = producer
         self._lane = lane
-        self._index = index
+        self._track = track
         #: Whether the application has chosen the queue.
         self._chosen = chosen
         self._body = body
@@ -167,29 +161,36 @@ class PlainSend(Task[SendResult]):
         self._wall = wall
         self._generation = generation
 
-    def taken(self, answer: re.Match[str]) -> None:
-        """The usual answer came: this is the end."""
-        self._producer.window.give(self._generation, len(self._body))
-        queue = self._lane.shown[self._index]
-        queue_id, offset, offset_msg_id, region, trace, transaction = answer.group(
-            "queue", "offset", "id", "region", "trace", "transaction"
-        )
-        if int(queue_id) != queue.queue_id:
-            queue = MessageQueue(queue.topic, queue.broker_name, int(queue_id))
+    def taken(self, answer: tuple[bytes, ...]) -> None:
+        """The usual answer came, with the fields of `plain_answers.Taken`: this is the end."""
+        self._lane.producer.window.give(self._generation, len(self._body))
+        _, queue_text, offset, offset_msg_id, region, trace, transaction = answer
+        queue = self._track.queue
+        queue_id = int(queue_text)
+        if queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         self.ticket.settle(
             SendResult(
-                SendStatus.SEND_OK, self._msg_id, queue, int(offset), offset_msg_id, transaction, region or DEFAULT_REGION, trace != "false"
+                SendStatus.SEND_OK,
+                self._msg_id,
+                queue,
+                int(offset),
+                offset_msg_id.decode(),
+                None if transaction is None else transaction.decode(),
+                DEFAULT_REGION if region == _DEFAULT_REGION or not region else region.decode(),
+                trace != b"false",
             )
         )
 
     def unfold(self) -> Flow[SendResult]:
         """The flow of this send; its first effect is the call that was made already."""
-        producer, lane = self._producer, self._lane
+        lane = self._lane
+        producer = lane.producer
         encoded = self._encoded
         if encoded is None:
             encoded = properties.encode({properties.WAIT: "true", **lane.extra, properties.UNIQ_KEY: self._msg_id})
         parcel = producer.packer.parcel(lane.topic, self._msg_id, encoded, self._body)
-        queue = lane.info.queues[self._index]
+        queue = lane.info.queues[self._track.index]
         assert self.link is not None
         call = Call(self.link.address, parcel.code, parcel.addressed(queue, self._wall), self._body, self._deadline)
         place = producer.window.adopt(self._generation, len(self._body))
@@ -197,7 +198,7 @@ class PlainSend(Task[SendResult]):
 
     def close(self) -> None:
         if self.flow is None:
-            self._producer.window.give(self._generation, len(self._body))
+            self._lane.producer.window.give(self._generation, len(self._body))
         else:
             self.flow.close()
 
@@ -205,11 +206,12 @@ class PlainSend(Task[SendResult]):
 class PlainSends:
     """The plain sends of one producer on one node."""
 
-    __slots__ = ("_host", "_lanes", "_node", "_producer", "_size_max", "_timeout_ms", "_usual")
+    __slots__ = ("_host", "_lanes", "_node", "_producer", "_routes", "_size_max", "_timeout_ms", "_usual")
 
     def __init__(self, node: FlowNode, host: ProducerHost, producer: ProducerCore) -> None:
         self._node = node
         self._host = host
+        self._routes = host.routes
         self._producer = producer
         self._lanes: dict[str, Lane] = {}
         settings = producer.settings
@@ -225,9 +227,15 @@ class PlainSends:
         self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, for_callback: bool, now: int
     ) -> Ticket[SendResult] | None:
         """Send a message the usual way; None, and nothing has happened, where that is not possible or not known to be."""
-        lane = self._lane(message.topic) if type(message) is Message else None
+        if type(message) is not Message:
+            return None
+        lane = self._lanes.get(message.topic) if type(message.topic) is str else None
+        if lane is None or lane.changes != self._routes.changes or self._producer.closed:
+            lane = self._find_lane(message.topic)
+            if lane is None:
+                return None
         body = message.body
-        if lane is None or type(body) is not bytes or not 0 < len(body) < self._size_max or message.flag:
+        if type(body) is not bytes or not 0 < len(body) < self._size_max or message.flag:
             return None
         info = lane.info
         if queue is None:
@@ -236,10 +244,15 @@ class PlainSends:
             index = lane.shown.index(queue)
         else:
             return None
-        link = self._link(info.queues[index].broker_name)
-        template = lane.template(index)
+        track = lane.tracks[index] or lane.track(index)
+        link = track.link
+        if link is None or not link.listed:
+            link = track.link = self._find_link(track.broker_name)
         deadline = now + (self._timeout_ms if timeout_ms is None else timeout_ms)
-        if link is None or template is None or deadline <= now or not self._is_ordinary(message):
+        if link is None or track.ordinary is None or track.general is None or deadline <= now or not self._node.may_call(link):
+            return None
+        is_ordinary = not (message.properties or message.keys or message.tags or message.delay_level) and message.wait
+        if not is_ordinary and not self._is_sound(message):
             return None
         generation = self._producer.window.take(len(body))
         if generation is None:
@@ -248,38 +261,25 @@ class PlainSends:
             info.next_turn()
         wall = now + self._host.wall_ahead
         msg_id = self._host.ids.next(wall)
-        encoded: str | None = None
-        if message.properties or message.keys or message.tags or message.delay_level or not message.wait:
-            encoded = properties.encode({**message.wire_properties(), **lane.extra, properties.UNIQ_KEY: msg_id})
-            quoted = quote(encoded).encode("utf-8", "replace")
-        else:
-            quoted = lane.ordinary % msg_id.encode()
         opaque = link.free_opaque()
-        header = template % (quoted, wall, opaque)
+        encoded: str | None = None
+        if is_ordinary:
+            header = track.ordinary % (msg_id.encode(), wall, opaque)
+        else:
+            encoded = properties.encode({**message.wire_properties(), **lane.extra, properties.UNIQ_KEY: msg_id})
+            header = track.general % (quote(encoded).encode("utf-8", "replace"), wall, opaque)
+        chosen = queue is not None
+        send = PlainSend(lane, track, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now)
         size = len(header)
-        send = PlainSend(
-            self._producer,
-            lane,
-            index,
-            queue is not None,
-            body,
-            msg_id,
-            encoded,
-            for_callback,
-            deadline,
-            wall,
-            generation,
-            link,
-            opaque,
-            now,
-        )
-        self._node.launch(send, b"".join((_HEAD.pack(4 + size + len(body), size), header, body)), deadline)
+        self._node.launch(send, link, opaque, b"".join((_HEAD.pack(4 + size + len(body), size), header, body)), deadline)
         return send.ticket
 
-    def _lane(self, topic: str) -> Lane | None:
+    def _find_lane(self, topic: str) -> Lane | None:
         """The lane of a topic; None where its sends are of another kind, or where to send to is not known."""
         lane = self._lanes.get(topic) if type(topic) is str else None
-        if lane is not None and lane.info is self._host.routes.publish(lane.topic) and not self._producer.closed:
+        routes = self._routes
+        if lane is not None and lane.info is routes.publish(lane.topic) and not self._producer.closed:
+            lane.routes_changed(routes.changes)
             return lane
         self._lanes.pop(topic, None)
         if not self._usual or self._producer.closed or topic.startswith(RETRY_PREFIX):
@@ -289,19 +289,19 @@ class PlainSends:
             wire_topic, _ = self._producer.packer.named(topic, {})
         except MQError:
             return None
-        info = self._host.routes.publish(wire_topic)
+        info = routes.publish(wire_topic)
         if info is None or not info.queues:
             return None
         if len(self._lanes) >= LANES_MAX:
             self._lanes.clear()
-        lane = self._lanes[topic] = Lane(self._producer, topic, info)
+        lane = self._lanes[topic] = Lane(self._producer, topic, info, routes.changes)
         return lane
 
-    def _link(self, broker_name: str) -> DialledLink | None:
-        address = self._host.routes.master(broker_name)
-        return None if address is None else self._node.ready_link(address)
+    def _find_link(self, broker_name: str) -> DialledLink | None:
+        address = self._routes.master(broker_name)
+        return None if address is None else self._node.links.get(address)
 
-    def _is_ordinary(self, message: Message) -> bool:
+    def _is_sound(self, message: Message) -> bool:
         """Whether nothing about its properties is wrong; the flow says what is."""
         if not (message.properties or message.keys or message.tags or message.delay_level):
             return True

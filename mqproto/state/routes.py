@@ -61,7 +61,7 @@ class PublishInfo:
 class RouteTable:
     """Routes by topic, addresses by broker. `seed` is where round robins begin; `warn` takes remarks on odd routes."""
 
-    __slots__ = ("_read", "_routes", "_seed", "_warn", "_write", "addresses", "versions")
+    __slots__ = ("_read", "_routes", "_seed", "_warn", "_write", "addresses", "changes", "versions")
 
     def __init__(self, seed: int = 0, warn: Callable[[str], None] | None = None) -> None:
         self._routes: dict[str, TopicRoute] = {}
@@ -69,6 +69,8 @@ class RouteTable:
         self._read: dict[str, tuple[MessageQueue, ...]] = {}
         self._seed = seed
         self._warn = warn
+        #: How often routes or addresses have changed, for whoever keeps what it worked out from them.
+        self.changes = 0
         #: Broker name to broker id to `host:port`; id 0 is the master.
         self.addresses: dict[str, dict[int, str]] = {}
         #: Address to the version that its broker announced in the answer to a heartbeat.
@@ -81,6 +83,7 @@ class RouteTable:
         known = self._routes.get(topic)
         if known is not None and _content(known) == _content(route):
             return False
+        self.changes += 1
         self._routes[topic] = route
         for broker in route.brokers:
             self.addresses[broker.broker_name] = dict(broker.addresses)
@@ -91,6 +94,7 @@ class RouteTable:
 
     def keep(self, topics: Collection[str]) -> None:
         """Forget the routes of all other topics, and the addresses that no route names any more (client.md 1.6)."""
+        self.changes += 1
         for topic in self._routes.keys() - topics:
             del self._routes[topic], self._write[topic], self._read[topic]
         named: dict[str, set[str]] = {}

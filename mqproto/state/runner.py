@@ -82,23 +82,23 @@ class FlowNode(TaskNode):
 
     # --- flows
 
-    def ready_link(self, address: str) -> DialledLink | None:
-        """A link on which the application may make a call at once; None where that takes more, or is refused."""
-        link = self.links.get(address)
-        if link is None or not link.connected or link.unsent > UNSENT_MAX:
-            return None
-        if self.refusal is not None or self._open >= self.limit or len(self.calls) >= self.calls.limit:
-            return None
-        return link
+    def may_call(self, link: DialledLink) -> bool:
+        """Whether the application may make a call on a link at once: not where that takes more, or is refused."""
+        return (
+            link.connected
+            and link.listed
+            and link.unsent <= UNSENT_MAX
+            and self.refusal is None
+            and self._open < self.limit
+            and self.calls.open < self.calls.limit
+        )
 
-    def launch(self, task: Task[Any], frame: bytes, deadline: int) -> None:
-        """A call of the application's without a flow: `task` names the link, of `ready_link`, and the opaque that the frame bears."""
-        link = task.link
-        assert link is not None
+    def launch(self, task: Task[Any], link: DialledLink, opaque: int, frame: bytes, deadline: int) -> None:
+        """A call of the application's without a flow, on a link that `may_call` allows; the frame bears the opaque, of `free_opaque`."""
         self._open += 1
         self._tasks[task.ticket] = task
         link.used = task.since
-        link.call_by(task, task.opaque, frame, deadline)
+        link.call_by(task, opaque, frame, deadline)
 
     def finish(self, reason: str, now: int) -> None:
         """End everything now: what is under way fails with StateError, every link is hung up."""
@@ -195,6 +195,9 @@ class FlowNode(TaskNode):
         link = DialledLink(self, self.calls, address, now)
         link.credentials = self.credentials
         link.peer_version = self.peer_version
+        replaced = self.links.get(address)
+        if replaced is not None:
+            replaced.listed = False
         self.links[address] = link
         self.actions.append(Dial(link, self.dial_timeout_ms(address), self.tls))
         return link
@@ -215,7 +218,8 @@ class FlowNode(TaskNode):
 
     def _unlist(self, link: DialledLink) -> None:
         """No call goes out on this link any more; the next one to its address dials."""
-        if self.links.get(link.address) is link:
+        if link.listed:
+            link.listed = False
             del self.links[link.address]
 
     def all_links(self) -> list[DialledLink]:

@@ -76,13 +76,15 @@ class Task(Generic[R]):
 class DialledLink(Connection["Task[Any]"]):
     """A link that the node made, with the tasks that wait for it to be connected."""
 
-    __slots__ = ("greeted", "leaving", "used", "waiting")
+    __slots__ = ("greeted", "leaving", "listed", "used", "waiting")
 
     def __init__(self, node: NodeBase, calls: Calls[Task[Any]], address: str, now: int) -> None:
         super().__init__(node, calls, address, connected=False)
         self.waiting: dict[Task[Any], None] = {}
         #: When something was last sent or received.
         self.used = now
+        #: Whether calls to its address go out on it. Kept by whoever dials.
+        self.listed = True
         #: True once the peer asked us to go away: no new calls, ended when the last one has its answer.
         self.leaving = False
         #: Whether the peer is a broker that knows us by a heartbeat on this link.

@@ -14,7 +14,8 @@ from mqproto.codes import RequestCode
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.client import ClientNode
 from mqproto.state.node import Buffer, Link, Ticket
-from mqproto.state.plain_send import LANES_MAX, PlainSend, read_taken
+from mqproto.state.plain_answers import Taken, read_taken
+from mqproto.state.plain_send import LANES_MAX, PlainSend
 from mqproto.state.settings import ProducerSettings
 from tests.golden.golden import VERSIONS, Golden
 from tests.mqproto.state.stage import NS, Stage, broker, name_server, route, success
@@ -203,7 +204,7 @@ def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: lis
         assert (world.core.window.messages, world.core.window.size) == (0, 0)
         node: ClientNode = world.stage.node
         assert not node._tasks
-        assert not node.calls.deadlines
+        assert not node.calls.open
         assert node._open == 0
 
 
@@ -257,5 +258,6 @@ def test_answers_of_apache_brokers_are_the_usual_ones(golden: Golden, version: s
     assert len(found) > 10
     for answer, match in found:
         assert match is not None, answer.frame
-        assert int(match["opaque"]) == answer.opaque
-        assert match["offset"] == answer.fields["queueOffset"]
+        taken = Taken(*match)
+        assert int(taken.opaque) == answer.opaque
+        assert taken.offset.decode() == answer.fields["queueOffset"]
