@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from adapters.faces.client import ClientFace
 from adapters.files import LocalOffsetFile
@@ -81,23 +81,6 @@ class ActiveFace(ClientFace):
 
     def _begin(self, operation: Callable[[*Ts, int], Flow[R]], arguments: tuple[*Ts], now: int) -> Ticket[R]:
         return self._node.start(operation(*arguments, now), now)
-
-
-class Later(Generic[R]):
-    """An operation whose outcome goes to a future: `settle` is told when there is one."""
-
-    def __init__(self, settle: Callable[[Ticket[R]], None]) -> None:
-        self._settle = settle
-        self._ticket: Ticket[R] | None = None
-
-    def begin(self, verb: Callable[[*Ts, int], Ticket[R]], arguments: tuple[*Ts], now: int) -> Ticket[R]:
-        """The verb for the driver."""
-        self._ticket = verb(*arguments, now)
-        return self._ticket
-
-    def wake(self) -> None:
-        assert self._ticket is not None
-        self._settle(self._ticket)
 
 
 #: Called with a topic, all of its queues, and those that are this member's.

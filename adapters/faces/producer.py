@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias, Unpack
 
 from adapters.faces.client import ClientFace
 from adapters.faces.hooks import SendHooks
@@ -18,12 +18,9 @@ from mqproto.splitting import split_batch
 from mqproto.state.flows import Flow, Sleep
 from mqproto.state.node import Ticket
 from mqproto.state.producer import ProducerCore, check_producer
-from mqproto.state.send_window import SendWindow
 from mqproto.state.settings import ProducerSettings
 from mqproto.validation import check_batch
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 Messages: TypeAlias = Message | Sequence[Message]
 
 #: Selector that takes any queue.
@@ -116,28 +113,6 @@ class ProducerFace(ClientFace):
 
     def _begin_queues(self, topic: str, timeout_ms: int | None, now: int) -> Ticket[tuple[MessageQueue, ...]]:
         return self._node.start(self._core.publish_queues(topic, now, timeout_ms=timeout_ms), now)
-
-
-class Submitted(Generic[T]):
-    """A send whose outcome goes to a future: `settle` is told when there is one."""
-
-    def __init__(self, window: SendWindow, settle: Callable[[Ticket[T]], None]) -> None:
-        self._window = window
-        self._settle = settle
-        self._ticket: Ticket[T] | None = None
-        #: What whoever submits has to wait for, so that sends do not pile up: settled when this one has room, or is over.
-        self.room: Ticket[None] | None = None
-
-    def begin(self, verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts], now: int) -> Ticket[T]:
-        """The verb for the driver."""
-        self._ticket = verb(*arguments, now)
-        if not self._ticket.settled:
-            self.room = self._window.last()
-        return self._ticket
-
-    def wake(self) -> None:
-        assert self._ticket is not None
-        self._settle(self._ticket)
 
 
 class Selection:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from socket import socket
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import gevent
-import gevent.event
 import gevent.lock
 import gevent.pool
 import gevent.util
@@ -16,6 +15,7 @@ import gevent.util
 from adapters.driving import log
 from adapters.faces.instances import Instance, Instances, deliver
 from adapters.gevent.driver import Driver
+from adapters.gevent.futures import SendFuture
 from adapters.sync.kit import Pool
 from mqproto.state.node import Node, Ticket
 
@@ -63,44 +63,6 @@ class Greenlets:
         return len(gevent.joinall(others, timeout)) == len(others)
 
 
-class SendFuture(Generic[T]):
-    """What `concurrent.futures.Future` is for threads: waiting lets other greenlets run. Callbacks run in greenlets of a pool."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._outcome = gevent.event.AsyncResult()
-
-    def result(self, timeout: float | None = None) -> T:
-        """The value, or raises the failure; TimeoutError after `timeout` seconds."""
-        self._wait(timeout)
-        value: T = self._outcome.get_nowait()
-        return value
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The failure, None when there was none; TimeoutError after `timeout` seconds."""
-        self._wait(timeout)
-        failure: BaseException | None = self._outcome.exception
-        return failure
-
-    def _wait(self, timeout: float | None) -> None:
-        self._outcome.wait(timeout)
-        if not self._outcome.ready():
-            raise TimeoutError
-
-    def done(self) -> bool:
-        ready: bool = self._outcome.ready()
-        return ready
-
-    def add_done_callback(self, function: Callable[[SendFuture[T]], object], /) -> None:
-        self._outcome.rawlink(lambda _: self._pool.submit(lambda: function(self)))
-
-    def set_result(self, result: T) -> None:
-        self._outcome.set(result)
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        self._outcome.set_exception(exception)
-
-
 class GeventKit:
     """See `adapters.sync.kit.Kit`."""
 
@@ -126,8 +88,8 @@ class GeventKit:
     def pool(self, name: str, limit: int) -> Greenlets:
         return Greenlets(name, limit)
 
-    def future(self, pool: Pool) -> SendFuture[Any]:
-        return SendFuture(pool)
+    def future(self, pool: Pool, read: Callable[[Ticket[Any]], Any]) -> SendFuture[Any]:
+        return SendFuture(pool, read)
 
     def beside(self, work: Callable[[], T]) -> T:
         result: T = gevent.get_hub().threadpool.apply(work)

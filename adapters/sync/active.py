@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
-from adapters.faces.active import ActiveFace, Later
+from adapters.faces.active import ActiveFace
 from adapters.sync.client import SyncClient
 from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
 from mqproto.message import MessageQueue
@@ -36,19 +36,13 @@ class SyncActiveConsumer(ActiveFace, SyncClient):
     def _later(self, operation: Callable[[*Ts, int], Flow[R]], *arguments: *Ts) -> SendFuture[R]:
         """Run an operation of the core; its outcome is in the future."""
         self._life.check()
-        future: OpenFuture[R] = self._kit.future(self._callbacks)
-
-        def settle(ticket: Ticket[R]) -> None:
-            try:
-                result = self._driver.outcome(ticket)
-            except Exception as failure:  # the future's holder is told
-                future.set_exception(failure)
-            else:
-                future.set_result(result)
-
-        later = Later(settle)
-        self._driver.launch(later.wake, later.begin, self._begin, (operation, arguments))
+        future: OpenFuture[R] = self._kit.future(self._callbacks, self._driver.outcome)
+        self._driver.launch(future.ended, self._begin_later, future, operation, arguments)
         return future
+
+    def _begin_later(self, future: OpenFuture[R], operation: Callable[[*Ts, int], Flow[R]], arguments: tuple[*Ts], now: int) -> Ticket[R]:
+        future.ticket = self._begin(operation, arguments, now)
+        return future.ticket
 
     def _deliver(self, task: object) -> None:
         assert isinstance(task, ListenerCall)

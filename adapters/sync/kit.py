@@ -69,8 +69,8 @@ class Kit(Protocol):
 
     def pool(self, name: str, limit: int) -> Pool: ...
 
-    def future(self, pool: Pool) -> OpenFuture[Any]:
-        """A future whose callbacks run in the pool."""
+    def future(self, pool: Pool, read: Callable[[Ticket[Any]], Any]) -> OpenFuture[Any]:
+        """A future whose callbacks run in the pool; `read` is the driver's `outcome`."""
 
     def beside(self, work: Callable[[], T]) -> T:
         """Do something that may block and wait for it, without stopping others."""
@@ -86,7 +86,9 @@ class SendFuture(Protocol[T_co]):
 
 
 class OpenFuture(SendFuture[T], Protocol[T]):
-    """A future that can be given its outcome."""
+    """The same for whoever starts the operation behind it: see `adapters.sync.futures.Outcome`."""
 
-    def set_result(self, result: T) -> None: ...
-    def set_exception(self, exception: BaseException | None) -> None: ...
+    ticket: Ticket[T]
+    room: Ticket[None] | None
+
+    def ended(self) -> None: ...

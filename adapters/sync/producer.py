@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar, TypeVarTuple, cast
+from typing import TypeVar, cast
 
-from adapters.faces.producer import Messages, ProducerFace, Selection, Submitted, check_target
+from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
 from adapters.sync.client import SyncClient
 from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
 from mqproto.errors import BatchIncomplete, StateError
@@ -19,7 +19,6 @@ from mqproto.state.node import Ticket
 
 T = TypeVar("T")
 M = TypeVar("M")
-Ts = TypeVarTuple("Ts")
 
 
 class SyncProducer(ProducerFace, SyncClient):
@@ -169,9 +168,9 @@ class SyncProducer(ProducerFace, SyncClient):
         """Start a send whose outcome goes to a future, with what hooks there are around it."""
         context = self._hooks.before(message, queue, CommunicationMode.ASYNC)
         if context is None:
-            return self._launch(verb, (message, queue, timeout_ms))
+            return self._launch(verb, message, queue, timeout_ms)
         try:
-            future = self._launch(verb, (cast(M, context.message), queue, timeout_ms))
+            future = self._launch(verb, cast(M, context.message), queue, timeout_ms)
         except BaseException as error:  # it never began, or was interrupted
             context.error = error
             self._hooks.after(context)
@@ -179,28 +178,39 @@ class SyncProducer(ProducerFace, SyncClient):
         future.add_done_callback(partial(self._hooks.after_future, context))
         return future
 
-    def _launch(self, verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts]) -> SendFuture[T]:
+    def _launch(
+        self,
+        verb: Callable[[M, MessageQueue | None, int | None, int], Ticket[T]],
+        message: M,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> SendFuture[T]:
         """Start an operation whose outcome goes to a future; comes back when there is room for what it sends, or it is over."""
-        future: OpenFuture[T] = self._kit.future(self._callbacks)
-
-        def settle(ticket: Ticket[T]) -> None:
-            try:
-                result = self._driver.outcome(ticket)
-            except Exception as failure:  # the future's holder is told
-                future.set_exception(failure)
-            else:
-                future.set_result(result)
-
-        submitted = Submitted(self._core.window, settle)
-        ticket = self._driver.launch(submitted.wake, submitted.begin, verb, arguments, together=True)
-        if submitted.room is not None:
+        driver = self._driver
+        future: OpenFuture[T] = self._kit.future(self._callbacks, driver.outcome)
+        driver.launch(future.ended, self._begin_launched, future, verb, message, queue, timeout_ms, together=True)
+        if future.room is not None:
             try:
                 with suppress(StateError):  # closed meanwhile: the future is told
-                    self._driver.wait(self._begin_room, submitted.room)
+                    driver.wait(self._begin_room, future.room)
             except BaseException:  # an interrupt, most likely: the caller gets no future
-                self._driver.give_up(ticket)
+                driver.give_up(future.ticket)
                 raise
         return future
+
+    def _begin_launched(
+        self,
+        future: OpenFuture[T],
+        verb: Callable[[M, MessageQueue | None, int | None, int], Ticket[T]],
+        message: M,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        now: int,
+    ) -> Ticket[T]:
+        ticket = future.ticket = verb(message, queue, timeout_ms, now)
+        if not ticket.settled:
+            future.room = self._core.window.last()
+        return ticket
 
     def _aim(
         self, message: Messages, queue: MessageQueue | None, selector: Selector | None, argument: object, timeout_ms: int | None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from socket import socket
 from typing import Any, Final, TypeVar
 
@@ -12,22 +11,11 @@ from adapters.faces.instances import Instance, Instances, deliver
 from adapters.stacks import thread_stacks
 from adapters.sync.kit import Pool
 from adapters.threaded.driver import Driver
+from adapters.threaded.futures import SendFuture
 from adapters.threaded.workers import Workers
 from mqproto.state.node import Node, Ticket
 
 T = TypeVar("T")
-
-
-class SendFuture(Future[T]):
-    """A future that runs its callbacks in a pool: they may wait for the producer, which the driver's thread must not."""
-
-    def __init__(self, pool: Pool) -> None:
-        super().__init__()
-        self._pool = pool
-        self.set_running_or_notify_cancel()  # it is under way: there is no cancelling
-
-    def add_done_callback(self, function: Callable[[Future[T]], object], /) -> None:
-        super().add_done_callback(lambda future: self._pool.submit(lambda: function(future)))
 
 
 class ThreadKit:
@@ -55,8 +43,8 @@ class ThreadKit:
     def pool(self, name: str, limit: int) -> Workers:
         return Workers(name, limit)
 
-    def future(self, pool: Pool) -> SendFuture[Any]:
-        return SendFuture(pool)
+    def future(self, pool: Pool, read: Callable[[Ticket[Any]], Any]) -> SendFuture[Any]:
+        return SendFuture(pool, read)
 
     def beside(self, work: Callable[[], T]) -> T:
         return work()  # other threads go on meanwhile

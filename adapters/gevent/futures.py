@@ -1,0 +1,74 @@
+"""Futures for greenlets that cost little as long as nobody waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import gevent.event
+
+from adapters.sync.futures import Outcome
+from adapters.sync.kit import Pool
+from mqproto.state.node import Ticket
+
+T = TypeVar("T")
+
+
+class SendFuture(Outcome[T]):
+    """What `concurrent.futures.Future` is for threads: waiting lets other greenlets run. Callbacks run in greenlets of a pool.
+
+    For the greenlets of one hub, so nothing needs a lock.
+    """
+
+    def __init__(self, pool: Pool, read: Callable[[Ticket[T]], T]) -> None:
+        super().__init__(read)
+        self._pool = pool
+        self._done = False
+        self._result: T | None = None
+        self._exception: BaseException | None = None
+        self._event: gevent.event.Event | None = None  # made when somebody waits before the end
+        self._functions: list[Callable[[SendFuture[T]], object]] = []
+
+    def result(self, timeout: float | None = None) -> T:
+        """The value, or raises the failure; TimeoutError after `timeout` seconds."""
+        failure = self.exception(timeout)
+        if failure is not None:
+            raise failure
+        return cast(T, self._result)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The failure, None when there was none; TimeoutError after `timeout` seconds."""
+        if not self._done:
+            if self._event is None:
+                self._event = gevent.event.Event()
+            if not self._event.wait(timeout):
+                raise TimeoutError
+        return self._exception
+
+    def done(self) -> bool:
+        return self._done
+
+    def add_done_callback(self, function: Callable[[SendFuture[T]], object], /) -> None:
+        if self._done:
+            self._call(function)
+        else:
+            self._functions.append(function)
+
+    def set_result(self, result: T) -> None:
+        self._result = result
+        self._finish()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        self._exception = exception
+        self._finish()
+
+    def _finish(self) -> None:
+        self._done = True
+        if self._event is not None:
+            self._event.set()
+        functions, self._functions = self._functions, []
+        for function in functions:
+            self._call(function)
+
+    def _call(self, function: Callable[[SendFuture[T]], object]) -> None:
+        self._pool.submit(lambda: function(self))

@@ -1,0 +1,44 @@
+"""What the futures of all runtimes in which waiting is a plain call have in common: where their outcome comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from mqproto.errors import StateError
+from mqproto.state.node import Ticket
+
+T = TypeVar("T")
+
+
+class Outcome(Generic[T]):
+    """The side of a future that faces the driver: it is settled by the end of one operation.
+
+    `read` is the driver's `outcome`. Whoever starts the operation sets `ticket` before the node is left.
+    """
+
+    ticket: Ticket[T]
+    #: What whoever submits has to wait for, so that sends do not pile up: settled when this one has room, or is over.
+    room: Ticket[None] | None = None
+
+    def __init__(self, read: Callable[[Ticket[T]], T]) -> None:
+        self._read = read
+
+    def ended(self) -> None:
+        """For the driver, once, from any thread: the operation has ended, or can end no more."""
+        ticket = self.ticket
+        if not ticket.settled:
+            try:
+                self._read(ticket)
+            except StateError as failure:
+                self.set_exception(failure)
+        elif ticket.failure is None:
+            self.set_result(ticket.result())
+        else:
+            self.set_exception(ticket.failure)
+
+    def set_result(self, result: T) -> None:
+        raise NotImplementedError
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        raise NotImplementedError

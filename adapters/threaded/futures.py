@@ -1,0 +1,72 @@
+"""Futures for threads that cost little as long as nobody waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures._base import FINISHED, RUNNING
+from threading import Condition, RLock
+from typing import TypeVar
+
+from adapters.sync.futures import Outcome
+from adapters.sync.kit import Pool
+from mqproto.state.node import Ticket
+
+T = TypeVar("T")
+
+
+class SendFuture(Future[T], Outcome[T]):
+    """A future that runs its callbacks in a pool: they may wait for the producer, which the driver's thread must not.
+
+    Of a fast loop of sends hardly any future is ever waited for: its outcome is there when it is asked for. So the condition of the
+    standard library's future, which is most of its cost, is made when somebody waits, or wants to be called, before the end. Its lock
+    exists from the start and decides which of both comes first; from then on everything is the standard library's own.
+    """
+
+    _state = RUNNING  # it is under way: there is no cancelling
+    _result = None
+    _exception = None
+    _made: Condition | None = None
+
+    def __init__(self, pool: Pool, read: Callable[[Ticket[T]], T]) -> None:
+        self._read = read
+        self._pool = pool
+        self._guard = RLock()
+
+    def _condition_made(self) -> Condition:
+        with self._guard:
+            if self._made is None:
+                self._waiters = []
+                self._done_callbacks: list[Callable[[Future[T]], object]] = []
+                self._made = Condition(self._guard)
+            return self._made
+
+    #: What the standard library's waiting, its callbacks, `wait` and `as_completed` take before they touch the lists that it comes with.
+    _condition: Condition = property(_condition_made)  # type: ignore[assignment]
+
+    def done(self) -> bool:
+        return self._state == FINISHED
+
+    def result(self, timeout: float | None = None) -> T:
+        if self._state == FINISHED and self._exception is None:
+            return self._result  # type: ignore[return-value]  # of a result that is None it is the type
+        return super().result(timeout)
+
+    def set_result(self, result: T) -> None:
+        with self._guard:
+            if self._made is None and self._state == RUNNING:
+                self._result = result
+                self._state = FINISHED  # last: whoever sees it takes no lock
+                return
+        super().set_result(result)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        with self._guard:
+            if self._made is None and self._state == RUNNING:
+                self._exception = exception
+                self._state = FINISHED
+                return
+        super().set_exception(exception)
+
+    def add_done_callback(self, function: Callable[[Future[T]], object], /) -> None:
+        super().add_done_callback(lambda future: self._pool.submit(lambda: function(future)))
