@@ -17,9 +17,10 @@ from adapters.simulated.cluster import Cluster
 from adapters.simulated.talking import Asker, Bank, Teller, answer_to
 from mqproto.errors import MQError
 from mqproto.state.flows import Call
+from mqproto.state.node import Ticket
 from mqproto.state.plain_send import PlainSend
 from mqproto.state.producer import ProducerCore
-from mqproto.state.tasks import Task
+from mqproto.state.tasks import Caller, PlainCall, Task
 from mqproto.transactions import LocalTransactionState
 
 #: What only sends have: group, topic, queue and properties.
@@ -59,7 +60,7 @@ def windows(cluster: Cluster) -> list[str]:
             for task in link.calls.values():
                 body = _sent_by(core, task)
                 if body is not None:
-                    messages, size, count = messages + sizes.get(task.ticket, 1), size + len(body), count + 1
+                    messages, size, count = messages + sizes.get(_ticket(task), 1), size + len(body), count + 1
         for at, seen, bytes_seen, alone in (
             ("links", messages, size, count <= 1),
             ("window", window.messages, window.size, len(client.node.application_tickets()) - window.waiting <= 1),
@@ -73,10 +74,15 @@ def windows(cluster: Cluster) -> list[str]:
     return faults
 
 
-def _sent_by(core: ProducerCore, task: Task[Any]) -> bytes | None:
+def _ticket(task: Caller) -> Ticket[Any]:
+    return task if isinstance(task, PlainCall) else task.ticket
+
+
+def _sent_by(core: ProducerCore, task: Caller) -> bytes | None:
     """The body that a call of a producer's send brought; None for other calls."""
-    if isinstance(task, PlainSend) and task.flow is None:
-        return task._body if task._lane.producer is core else None
+    if isinstance(task, PlainSend):
+        return task.body if task.producer is core else None
+    assert isinstance(task, Task)
     effect = task.effect
     if isinstance(effect, Call) and effect.fields.keys() >= _SEND_FIELDS and effect.fields["a"] == core.group:
         return effect.body
@@ -124,7 +130,7 @@ def leftovers(cluster: Cluster) -> list[str]:
         if client.up
         for link in client.node.all_links()
         for task in (*link.calls.values(), *link.waiting)
-        if task.ticket.settled
+        if _ticket(task).settled
     ]
 
 

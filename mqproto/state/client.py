@@ -32,7 +32,7 @@ from mqproto.state.requesting import Requests
 from mqproto.state.routes import RouteTable
 from mqproto.state.runner import FlowNode
 from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings, TransactionSettings
-from mqproto.state.tasks import DialledLink
+from mqproto.state.tasks import DialledLink, Task
 from mqproto.state.trace import Tracer
 from mqproto.state.transacting import CheckTask, TransactionCore
 from mqproto.state.vip import vip_target
@@ -176,12 +176,12 @@ class ClientNode(FlowNode):
         if found is None:
             return False
         opaque = int(found[0])
-        task = link.calls.get(opaque)
-        if type(task) is not PlainSend or task.flow is not None:
+        send = link.calls.get(opaque)
+        if type(send) is not PlainSend:
             return False
         link.take(opaque)
-        task.taken(found)
-        self._end(task, None, now)
+        send.taken(found)
+        self._end_plain(send, now)
         return True
 
     def remove_producer(self, producer: ProducerCore, now: int) -> Flow[None]:
@@ -255,7 +255,8 @@ class ClientNode(FlowNode):
             link = self.links.get(address)
             if link is not None:
                 for task in (*link.calls.values(), *link.waiting):
-                    task.tried = None  # the new list is all before them
+                    if isinstance(task, Task):
+                        task.tried = None  # the new list is all before them
                 self.drop(link, "no name server of ours any more", now)
 
     def name_server(self, tried: Collection[str]) -> str | None:

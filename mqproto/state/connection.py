@@ -162,17 +162,18 @@ class Connection(Link, Generic[W]):
 
     def free_opaque(self) -> int:
         """The number of the next call, for whoever makes its frame."""
-        opaque = self.shared.next_opaque()
+        shared = self.shared
+        opaque = shared.next_opaque()
         while opaque in self.calls:  # only once the numbers have wrapped
-            opaque = self.shared.next_opaque()
+            opaque = shared.next_opaque()
         return opaque
 
-    def call_by(self, waiter: W, opaque: int, frame: bytes, deadline: int) -> None:
+    def call_by(self, waiter: W, opaque: int, head: bytes, body: bytes, deadline: int) -> None:
         """The same with a frame that is made already, on a connected link. Limits and signing are the caller's affair."""
         self.calls[opaque] = waiter
         self.shared.add(self, opaque, deadline)
-        self.out.append(frame)
-        self.unsent += len(frame)
+        self.out += (head, body)
+        self.unsent += len(head) + len(body)
         self._node.touched.add(self)
 
     def oneway(self, code: int, fields: Mapping[str, str], body: Buffer = b"", *, serialize_type: int = JSON) -> None:

@@ -28,7 +28,7 @@ from mqproto.state.producer import ProducerCore, ProducerHost
 from mqproto.state.routes import PublishInfo
 from mqproto.state.runner import FlowNode
 from mqproto.state.send_window import Generation
-from mqproto.state.tasks import DialledLink, Task
+from mqproto.state.tasks import DialledLink, PlainCall
 from mqproto.validation import check_message
 
 #: Topics that a producer keeps templates for; those of a program that sends to ever new ones must not fill the memory.
@@ -103,22 +103,10 @@ class Lane:
                 track.link = None
 
 
-class PlainSend(Task[SendResult]):
+class PlainSend(PlainCall[SendResult]):
     """A send that is under way and has no flow, because nothing but its answer is expected."""
 
-    __slots__ = (
-        "_body",
-        "_chosen",
-        "_deadline",
-        "_encoded",
-        "_for_callback",
-        "_generation",
-        "_lane",
-        "_msg_id",
-        "_producer",
-        "_track",
-        "_wall",
-    )
+    __slots__ = ("_chosen", "_deadline", "_encoded", "_for_callback", "_generation", "_lane", "_msg_id", "_track", "_wall", "body")
 
     def __init__(
         self,
@@ -136,23 +124,18 @@ class PlainSend(Task[SendResult]):
         opaque: int,
         now: int,
     ) -> None:
-        self.flow = None
-        self.ticket = Ticket()
-        self.of_application = True
-        self.effect = None
+        self.settled = False
+        self.failure = None
+        self.wake = None
         self.link = link
         self.opaque = opaque
-        self.awaited = None
         self.since = now
         self.reads = link.reads
-        self.tried = None
-        self.sent_away = False
-        self.searched = False
+        self.body = body
         self._lane = lane
         self._track = track
         #: Whether the application has chosen the queue.
         self._chosen = chosen
-        self._body = body
         self._msg_id = msg_id
         #: The property string; None for a message without properties of its own.
         self._encoded = encoded
@@ -161,15 +144,19 @@ class PlainSend(Task[SendResult]):
         self._wall = wall
         self._generation = generation
 
+    @property
+    def producer(self) -> ProducerCore:
+        return self._lane.producer
+
     def taken(self, answer: tuple[bytes, ...]) -> None:
         """The usual answer came, with the fields of `plain_answers.Taken`: this is the end."""
-        self._lane.producer.window.give(self._generation, len(self._body))
+        self._lane.producer.window.give(self._generation, len(self.body))
         _, queue_text, offset, offset_msg_id, region, trace, transaction = answer
         queue = self._track.queue
         queue_id = int(queue_text)
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-        self.ticket.settle(
+        self.settle(
             SendResult(
                 SendStatus.SEND_OK,
                 self._msg_id,
@@ -189,18 +176,11 @@ class PlainSend(Task[SendResult]):
         encoded = self._encoded
         if encoded is None:
             encoded = properties.encode({properties.WAIT: "true", **lane.extra, properties.UNIQ_KEY: self._msg_id})
-        parcel = producer.packer.parcel(lane.topic, self._msg_id, encoded, self._body)
+        parcel = producer.packer.parcel(lane.topic, self._msg_id, encoded, self.body)
         queue = lane.info.queues[self._track.index]
-        assert self.link is not None
-        call = Call(self.link.address, parcel.code, parcel.addressed(queue, self._wall), self._body, self._deadline)
-        place = producer.window.adopt(self._generation, len(self._body))
+        call = Call(self.link.address, parcel.code, parcel.addressed(queue, self._wall), self.body, self._deadline)
+        place = producer.window.adopt(self._generation, len(self.body))
         return producer.go_on(parcel, place, call, queue, None if self._chosen else lane.info, self.since, self._for_callback)
-
-    def close(self) -> None:
-        if self.flow is None:
-            self._lane.producer.window.give(self._generation, len(self._body))
-        else:
-            self.flow.close()
 
 
 class PlainSends:
@@ -246,10 +226,12 @@ class PlainSends:
             return None
         track = lane.tracks[index] or lane.track(index)
         link = track.link
-        if link is None or not link.listed:
+        if link is None or not link.usable:
             link = track.link = self._find_link(track.broker_name)
+            if link is None or not link.usable:
+                return None
         deadline = now + (self._timeout_ms if timeout_ms is None else timeout_ms)
-        if link is None or track.ordinary is None or track.general is None or deadline <= now or not self._node.may_call(link):
+        if track.ordinary is None or track.general is None or deadline <= now or not self._node.may_call(link):
             return None
         is_ordinary = not (message.properties or message.keys or message.tags or message.delay_level) and message.wait
         if not is_ordinary and not self._is_sound(message):
@@ -271,8 +253,8 @@ class PlainSends:
         chosen = queue is not None
         send = PlainSend(lane, track, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now)
         size = len(header)
-        self._node.launch(send, link, opaque, b"".join((_HEAD.pack(4 + size + len(body), size), header, body)), deadline)
-        return send.ticket
+        self._node.launch(send, _HEAD.pack(4 + size + len(body), size) + header, body, deadline)
+        return send
 
     def _find_lane(self, topic: str) -> Lane | None:
         """The lane of a topic; None where its sends are of another kind, or where to send to is not known."""

@@ -23,7 +23,7 @@ from mqproto.hosts import HostError
 from mqproto.state.connection import Calls
 from mqproto.state.flows import Call, Expired, Lost, Oneway
 from mqproto.state.node import Dial, Link, Ticket
-from mqproto.state.tasks import NAME_SERVER, DialledLink, Task, TaskNode
+from mqproto.state.tasks import NAME_SERVER, Caller, DialledLink, PlainCall, Task, TaskNode
 
 #: Calls that the node makes on its own behalf beyond the limit of the application's operations.
 OWN_CALLS: Final = 4_096
@@ -45,7 +45,7 @@ class FlowNode(TaskNode):
         #: Fields that every request carries besides its own.
         self.marks: Mapping[str, str] = {}
         self.links: dict[str, DialledLink] = {}
-        self.calls: Calls[Task[Any]] = Calls(limit + OWN_CALLS)
+        self.calls: Calls[Caller] = Calls(limit + OWN_CALLS)
         #: Where a call goes instead of the address that it names; None where all go to theirs. Raises HostError.
         self.reroute: Callable[[Call | Oneway], str] | None = None
         self._leaving: set[DialledLink] = set()
@@ -83,29 +83,23 @@ class FlowNode(TaskNode):
     # --- flows
 
     def may_call(self, link: DialledLink) -> bool:
-        """Whether the application may make a call on a link at once: not where that takes more, or is refused."""
-        return (
-            link.connected
-            and link.listed
-            and link.unsent <= UNSENT_MAX
-            and self.refusal is None
-            and self._open < self.limit
-            and self.calls.open < self.calls.limit
-        )
+        """Whether the application may make a call on a usable link at once: not where that is refused."""
+        return link.unsent <= UNSENT_MAX and self._open < self.limit and self.refusal is None and self.calls.open < self.calls.limit
 
-    def launch(self, task: Task[Any], link: DialledLink, opaque: int, frame: bytes, deadline: int) -> None:
-        """A call of the application's without a flow, on a link that `may_call` allows; the frame bears the opaque, of `free_opaque`."""
+    def launch(self, call: PlainCall[Any], head: bytes, body: bytes, deadline: int) -> None:
+        """Make a call without a flow on its usable link, as `may_call` allows; the head of its frame bears its opaque, of `free_opaque`."""
         self._open += 1
-        self._tasks[task.ticket] = task
-        link.used = task.since
-        link.call_by(task, opaque, frame, deadline)
+        self._tasks[call] = call
+        link = call.link
+        link.used = call.since
+        link.call_by(call, call.opaque, head, body, deadline)
 
     def finish(self, reason: str, now: int) -> None:
         """End everything now: what is under way fails with StateError, every link is hung up."""
         self.over = True
-        for task in list(self._tasks.values()):
-            if not task.ticket.settled:  # one that ended may have ended another
-                self._give_up(task, reason, now)
+        for ticket, task in list(self._tasks.items()):
+            if not ticket.settled:  # one that ended may have ended another
+                self._give_up(self.unfolded(task), reason, now)
         for link in self.all_links():
             self.drop(link, reason, now)
 
@@ -177,8 +171,6 @@ class FlowNode(TaskNode):
 
     def _lost(self, task: Task[Any], link: DialledLink, reason: str, now: int) -> None:
         """The link of a task's call is over. A call to the name servers moves on to the next of them."""
-        if task.flow is None:
-            self.unfold(task)
         effect = task.effect
         assert isinstance(effect, Call | Oneway)
         task.link = None
@@ -197,7 +189,7 @@ class FlowNode(TaskNode):
         link.peer_version = self.peer_version
         replaced = self.links.get(address)
         if replaced is not None:
-            replaced.listed = False
+            replaced.listed = replaced.usable = False
         self.links[address] = link
         self.actions.append(Dial(link, self.dial_timeout_ms(address), self.tls))
         return link
@@ -210,16 +202,16 @@ class FlowNode(TaskNode):
     def _link_over(self, link: DialledLink, reason: str, now: int) -> None:
         self._unlist(link)
         self._leaving.discard(link)
-        tasks = link.end() + list(link.waiting)
+        callers = [*link.end(), *link.waiting]
         for task in link.waiting:
             self.timers.cancel(task)
-        for task in tasks:
-            self._lost(task, link, reason, now)
+        for caller in callers:
+            self._lost(self.unfolded(caller), link, reason, now)
 
     def _unlist(self, link: DialledLink) -> None:
         """No call goes out on this link any more; the next one to its address dials."""
         if link.listed:
-            link.listed = False
+            link.listed = link.usable = False
             del self.links[link.address]
 
     def all_links(self) -> list[DialledLink]:
@@ -237,6 +229,7 @@ class FlowNode(TaskNode):
         if link.ended:
             return
         link.connect()
+        link.usable = link.listed
         link.used = now
         self.linked(link, now)
         waiting = list(link.waiting)
@@ -258,9 +251,9 @@ class FlowNode(TaskNode):
             if command is None:
                 break
             if command.flag & RESPONSE_FLAG:
-                task = link.answered(command)
-                if task is not None:
-                    self._answered(task, link, command, now)
+                caller = link.answered(command)
+                if caller is not None:
+                    self._answered(self.unfolded(caller), link, command, now)
             else:
                 self.requested(link, command, now)
         if link.broken is not None and not link.ended:
@@ -271,8 +264,6 @@ class FlowNode(TaskNode):
         self._drain(now)
 
     def _answered(self, task: Task[Any], link: DialledLink, command: Command, now: int) -> None:
-        if task.flow is None:
-            self.unfold(task)
         task.link = None
         self.peer_version = link.peer_version = command.version
         if command.code == _GO_AWAY and not task.sent_away:
@@ -297,10 +288,8 @@ class FlowNode(TaskNode):
             self._drain(now)
 
     def timer(self, now: int) -> None:
-        expired = self.calls.expire(now)
+        expired = [(link, self.unfolded(caller)) for link, caller in self.calls.expire(now)]
         for link, task in expired:
-            if task.flow is None:
-                self.unfold(task)
             task.link = None
             if link.reads == task.reads and not link.ended:
                 assert isinstance(link, DialledLink)

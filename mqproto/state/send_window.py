@@ -83,9 +83,12 @@ class SendWindow:
 
     def take(self, size: int) -> Generation | None:
         """Begin a send of one message that is to have no place of its own, where there is room: ended by `give`, or `adopt` and `leave`."""
-        if self._waiting or not self._fits(1, size):
+        if self._waiting:
             return None
-        self.messages += 1
+        messages = self.messages
+        if messages and (messages >= self._messages_max or self.size + size > self._size_max):
+            return None
+        self.messages = messages + 1
         self.size += size
         generation = self._generation
         generation.count += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from mqproto.errors import CallExpired, MQError, StateError, TooManyRequests
 from mqproto.state.connection import Calls, Connection
@@ -25,8 +25,25 @@ NOTICES_MAX: Final = 100
 NAME_SERVER: Final = "name server"
 
 
+class PlainCall(Ticket[R]):
+    """A call of the application's without a flow, and the ticket of it: a `Task` takes its place as soon as anything unusual happens."""
+
+    __slots__ = ("link", "opaque", "reads", "since")
+
+    #: Where the call is.
+    link: DialledLink
+    opaque: int
+    #: When it was made, and the link's `reads` at that time.
+    since: int
+    reads: int
+
+    def unfold(self) -> Flow[R]:
+        """The flow that goes on from here. Its first effect is the call that was made already."""
+        raise NotImplementedError
+
+
 class Task(Generic[R]):
-    """A flow under way, or a call that was made without one: its flow is made by `unfold` when anything unusual happens."""
+    """A flow under way."""
 
     __slots__ = (
         "awaited",
@@ -44,7 +61,7 @@ class Task(Generic[R]):
     )
 
     def __init__(self, flow: Flow[R], ticket: Ticket[R], of_application: bool) -> None:
-        self.flow: Flow[R] | None = flow
+        self.flow = flow
         self.ticket = ticket
         self.of_application = of_application
         #: What it waits for.
@@ -63,28 +80,24 @@ class Task(Generic[R]):
         #: Whether the present call has waited for somebody to find name servers.
         self.searched = False
 
-    def unfold(self) -> Flow[R]:
-        """The flow of a task that has none yet. Its first effect is the call that the task waits for already."""
-        raise NotImplementedError
 
-    def close(self) -> None:
-        """The task is given up."""
-        assert self.flow is not None
-        self.flow.close()
+#: Who waits for an answer.
+Caller: TypeAlias = Task[Any] | PlainCall[Any]
 
 
-class DialledLink(Connection["Task[Any]"]):
+class DialledLink(Connection["Caller"]):
     """A link that the node made, with the tasks that wait for it to be connected."""
 
-    __slots__ = ("greeted", "leaving", "listed", "used", "waiting")
+    __slots__ = ("greeted", "leaving", "listed", "usable", "used", "waiting")
 
-    def __init__(self, node: NodeBase, calls: Calls[Task[Any]], address: str, now: int) -> None:
+    def __init__(self, node: NodeBase, calls: Calls[Caller], address: str, now: int) -> None:
         super().__init__(node, calls, address, connected=False)
         self.waiting: dict[Task[Any], None] = {}
         #: When something was last sent or received.
         self.used = now
-        #: Whether calls to its address go out on it. Kept by whoever dials.
+        #: Whether calls to its address go out on it, and whether they leave at once. Kept by whoever dials.
         self.listed = True
+        self.usable = False
         #: True once the peer asked us to go away: no new calls, ended when the last one has its answer.
         self.leaving = False
         #: Whether the peer is a broker that knows us by a heartbeat on this link.
@@ -101,7 +114,7 @@ class TaskNode(NodeBase, ABC):
         self.timers: Deadlines[Hashable] = Deadlines()
         #: Oddities worth a line in a log, oldest first; the adapter may empty it.
         self.notices: deque[str] = deque(maxlen=NOTICES_MAX)
-        self._tasks: dict[Ticket[Any], Task[Any]] = {}
+        self._tasks: dict[Ticket[Any], Caller] = {}
         self._waiting: dict[Ticket[Any], list[Task[Any]]] = {}
         self._jobs: dict[int, tuple[Job, Task[Any]]] = {}
         self._ready: deque[tuple[Task[Any], tuple[Any, int] | Exception | None]] = deque()
@@ -162,7 +175,7 @@ class TaskNode(NodeBase, ABC):
         """Give an operation up: its ticket fails with StateError, a late answer is dropped. Nothing happens to a settled one."""
         task = self._tasks.get(ticket)
         if task is not None:
-            self._give_up(task, reason, now)
+            self._give_up(self.unfolded(task), reason, now)
             self._drain(now)
 
     def wake(self, ticket: Ticket[Any], now: int) -> None:
@@ -180,7 +193,7 @@ class TaskNode(NodeBase, ABC):
 
     def application_tickets(self) -> list[Ticket[Any]]:
         """The application's operations that are not done yet."""
-        return [ticket for ticket, task in self._tasks.items() if task.of_application]
+        return [ticket for ticket, task in self._tasks.items() if isinstance(task, PlainCall) or task.of_application]
 
     def done(self, job: Job, failure: Exception | None, now: int) -> None:
         entry = self._jobs.pop(id(job), None)
@@ -191,7 +204,7 @@ class TaskNode(NodeBase, ABC):
     # --- steps
 
     def _refuse(self, task: Task[R], failure: Exception, now: int) -> Ticket[R]:
-        task.close()
+        task.flow.close()
         self._tasks[task.ticket] = task
         self._end(task, failure, now)
         return task.ticket
@@ -222,7 +235,6 @@ class TaskNode(NodeBase, ABC):
 
     def _step(self, task: Task[Any], given: tuple[Any, int] | Exception | None, now: int) -> None:
         flow = task.flow
-        assert flow is not None
         try:
             if isinstance(given, Exception):
                 effect = flow.throw(given)
@@ -254,12 +266,26 @@ class TaskNode(NodeBase, ABC):
             self.actions.append(Finished(ticket))
         elif failure is not None and ticket not in self._waiting and not isinstance(failure, StateError):
             self.notices.append(f"{getattr(task.flow, '__name__', 'flow')}: {failure!r}")
-        self._release(ticket, now)
+        if self._waiting:
+            self._release(ticket, now)
 
-    def unfold(self, task: Task[Any]) -> None:
-        """Give a task its flow, which goes on from the call that was made."""
-        task.flow = task.unfold()
+    def _end_plain(self, call: PlainCall[Any], now: int) -> None:
+        """A call without a flow was settled."""
+        del self._tasks[call]
+        self._open -= 1
+        self.actions.append(Finished(call))
+        if self._waiting:
+            self._release(call, now)
+
+    def unfolded(self, caller: Caller) -> Task[Any]:
+        """The task itself, or the one that goes on in the place of a call that was made without a flow."""
+        if not isinstance(caller, PlainCall):
+            return caller
+        task = Task(caller.unfold(), caller, True)
         task.effect = next(task.flow)
+        task.link, task.opaque, task.since, task.reads = caller.link, caller.opaque, caller.since, caller.reads
+        self._tasks[caller] = task
+        return task
 
     def _release(self, ticket: Ticket[Any], now: int) -> None:
         for task in self._waiting.pop(ticket, ()):
@@ -287,7 +313,7 @@ class TaskNode(NodeBase, ABC):
             task.link = None
         self.timers.cancel(task)
         self._stop_waiting(task)
-        task.close()
+        task.flow.close()
         self._end(task, StateError(reason), now)
 
     # --- effects

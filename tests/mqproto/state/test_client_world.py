@@ -17,8 +17,10 @@ from mqproto.state.client import ClientNode
 from mqproto.state.connection import Calls, Connection
 from mqproto.state.flows import Call
 from mqproto.state.node import Job, Link, NodeBase, Ticket
+from mqproto.state.plain_send import PlainSend
 from mqproto.state.producer import ProducerCore
 from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings
+from mqproto.state.tasks import Task
 from tests.mqproto.state.stage import route
 
 TOPIC = "orders"
@@ -175,9 +177,11 @@ def test_windows_are_never_exceeded(seed: int) -> None:
 
     def look(node: ClientNode) -> None:
         nonlocal most
-        in_flight = [task.effect for link in node.all_links() for task in link.calls.values() if task.of_application]
-        bodies = [effect.body for effect in in_flight if isinstance(effect, Call) and "e" in effect.fields]
-        count = sum(2 if effect.fields["m"] == "true" else 1 for effect in in_flight if isinstance(effect, Call) and "m" in effect.fields)
+        callers = [caller for link in node.all_links() for caller in link.calls.values()]
+        plain = [caller.body for caller in callers if isinstance(caller, PlainSend)]
+        calls = [task.effect for task in callers if isinstance(task, Task) and task.of_application and isinstance(task.effect, Call)]
+        bodies = plain + [call.body for call in calls if "e" in call.fields]
+        count = len(plain) + sum(2 if call.fields["m"] == "true" else 1 for call in calls if "m" in call.fields)
         assert len(bodies) <= 1 or (count <= messages_max and sum(map(len, bodies)) <= size_max), f"seed {seed}"
         most = max(most, count)
 

@@ -47,7 +47,7 @@ class World:
 
         def data_to_send(link: Link) -> list[Buffer]:
             buffers = take(link)
-            self.sent += [(link.address, bytes(buffer)) for buffer in buffers]
+            self.sent.append((link.address, b"".join(buffers)))
             return buffers
 
         node.data_to_send = data_to_send  # type: ignore[method-assign]
@@ -214,13 +214,13 @@ def test_the_usual_send_needs_no_flow(mood: str) -> None:
     world.mood = "silent"
     world.send(Message(TOPIC, b"x", tags="t", keys="k"), for_callback=True)
     node = world.stage.node
-    [task] = node._tasks.values()
-    assert type(task) is PlainSend
-    assert task.flow is None
+    [send] = node._tasks.values()
+    assert type(send) is PlainSend
     [request] = world.stage.peers["a:1"].of(SEND)[-1:]
     world.stage.receive("a:1", taken(mood, request.opaque, request.fields["e"], 12))
-    assert world.tickets[-1].result().queue_offset == 12
-    assert task.flow is None
+    assert world.tickets[-1] is send
+    assert send.result().queue_offset == 12
+    assert not node._tasks, "and no flow has taken its place"
 
 
 def test_an_answer_in_two_reads_and_with_others_behind_it() -> None:
