@@ -94,8 +94,13 @@ class SyncProducer(ProducerFace, SyncClient):
         What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget has
         TooManyRequests in its future. Further attempts follow lost connections only, never an answer (client.md 3.5).
         """
-        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
-        return self._hooked(self._begin_submit, message, queue, timeout_ms)
+        if queue is None and selector is None:  # most sends; this is written out for their sake
+            self._life.check()
+        else:
+            queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
+        if self._hooks.watching:
+            return self._hooked(self._begin_submit, message, queue, timeout_ms)
+        return self._launch(self._begin_submit, message, queue, timeout_ms)
 
     def send_oneway(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, RUNNING
 from threading import Condition, RLock
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from adapters.sync.futures import Outcome
 from adapters.sync.kit import Pool
@@ -14,13 +15,17 @@ from mqproto.state.node import Ticket
 
 T = TypeVar("T")
 
+_deciding: Final = RLock()  # a signal handler may come to it where the thread that it interrupts has it
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_deciding._at_fork_reinit)  # type: ignore[attr-defined]  # as the standard library does with its own
+
 
 class SendFuture(Future[T], Outcome[T]):
     """A future that runs its callbacks in a pool: they may wait for the producer, which the driver's thread must not.
 
     Of a fast loop of sends hardly any future is ever waited for: its outcome is there when it is asked for. So the condition of the
-    standard library's future, which is most of its cost, is made when somebody waits, or wants to be called, before the end. Its lock
-    exists from the start and decides which of both comes first; from then on everything is the standard library's own.
+    standard library's future, which is most of its cost, is made when somebody waits, or wants to be called, before the end. One lock
+    for all futures decides which of both comes first, held for no longer than that; from then on everything is the standard library's own.
     """
 
     _state = RUNNING  # it is under way: there is no cancelling
@@ -31,14 +36,13 @@ class SendFuture(Future[T], Outcome[T]):
     def __init__(self, pool: Pool, read: Callable[[Ticket[T]], T]) -> None:
         self._read = read
         self._pool = pool
-        self._guard = RLock()
 
     def _condition_made(self) -> Condition:
-        with self._guard:
+        with _deciding:
             if self._made is None:
                 self._waiters = []
                 self._done_callbacks: list[Callable[[Future[T]], object]] = []
-                self._made = Condition(self._guard)
+                self._made = Condition()
             return self._made
 
     #: What the standard library's waiting, its callbacks, `wait` and `as_completed` take before they touch the lists that it comes with.
@@ -53,7 +57,7 @@ class SendFuture(Future[T], Outcome[T]):
         return super().result(timeout)
 
     def set_result(self, result: T) -> None:
-        with self._guard:
+        with _deciding:
             if self._made is None and self._state == RUNNING:
                 self._result = result
                 self._state = FINISHED  # last: whoever sees it takes no lock
@@ -61,7 +65,7 @@ class SendFuture(Future[T], Outcome[T]):
         super().set_result(result)
 
     def set_exception(self, exception: BaseException | None) -> None:
-        with self._guard:
+        with _deciding:
             if self._made is None and self._state == RUNNING:
                 self._exception = exception
                 self._state = FINISHED

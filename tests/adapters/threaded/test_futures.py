@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from adapters.threaded import futures
 from adapters.threaded.futures import SendFuture
 from adapters.threaded.workers import Workers
 from mqproto.errors import NoRoute, StateError
@@ -218,18 +221,47 @@ class Announced:
         self.lock.release()
 
 
-def test_nothing_ends_while_somebody_is_about_to_wait(make: Callable[[], SendFuture[Any]]) -> None:
+def test_nothing_ends_while_somebody_is_about_to_wait(make: Callable[[], SendFuture[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     for settle in (end, partial(fail, failure=NoRoute("topic"))):
         events: SimpleQueue[str] = SimpleQueue()
         future = make()
         announced = Announced(events)
-        future._guard = announced  # type: ignore[assignment]
+        monkeypatch.setattr(futures, "_deciding", announced)
         with announced.lock:
             beside = Beside(partial(settle, future), lambda: None)
             assert events.get(timeout=PATIENCE) == "wanted"
             assert not future.done()
         beside.join()
         assert future.done()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+def test_a_fork_while_somebody_is_about_to_wait(pool: Workers) -> None:
+    """Who that was is not in the child, whose futures are its own affair."""
+
+    def settle() -> None:
+        future: SendFuture[Any] = SendFuture(pool, read)
+        future.set_result(None)
+        assert wait([future], 0).done == {future}
+
+    child = multiprocessing.get_context("fork").Process(target=settle, daemon=True)
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with futures._deciding:
+            held.set()
+            over.wait(PATIENCE)
+
+    beside = Beside(hold)
+    assert held.wait(PATIENCE)
+    try:
+        child.start()
+        child.join(PATIENCE)
+    finally:
+        over.set()
+        child.kill()
+        beside.join()
+    assert child.exitcode == 0
 
 
 class Noting(SendFuture[Any]):
