@@ -339,9 +339,10 @@ class ConsumeQueues:
                     queue.written = start + good
                     last = _place(file, good - 1)
                     first = _place(file, 0) if start == queue.first else None
-                    break
             finally:
                 file.close()
+            if good:
+                break
             end = start
         queue.max_offset = queue.next_offset = queue.written
         return first, last

@@ -137,7 +137,7 @@ class Finished:
 class Deliver:
     """Hand messages to the application; `task` is a `mqproto.state.consumption.ConsumeTask`, answered by `consumed`."""
 
-    task: object
+    task: Any
 
 
 Action: TypeAlias = Dial | HangUp | Run | Finished | Deliver
