@@ -15,6 +15,7 @@ from typing import Final
 
 from adapters.cli.output import complain
 from mqproto import __version__
+from mqproto.compiling import is_compiled
 from mqproto.errors import MQError
 
 __all__ = ["main"]
@@ -31,7 +32,8 @@ _MODULES: Final = {
 
 
 def _version(options: argparse.Namespace) -> int:
-    print(f"mqproto {__version__} (Python {sys.version.split()[0]}, {sys.platform})")
+    kind = ", compiled" if is_compiled() else ""
+    print(f"mqproto {__version__} (Python {sys.version.split()[0]}, {sys.platform}{kind})")
     return 0
 
 

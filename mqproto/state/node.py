@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from mqproto.compiling import mypyc_attr
+
 Buffer: TypeAlias = bytes | memoryview
 
 #: A server stops reading from a peer that leaves this many bytes of answers unread (style: back-pressure by a mark).
@@ -28,6 +30,7 @@ SERVER_UNSENT_LIMIT = 4 << 20
 T = TypeVar("T")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Link:
     """One byte stream between a node and a peer.
 
@@ -190,6 +193,7 @@ class Node(Protocol):
         """Begin an orderly end; goes on until `ended`. Calling it twice is harmless."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class NodeBase:
     """What all nodes share: the sets that the driver empties and the way bytes leave."""
 

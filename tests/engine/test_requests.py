@@ -36,7 +36,9 @@ def rows(title: str) -> dict[int, list[str]]:
 
 
 def module_of(handler: Callable[..., Any]) -> str:
-    return str(getattr(handler, "__func__", handler).__module__).replace(".", "/") + ".py"
+    function = getattr(handler, "__func__", handler)
+    module: str = function.__module__ or type(handler.__self__).__module__  # type: ignore[attr-defined]  # a compiled method says it less directly
+    return module.replace(".", "/") + ".py"
 
 
 def names(text: str, code: int) -> bool:

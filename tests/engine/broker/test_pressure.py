@@ -278,6 +278,7 @@ class TestCrowds:
         first.close()
         world.connect()
 
+    @pytest.mark.pure
     def test_idle_links_go_a_few_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(node, "ALARMS_MAX", 10)
         world = World()
@@ -294,6 +295,7 @@ class TestCrowds:
         world.advance(0)
         assert len(world.broker.links) == 0
 
+    @pytest.mark.pure
     def test_pulls_whose_time_is_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(node, "EXPIRED_MAX", 10)
         world = World()
@@ -308,6 +310,7 @@ class TestCrowds:
         world.advance(0)
         assert len(peer.read()) == 25
 
+    @pytest.mark.pure
     def test_pulls_that_wait_for_one_message(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pull, "LOOKS_MAX", 10)
         world = World()
@@ -331,6 +334,7 @@ class TestCrowds:
             assert decode_records(answer.body)[0].body == b"second"
         assert len(world.broker.holding) == 0
 
+    @pytest.mark.pure
     def test_a_crowd_that_wants_another_tag_is_passed_over_and_waits_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pull, "LOOKS_MAX", 10)
         world = World()

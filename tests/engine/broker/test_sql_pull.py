@@ -183,6 +183,7 @@ class TestWaiting:
         filled.send(properties="TAGS\x01a\x02")
         assert waiter.read()[0].fields["nextBeginOffset"] == "8"
 
+    @pytest.mark.pure
     def test_one_whose_filter_takes_too_much_room(self, world: World, filled: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is woken by anything, and asks again itself."""
         monkeypatch.setattr(pull, "HELD_LENGTH_MAX", 10)

@@ -60,6 +60,7 @@ class TestWhatIsCounted:
         assert found.minute == StatsItem(8, 0.8, 0.0), "of the broker, events are not counted"
         assert world.store.put_count == 8
 
+    @pytest.mark.pure
     def test_the_quick_way_counts_as_the_general_one(self, world: World, peer: Peer) -> None:
         other = world.connect("192.0.2.9:1")
         for one in (peer, other):

@@ -50,6 +50,7 @@ def test_what_has_come_whole_or_is_gone_counts_no_longer() -> None:
     assert rig.hung_up() == []
 
 
+@pytest.mark.pure
 def test_idle_peers_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "IDLE_ENDS_MAX", 10)
     rig = Rig()

@@ -101,6 +101,7 @@ def test_requests_are_answered_however_the_stream_was_cut() -> None:
     assert len(whole) == len(CODES)
 
 
+@pytest.mark.pure
 def test_a_peer_that_asks_and_does_not_read_is_answered_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """One read can bring thousands of requests whose answers are long."""
     monkeypatch.setattr(node_module, "UNSENT_MAX", 1000)

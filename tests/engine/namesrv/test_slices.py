@@ -263,6 +263,7 @@ def test_a_peer_that_does_not_take_its_long_answers_waits() -> None:
     assert len(rig.taken(link)) == 1
 
 
+@pytest.mark.pure
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """By bytes of one peer, of all, and by number."""
     monkeypatch.setattr(node, "PEER_HELD_MAX", 3 * len(FIRST))

@@ -328,6 +328,7 @@ def test_nothing_is_written_where_no_blocks_are() -> None:
         files.space = max(files.space, 30_000)
 
 
+@pytest.mark.pure
 def test_index_without_room_makes_the_store_wait(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.store.index.LATE_MAX", 5)
     rig = make_rig()

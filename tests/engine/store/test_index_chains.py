@@ -56,6 +56,7 @@ def test_the_newest_are_found_first(rig: Rig, numbers: list[int]) -> None:
     assert rig.found("rare", count=2) == [COUNT - 20, COUNT - 10]
 
 
+@pytest.mark.pure
 def test_a_query_gives_up_in_time(rig: Rig, numbers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that nobody has, in the slot of many others."""
     monkeypatch.setattr(index, "_LOOKED_AT_MAX", 700)
@@ -74,6 +75,7 @@ def test_links_that_lead_nowhere_or_in_circles_end_the_search(rig: Rig, numbers:
     assert len(numbers) <= 2
 
 
+@pytest.mark.pure
 def test_a_chain_goes_on_in_the_file_before(make_rig: MakeRig) -> None:
     rig = make_rig(max_index_num=100, max_hash_slot_num=10, mapped_file_size_commit_log=1 << 20)
     for number in range(500):

@@ -129,6 +129,7 @@ def test_an_operation_that_no_frame_can_carry_fails_alone() -> None:
     assert stage.run(core.send(Message(TOPIC, b"x"), 0)).status is SendStatus.SEND_OK
 
 
+@pytest.mark.pure
 def test_one_way_sends_to_a_peer_that_reads_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "UNSENT_MAX", 100_000)
     stage, core = stage_with("a=a:1")
