@@ -29,7 +29,7 @@ def on_topic_change(topic: str, queues: tuple[MessageQueue, ...]) -> None: ...
 
 
 def told(cluster: Cluster) -> list[object]:
-    return [action.task.arguments for action in cluster.stage.delivered if isinstance(action, Deliver)]  # type: ignore[attr-defined]
+    return [action.task.arguments for action in cluster.stage.delivered if isinstance(action, Deliver)]
 
 
 def test_a_pull_consumer(cluster: Cluster) -> None:
