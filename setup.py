@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parent
 #: What is compiled. A class and its subclasses are compiled together, or the class is marked (`mqproto/compiling.py`).
 HOT: Final = """
 mqproto: codec ids properties record
-mqproto/state: client connection deadlines holding node plain_send runner send_window tasks
+mqproto/state: client connection deadlines holding node plain_answers plain_send runner send_window tasks
 engine: counting
 engine/broker: core node pull quick shapes stored
 engine/namesrv: node

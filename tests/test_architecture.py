@@ -51,6 +51,8 @@ PURE = frozenset(
 FILES = frozenset(["os", "mmap", "fcntl", "msvcrt", "errno", "stat", "pathlib", "shutil", "ctypes"])
 #: Optional compression libraries, imported where a body needs them (DESIGN: extra `compression`).
 COMPRESSION = frozenset({"lz4", "zstandard"})
+#: What single modules of `mqproto` may import besides. mypy_extensions is for type checkers alone.
+EXTRA = {"compression.py": COMPRESSION, "compiling.py": frozenset({"mypy_extensions"})}
 
 FORBIDDEN = frozenset(
     [
@@ -106,7 +108,7 @@ def allowed(path: Path) -> frozenset[str]:
     """Root packages that a module may import."""
     parts = path.relative_to(ROOT).parts
     if parts[0] == "mqproto":
-        extra = COMPRESSION if parts == ("mqproto", "compression.py") else frozenset()
+        extra = EXTRA.get(parts[-1], frozenset()) if len(parts) == 2 else frozenset()
         return PURE | extra | {"mqproto"}
     if parts[:2] == ("engine", "store"):
         return PURE | FILES | {"mqproto", "engine"}

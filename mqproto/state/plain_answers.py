@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 _HEAD: Final = Struct(">I")
 #: The header word of a JSON header is below this: its top byte is 0.
@@ -52,10 +52,10 @@ _ANSWERS: Final = (
 )
 
 
-def read_taken(frame: bytes) -> tuple[bytes, ...] | None:
+def read_taken(frame: bytes) -> tuple[Any, ...] | None:
     """The fields of `Taken` of the usual answer to a send, in a frame without its length word; None for all others, good or bad.
 
-    A plain tuple: there is one for every message.
+    A plain tuple: there is one for every message. Not of bytes alone: compiled code would refuse the transaction that is None.
     """
     if len(frame) < 4:
         return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from json.encoder import encode_basestring as quote
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from mqproto import properties
 from mqproto.codec import encode_request
@@ -148,7 +148,7 @@ class PlainSend(PlainCall[SendResult]):
     def producer(self) -> ProducerCore:
         return self._lane.producer
 
-    def taken(self, answer: tuple[bytes, ...]) -> None:
+    def taken(self, answer: tuple[Any, ...]) -> None:
         """The usual answer came, with the fields of `plain_answers.Taken`: this is the end."""
         self._lane.producer.window.give(self._generation, len(self.body))
         _, queue_text, offset, offset_msg_id, region, trace, transaction = answer
