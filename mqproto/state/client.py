@@ -40,6 +40,8 @@ from mqproto.state.vip import vip_target
 #: When the periodic tasks run for the first time after `begin` (client.md 1.3).
 FIRST_POLL_MS: Final = 10
 FIRST_HEARTBEAT_MS: Final = 1_000
+#: How long a farewell waits for the answer to a heartbeat.
+FAREWELL_WAIT_MS: Final = 1_000
 #: The field by which every request says that its client pulls (client.md 9, "Stream type").
 STREAM_MARK: Final = {"ReqT": "0"}
 
@@ -413,6 +415,9 @@ class ClientNode(FlowNode):
         yield from self._all_of(calls, now)
 
     def _told(self, address: str, fields: dict[str, str], now: int) -> Flow[None]:
+        """A heartbeat under way is waited for: a broker that takes it in behind the farewell would know the group again."""
+        if address in self._beats:
+            _, now = yield Wait(self._beats[address], now + FAREWELL_WAIT_MS)
         outcome, _ = yield Call(address, RequestCode.UNREGISTER_CLIENT, fields, b"", now + self.settings.api_timeout_ms)
         if isinstance(outcome, Command) and outcome.code != _SUCCESS:
             self.notices.append(f"unregister: {refusal(outcome.code, outcome.remark, address)}")

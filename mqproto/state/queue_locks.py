@@ -45,11 +45,13 @@ class LockHost(Protocol):
 class OwnLocks:
     """The locks of one consumer."""
 
-    __slots__ = ("_host", "_locked_at")
+    __slots__ = ("_asked", "_host", "_locked_at")
 
     def __init__(self, host: LockHost) -> None:
         self._host = host
         self._locked_at: dict[MessageQueue, int] = {}
+        #: What may be ours without our knowing it: asked for, and the answer did not come or nobody waited for it any more.
+        self._asked: set[MessageQueue] = set()
 
     def locked_at(self, queue: MessageQueue) -> int | None:
         """When the broker last said that the queue is ours; None when it is not."""
@@ -68,7 +70,9 @@ class OwnLocks:
         """LOCK_BATCH_MQ for one queue: whether it is ours now, and the time. Raises MQError."""
         address, now = yield from self._host.master(queue, now)
         asked = now
+        self._asked.add(queue)
         locked, now = yield from self._ask(address, [queue], now)
+        self._asked.discard(queue)
         if queue in locked:
             self._locked_at[queue] = asked  # it holds at least since then
         return queue in locked, now
@@ -109,11 +113,13 @@ class OwnLocks:
     def release(self, queues: Collection[MessageQueue], now: int, *, answered: bool = False) -> Flow[None]:
         """UNLOCK_BATCH_MQ for what is locked of `queues`, one-way unless it is to be `answered`: then the locks are free when it has ended.
 
-        A broker that cannot be told lets the locks run out.
+        Also for what was asked for when nobody waits for the answer any more: the broker has locked it. A broker that cannot be told lets
+        the locks run out.
         """
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in sorted(queues, key=queue_order):
-            if self._locked_at.pop(queue, None) is not None:
+            if self._locked_at.pop(queue, None) is not None or queue in self._asked:
+                self._asked.discard(queue)
                 by_broker.setdefault(queue.broker_name, []).append(queue)
         for mine in by_broker.values():
             body = LockRequest(self._host.group, self._host.client_id, mine).to_json()

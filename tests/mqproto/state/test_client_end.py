@@ -9,6 +9,7 @@ from mqproto.errors import (
     StateError,
 )
 from mqproto.message import Message, SendStatus
+from mqproto.state.client import FAREWELL_WAIT_MS
 from mqproto.state.settings import ProducerSettings
 from tests.mqproto.state.note_taking import Consumer
 from tests.mqproto.state.stage import NS, TOPIC, Stage, refused, stage_with, success
@@ -33,6 +34,33 @@ def test_a_broker_that_no_route_leads_to_any_more_hears_of_the_end_too() -> None
     stage.run(stage.node.remove_producer(core, 0))
     assert len(stage.peers["a:1"].of(GONE)) == 1
     assert stage.peers[NS].of(GONE) == []
+
+
+def test_a_heartbeat_under_way_is_over_before_a_broker_hears_of_the_end() -> None:
+    """Apache's brokers do the two in different threads: behind the farewell the heartbeat would make the group known again."""
+    stage, core = stage_with("a=a:1")
+    stage.run(core.send(Message(TOPIC, b"x"), 0))
+    peer = stage.peers["a:1"]
+    del peer.answers[RequestCode.HEART_BEAT]
+    stage.node.heartbeat(0)
+    stage.settle()
+    ending = stage.start(stage.node.remove_producer(core, 0))
+    assert peer.of(GONE) == []
+    stage.receive("a:1", success(peer.of(RequestCode.HEART_BEAT)[-1]))
+    assert ending.settled
+    assert len(peer.of(GONE)) == 1
+
+
+def test_a_heartbeat_that_nobody_answers_does_not_hold_up_the_end() -> None:
+    stage, core = stage_with("a=a:1")
+    stage.run(core.send(Message(TOPIC, b"x"), 0))
+    del stage.peers["a:1"].answers[RequestCode.HEART_BEAT]
+    stage.node.heartbeat(0)
+    stage.settle()
+    ending = stage.start(stage.node.remove_producer(core, 0))
+    stage.advance(FAREWELL_WAIT_MS)
+    assert ending.settled
+    assert len(stage.peers["a:1"].of(GONE)) == 1
 
 
 def test_close_says_goodbye() -> None:

@@ -102,7 +102,8 @@ def test_a_heartbeat_that_has_nothing_to_say_any_more_is_not_sent() -> None:
     stage.node.heartbeat(0)
     following = stage.node.heartbeat(0)
     stage.settle()
-    stage.run(stage.node.remove_producer(core, 0))
+    ending = stage.start(stage.node.remove_producer(core, 0))
     stage.receive("a:1", success(peer.of(BEAT)[1]))
     assert following.settled
+    assert ending.settled
     assert len(peer.of(BEAT)) == 2

@@ -125,6 +125,26 @@ def test_an_idle_queue_is_unlocked_at_once(cluster: Cluster) -> None:
     assert len(cluster.requests(RequestCode.UNLOCK_BATCH_MQ)) == 1
 
 
+def test_a_queue_that_goes_while_its_lock_is_asked_for_is_unlocked(cluster: Cluster) -> None:
+    """The broker gives us the lock although we want it no more, and would keep it from the queue's new owner for a minute."""
+    cluster.broker.ignores.add(RequestCode.LOCK_BATCH_MQ)
+    consuming(cluster, "T", orderly=True)
+    assert cluster.requests(RequestCode.LOCK_BATCH_MQ)
+    cluster.broker.others.append("zz@other")
+    cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    (unlock,) = cluster.requests(RequestCode.UNLOCK_BATCH_MQ)
+    assert b'"queueId":1' in bytes(unlock.body)
+
+
+def test_the_end_unlocks_what_is_being_asked_for(cluster: Cluster) -> None:
+    cluster.broker.ignores.add(RequestCode.LOCK_BATCH_MQ)
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.stage.run(consumer.shutdown(cluster.stage.now))
+    (unlock,) = cluster.requests(RequestCode.UNLOCK_BATCH_MQ)
+    assert b'"queueId":0' in bytes(unlock.body)
+    assert b'"queueId":1' in bytes(unlock.body)
+
+
 def test_the_end_unlocks_everything_after_the_offsets_are_stored(cluster: Cluster) -> None:
     """ORD-05."""
     consumer = consuming(cluster, "T", orderly=True)

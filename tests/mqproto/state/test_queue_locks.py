@@ -125,6 +125,29 @@ def test_unlocking_names_what_is_locked(locks: OwnLocks) -> None:
         next(locks.release([A0], 8))
 
 
+@pytest.mark.parametrize("outcome", [None, Expired("a:1", 1_000)], ids=["given up meanwhile", "no answer"])
+def test_what_was_asked_for_is_unlocked_although_nobody_knows_whether_it_is_ours(locks: OwnLocks, outcome: Expired | None) -> None:
+    """The broker has locked it, and for a minute no other member would get it."""
+    flow = locks.acquire(A0, 0)
+    next(flow)
+    if outcome is None:
+        flow.close()
+    else:
+        with pytest.raises(CallExpired):
+            flow.send((outcome, 1_000))
+    assert next(locks.release([A0], 1_000)) == Oneway("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=2_000)
+    with pytest.raises(StopIteration):
+        next(locks.release([A0], 1_001))
+
+
+def test_what_another_member_has_is_not_unlocked(locks: OwnLocks) -> None:
+    flow = locks.acquire(A0, 0)
+    next(flow)
+    ended(flow, granted(), 5)
+    with pytest.raises(StopIteration):
+        next(locks.release([A0], 6))
+
+
 def test_unlocking_waits_where_that_is_asked_for(locks: OwnLocks) -> None:
     for queue in (A0, B0):
         acquire(locks, queue, 0)
