@@ -23,6 +23,16 @@ from mqproto.state.consumption import ConsumeTask
 _AT_A_STRETCH: Final = 16
 
 
+class _Place:
+    """Where a task waits for a delivery."""
+
+    __slots__ = ("filled", "task")
+
+    def __init__(self) -> None:
+        self.filled = anyio.Event()
+        self.task: ConsumeTask | None = None
+
+
 class PushConsumer(PushConsumerFace, AsyncSubscriber):
     __doc__ = (PushConsumerFace.__doc__ or "") + "A listener that is no coroutine function runs in a thread."
 
@@ -37,6 +47,7 @@ class PushConsumer(PushConsumerFace, AsyncSubscriber):
         self._is_coroutine = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
 
     def _prepare(self) -> None:
+        self._idle: list[_Place] = []
         self._threads = anyio.CapacityLimiter(self._consumer_settings.consume_thread_min)
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
@@ -63,7 +74,13 @@ class PushConsumer(PushConsumerFace, AsyncSubscriber):
 
     def _deliver(self, task: object) -> None:
         assert isinstance(task, ConsumeTask)
-        if not self._follows(task):
+        if self._follows(task):
+            return
+        if self._idle:  # waking a task costs a fraction of starting one, and it runs one round of the event loop earlier
+            place = self._idle.pop()
+            place.task = task
+            place.filled.set()
+        else:
             self._driver.soon(self._consume, task)
 
     async def _consume(self, task: ConsumeTask) -> None:
@@ -71,10 +88,25 @@ class PushConsumer(PushConsumerFace, AsyncSubscriber):
             for number in count(1):
                 following = self._consumed(self._driver.enter, task, await self._heard(task, scope))
                 if following is None:
-                    return
+                    following = await self._next()
+                    if following is None:
+                        return
                 task = following
                 if number % _AT_A_STRETCH == 0:
                     await anyio.lowlevel.checkpoint()  # listeners that wait for nothing must not keep the others from running
+
+    async def _next(self) -> ConsumeTask | None:
+        """The next delivery, for a task that has nothing to do; None when there will be none. There are never more than places."""
+        if not self._life.running:
+            return None
+        place = _Place()
+        self._idle.append(place)
+        try:
+            await place.filled.wait()
+        finally:
+            if place in self._idle:  # cancelled: all of this ends
+                self._idle.remove(place)
+        return place.task
 
     async def _heard(self, task: ConsumeTask, scope: anyio.CancelScope) -> object:
         """What the listener says, or the exception that it raised."""

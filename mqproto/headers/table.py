@@ -18,6 +18,9 @@ I64: TypeAlias = Annotated[int, 64]
 
 #: Longer texts are no numbers of ours; leading zeros are allowed up to here.
 _DIGITS_MAX: Final = 64
+#: Digits of the largest numbers: whatever has fewer of them, and nothing else, is one that fits.
+_I32_DIGITS: Final = 10
+_I64_DIGITS: Final = 19
 
 
 def _number(name: str, text: str, bits: int) -> int:
@@ -32,10 +35,14 @@ def _number(name: str, text: str, bits: int) -> int:
 
 
 def _i32(name: str, text: str) -> int:
+    if len(text) < _I32_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
     return _number(name, text, 32)
 
 
 def _i64(name: str, text: str) -> int:
+    if len(text) < _I64_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
     return _number(name, text, 64)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import adapters.anyio
 from mqproto import (
+    ConsumeContext,
     ConsumeMessageContext,
     ConsumeMessageHook,
     ConsumeOutcome,
@@ -23,8 +24,11 @@ from mqproto import (
     Message,
     MessageExt,
     MessageModel,
+    MessageQueue,
 )
 from mqproto.errors import InvalidSetting, StateError
+from mqproto.state.consumption import ConsumeTask
+from mqproto.state.pull import ProcessQueue
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Anyio, Collector, holder
 
@@ -381,3 +385,40 @@ def test_deliveries_in_a_row_let_others_run(backend: str, monkeypatch: pytest.Mo
     assert order.count("delivery") == 100
     assert "delivery" in order[order.index("others") :]
     assert order.count("others") > 3
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_tasks_wait_for_the_next_delivery(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many are started as there are deliveries at the same time; those that wait end with the consumer."""
+    heard: list[tuple[int, object]] = []
+
+    async def listen(messages: list[MessageExt]) -> ConsumeStatus:
+        heard.append((anyio.get_current_task().id, messages))
+        await anyio.lowlevel.checkpoint()
+        return ConsumeStatus.SUCCESS
+
+    async def main() -> None:
+        consumer: Any = adapters.anyio.PushConsumer("group", listen, "127.0.0.1:9")
+        consumer._prepare()
+        consumer._life.start()
+        consumer._scopes = set()
+        monkeypatch.setattr(consumer, "_consumed", lambda enter, task, result: None)
+
+        def delivery(number: int) -> ConsumeTask:
+            queue = MessageQueue("topic", "b", 0)
+            return ConsumeTask("group", listen, [MessageExt("topic", b"%d" % number)], ConsumeContext(queue), ProcessQueue(queue, 0))
+
+        async with anyio.create_task_group() as tasks:
+            consumer._driver = SimpleNamespace(enter=None, ending=False, soon=tasks.start_soon)
+            for number in range(6):
+                consumer._deliver(delivery(2 * number))
+                consumer._deliver(delivery(2 * number + 1))
+                await anyio.wait_all_tasks_blocked()
+                assert len(heard) == 2 * number + 2
+                assert len(consumer._idle) == 2
+            for scope in consumer._scopes:
+                scope.cancel()
+        assert len({task for task, _ in heard}) == 2
+        assert not consumer._idle
+
+    anyio.run(main, backend=backend)
