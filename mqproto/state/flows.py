@@ -54,6 +54,11 @@ class Sleep:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """Go on at once, but not before the driver has carried out what was decided so far. Outcome: None."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Go on when a ticket of this node is settled (`ClientNode.spawn`, `ClientNode.wake`), or at `deadline` if that comes first.
 
@@ -100,7 +105,7 @@ class Expired:
     timeout_ms: int = 0
 
 
-Effect: TypeAlias = Call | Oneway | Sleep | Wait | Refresh | Work
+Effect: TypeAlias = Call | Oneway | Sleep | Later | Wait | Refresh | Work
 Outcome: TypeAlias = Command | Lost | Expired | Exception | None
 Flow: TypeAlias = Generator[Effect, tuple[Any, int], R]
 

@@ -23,7 +23,7 @@ from mqproto.flags import COMPRESSED, pull_flag
 from mqproto.headers import PullMessageRequest, PullMessageResponse
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.record import RecordError, decode_records
-from mqproto.state.flows import Call, Flow, Sleep, Wait, answer
+from mqproto.state.flows import Call, Flow, Later, Sleep, Wait, answer
 from mqproto.state.node import Ticket
 
 #: How long a broker may hold a pull at the end of a queue, and how long we wait for the answer (client.md 1.9.3).
@@ -345,6 +345,8 @@ def pull_loop(queue: ProcessQueue, host: PullHost, now: int) -> Flow[None]:
             asked_to_know = False
             queue.trouble = ""
             pause = _take_in(pulled, queue, host, now)
+            if not pause and pulled.messages is not None and len(pulled.messages) == 1:
+                _, now = yield Later()  # a single message is with its listener before the next pull is made
         else:
             code = pulled.code if isinstance(pulled, BrokerError) else None
             pause = FLOW_CONTROL_MS if code == ResponseCode.FLOW_CONTROL else host.failure_pause_ms

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from mqproto.errors import CallExpired, MQError, StateError, TooManyRequests
 from mqproto.state.connection import Calls, Connection
 from mqproto.state.deadlines import Deadlines
-from mqproto.state.flows import Call, Effect, Expired, Flow, Oneway, Refresh, Sleep, Wait, Work
+from mqproto.state.flows import Call, Effect, Expired, Flow, Later, Oneway, Refresh, Sleep, Wait, Work
 from mqproto.state.node import Finished, Job, NodeBase, Run, Ticket
 
 R = TypeVar("R")
@@ -130,6 +130,7 @@ class TaskNode(NodeBase, ABC):
             Call: self.request,
             Oneway: self.request,
             Sleep: self._sleep,
+            Later: self._later,
             Wait: self._wait,
             Refresh: self._refresh,
             Work: self._work,
@@ -323,6 +324,9 @@ class TaskNode(NodeBase, ABC):
             self._ready.append((task, (None, now)))
         else:
             self.timers.set(task, effect.until)
+
+    def _later(self, task: Task[Any], effect: Later, now: int) -> None:
+        self.timers.set(task, now)
 
     def _wait(self, task: Task[Any], effect: Wait, now: int) -> None:
         self._await(task, effect.ticket, effect.deadline, now)

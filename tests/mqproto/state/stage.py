@@ -112,7 +112,9 @@ class Stage:
     def settle(self) -> Stage:
         """Do what a driver does after an entry, until the node wants nothing more."""
         node = self.node
-        while node.touched or node.actions:
+        while node.touched or node.actions or ((due := node.next_deadline()) is not None and due <= self.now):
+            if not node.touched and not node.actions:
+                node.timer(self.now)
             for link in sorted(node.touched, key=lambda link: link.address):
                 node.touched.discard(link)
                 self._deliver(link, b"".join(node.data_to_send(link)))

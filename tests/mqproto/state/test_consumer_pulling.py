@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from mqproto import properties as names
-from mqproto.codec import encode_response
+from mqproto.codec import Command, encode_response
 from mqproto.codes import RequestCode
 from mqproto.errors import MQError, StateError
 from mqproto.state.consumer import ConsumerCore
+from mqproto.state.node import Action
 from tests.mqproto.state.consumers import LATER, consuming, make
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 from tests.mqproto.state.stage import NS, WALL, Peer, success
@@ -40,6 +41,30 @@ def test_a_pull_carries_the_offset_that_was_reached(cluster: Cluster) -> None:
     cluster.put("T", b"two")
     pull = cluster.requests(RequestCode.PULL_MESSAGE)[-1]
     assert (pull.fields["sysFlag"], pull.fields["commitOffset"], pull.fields["queueOffset"]) == ("3", "1", "2")
+
+
+@pytest.mark.parametrize(("bodies", "first"), [((b"one",), "delivery"), ((b"one", b"two"), "pull")])
+def test_a_single_message_is_delivered_before_the_next_pull_is_made(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, bodies: tuple[bytes, ...], first: str
+) -> None:
+    """It gets to its listener sooner; with more of them the broker should work beside the listener."""
+    consuming(cluster, "T")
+    order: list[str] = []
+    act, pull = cluster.stage._act, cluster.broker.peer.answers[RequestCode.PULL_MESSAGE]
+
+    def acting(action: Action) -> None:
+        order.append("delivery")
+        act(action)
+
+    def pulling(request: Command) -> bytes | None:
+        order.append("pull")
+        return pull(request)
+
+    monkeypatch.setattr(cluster.stage, "_act", acting)
+    cluster.broker.peer.answers[RequestCode.PULL_MESSAGE] = pulling
+    cluster.put("T", *bodies)
+    assert sorted(order) == ["delivery"] * len(bodies) + ["pull"]
+    assert order[0] == first
 
 
 def test_messages_of_other_tags_with_the_same_hash_are_not_seen_but_passed(cluster: Cluster) -> None:
