@@ -84,6 +84,7 @@ class Entrance:
         self._todo: list[Action] = []  # what callers left to the loop; under the lock
         self._inputs: deque[Callable[[int], None]] = deque()  # called with the time at the loop's next turn
         self._latest = 0  # the time of the last caller's entry; under the lock
+        self._seen = -1  # when the clocks were last read
         self._until = 0  # when the loop turns at the latest; under the lock
         self._woken = False
         self._written_soon = False  # what callers left is written when the runtime comes to it; under the lock
@@ -204,7 +205,9 @@ class Entrance:
 
     def _now(self) -> int:
         now = time.monotonic_ns() // 1_000_000
-        self.node.wall_ahead = time.time_ns() // 1_000_000 - now
+        if now != self._seen:  # in a burst the wall clock is read once in a millisecond
+            self.node.wall_ahead = time.time_ns() // 1_000_000 - now
+            self._seen = now
         return now
 
     def _entry_time(self, now: int) -> int:

@@ -41,8 +41,8 @@ class SyncActiveConsumer(ActiveFace, SyncClient):
         return future
 
     def _begin_later(self, future: OpenFuture[R], operation: Callable[[*Ts, int], Flow[R]], arguments: tuple[*Ts], now: int) -> Ticket[R]:
-        future.ticket = self._begin(operation, arguments, now)
-        return future.ticket
+        ticket = future.ticket = self._begin(operation, arguments, now)
+        return ticket
 
     def _deliver(self, task: object) -> None:
         assert isinstance(task, ListenerCall)

@@ -14,7 +14,8 @@ T = TypeVar("T")
 class Outcome(Generic[T]):
     """The side of a future that faces the driver: it is settled by the end of one operation.
 
-    `read` is the driver's `outcome`. Whoever starts the operation sets `ticket` before the node is left.
+    `read` is the driver's `outcome`. Whoever starts the operation sets `ticket` before the node is left; it is there until the end, since
+    each of the two leads to the other.
     """
 
     ticket: Ticket[T]
@@ -27,6 +28,7 @@ class Outcome(Generic[T]):
     def ended(self) -> None:
         """For the driver, once, from any thread: the operation has ended, or can end no more."""
         ticket = self.ticket
+        del self.ticket
         if not ticket.settled:
             try:
                 self._read(ticket)

@@ -193,13 +193,13 @@ class SyncProducer(ProducerFace, SyncClient):
         """Start an operation whose outcome goes to a future; comes back when there is room for what it sends, or it is over."""
         driver = self._driver
         future: OpenFuture[T] = self._kit.future(self._callbacks, driver.outcome)
-        driver.launch(future.ended, self._begin_launched, future, verb, message, queue, timeout_ms, together=True)
+        ticket = driver.launch(future.ended, self._begin_launched, future, verb, message, queue, timeout_ms, together=True)
         if future.room is not None:
             try:
                 with suppress(StateError):  # closed meanwhile: the future is told
                     driver.wait(self._begin_room, future.room)
             except BaseException:  # an interrupt, most likely: the caller gets no future
-                driver.give_up(future.ticket)
+                driver.give_up(ticket)
                 raise
         return future
 

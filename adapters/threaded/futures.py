@@ -56,21 +56,16 @@ class SendFuture(Future[T], Outcome[T]):
             return self._result  # type: ignore[return-value]  # of a result that is None it is the type
         return super().result(timeout)
 
-    def set_result(self, result: T) -> None:
+    def ended(self) -> None:
         with _deciding:
-            if self._made is None and self._state == RUNNING:
-                self._result = result
+            if self._made is None and self._state == RUNNING and self.ticket.settled:
+                self._exception = self.ticket.failure
+                if self._exception is None:
+                    self._result = self.ticket.result()
+                del self.ticket
                 self._state = FINISHED  # last: whoever sees it takes no lock
                 return
-        super().set_result(result)
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        with _deciding:
-            if self._made is None and self._state == RUNNING:
-                self._exception = exception
-                self._state = FINISHED
-                return
-        super().set_exception(exception)
+        super().ended()
 
     def add_done_callback(self, function: Callable[[Future[T]], object], /) -> None:
         super().add_done_callback(lambda future: self._pool.submit(lambda: function(future)))

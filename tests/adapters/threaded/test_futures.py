@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, InvalidStateError, as_completed, wait
 from functools import partial
@@ -138,6 +140,31 @@ def test_what_nobody_waits_for_makes_nothing_to_wait_with(make: Callable[[], Sen
     assert future.result(0) is None
     assert future._made is None
     assert failed._made is None
+
+
+class Traced(Ticket[Any]):
+    """Can be told to be gone."""
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("settle", [end, partial(fail, failure=NoRoute("topic"))])
+def test_what_has_ended_is_not_kept(pool: Workers, settle: Callable[[SendFuture[Any]], None], watched: bool) -> None:
+    """Nor does it wait for the garbage collector: the operation leads to the future, which must not lead back, and has the message."""
+    gc.collect()
+    gc.disable()
+    try:
+        future: SendFuture[Any] = SendFuture(pool, read)
+        future.ticket = Traced()
+        future.ticket.wake = future.ended
+        ticket = weakref.ref(future.ticket)
+        if watched:
+            with pytest.raises(TimeoutError):
+                future.exception(0)
+        settle(future)
+        assert future.done()
+        assert ticket() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("watched", [False, True])
