@@ -1,9 +1,9 @@
 """Builds the compiled wheel; without `MQPROTO_COMPILED` in the environment there is nothing to do here, and pyproject.toml says it all.
 
-    MQPROTO_COMPILED=1 python -m pip wheel .          the hot modules compiled by mypyc from the very same source; needs a C compiler
+    MQPROTO_COMPILED=1 python -m pip wheel .          the hot modules compiled by mypyc from the very same source
 
-See docs/benchmarks.md for what it brings and docs/decisions.md for why it is these modules. `MYPYC_OPT_LEVEL` (default 3) is what the C
-compiler gets as -O.
+Needs a C compiler and Python's headers. See docs/benchmarks.md for what it brings, and docs/decisions.md for which modules are compiled.
+`MYPYC_OPT_LEVEL` (3 unless given) is what the C compiler gets as -O.
 """
 
 from __future__ import annotations
@@ -14,57 +14,41 @@ import sys
 import sysconfig
 import tomllib
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from setuptools import Distribution, setup
 from setuptools.command.build_ext import build_ext
 
-ROOT: Final = Path(__file__).parent
-#: What is compiled. A class and its subclasses are compiled together, or the class is marked (`mqproto/compiling.py`).
-HOT: Final = """
-mqproto: codec ids properties record
-mqproto/state: client connection deadlines holding node plain_answers plain_send runner send_window tasks
-engine: counting
-engine/broker: core node pull quick shapes stored
-engine/namesrv: node
-engine/store: coldfiles commitlog consumequeue index indexfile logfiles marks pieces queue reading records store
-"""
-#: Nothing of pyproject.toml's: the code is judged by the type checker elsewhere, and optional packages may be missing here.
-MYPY_OPTIONS: Final = ["--config-file=", "--ignore-missing-imports", "--explicit-package-bases"]
+PROJECT: Final = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
+#: Paths of the modules to compile.
+HOT: Final[list[str]] = PROJECT["tool"]["mqproto"]["compiled"]
+#: The release that the sources are checked with.
+MYPY: Final = next(each for each in PROJECT["project"]["optional-dependencies"]["dev"] if each.startswith("mypy=="))
+#: Nothing of pyproject.toml's: the types are judged elsewhere, and optional packages may be missing here.
+OPTIONS: Final = ["--config-file=", "--ignore-missing-imports", "--explicit-package-bases"]
 
 
-def hot_modules() -> list[str]:
-    """Paths of the modules to compile, from the root."""
-    lines = (line.partition(": ") for line in HOT.split("\n") if line)
-    return [f"{folder}/{name}.py" for folder, _, names in lines for name in names.split()]
-
-
-def pinned_mypy() -> str:
-    """The release that the sources are checked with."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return next(each for each in project["optional-dependencies"]["dev"] if each.startswith("mypy=="))
+def fail(why: str) -> NoReturn:
+    sys.exit(f"MQPROTO_COMPILED is set, but {why}")
 
 
 class BuildCompiled(build_ext):
-    """Makes C of the modules and compiles it, once it is known that something is to be built at all."""
+    """Turns the modules into C and compiles that, once it is certain that something is to be built."""
 
     def finalize_options(self) -> None:
+        compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "").split()
+        if compiler and shutil.which(compiler[0]) is None:
+            fail(f"there is no C compiler: {compiler[0]} is not on the PATH")
+        if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+            fail("Python's headers are not installed (Debian: python3-dev)")
         try:
             from mypyc.build import mypycify
         except ImportError:
-            sys.exit(f"MQPROTO_COMPILED is set, but mypyc is not installed: python -m pip install {pinned_mypy()}")
-        if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
-            sys.exit("MQPROTO_COMPILED is set, but Python's headers are not installed (Debian: python3-dev)")
+            fail(f"mypyc is not installed: python -m pip install {MYPY}")
         level = os.environ.get("MYPYC_OPT_LEVEL", "3")
-        modules = mypycify([*MYPY_OPTIONS, *hot_modules()], opt_level=level, debug_level="0", group_name="mqproto", multi_file=True)
+        modules = mypycify([*OPTIONS, *HOT], opt_level=level, debug_level="0", group_name="mqproto", multi_file=True)
         self.distribution.ext_modules = modules
         super().finalize_options()
-
-    def build_extensions(self) -> None:
-        command = getattr(self.compiler, "compiler_so", None)
-        if command and shutil.which(command[0]) is None:
-            sys.exit(f"MQPROTO_COMPILED is set, but there is no C compiler: {command[0]} is not on the PATH")
-        super().build_extensions()
 
 
 class CompiledDistribution(Distribution):
@@ -77,5 +61,5 @@ class CompiledDistribution(Distribution):
 if os.environ.get("MQPROTO_COMPILED", "") in ("", "0"):
     setup()
 else:
-    asked = sys.argv[1:2] == ["egg_info"]  # what a build needs is asked for in this way; later on it is there, or it is not
-    setup(distclass=CompiledDistribution, cmdclass={"build_ext": BuildCompiled}, setup_requires=[pinned_mypy()] if asked else [])
+    is_asked = sys.argv[1:2] == ["egg_info"]  # so it is found out what a build needs; later on that is there, or it is not
+    setup(distclass=CompiledDistribution, cmdclass={"build_ext": BuildCompiled}, setup_requires=[MYPY] if is_asked else [])

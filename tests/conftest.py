@@ -18,11 +18,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--proof", metavar="N", type=int, default=1, help="so many times as many crashes of the store are tried (default: 1)")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if is_compiled():
-        for item in items:
-            if item.get_closest_marker("pure"):
-                item.add_marker(pytest.mark.skip("changes from outside what is fixed in compiled modules"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    compiled, asked = is_compiled(), "compiled" in config.option.markexpr
+    for item in items:
+        if compiled and item.get_closest_marker("pure"):
+            item.add_marker(pytest.mark.skip("changes from outside what is fixed in compiled modules"))
+        if not asked and item.get_closest_marker("compiled"):
+            item.add_marker(pytest.mark.skip("takes minutes: -m compiled"))
 
 
 @pytest.fixture(scope="session")
