@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 
 from tests.peers.kit import peers, probes
 from tests.peers.kit.hands import JAVA, Hands
+from tests.peers.kit.mqadmin import VERSION, Mqadmin, Tool
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, serve
@@ -36,6 +37,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if impossible:
         config.hook.pytest_deselected(items=impossible)
         items[:] = [item for item in items if item not in impossible]
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    from tests.peers.kit.spreading import Spreading
+
+    return Spreading(config, log)
 
 
 class Servers:
@@ -81,6 +89,20 @@ def hands(clients: Clients, tmp_path_factory: pytest.TempPathFactory) -> Hands:
     """Directories of ours, to be given to other brokers."""
     need(JAVA)
     return Hands(clients, tmp_path_factory.mktemp("handover"))
+
+
+@pytest.fixture(scope="session")
+def tool() -> Iterator[Tool]:
+    """Apache's mqadmin, for every server."""
+    with Tool() as made:
+        yield made
+
+
+@pytest.fixture
+def mqadmin(pair: Pair, tool: Tool) -> Callable[..., str]:
+    """What a command of mqadmin prints of the pair's server."""
+    need(f"java-{VERSION}")
+    return Mqadmin(tool, pair.server).run
 
 
 _numbers = itertools.count(1)

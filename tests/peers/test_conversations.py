@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 
 from tests.peers.conftest import need
 from tests.peers.kit import wire
-from tests.peers.kit.mqadmin import VERSION, Mqadmin
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Running, finish, wait_for
 from tests.peers.kit.steps import consume
@@ -63,8 +63,7 @@ def test_others_answer(pair: Pair, kind: str) -> None:
 
 
 @traced
-def test_traces_are_found(pair: Pair) -> None:
-    need(f"java-{VERSION}")
+def test_traces_are_found(pair: Pair, mqadmin: Callable[..., str]) -> None:
     wire.make_topic(pair.server.names, pair.server.broker, TRACES, 1)  # 5.3.3 sends no traces to a topic that is not there
     topic, group, sender = pair.name("Traced"), pair.name("consuming"), pair.name("sending")
     (sent,) = pair.produce(topic=topic, count=1, tag="TagT", keys="traced", trace=True, group=sender, stay=3)
@@ -76,8 +75,7 @@ def test_traces_are_found(pair: Pair) -> None:
         if len(outcome.messages) >= (1 if "5.3.3" in pair.client.kind else 2):  # the producer's and the consumer's
             break
         assert time.monotonic() < until, outcome
-    with Mqadmin(pair.server) as tool:
-        text = tool.run("queryMsgTraceById", "-i", sent.msg_id)
+    text = mqadmin("queryMsgTraceById", "-i", sent.msg_id)
     row = r" +[0-9a-fA-F:.]+ +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+ms +success *$"
     assert re.search(rf"^Pub +{sender[:20]}{row}", text, re.MULTILINE), text
     if "5.3.3" in pair.client.kind:  # its consumer keeps its traces for itself when it lives for seconds, with Apache's broker as well

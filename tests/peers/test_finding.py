@@ -14,7 +14,7 @@ from mqproto.state.strategies import find_strategy
 from tests.peers.kit.checks import Sent
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import JavaClient, ProcessClient, Running, finish, wait_for
-from tests.peers.kit.steps import committed, consume, next_within, pull
+from tests.peers.kit.steps import committed, consume, next_within, open_group, pull
 
 pytestmark = pairs("ours-threaded @ apache:4.9.7", "ours-trio @ apache:5.3.3")
 
@@ -57,6 +57,7 @@ def test_a_refused_message_comes_back_inside_its_namespace(pair: Pair) -> None:
 def test_a_consumer_that_uses_the_second_port(pair: Pair, orderly: bool) -> None:
     """Members, locks, offsets and messages that are sent back go there; pulls and heartbeats do not."""
     topic, group = pair.topic("Vip"), pair.name("vip")
+    open_group(java(pair), topic, group)
     sent = pair.produce(topic=topic, count=8, vip=True)
     outcome = consume(pair, topic, group, 8, vip=True, orderly=orderly, fail=1, threads=1)
     assert {line["body"] for line in outcome.messages} == {message.body.decode() for message in sent}

@@ -10,12 +10,12 @@ import pytest
 from tests.golden.golden import GOLDEN
 from tests.peers.conftest import need
 from tests.peers.kit.admin_story import SETTINGS, Story, recorded
-from tests.peers.kit.mqadmin import VERSION, Mqadmin
+from tests.peers.kit.mqadmin import VERSION, Mqadmin, Tool
 from tests.peers.kit.printed import OWN_VALUES, UNKNOWN_KEYS, comparable, configuration
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, serve
 
-pytestmark = [pytest.mark.xdist_group("mqadmin"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 RECORDED = recorded(GOLDEN.root)
 CONFIGURATIONS = ("getBrokerConfig", "getBrokerConfig-c", "getNamesrvConfig")
@@ -57,8 +57,8 @@ def told(request: pytest.FixtureRequest, clients: Clients, tmp_path_factory: pyt
     kind = request.config.getoption("--peer-server", None) or "ours:threaded"
     need(kind)
     home: Path = tmp_path_factory.mktemp("mqadmin")
-    with serve(kind, home, 0, **SETTINGS) as server, Mqadmin(server) as tool:
-        return Told(server, Story(tool, clients).tell())
+    with serve(kind, home, 0, **SETTINGS) as server, Tool() as tool:
+        return Told(server, Story(Mqadmin(tool, server), clients).tell())
 
 
 def test_every_recorded_step_is_told(told: Told) -> None:

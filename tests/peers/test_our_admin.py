@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.mqproto.state.admin import shown
 from tests.peers.conftest import Servers, need
 from tests.peers.kit import probes, wire
 from tests.peers.kit.checks import Sent, sent_by
-from tests.peers.kit.mqadmin import VERSION, Mqadmin
+from tests.peers.kit.mqadmin import VERSION, Mqadmin, Tool
 from tests.peers.kit.probes import Clients, finish, wait_for
 from tests.peers.kit.servers import Server, serve
 
@@ -111,21 +111,8 @@ class Desk:
         return sum(one.consumer_offset for one in progress.queues if one.queue.topic == topic) if progress is not None else -1
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[Callable[[Server], Mqadmin]]:
-    with ExitStack() as stack:
-        running: dict[str, Mqadmin] = {}
-
-        def tool(server: Server) -> Mqadmin:
-            if server.kind not in running:
-                running[server.kind] = stack.enter_context(Mqadmin(server))
-            return running[server.kind]
-
-        yield tool
-
-
-@pytest.fixture(params=[pytest.param(name, id=name.replace(" ", ""), marks=pytest.mark.xdist_group(name)) for name in PAIRS])
-def desk(request: pytest.FixtureRequest, servers: Servers, clients: Clients, tools: Callable[[Server], Mqadmin]) -> Iterator[Desk]:
+@pytest.fixture(params=PAIRS, ids=[name.replace(" ", "") for name in PAIRS])
+def desk(request: pytest.FixtureRequest, servers: Servers, clients: Clients, tool: Tool) -> Iterator[Desk]:
     runtime_name, _, kind = request.param.partition(" @ ")
     need(f"java-{VERSION}")
     need(kind)
@@ -134,7 +121,7 @@ def desk(request: pytest.FixtureRequest, servers: Servers, clients: Clients, too
         admin = runtime.call(runtime.module.Admin, server.names)
         runtime.call(admin.start)
         try:
-            yield Desk(server, tools(server), runtime, admin, clients[f"java-{VERSION}"])
+            yield Desk(server, Mqadmin(tool, server), runtime, admin, clients[f"java-{VERSION}"])
         finally:
             runtime.call(admin.close)
 

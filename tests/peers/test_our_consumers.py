@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 
 import pytest
 
-from tests.peers.conftest import need
 from tests.peers.kit.checks import assert_same
-from tests.peers.kit.mqadmin import VERSION, Mqadmin
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Running, finish, wait_for
-from tests.peers.kit.steps import committed, consume, gather, open_group
+from tests.peers.kit.steps import committed, consume, gather, move_back, open_group
 
 pytestmark = [
     pytest.mark.timeout(200),
@@ -28,24 +25,6 @@ pytestmark = [
 ]
 
 Tool = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[dict[str, Mqadmin]]:
-    """Each server's mqadmin: its start costs seconds."""
-    with ExitStack() as stack:
-        found: dict[str, Mqadmin] = {}
-        yield found
-        for tool in found.values():
-            stack.push(tool)
-
-
-@pytest.fixture
-def mqadmin(pair: Pair, tools: dict[str, Mqadmin]) -> Tool:
-    need(f"java-{VERSION}")
-    if pair.server.names not in tools:
-        tools[pair.server.names] = Mqadmin(pair.server).__enter__()
-    return tools[pair.server.names].run
 
 
 def java(pair: Pair) -> Pair:
@@ -109,14 +88,7 @@ def test_operators_move_our_group_back_and_on(pair: Pair, mqadmin: Tool, orderly
     bodies = {message.body.decode() for message in sent}
     assert len(gather(consumer, bodies, 30)) == 12
     committed(java(pair), topic, group, [3] * 4)
-    left = set(bodies)
-    for _ in range(3):  # release 5 tells a queue's consumer with its next pull, and on a busy machine has answered "nothing new" instead
-        said = mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", str(int(time.time() * 1000) - 3_600_000))
-        assert topic in said
-        left -= {line["body"] for line in gather(consumer, left, 25)}
-        if not left:
-            break
-    assert not left, "all of them once more"
+    move_back(consumer, bodies, mqadmin, group, topic, int(time.time() * 1000) - 3_600_000)
     committed(java(pair), topic, group, [3] * 4)
     mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "now")
     (last,) = java(pair).produce(topic=topic, count=1, body="last")

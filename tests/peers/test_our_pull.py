@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
 from tests.peers.kit.checks import assert_same
-from tests.peers.kit.mqadmin import Mqadmin
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import finish, wait_for
-from tests.peers.kit.steps import committed, gather, offsets, open_group, pull, share_out
+from tests.peers.kit.steps import committed, gather, move_back, offsets, open_group, pull, share_out
 
 pytestmark = pairs(
     "ours-threaded @ apache:4.4.0",
@@ -145,23 +145,21 @@ def test_nothing_is_lost_when_members_change(pair: Pair) -> None:
     assert received == everything
 
 
-def test_operators_see_and_move_a_lite_pull_consumer(pair: Pair) -> None:
+@pytest.mark.timeout(200)
+def test_operators_see_and_move_a_lite_pull_consumer(pair: Pair, mqadmin: Callable[..., str]) -> None:
     topic, group = pair.topic("Seen"), pair.name("seen")
     open_group(java(pair), topic, group)
     bodies = {message.body.decode() for message in java(pair).produce(topic=topic, count=12, shard=4)}
-    consumer = pair.start("litepull", topic=topic, group=group, expect=1000, seconds=60)
+    consumer = pair.start("litepull", topic=topic, group=group, expect=1000, seconds=150)
     client_id = wait_for(consumer, "started")["clientId"]
     assert len(gather(consumer, bodies, 30)) == 12
-    with Mqadmin(pair.server) as tool:
-        until = time.monotonic() + 30
-        while "Diff Total: 0" not in (printed := tool.run("consumerProgress", "-g", group)):
-            assert time.monotonic() < until, printed
-        connection = tool.run("consumerConnection", "-g", group)
-        assert client_id in connection
-        assert "CONSUME_ACTIVELY" in connection
-        # Java's lite pull consumer does not hear of this.
-        tool.run("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
-        assert len(gather(consumer, bodies, 30)) == 12
+    until = time.monotonic() + 30
+    while "Diff Total: 0" not in (printed := mqadmin("consumerProgress", "-g", group)):
+        assert time.monotonic() < until, printed
+    connection = mqadmin("consumerConnection", "-g", group)
+    assert client_id in connection
+    assert "CONSUME_ACTIVELY" in connection
+    move_back(consumer, bodies, mqadmin, group, topic, 0)  # Java's lite pull consumer does not hear of this
     consumer.stop()
     finish(consumer, status=1)
 

@@ -55,9 +55,8 @@ def ours(request: pytest.FixtureRequest, curious: Callable[[str], Server], clien
 
 
 def asking(names: Sequence[str]) -> pytest.MarkDecorator:
-    """Parametrises `ours`; tests of one server stay in one process."""
-    params = [pytest.param(name, id=name.replace(" ", ""), marks=pytest.mark.xdist_group(f"curious {name.split()[-1]}")) for name in names]
-    return pytest.mark.parametrize("ours", params, indirect=True)
+    """Parametrises `ours`, with ids of which `spreading` knows that these servers are not those of other tests."""
+    return pytest.mark.parametrize("ours", names, ids=[name.replace(" @ apache:", "@curious:") for name in names], indirect=True)
 
 
 def java(pair: Pair) -> Pair:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("version", JAVA_VERSIONS)
-@pytest.mark.parametrize("end", [pytest.param(end, marks=pytest.mark.xdist_group(f"handover-{end}")) for end in ("stopped", "killed")])
+@pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_apache_serves_what_ours_wrote_and_ours_what_apache_added(hands: Hands, tmp_path: Path, version: str, end: str) -> None:
     need(f"apache:{version}")
     directory = hands.written(end).copied(tmp_path)
@@ -43,7 +43,6 @@ def test_apache_serves_what_ours_wrote_and_ours_what_apache_added(hands: Hands, 
 
 
 @pytest.mark.parametrize("version", JAVA_VERSIONS)
-@pytest.mark.xdist_group("handover-stopped")
 def test_what_waits_is_finished_by_the_next_broker(hands: Hands, tmp_path: Path, version: str) -> None:
     """Half messages are asked for and committed, delayed ones delivered as their sender made them, and ours knows of both afterwards."""
     need(f"apache:{version}")
@@ -67,7 +66,6 @@ def test_what_waits_is_finished_by_the_next_broker(hands: Hands, tmp_path: Path,
         assert kept == directory.served.of("Bought")
 
 
-@pytest.mark.xdist_group("handover-killed")
 def test_a_directory_goes_through_many_hands(hands: Hands, tmp_path: Path) -> None:
     """Each broker serves what the one before it did, and adds messages of every kind; some end in order, some do not."""
     sync = {"flushDiskType": "SYNC_FLUSH"}  # which 4.4.0 reports as failed at the end of a file (store.md 7.3)

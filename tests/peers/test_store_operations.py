@@ -17,7 +17,6 @@ from tests.peers.kit.survey import assert_serves_the_same
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.xdist_group("operations-4.9.7")
 def test_the_extension_of_queues(hands: Hands, tmp_path: Path) -> None:
     need("apache:4.9.7")
     extended = {"enableConsumeQueueExt": "true"}
@@ -33,7 +32,6 @@ def test_the_extension_of_queues(hands: Hands, tmp_path: Path) -> None:
     assert (tmp_path / "store" / "consumequeue_ext" / "Orders" / "0" / f"{0:020d}").exists()
 
 
-@pytest.mark.xdist_group("operations-4.9.7")
 def test_a_log_without_its_first_files(hands: Hands, tmp_path: Path) -> None:
     need("apache:4.9.7")
     directory = hands.written("stopped").copied(tmp_path)
@@ -52,9 +50,7 @@ def test_a_log_without_its_first_files(hands: Hands, tmp_path: Path) -> None:
         assert_serves_the_same(directory.served, hands.look(server))
 
 
-@pytest.mark.parametrize(
-    "version", [pytest.param(version, marks=pytest.mark.xdist_group(f"operations-{version}")) for version in ("4.9.7", "5.3.3")]
-)
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
 def test_damage_that_was_stepped_over(hands: Hands, tmp_path: Path, version: str) -> None:
     need(f"apache:{version}")
     directory = hands.written("killed").copied(tmp_path)
@@ -71,7 +67,6 @@ def test_damage_that_was_stepped_over(hands: Hands, tmp_path: Path, version: str
         server.crash()
 
 
-@pytest.mark.xdist_group("operations-4.9.7")
 def test_queues_and_index_that_were_repaired(hands: Hands, tmp_path: Path) -> None:
     need("apache:4.9.7")
     directory = hands.written("stopped").copied(tmp_path)
@@ -83,7 +78,6 @@ def test_queues_and_index_that_were_repaired(hands: Hands, tmp_path: Path) -> No
         server.crash()
 
 
-@pytest.mark.xdist_group("operations-4.9.7")
 def test_topics_that_moved(hands: Hands, tmp_path: Path) -> None:
     """They lie elsewhere in the log of another directory; all else is as it was."""
     need("apache:4.9.7")

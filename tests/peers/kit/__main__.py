@@ -47,8 +47,9 @@ def _record_mqadmin() -> None:
     root = servers.ROOT / "tests" / "golden"
     (root / "mqadmin").mkdir(exist_ok=True)
     kind = f"apache:{mqadmin.VERSION}"
-    with probes.all_clients() as clients, servers.serve(kind, home, 0, **admin_story.SETTINGS) as server, mqadmin.Mqadmin(server) as tool:
-        print(*admin_story.record(admin_story.Story(tool, clients).tell(), server, root), sep="\n")
+    with probes.all_clients() as clients, servers.serve(kind, home, 0, **admin_story.SETTINGS) as server, mqadmin.Tool() as tool:
+        texts = admin_story.Story(mqadmin.Mqadmin(tool, server), clients).tell()
+        print(*admin_story.record(texts, server, root), sep="\n")
 
 
 def main(arguments: list[str]) -> int:

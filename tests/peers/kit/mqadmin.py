@@ -9,6 +9,7 @@ import contextlib
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -34,17 +35,14 @@ def report(out: str, error: str) -> str:
     return "\n".join([*([out] if out else []), *(["(standard error)", *lines] if lines else [])])
 
 
-class Mqadmin:
-    """The tool beside one server. Commands run one after the other; it ends with the context."""
+class ToolProcess:
+    """A process of the tool. Commands run one after the other, for any server."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        #: Where the tool writes what it writes to files.
-        self.folder = Path(tempfile.mkdtemp(prefix="peers-mqadmin-"))
+    def __init__(self, folder: Path) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 # closed when the process has ended
         self._process = subprocess.Popen(
             peers.admin_service_command(VERSION),
-            cwd=self.folder,
+            cwd=folder,
             env=peers.admin_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -54,10 +52,8 @@ class Mqadmin:
         self._reader = threading.Thread(target=self._read, name="mqadmin", daemon=True)
         self._reader.start()
 
-    def __enter__(self) -> Mqadmin:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """End the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -71,10 +67,10 @@ class Mqadmin:
         self._process.stdout.close()
         self._errors.close()
 
-    def run(self, *words: str, seconds: float = 60) -> str:
-        """What one command prints. Raises PeerFailedError when it does not end in time, or ends the tool."""
+    def run(self, words: list[str], seconds: float) -> str:
+        """What one command prints. Raises PeerFailedError when it does not end in time, or ends the tool: close the process then."""
         assert self._process.stdin is not None
-        self._process.stdin.write(("\t".join([*words, "-n", self.server.names]) + "\n").encode())
+        self._process.stdin.write(("\t".join(words) + "\n").encode())
         self._process.stdin.flush()
         try:
             line = self._lines.get(timeout=seconds)
@@ -85,6 +81,60 @@ class Mqadmin:
             raise PeerFailedError(f"mqadmin {' '.join(words)}: ended the tool\n{self._errors.read().decode(errors='replace')[-3000:]}")
         out, error = (bytes.fromhex(part[1:]).decode() for part in line.decode().split()[1:])
         return report(out, error)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(b"> "):  # the remoting layer logs to stdout now and then
+                self._lines.put(line)
+        self._lines.put(None)
+
+
+class Tool:
+    """The tool for any number of servers. Its process starts with the first command, and again after one that ended it."""
+
+    def __init__(self) -> None:
+        #: Where the tool writes what it writes to files.
+        self.folder = Path(tempfile.mkdtemp(prefix="peers-mqadmin-"))
+        self._process: ToolProcess | None = None
+
+    def __enter__(self) -> Tool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+        self._end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, words: list[str], seconds: float) -> str:
+        """What one command prints. Raises PeerFailedError when it does not end in time, or ends the tool."""
+        if self._process is None:
+            self._process = ToolProcess(self.folder)
+        try:
+            return self._process.run(words, seconds)
+        except PeerFailedError:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+class Mqadmin:
+    """The tool and the server that it is asked about."""
+
+    def __init__(self, tool: Tool, server: Server) -> None:
+        self._tool, self.server = tool, server
+
+    @property
+    def folder(self) -> Path:
+        """Where the tool writes what it writes to files."""
+        return self._tool.folder
+
+    def run(self, *words: str, seconds: float = 60) -> str:
+        """What one command prints. Raises PeerFailedError when it does not end in time, or ends the tool."""
+        return self._tool.run([*words, "-n", self.server.names], seconds)
 
     def endless(self, lines: int, *words: str, seconds: float = 60) -> str:
         """The first lines of a command that has no end of its own, in a process of its own that is killed then."""
@@ -103,10 +153,3 @@ class Mqadmin:
             process.stdout.close()
             errors.seek(0)
             return report("".join(said), errors.read().decode(errors="replace"))
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(b"> "):  # the remoting layer logs to stdout now and then
-                self._lines.put(line)
-        self._lines.put(None)

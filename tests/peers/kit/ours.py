@@ -17,17 +17,22 @@ litepull names= topic= group= [expect=1 seconds=30 tag=* kind=TAG|SQL92 model= c
 
 Prints one JSON object a line for each result or message and a last one with "done". Exit status 0 when the command reached what it was
 asked for, 1 when it did not, 2 on an error. SIGTERM makes a consumer leave.
+
+attend DESCRIPTOR in the place of a command: fork for each command that comes through the socket with this number (see `forking`).
 """
 
 from __future__ import annotations
 
 import sys
 
+from tests.peers.kit.forking import attend
+
 if sys.argv[1:2] == ["gevent"]:  # as programs for gevent do, before anything else is imported
     from gevent import monkey
 
     monkey.patch_all()
 
+import gc
 import importlib
 import signal
 import threading
@@ -45,6 +50,14 @@ from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 from tests.peers.kit import ours_asking, ours_pulling
 from tests.peers.kit.checks import letters
 from tests.peers.kit.shown import show, show_message, show_result
+
+#: What is imported only when it is used: before the first command, where they are many.
+_PRELOADED = {
+    "threaded": (),
+    "gevent": ("adapters.gevent", "gevent.hub", "gevent.threadpool"),
+    "asyncio": ("anyio", "asyncio", "anyio._backends._asyncio"),
+    "trio": ("anyio", "trio", "anyio._backends._trio"),
+}
 
 
 class Job:
@@ -304,6 +317,12 @@ async def iterate_async(job: Job) -> bool:
 def main(arguments: list[str]) -> int:
     """Run one command; see the top of the file."""
     adapter, offsets, command, *pairs = arguments
+    if command == "attend":
+        for module in _PRELOADED[adapter]:
+            importlib.import_module(module)
+        gc.freeze()
+        words = attend(int(pairs[0]))
+        return 0 if words is None else main([adapter, offsets, *words])
     job = Job(adapter, offsets, {name: value for name, _, value in (pair.partition("=") for pair in pairs)})
 
     def leave(_number: int, _frame: FrameType | None) -> None:

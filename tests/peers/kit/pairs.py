@@ -57,6 +57,5 @@ class Pair:
 
 
 def pairs(*names: str) -> pytest.MarkDecorator:
-    """Parametrises `pair` with each "CLIENT @ SERVER"; tests of one pair stay in one process when they are spread over several."""
-    params = [pytest.param(name, id=name.replace(" ", ""), marks=pytest.mark.xdist_group(name)) for name in names]
-    return pytest.mark.parametrize("pair", params, indirect=True)
+    """Parametrises `pair` with each "CLIENT @ SERVER"; see `spreading` for what the ids of the tests are used for."""
+    return pytest.mark.parametrize("pair", names, ids=[name.replace(" ", "") for name in names], indirect=True)

@@ -36,8 +36,10 @@ OPEN_JDK = [
     for kind in ("opens", "exports")
 ]  # fmt: skip
 
-#: A JVM that lives for seconds: no second compiler, no parallel collector.
-SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+#: A JVM that lives for seconds: no second compiler, no parallel collector, classes taken for what they are.
+SHORT_LIVED = [
+    "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
+]  # fmt: skip
 
 
 class PeerMissingError(Exception):

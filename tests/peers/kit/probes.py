@@ -21,9 +21,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from tests.peers.kit import peers
+from tests.peers.kit.forking import Forked, Forking
 from tests.peers.kit.peers import PeerFailedError
 from tests.peers.kit.servers import ADAPTERS, ROOT
 
@@ -231,34 +232,43 @@ class ProcessClient:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.offsets = Path(tempfile.mkdtemp(prefix="peers-offsets-"))
+        self._forking: Forking | None = None
 
     def start(self, command: str, **options: object) -> Running:
         arguments = [command, *_pairs(options)]
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 # closed when the process has ended
+        if self.kind.startswith("ours-"):
+            return ProcessStep(self.kind, self._forks().start(arguments, errors.fileno()), errors)
         if self.kind == "cpp":
             line = peers.cpp_probe_command(*arguments)
         elif self.kind == "node":
             line = peers.node_probe_command(*arguments)
-        elif self.kind == "go":
-            line = peers.go_probe_command(*arguments, offsets=self.offsets)
         else:
+            line = peers.go_probe_command(*arguments, offsets=self.offsets)
+        process = subprocess.Popen(line, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+        return ProcessStep(self.kind, process, errors)
+
+    def _forks(self) -> Forking:
+        if self._forking is None:
             adapter = self.kind.removeprefix("ours-")
             assert adapter in ADAPTERS, self.kind
-            line = [sys.executable, "-m", "tests.peers.kit.ours", adapter, str(self.offsets), *arguments]
-        return ProcessStep(self.kind, line)
+            self._forking = Forking([sys.executable, "-m", "tests.peers.kit.ours", adapter, str(self.offsets), "attend"], ROOT)
+        return self._forking
 
     def close(self) -> None:
-        """Take its offsets away; nothing is left running between commands."""
+        """Nothing is left running between commands."""
+        if self._forking is not None:
+            self._forking.close()
         shutil.rmtree(self.offsets, ignore_errors=True)
 
 
 class ProcessStep:
     """A command in a process of its own."""
 
-    def __init__(self, kind: str, command: list[str]) -> None:
+    def __init__(self, kind: str, process: subprocess.Popen[bytes] | Forked, errors: IO[bytes]) -> None:
         self.kind = kind
         self.outcome = Outcome(status=-1)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 # closed when the process has ended
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors)
+        self._process, self._errors = process, errors
         self._lines: queue.SimpleQueue[Line | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, name=kind, daemon=True)
         self._reader.start()

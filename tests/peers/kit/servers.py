@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from adapters.threaded import NameServer
 from tests.peers.kit import peers, wire
 from tests.peers.kit.peers import PeerFailedError
 
@@ -34,6 +35,8 @@ SMALL = {
 }
 #: Brokers drop what they could not begin within 200 ms, and what comes while their disk is slow; a busy test machine is slower than that.
 PATIENT = {"waitTimeMillsInSendQueue": "30000", "osPageCacheBusyTimeOutMills": "30000"}
+#: Of release 5: what its broker writes every second or so, a sixth of a core all the time, and what costs seconds when it is first written.
+CALM = {"timerFlushIntervalMs": "60000", "transactionMetricFlushInterval": "3600000"}
 #: What tests want of either broker. Every level of delay is short: a refused message comes back at once and not after ten seconds.
 COMMON = {
     "brokerClusterName": "DefaultCluster",
@@ -157,25 +160,52 @@ def spawn(command: list[str], home: Path, name: str) -> subprocess.Popen[bytes]:
 
 @contextlib.contextmanager
 def apache(home: Path, version: str, port: int = 0, **settings: str) -> Iterator[Server]:
-    """Apache's name server and a broker that it knows, on a given port or any. `settings` override SMALL, PATIENT and COMMON."""
-    names_port, port = free_port(), port or free_port()
-    names = f"127.0.0.1:{names_port}"
-    server = Server(f"apache:{version}", names, f"127.0.0.1:{port}", home)
+    """Apache's name server and a broker that it knows. `settings` override SMALL, PATIENT, CALM and COMMON.
+
+    A `port` is given to a broker over the directory of another one. Its name server is ours, which costs nothing to start: it has no say in
+    what is in a directory.
+    """
+    with _own_names() if port else apache_names(home, version) as names:
+        port = port or free_port()
+        server = Server(f"apache:{version}", names.address, f"127.0.0.1:{port}", home, [*names.processes])
+        values = {**SMALL, **PATIENT, **CALM, **COMMON, **settings}
+        command = apache_broker_command(version, home, port, names.address, values, ["-Xmx512m", *peers.SHORT_LIVED])
+        process = spawn(command, home, "broker")
+        server.processes.append(process)
+        try:
+            wait_port(port, process, home / "broker.out")
+            wire.wait_route(names.address, "TBW102", 30)  # the broker has registered; release 5 says "boot success" earlier
+            yield server
+        finally:
+            stop(process)  # in order: it saves its tables
+
+
+@dataclass
+class Names:
+    """A running name server."""
+
+    address: str
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def apache_names(home: Path, version: str) -> Iterator[Names]:
+    """Apache's name server alone."""
+    port = free_port()
+    process = spawn(apache_names_command(version, home, port), home, "namesrv")
     try:
-        server.processes.append(spawn(apache_names_command(version, home, names_port), home, "namesrv"))
-        wait_port(names_port, server.processes[-1], home / "namesrv.out")
-        values = {**SMALL, **PATIENT, **COMMON, **settings}
-        command = apache_broker_command(version, home, port, names, values, ["-Xmx512m", *peers.SHORT_LIVED])
-        server.processes.append(spawn(command, home, "broker"))
-        wait_port(port, server.processes[-1], home / "broker.out")
-        wire.wait_route(names, "TBW102", 30)  # the broker has registered; release 5 says "boot success" earlier
-        yield server
+        wait_port(port, process, home / "namesrv.out")
+        yield Names(f"127.0.0.1:{port}", [process])
     finally:
-        for process in server.processes[1:]:
-            stop(process)  # the broker, in order: it saves its tables
-        for process in server.processes[:1]:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def _own_names() -> Iterator[Names]:
+    """Our name server, in this process."""
+    with NameServer(port=0) as server:
+        yield Names(server.address)
 
 
 # --- ours -------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tests.peers.kit.pairs import Pair
@@ -77,6 +78,21 @@ def gather(member: Running, bodies: set[str], seconds: float) -> list[Line]:
         if line is not None and line.get("body") in bodies:
             found.append(line)
     return found
+
+
+def move_back(consumer: Running, bodies: set[str], mqadmin: Callable[..., str], group: str, topic: str, since: int) -> None:
+    """An operator moves a group back to a time (milliseconds): its consumer gets these messages once more.
+
+    Release 5 tells a queue's consumer with its next pull, and on a busy machine has answered "nothing new" instead: then it is told again.
+    """
+    left = set(bodies)
+    for _ in range(3):
+        said = mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", str(since))
+        assert topic in said
+        left -= {line["body"] for line in gather(consumer, left, 25)}
+        if not left:
+            return
+    raise AssertionError(f"not once more: {left}")
 
 
 def next_within(running: Running, seconds: float) -> Line | None:
