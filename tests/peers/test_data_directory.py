@@ -19,7 +19,6 @@ JAVA = "java-4.9.7"
 #: The last level is long enough for a broker to end and another one to start meanwhile.
 DELAYS = " ".join(["1s"] * 17 + ["12s"])
 
-pytestmark = pytest.mark.timeout(240)
 
 Talk = Callable[[Server], Pair]
 

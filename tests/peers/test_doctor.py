@@ -23,8 +23,6 @@ from tests.peers.kit.peers import JAVA_VERSIONS
 from tests.peers.kit.servers import Server
 from tests.peers.kit.survey import assert_serves_the_same
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def repair(root: Path, recover: Recover = Recover.REFUSE) -> None:
     """Repair a directory, whose broker has the settings of the tests."""

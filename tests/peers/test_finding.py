@@ -97,7 +97,6 @@ def assert_bodies(pair: Pair, sent: list[Sent], **options: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["AVG_BY_CIRCLE", "CONSISTENT_HASH", "a namespace"])
-@pytest.mark.timeout(200)
 def test_java_and_we_share_queues_out_in_the_same_way(pair: Pair, way: str) -> None:
     """Every queue has one owner, the one that both compute."""
     spaced: dict[str, Any] = {}

@@ -65,7 +65,6 @@ def test_members_come_and_go(pair: Pair, orderly: bool) -> None:
 
 
 @pairs("ours-threaded @ apache:4.9.7")
-@pytest.mark.timeout(300)
 def test_members_of_all_languages_share_the_queues(pair: Pair) -> None:
     """The C++ wrapper, Node, Go and ours: all of them compute the same shares, and each takes over from the others.
 
@@ -98,7 +97,6 @@ def test_members_of_all_languages_share_the_queues(pair: Pair) -> None:
 
 @pairs("ours-asyncio @ apache:4.9.7")
 @pytest.mark.parametrize("kind", ["cpp", "go"])
-@pytest.mark.timeout(300)
 def test_orderly_members_of_other_languages(pair: Pair, kind: str) -> None:
     """The locks that we give back are theirs at once. They leave without a word, and theirs would end after a minute. Node has no locks."""
     for program in (kind, "java-4.9.7"):

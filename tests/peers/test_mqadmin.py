@@ -15,8 +15,6 @@ from tests.peers.kit.printed import OWN_VALUES, UNKNOWN_KEYS, comparable, config
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, serve
 
-pytestmark = pytest.mark.timeout(300)
-
 RECORDED = recorded(GOLDEN.root)
 CONFIGURATIONS = ("getBrokerConfig", "getBrokerConfig-c", "getNamesrvConfig")
 

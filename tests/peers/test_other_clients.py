@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.peers.kit.checks import Sent, assert_same
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Line, finish, wait_for
@@ -173,7 +171,6 @@ def test_messages_come_to_a_waiting_consumer(pair: Pair) -> None:
 
 
 @everyone
-@pytest.mark.timeout(200)
 def test_a_refused_message_comes_back(pair: Pair) -> None:
     topic, group = pair.topic("Retry", 1), pair.name("retry")
     (sent,) = java(pair).produce(topic=topic, count=1, tag="TagR", keys="retry", props="n:7")
@@ -227,7 +224,6 @@ def test_pulling(pair: Pair) -> None:
 
 
 @everyone
-@pytest.mark.timeout(200)
 def test_members_of_two_kinds_share_the_queues(pair: Pair) -> None:
     topic, group = pair.topic("Shared"), pair.name("shared")
     options = {"topic": topic, "group": group, "expect": 1000, "seconds": 150}

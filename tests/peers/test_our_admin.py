@@ -79,7 +79,7 @@ class Desk:
 
     def until(self, look: Callable[[], Any]) -> Any:
         """What is there once it is there: Apache's servers tell each other some things only after they have answered."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not (found := look()):
             assert time.monotonic() < end, "it never came"
             time.sleep(0.05)
@@ -118,7 +118,7 @@ def desk(request: pytest.FixtureRequest, servers: Servers, clients: Clients, too
     need(kind)
     with open_runtime(runtime_name) as runtime:
         server = servers[kind]
-        admin = runtime.call(runtime.module.Admin, server.names)
+        admin = runtime.call(runtime.module.Admin, server.names, timeout_ms=30_000)
         runtime.call(admin.start)
         try:
             yield Desk(server, Mqadmin(tool, server), runtime, admin, clients[f"java-{VERSION}"])
@@ -382,7 +382,7 @@ def _when_known(operation: Callable[[], object]) -> None:
 
 def _when(operation: Callable[[], object], refusal: str) -> None:
     """Try until the broker has read its files again: it refuses with these words until then."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while True:
         try:
             operation()

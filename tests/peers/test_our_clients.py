@@ -160,7 +160,7 @@ def test_a_message_refused_too_often_is_put_aside(pair: Pair) -> None:
     (sent,) = java(pair).produce(topic=topic, count=1, tag="TagD", keys="dead", props="n:#")
     consumer = pair.start("consume", topic=topic, group=group, fail=2, max=1, threads=1, seconds=60)
     assert [wait_for(consumer, "refused", 60)["reconsumeTimes"] for _ in range(2)] == [0, 1]
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not (dead := java(pair).run("pull", topic=f"%DLQ%{group}", group="dead-letters", status=None).messages):
         assert time.monotonic() < until, "no dead letter"
     consumer.stop()
@@ -196,7 +196,6 @@ def test_order_within_a_queue(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-@pytest.mark.timeout(200)
 def test_java_and_we_share_the_queues_of_a_group(pair: Pair, orderly: bool) -> None:
     topic, group = pair.topic("Shared"), pair.name("shared")
     options = {"topic": topic, "group": group, "orderly": orderly, "expect": 1000, "seconds": 180}

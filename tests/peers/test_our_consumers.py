@@ -12,17 +12,14 @@ from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Running, finish, wait_for
 from tests.peers.kit.steps import committed, consume, gather, move_back, open_group
 
-pytestmark = [
-    pytest.mark.timeout(200),
-    pairs(
-        "ours-threaded @ apache:4.4.0",
-        "ours-threaded @ apache:4.9.7",
-        "ours-threaded @ apache:5.3.3",
-        "ours-gevent @ apache:4.9.7",
-        "ours-asyncio @ apache:4.9.7",
-        "ours-trio @ apache:4.9.7",
-    ),
-]
+pytestmark = pairs(
+    "ours-threaded @ apache:4.4.0",
+    "ours-threaded @ apache:4.9.7",
+    "ours-threaded @ apache:5.3.3",
+    "ours-gevent @ apache:4.9.7",
+    "ours-asyncio @ apache:4.9.7",
+    "ours-trio @ apache:4.9.7",
+)
 
 Tool = Callable[..., str]
 
@@ -130,7 +127,7 @@ def test_iteration_shares_a_group_with_java(pair: Pair) -> None:
     ours, _ = listening(pair, topic, group, instance=pair.name("member"), iterate=True)
     sent = java(pair).produce(topic=topic, count=200, mode="async", body="mixed")
     left = {message.body.decode() for message in sent}
-    until = time.monotonic() + 40
+    until = time.monotonic() + 60
     while left and time.monotonic() < until:
         for member in (theirs, ours):
             left -= {line["body"] for line in gather(member, left, 0.2)}

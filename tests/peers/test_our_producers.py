@@ -21,7 +21,7 @@ pytestmark = pairs("java-4.9.7 @ apache:4.4.0", "java-4.9.7 @ apache:4.9.7", "ja
 
 @contextmanager
 def producing(pair: Pair, **settings: Any) -> Iterator[Producer]:
-    with Producer(pair.name("ours"), pair.server.names, **settings) as producer:
+    with Producer(pair.name("ours"), pair.server.names, **{"send_msg_timeout": 30_000, **settings}) as producer:
         yield producer
 
 
@@ -40,7 +40,7 @@ def test_a_long_list_in_several_requests(pair: Pair) -> None:
     with producing(pair) as producer:
         results = producer.send_in_batches(messages, max_bytes=4000)
         futures = [producer.submit([message, message]) for message in messages[:3]]
-        ids = [one for result in [*results, *(future.result(10) for future in futures)] for one in result.msg_id.split(",")]
+        ids = [one for result in [*results, *(future.result(60) for future in futures)] for one in result.msg_id.split(",")]
     assert len(results) > 3
     found = pull(pair, topic, 56)
     assert len(set(ids)) == 56
@@ -61,7 +61,7 @@ def test_ways_of_packing(pair: Pair, kind: str) -> None:
 
 def test_a_window_is_never_more_than_full_and_everything_arrives(pair: Pair) -> None:
     topic = pair.topic("Window")
-    with producing(pair, send_window_messages=16, send_msg_timeout=30_000) as producer:
+    with producing(pair, send_window_messages=16) as producer:
         futures = [producer.submit(Message(topic, b"%d" % number)) for number in range(500)]
         assert producer.flush()
         assert {future.result(0).status for future in futures} == {SendStatus.SEND_OK}
@@ -72,7 +72,7 @@ def test_a_window_is_never_more_than_full_and_everything_arrives(pair: Pair) -> 
 
 def test_closing_lets_everything_end(pair: Pair) -> None:
     topic = pair.topic("Closing")
-    with producing(pair, send_window_messages=4, send_msg_timeout=30_000) as producer:
+    with producing(pair, send_window_messages=4) as producer:
         futures = [producer.submit(Message(topic, b"%d" % number)) for number in range(50)]
     assert {future.result(0).status for future in futures} == {SendStatus.SEND_OK}
 

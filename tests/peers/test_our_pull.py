@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import pytest
-
 from tests.peers.kit.checks import assert_same
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import finish, wait_for
@@ -111,7 +109,6 @@ def test_java_goes_on_where_our_polls_ended_and_we_where_javas_did(pair: Pair) -
     assert_same(pair.server, third, pair.run("litepull", topic=topic, group=group, expect=8).messages)
 
 
-@pytest.mark.timeout(200)
 def test_java_and_we_share_the_queues_of_a_group(pair: Pair) -> None:
     topic, group = pair.topic("Shared"), pair.name("shared")
     options = {"topic": topic, "group": group, "expect": 1000, "seconds": 180}
@@ -145,7 +142,6 @@ def test_nothing_is_lost_when_members_change(pair: Pair) -> None:
     assert received == everything
 
 
-@pytest.mark.timeout(200)
 def test_operators_see_and_move_a_lite_pull_consumer(pair: Pair, mqadmin: Callable[..., str]) -> None:
     topic, group = pair.topic("Seen"), pair.name("seen")
     open_group(java(pair), topic, group)
@@ -153,7 +149,7 @@ def test_operators_see_and_move_a_lite_pull_consumer(pair: Pair, mqadmin: Callab
     consumer = pair.start("litepull", topic=topic, group=group, expect=1000, seconds=150)
     client_id = wait_for(consumer, "started")["clientId"]
     assert len(gather(consumer, bodies, 30)) == 12
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while "Diff Total: 0" not in (printed := mqadmin("consumerProgress", "-g", group)):
         assert time.monotonic() < until, printed
     connection = mqadmin("consumerConnection", "-g", group)

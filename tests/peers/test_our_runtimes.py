@@ -69,7 +69,7 @@ def sent_bodies(sent: list[Sent]) -> list[bytes]:
 
 def test_java_reads_what_we_send(stage: Stage, pair: Pair) -> None:
     topic = pair.topic("Sent")
-    producer = stage.start("Producer", pair.name("sender"), send_msg_timeout=10_000)
+    producer = stage.start("Producer", pair.name("sender"), send_msg_timeout=30_000)
     message = Message(topic, b"one", tags="TagA", keys="one", properties={"color": "red"})
     assert producer.send(message).status is SendStatus.SEND_OK
     same = {producer.send(Message(topic, b"two"), selector=select_by_hash, argument="key").queue for _ in range(2)}
@@ -166,7 +166,7 @@ def test_transactions_decided_at_once(stage: Stage, pair: Pair) -> None:
         as_coroutine(stage.runtime, lambda message, argument: outcomes[message.body]),
         as_coroutine(stage.runtime, lambda message: outcomes[message.body]),
     )
-    producer = stage.start("TransactionProducer", pair.name("decided"), listener)
+    producer = stage.start("TransactionProducer", pair.name("decided"), listener, send_msg_timeout=30_000)
     ids = [producer.send_in_transaction(Message(topic, body)).msg_id for body in (b"dropped", b"kept")]
     (line,) = pull(pair, topic, 1)
     assert (line["body"], line["msgId"]) == ("kept", ids[1])
@@ -199,7 +199,7 @@ def test_we_pull_and_poll_what_java_sends(stage: Stage, pair: Pair) -> None:
 
 def test_we_administer(stage: Stage, pair: Pair) -> None:
     topic, group = pair.name("Made"), pair.name("made")
-    admin = stage.start("Admin")
+    admin = stage.start("Admin", timeout_ms=30_000)
 
     def do(operation: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
         return stage.runtime.call(operation, *arguments, **settings)
@@ -209,7 +209,7 @@ def test_we_administer(stage: Stage, pair: Pair) -> None:
     assert sum(one.max_offset for one in do(admin.topics.stats, topic).values()) == 4
     consume(pair, topic, group, 4)
     found = None
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while found is None and time.monotonic() < until:  # the index follows the log
         with suppress(NoMessage):
             found = do(admin.messages.by_unique_id, topic, sent.msg_id)

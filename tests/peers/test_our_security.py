@@ -13,12 +13,13 @@ import pytest
 
 from mqproto import ConsumeStatus, Message, SendStatus, SessionCredentials
 from mqproto.bodies import ConsumeFromWhere
-from mqproto.errors import AccessDenied, MQError, NoMessage
+from mqproto.errors import AccessDenied, CallExpired, MQError, NoMessage
 from tests.adapters.harness import NAMES, Collector, Runtime, as_listener, open_runtime
 from tests.peers.conftest import need
 from tests.peers.kit.secured import ADMIN, TRACES, TRUSTING, USER, secured
 from tests.peers.kit.servers import Server
 
+PATIENCE_MS = 60_000
 RELEASES = ("4.4.0", "4.9.7", "5.3.3")
 
 
@@ -55,7 +56,8 @@ class Client:
 
 
 def producer(runtime: Runtime, server: Server, **options: Any) -> Client:
-    return Client(runtime, runtime.call(runtime.module.Producer, "acl-producer", server.names, **options))
+    """What fails within this time has not waited for it."""
+    return Client(runtime, runtime.call(runtime.module.Producer, "acl-producer", server.names, send_msg_timeout=PATIENCE_MS, **options))
 
 
 # --- access control, over TLS
@@ -101,7 +103,7 @@ def test_who_has_rights_sends_and_consumes(guarded: Server, runtime: Runtime, ca
     assert not caplog.records, [record.getMessage() for record in caplog.records]
     with Client(runtime, runtime.call(runtime.module.Admin, guarded.names, **TRUSTING, credentials=ADMIN)) as admin:
         kinds: set[bytes] = set()
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while kinds != {b"Pub", b"SubBefore", b"SubAfter"}:  # queues follow the log
             assert time.monotonic() < until, kinds
             traces = runtime.call(admin.made.messages.between, TRACES)
@@ -135,9 +137,9 @@ def test_the_query_by_unique_key(guarded: Server, runtime: Runtime) -> None:
         sent = sender("send", Message("AclTopic", b"to be found"))
     with Client(runtime, runtime.call(runtime.module.Admin, guarded.names, **options)) as admin:
         found = None
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while found is None and time.monotonic() < until:  # the index follows the log
-            with suppress(NoMessage):
+            with suppress(NoMessage, CallExpired):  # where an answer through TLS fails, Apache's brokers note it and answer nothing
                 found = runtime.call(admin.made.messages.by_unique_id, "AclTopic", sent.msg_id)
     assert found is not None
     assert found.body == b"to be found"
@@ -167,7 +169,7 @@ def test_modes_of_servers(tmp_path: Path, release: str, mode: str) -> None:
                     continue
                 with pytest.raises(MQError) as caught:
                     sender("send", Message("AclTopic", b"x"), queue=queue)
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - begun < PATIENCE_MS / 1000
             if options:
                 assert "TLS" in str(caught.value)
         with producer(runtime, server, **fine) as sender:

@@ -26,7 +26,7 @@ pytestmark = pairs(
 
 def wait_stored(pair: Pair, key: str, count: int) -> None:
     """Return when so many trace messages can be found by a key."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while len((outcome := pair.other(JAVA).run("query", topic=TRACES, key=key, status=None)).messages) < count:
         assert time.monotonic() < until, outcome
 

@@ -16,8 +16,6 @@ from tests.peers.kit.hands import NEAR, OURS, Hands, wait_saved
 from tests.peers.kit.peers import JAVA_VERSIONS
 from tests.peers.kit.survey import HALF, assert_serves_the_same, wait_for_queue
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.parametrize("version", JAVA_VERSIONS)
 @pytest.mark.parametrize("end", ["stopped", "killed"])

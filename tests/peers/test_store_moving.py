@@ -33,8 +33,6 @@ SETTINGS = {**SMALL_FILES, "mappedFileSizeConsumeQueue": "20000", "mapedFileSize
 START = 1_790_000_000_000
 TOPICS = {"Orders": 2, "Bills": 1}
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def settings_of(root: Path) -> StoreSettings:
     settings = StoreSettings(store_path_root_dir=str(root))

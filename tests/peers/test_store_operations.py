@@ -14,8 +14,6 @@ from tests.peers.kit.operating import damage, delete_first_files, skip_damage, s
 from tests.peers.kit.probes import Line
 from tests.peers.kit.survey import assert_serves_the_same
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_the_extension_of_queues(hands: Hands, tmp_path: Path) -> None:
     need("apache:4.9.7")

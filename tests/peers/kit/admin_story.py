@@ -154,13 +154,13 @@ class Story:
                 client.stop()
             finish(consumer, status=1)
             finish(idle)
-            until = time.monotonic() + 20  # a client says that it leaves on its way out
+            until = time.monotonic() + 60  # a client says that it leaves on its way out
             while "admin-consumer" in self.tool.run("consumerConnection", "-g", GROUP) and time.monotonic() < until:
                 time.sleep(0.05)
 
     def settled(self, count: int) -> None:
         """Return when the group has committed `count` messages."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while True:
             queues = probes.run(self.java, "offsets", names=self.server.names, topic=TOPIC, group=GROUP).queues
             if sum(max(0, queue["committed"]) for queue in queues) == count:

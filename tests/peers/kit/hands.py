@@ -89,7 +89,7 @@ class Hands:
 
 def wait_saved(directory: Directory) -> None:
     """Return when the files hold the offsets that were served, and the places of what waits; brokers write them every so often."""
-    until = time.monotonic() + 40
+    until = time.monotonic() + 60
     for name, table in (("consumerOffset.json", "offsets"), ("delayOffset.json", "delays")):
         file = directory.home / "store" / "config" / name
         while not file.exists() or _saved(file) != directory.served.tables[table]:

@@ -90,7 +90,7 @@ class Job:
 
     def producer_options(self) -> ProducerOptions:
         """Settings of the producer."""
-        found: ProducerOptions = {"send_msg_timeout": self.number("timeout", 10_000), "poll_name_server_interval": 1000}
+        found: ProducerOptions = {"send_msg_timeout": self.number("timeout", 30_000), "poll_name_server_interval": 1000}
         if "compress" in self.options:
             found["compress_msg_body_over_howmuch"] = self.number("compress", 0)
         if "vip" in self.options:

@@ -19,6 +19,7 @@ from tests.adapters.tls_peers import certificate
 from tests.peers.kit import peers, wire
 from tests.peers.kit.peers import PeerFailedError
 from tests.peers.kit.servers import (
+    CALM,
     COMMON,
     PATIENT,
     SMALL,
@@ -106,7 +107,7 @@ def secured(home: Path, version: str, mode: str, *, accounts: bool = False) -> I
     names = f"127.0.0.1:{names_port}"
     server = Server(f"apache:{version}", names, f"127.0.0.1:{port}", home)
     flags = _tls_flags(home, mode)
-    values = {**SMALL, **PATIENT, **COMMON, **(_access_control(version, home) if accounts else {})}
+    values = {**SMALL, **PATIENT, **CALM, **COMMON, **(_access_control(version, home) if accounts else {})}
     try:
         command = apache_names_command(version, home, names_port)
         server.processes.append(spawn([command[0], *flags, *command[1:]], home, "namesrv"))
@@ -148,7 +149,7 @@ def _make_user(server: Server) -> None:
             raise PeerFailedError(f"request {code}: {header}")
 
 
-def _wait_ready(server: Server, options: Mapping[str, Any], account: SessionCredentials | None, seconds: float = 60) -> None:
+def _wait_ready(server: Server, options: Mapping[str, Any], account: SessionCredentials | None, seconds: float = 120) -> None:
     """Return when the broker has registered and takes messages of the administrator."""
     if account is not None:
         options = {**options, "credentials": account}

@@ -10,7 +10,7 @@ from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Line, Outcome, Running
 
 
-def pull(pair: Pair, topic: str, expect: int, seconds: float = 15, **options: Any) -> list[Line]:
+def pull(pair: Pair, topic: str, expect: int, seconds: float = 60, **options: Any) -> list[Line]:
     """What the queues of a topic hold, once they hold `expect` messages or the time is over."""
     until = time.monotonic() + seconds
     while True:
@@ -36,7 +36,7 @@ def open_group(pair: Pair, topic: str, group: str) -> None:
 def committed(pair: Pair, topic: str, group: str, expect: list[int]) -> None:
     """The group's offset of every queue; a client that leaves does not wait for its last commits to be taken, and one that stays commits
     for the first time after ten seconds."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while (found := [line["committed"] for line in offsets(pair, topic, group)]) != expect:
         assert time.monotonic() < until, f"committed {found}, not {expect}"
 
@@ -51,7 +51,7 @@ def share_out(pair: Pair, topic: str, members: list[Running]) -> list[set[int]]:
 
     A member that came or went is noticed by the others a moment later: until then messages may go to either, or to both.
     """
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while True:
         mark = pair.name("round")
         sent = pair.produce(topic=topic, count=8, body=mark)

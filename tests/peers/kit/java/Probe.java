@@ -318,7 +318,7 @@ public final class Probe {
 
     private void configure(DefaultMQProducer producer) {
         hurry(producer);
-        producer.setSendMsgTimeout(number("timeout", 10000));
+        producer.setSendMsgTimeout(number("timeout", 30000));
         producer.setInstanceName(text("instance", "probe-" + System.nanoTime()));
         if (options.containsKey("compress")) {
             producer.setCompressMsgBodyOverHowmuch(number("compress", 4096));
