@@ -72,7 +72,7 @@ public final class Probe46 {
             for (MessageExt message : messages) {
                 try {
                     byte[] answer = ("reply to " + new String(message.getBody(), StandardCharsets.UTF_8)).getBytes(StandardCharsets.UTF_8);
-                    producer.send(MessageUtil.createReplyMessage(message, answer), 3000);
+                    producer.send(MessageUtil.createReplyMessage(message, answer), 30000);
                     probe.print("answered", message.getMsgId());
                     answered.incrementAndGet();
                 } catch (Exception failure) {
