@@ -31,13 +31,13 @@ traced = pairs("java-4.4.0 @ ours:threaded", "java-4.9.7 @ ours:threaded", "java
 def answering(pair: Pair, kind: str, topic: str, expect: int) -> Running:
     need(kind)
     group = pair.name("answering")
-    running = pair.other(kind).start("reply", topic=topic, group=group, expect=expect, seconds=90)
-    wait_for(running, "started", 40)
+    running = pair.other(kind).start("reply", topic=topic, group=group, expect=expect, seconds=120)
+    wait_for(running, "started", 120)
     return running
 
 
 def asked(pair: Pair, topic: str, count: int) -> list[str]:
-    lines = pair.run("request", topic=topic, count=count, seconds=40, group=pair.name("asking"), limit=100).lines
+    lines = pair.run("request", topic=topic, count=count, seconds=120, group=pair.name("asking")).lines
     assert len({line["correlation"] for line in lines if "reply" in line}) == count
     return [line["reply"] for line in lines if "reply" in line]
 

@@ -13,7 +13,7 @@ from tests.peers.kit.checks import Sent, assert_same
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, free_port, serve
-from tests.peers.kit.steps import committed, consume, offsets, open_group, pull
+from tests.peers.kit.steps import committed, consume, find, offsets, open_group, pull
 
 JAVA = "java-4.9.7"
 #: The last level is long enough for a broker to end and another one to start meanwhile.
@@ -46,8 +46,8 @@ def check(pair: Pair, topic: str, sent: list[Sent], late: list[Sent]) -> None:
     waiting = {message.body.decode() for message in late}
     assert_same(pair.server, sent, [line for line in pull(pair, topic, len(sent)) if line["body"] not in waiting])
     for message in (sent[3], sent[-1]):
-        assert_same(pair.server, [message], pair.run("query", topic=topic, key=message.keys).messages)
-        assert_same(pair.server, [message], pair.run("view", topic=topic, id=message.msg_id).messages)
+        assert_same(pair.server, [message], find(pair, "query", topic=topic, key=message.keys))
+        assert_same(pair.server, [message], find(pair, "view", topic=topic, id=message.msg_id))
 
 
 @pytest.mark.parametrize("adapter", ["threaded", "gevent", "asyncio", "trio"])
@@ -92,7 +92,7 @@ def test_brokers_take_over_each_others_directories(talk: Talk, tmp_path: Path, v
             if not turn:
                 open_group(pair, "Moved", "movers")
             # The group goes on behind what it has consumed, and gets what the last broker had in its delay queue.
-            received = consume(pair, "Moved", "movers", len(new) + len(late), seconds=50).messages
+            received = consume(pair, "Moved", "movers", len(new) + len(late), seconds=120).messages
             assert_same(server, [*new, *late], received)
             waited = [line["storeTimestamp"] - line["bornTimestamp"] for line in received if line["body"].startswith("late")]
             assert len(waited) == len(late)

@@ -35,8 +35,8 @@ def test_what_matches_is_consumed(pair: Pair) -> None:
 def test_what_was_passed_over_is_committed(pair: Pair) -> None:
     topic, group = pair.topic("Passed"), pair.name("passed")
     sent = fill(pair, topic)
-    consumer = pair.start("consume", topic=topic, group=group, expect=100, seconds=60, sql="n = 7")
-    got(pair, sent[7:], [wait_for(consumer, "body", 40)])
+    consumer = pair.start("consume", topic=topic, group=group, expect=100, seconds=120, sql="n = 7")
+    got(pair, sent[7:], [wait_for(consumer, "body", 120)])
     committed(pair, topic, group, [2] * 4)
     consumer.stop()
     finish(consumer, status=1)
@@ -46,15 +46,15 @@ def test_what_was_passed_over_is_committed(pair: Pair) -> None:
 def test_who_waits_gets_what_matches(pair: Pair) -> None:
     topic, group = pair.topic("Waiting"), pair.name("waiting")
     fill(pair, topic)
-    consumer = pair.start("consume", topic=topic, group=group, expect=9, settle=100, seconds=60, sql="mark = 'late' OR n = 7")
-    first = wait_for(consumer, "body", 40)
+    consumer = pair.start("consume", topic=topic, group=group, expect=9, settle=100, seconds=120, sql="mark = 'late' OR n = 7")
+    first = wait_for(consumer, "body", 120)
     assert first["body"] == "message-7"
     late = pair.other(JAVA).produce(topic=topic, count=4, shard=4, body="late", props="mark:late")
     other = pair.other(JAVA).produce(topic=topic, count=4, shard=4, body="other", props="mark:other")
     last = pair.other(JAVA).produce(topic=topic, count=4, shard=4, body="last", props="mark:late")
     bodies = {message.body.decode() for message in (*late, *last)}
     assert not bodies & {message.body.decode() for message in other}
-    got(pair, [*late, *last], gather(consumer, bodies, 30))
+    got(pair, [*late, *last], gather(consumer, bodies, 90))
     assert {line["body"] for line in finish(consumer).messages} == bodies | {"message-7"}
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.peers.kit.checks import Sent, assert_one, assert_same, offset_msg_id
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Running, finish, wait_for
-from tests.peers.kit.steps import committed, consume, offsets, open_group, pull, share_out
+from tests.peers.kit.steps import committed, consume, find, offsets, open_group, pull, share_out
 
 pytestmark = pairs(
     "java-4.4.0 @ ours:threaded",
@@ -102,7 +102,7 @@ def test_names_and_bodies_in_any_script(pair: Pair) -> None:
     sent = pair.produce(topic=topic, count=2, tag="标签", keys="键", body="ä你\U0001f600", props="имя:ü中#")
     assert_same(pair.server, sent, pull(pair, topic, 2))
     assert_same(pair.server, sent, consume(pair, topic, pair.name("unicode"), 2, tag="标签 || other").messages)
-    assert_same(pair.server, sent[1:], pair.run("query", topic=topic, key="键-1").messages)
+    assert_same(pair.server, sent[1:], find(pair, "query", topic=topic, key="键-1"))
 
 
 def test_the_vip_port(pair: Pair) -> None:
@@ -117,9 +117,9 @@ def test_the_vip_port(pair: Pair) -> None:
 def test_query_by_key_and_id(pair: Pair) -> None:
     topic = pair.name("Query")
     sent = pair.produce(topic=topic, count=6, tag="TagQ", keys="key", props="n:#")
-    assert_same(pair.server, sent[4:5], pair.run("query", topic=topic, key="key-4").messages)
+    assert_same(pair.server, sent[4:5], find(pair, "query", topic=topic, key="key-4"))
     for found_by in (sent[2].offset_msg_id, sent[2].msg_id):
-        assert_same(pair.server, sent[2:3], pair.run("view", topic=topic, id=found_by).messages)
+        assert_same(pair.server, sent[2:3], find(pair, "view", topic=topic, id=found_by))
     missing = pair.run("query", topic=topic, key="no-such-key", status=None)
     assert not missing.messages
     if missing.status:
@@ -181,7 +181,7 @@ def test_messages_come_to_a_waiting_consumer(pair: Pair) -> None:
 def test_a_refused_message_comes_back(pair: Pair) -> None:
     topic, group = pair.name("Retry"), pair.name("retry")
     sent = pair.produce(topic=topic, count=3, queue=0, tag="TagR", keys="retry", props="n:#")
-    outcome = consume(pair, topic, group, 3, fail=2, threads=1, seconds=80)
+    outcome = consume(pair, topic, group, 3, fail=2, threads=1, seconds=120)
     assert_same(pair.server, sent, outcome.messages)
     again = {line["msgId"]: line for line in outcome.messages if line["reconsumeTimes"]}
     assert again.keys() == {line["refused"] for line in outcome.refused}
@@ -199,8 +199,8 @@ def test_a_message_refused_too_often_is_put_aside(pair: Pair) -> None:
         pytest.skip("release 4.4 lets nobody read a group's dead letters")
     topic, group = pair.name("Dead"), pair.name("dead")
     (sent,) = pair.produce(topic=topic, count=1, tag="TagD", keys="dead", props="n:#")
-    consumer = pair.start("consume", topic=topic, group=group, fail=2, max=1, threads=1, seconds=80)
-    assert [wait_for(consumer, "refused", 60)["reconsumeTimes"] for _ in range(2)] == [0, 1]
+    consumer = pair.start("consume", topic=topic, group=group, fail=2, max=1, threads=1, seconds=120)
+    assert [wait_for(consumer, "refused", 120)["reconsumeTimes"] for _ in range(2)] == [0, 1]
     until = time.monotonic() + 60
     while (
         not (dead := pair.run("pull", topic=f"%DLQ%{group}", group=pair.name("puller"), status=None).messages) and time.monotonic() < until
@@ -254,7 +254,7 @@ def test_members_share_the_queues_and_take_over(pair: Pair, orderly: bool) -> No
     pair.produce(topic=topic, count=4, body="start")
 
     def member() -> Running:
-        return pair.start("consume", topic=topic, group=group, orderly=orderly, expect=1000, seconds=90, instance=pair.name("member"))
+        return pair.start("consume", topic=topic, group=group, orderly=orderly, expect=1000, seconds=120, instance=pair.name("member"))
 
     one = member()
     for _ in range(4):

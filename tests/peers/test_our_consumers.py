@@ -47,7 +47,7 @@ def test_operators_see_our_consumer(pair: Pair, mqadmin: Tool) -> None:
     topic, group = pair.topic("Seen"), pair.name("seen")
     consumer, client = listening(pair, topic, group)
     sent = java(pair).produce(topic=topic, count=8)
-    assert len(gather(consumer, {message.body.decode() for message in sent}, 30)) == 8
+    assert len(gather(consumer, {message.body.decode() for message in sent}, 90)) == 8
     connections = mqadmin("consumerConnection", "-g", group)
     assert client in connections
     assert "PYTHON" in connections
@@ -83,7 +83,7 @@ def test_operators_move_our_group_back_and_on(pair: Pair, mqadmin: Tool, orderly
     consumer, _ = listening(pair, topic, group, orderly=orderly)
     sent = java(pair).produce(topic=topic, count=12, body="moved")
     bodies = {message.body.decode() for message in sent}
-    assert len(gather(consumer, bodies, 30)) == 12
+    assert len(gather(consumer, bodies, 90)) == 12
     committed(java(pair), topic, group, [3] * 4)
     move_back(consumer, bodies, mqadmin, group, topic, int(time.time() * 1000) - 3_600_000)
     committed(java(pair), topic, group, [3] * 4)
@@ -135,6 +135,6 @@ def test_iteration_shares_a_group_with_java(pair: Pair) -> None:
     ours.stop()
     finish(ours, status=1)
     more = java(pair).produce(topic=topic, count=8, body="more")
-    assert len(gather(theirs, {message.body.decode() for message in more}, 30)) == 8, "it has all queues now"
+    assert len(gather(theirs, {message.body.decode() for message in more}, 90)) == 8, "it has all queues now"
     theirs.stop()
     finish(theirs, status=1)

@@ -136,7 +136,7 @@ def test_nothing_is_lost_when_members_change(pair: Pair) -> None:
     members[0].stop()
     received = {line["body"] for line in finish(members[0], status=1).messages}
     everything = {message.body.decode() for message in [*first, *second]}
-    gather(members[1], everything - received, 30)
+    gather(members[1], everything - received, 90)
     members[1].stop()
     received |= {line["body"] for line in finish(members[1], status=1).messages}
     assert received == everything
@@ -148,7 +148,7 @@ def test_operators_see_and_move_a_lite_pull_consumer(pair: Pair, mqadmin: Callab
     bodies = {message.body.decode() for message in java(pair).produce(topic=topic, count=12, shard=4)}
     consumer = pair.start("litepull", topic=topic, group=group, expect=1000, seconds=150)
     client_id = wait_for(consumer, "started")["clientId"]
-    assert len(gather(consumer, bodies, 30)) == 12
+    assert len(gather(consumer, bodies, 90)) == 12
     until = time.monotonic() + 60
     while "Diff Total: 0" not in (printed := mqadmin("consumerProgress", "-g", group)):
         assert time.monotonic() < until, printed

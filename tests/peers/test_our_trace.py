@@ -12,7 +12,7 @@ from tests.peers.kit import wire
 from tests.peers.kit.hands import JAVA
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.secured import TRACES
-from tests.peers.kit.steps import consume
+from tests.peers.kit.steps import consume, find
 
 pytestmark = pairs(
     "ours-threaded @ apache:4.4.0",
@@ -45,7 +45,7 @@ def test_mqadmin_finds_what_was_sent_and_consumed(pair: Pair, mqadmin: Callable[
         text = mqadmin("queryMsgTraceById", "-i", message.msg_id)
         assert len(re.findall(rf"^Pub +{sender[:20]}{row}", text, re.MULTILINE)) == 1, text
         assert len(re.findall(rf"^Sub +{group[:20]}{row}", text, re.MULTILINE)) == 1, text
-    assert pair.other(JAVA).run("query", topic=TRACES, key="traced-0").messages
+    assert find(pair.other(JAVA), "query", topic=TRACES, key="traced-0")
 
 
 def test_the_end_of_a_transaction_does_not_disturb_the_tool(pair: Pair, mqadmin: Callable[..., str]) -> None:

@@ -115,7 +115,7 @@ def delivered(pair: Pair, topic: str, expect: int) -> set[str]:
 
 def leave_open(pair: Pair, topic: str, group: str) -> tuple[list[Line], Running]:
     """Two messages whose transactions nobody has decided, and the producer that is still there."""
-    running = pair.start("transact", topic=topic, group=group, count=2, outcome="unknown", check="unknown", checks=1000, seconds=60)
+    running = pair.start("transact", topic=topic, group=group, count=2, outcome="unknown", check="unknown", checks=1000, seconds=120)
     return [wait_for(running, "queueOffset") for _ in range(2)], running
 
 
@@ -126,7 +126,7 @@ def test_java_decides_for_one_of_ours_that_was_killed(ours: Pair) -> None:
     assert isinstance(running, ProcessStep)
     running.kill()
     finish(running, status=None)
-    done = transact(java(ours), topic, group, count=1, outcome="rollback", checks=2, check="commit", seconds=40)
+    done = transact(java(ours), topic, group, count=1, outcome="rollback", checks=2, check="commit", seconds=120)
     assert {line["transactionId"] for line in asked(done)} - {done.sent[0]["msgId"]} == {line["msgId"] for line in sent}
     assert delivered(ours, topic, 2) - {done.sent[0]["msgId"]} == {line["msgId"] for line in sent}
 
@@ -141,7 +141,7 @@ def test_we_decide_for_one_of_javas_that_was_killed(ours: Pair) -> None:
         theirs._process.kill()
     finally:
         theirs.close()
-    done = transact(ours, topic, group, count=1, outcome="rollback", checks=2, check="commit", seconds=40)
+    done = transact(ours, topic, group, count=1, outcome="rollback", checks=2, check="commit", seconds=120)
     others = [line for line in asked(done) if line["check"] != done.sent[0]["msgId"]]  # 5.3.3 writes down an end seconds later
     assert {(line["body"], line["check"], line["topic"]) for line in others} == {
         (f"message-{index}", line["msgId"], topic) for index, line in enumerate(sent)
@@ -155,7 +155,7 @@ def test_members_of_a_group_decide_for_each_other(ours: Pair) -> None:
     topic, group = ours.topic("Mixed"), ours.name("mixed")
     options = {"topic": topic, "group": group, "count": 5, "outcome": "unknown", "check": "commit", "checks": 1000, "seconds": 60}
     members = [pair.start("transact", **options) for pair in (java(ours), ours)]
-    stored = pull(java(ours), topic, 10, seconds=50)
+    stored = pull(java(ours), topic, 10, seconds=120)
     for member in members:
         member.stop()
     outcomes = [finish(member, status=1) for member in members]
@@ -172,9 +172,9 @@ talking = pairs(*TALKING)
 
 def ask_and_answer(asking: Pair, answering: Pair, **options: Any) -> None:
     topic, group = asking.topic("Talk"), asking.name("talk")
-    responder = answering.start("reply", topic=topic, group=group, expect=4, seconds=60)
+    responder = answering.start("reply", topic=topic, group=group, expect=4, seconds=120)
     wait_for(responder, "started")
-    outcome = asking.run("request", topic=topic, count=4, body="question", seconds=30, **options)
+    outcome = asking.run("request", topic=topic, count=4, body="question", seconds=120, **options)
     replies = [line for line in outcome.lines if "reply" in line]
     assert [line["reply"] for line in replies] == [f"reply to question-{index}" for index in range(4)]
     assert len({line["correlation"] for line in replies}) == 4
@@ -211,9 +211,9 @@ def test_go_and_we(pair: Pair) -> None:
 @pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
 def test_several_questions_at_once(pair: Pair) -> None:
     topic, group = pair.topic("Many"), pair.name("many")
-    responder = java(pair).start("reply", topic=topic, group=group, expect=50, seconds=60)
+    responder = java(pair).start("reply", topic=topic, group=group, expect=50, seconds=120)
     wait_for(responder, "started")
-    outcome = pair.run("request", topic=topic, count=50, body="question", mode="async", seconds=30)
+    outcome = pair.run("request", topic=topic, count=50, body="question", mode="async", seconds=120)
     assert {line["reply"] for line in outcome.lines if "reply" in line} == {f"reply to question-{index}" for index in range(50)}
     finish(responder)
 

@@ -48,7 +48,7 @@ def test_what_waits_is_finished_by_the_next_broker(hands: Hands, tmp_path: Path,
     quick = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "messageDelayLevel": NEAR}
     with directory.under(f"apache:{version}", **quick) as server:
         pair = hands.pair(server)
-        checked = pair.run("transact", topic="Bought", group="buyers", count=0, checks=1, check="commit", seconds=40)
+        checked = pair.run("transact", topic="Bought", group="buyers", count=0, checks=1, check="commit", seconds=120)
         wait_for_queue(pair, "Waiting", 1)
     with directory.under(OURS) as server:
         found = hands.look(server)

@@ -132,11 +132,11 @@ class Mqadmin:
         """Where the tool writes what it writes to files."""
         return self._tool.folder
 
-    def run(self, *words: str, seconds: float = 60) -> str:
+    def run(self, *words: str, seconds: float = 120) -> str:
         """What one command prints. Raises PeerFailedError when it does not end in time, or ends the tool."""
         return self._tool.run([*words, "-n", self.server.names], seconds)
 
-    def endless(self, lines: int, *words: str, seconds: float = 60) -> str:
+    def endless(self, lines: int, *words: str, seconds: float = 120) -> str:
         """The first lines of a command that has no end of its own, in a process of its own that is killed then."""
         command = peers.admin_command(VERSION, *words, "-n", self.server.names)
         with tempfile.TemporaryFile() as errors:

@@ -4,16 +4,16 @@ ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting
 
 produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= compress=
          props=k:v,k:v]
-consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
+consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
          work=MILLISECONDS instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
 
 Both take namespace=, vip= and trace=true.
-transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=20]
-request  names= topic= [count=1 seconds=10 group= mode=sync|async ...]
-reply    names= topic= group= [expect=1 seconds=30]
+transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=120]
+request  names= topic= [count=1 seconds=60 group= mode=sync|async ...]
+reply    names= topic= group= [expect=1 seconds=120]
 pull     names= topic= group= [tag=* kind=TAG|SQL92 max=1000]
 offsets  names= topic= group= [time=]
-litepull names= topic= group= [expect=1 seconds=30 tag=* kind=TAG|SQL92 model= commit=auto|sync]
+litepull names= topic= group= [expect=1 seconds=120 tag=* kind=TAG|SQL92 model= commit=auto|sync]
 
 Prints one JSON object a line for each result or message and a last one with "done". Exit status 0 when the command reached what it was
 asked for, 1 when it did not, 2 on an error. SIGTERM makes a consumer leave.
@@ -213,7 +213,7 @@ def consume(job: Job) -> bool:
         consumer.subscribe(topic, job.options.get("tag", "*"))
     with consumer:
         show(started=True, clientId=consumer.client_id)
-        until = time.monotonic() + job.number("seconds", 30)
+        until = time.monotonic() + job.number("seconds", 120)
         while job.waiting(until):
             time.sleep(0.005)
         time.sleep(job.number("settle", 0) / 1000)
@@ -231,7 +231,7 @@ def iterate(job: Job) -> bool:
         consumer.subscribe(topic, job.options.get("tag", "*"))
     with consumer:
         show(started=True, clientId=consumer.client_id)
-        until = time.monotonic() + job.number("seconds", 30)
+        until = time.monotonic() + job.number("seconds", 120)
         while job.waiting(until):
             message = consumer.receive(50)
             if message is not None:
@@ -288,7 +288,7 @@ async def consume_async(job: Job) -> bool:
         consumer.subscribe(topic, job.options.get("tag", "*"))
     async with consumer:
         show(started=True, clientId=consumer.client_id)
-        until = time.monotonic() + job.number("seconds", 30)
+        until = time.monotonic() + job.number("seconds", 120)
         while job.waiting(until):
             await anyio.sleep(0.005)
         await anyio.sleep(job.number("settle", 0) / 1000)
@@ -305,7 +305,7 @@ async def iterate_async(job: Job) -> bool:
         consumer.subscribe(topic, job.options.get("tag", "*"))
     async with consumer:
         show(started=True, clientId=consumer.client_id)
-        until = time.monotonic() + job.number("seconds", 30)
+        until = time.monotonic() + job.number("seconds", 120)
         while job.waiting(until):
             message = await consumer.receive(50)
             if message is not None:

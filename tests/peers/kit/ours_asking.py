@@ -54,7 +54,7 @@ class Books:
 
     def waiting(self) -> bool:
         """Whether more questions are to be waited for."""
-        self.until = self.until or time.monotonic() + self._job.number("seconds", 20)
+        self.until = self.until or time.monotonic() + self._job.number("seconds", 120)
         return self.checks < self.expect and not self._job.left.is_set() and time.monotonic() < self.until
 
     def end(self) -> bool:
@@ -96,7 +96,7 @@ def transact(job: Job) -> bool:
 
 def request(job: Job) -> bool:
     """Send requests and print their replies."""
-    count, timeout_ms = job.number("count", 1), 1000 * job.number("seconds", 10)
+    count, timeout_ms = job.number("count", 1), 1000 * job.number("seconds", 60)
     group, names = job.options.get("group", "probe-producer"), job.options["names"]
     producer: adapters.threaded.Producer
     with importlib.import_module(f"adapters.{job.adapter}").Producer(group, names, **job.producer_options()) as producer:
@@ -129,7 +129,7 @@ def reply(job: Job) -> bool:
     consumer.subscribe(job.options["topic"])
     with producer, consumer:
         show(started=True)
-        until = time.monotonic() + job.number("seconds", 30)
+        until = time.monotonic() + job.number("seconds", 120)
         while job.waiting(until):
             time.sleep(0.005)
     return job.end()
@@ -158,7 +158,7 @@ async def request_async(job: Job) -> bool:
     """Send requests and print their replies."""
     import anyio
 
-    count, timeout_ms = job.number("count", 1), 1000 * job.number("seconds", 10)
+    count, timeout_ms = job.number("count", 1), 1000 * job.number("seconds", 60)
     async with adapters.anyio.Producer(
         job.options.get("group", "probe-producer"), job.options["names"], **job.producer_options()
     ) as producer:
@@ -194,7 +194,7 @@ async def reply_async(job: Job) -> bool:
     consumer.subscribe(job.options["topic"])
     async with producer, consumer:
         show(started=True)
-        until = time.monotonic() + job.number("seconds", 30)
+        until = time.monotonic() + job.number("seconds", 120)
         while job.waiting(until):
             await anyio.sleep(0.005)
     return job.end()

@@ -88,7 +88,7 @@ class Polls:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.until = time.monotonic() + job.number("seconds", 30)
+        self.until = time.monotonic() + job.number("seconds", 120)
 
     def take(self, messages: list[MessageExt]) -> None:
         for message in messages:

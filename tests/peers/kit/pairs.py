@@ -38,7 +38,7 @@ class Pair:
         """Start a command of the client's probe against the server."""
         return self.client.start(command, names=self.server.names, **options)
 
-    def run(self, command: str, *, status: int | None = 0, limit: float = 60, **options: Any) -> Outcome:
+    def run(self, command: str, *, status: int | None = 0, limit: float = 150, **options: Any) -> Outcome:
         """Run one from start to end."""
         return probes.finish(self.start(command, **options), limit, status)
 

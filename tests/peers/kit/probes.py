@@ -75,7 +75,7 @@ class Running(Protocol):
         """Ask a consumer to leave now, as its group's other members would see it leave."""
 
 
-def wait_for(running: Running, key: str, seconds: float = 30) -> Line:
+def wait_for(running: Running, key: str, seconds: float = 120) -> Line:
     """Read lines until one has `key`, and return that one."""
     until = time.monotonic() + seconds
     while (line := running.next_line(until - time.monotonic())) is not None:
@@ -84,7 +84,7 @@ def wait_for(running: Running, key: str, seconds: float = 30) -> Line:
     raise PeerFailedError(f"ended with {running.outcome.status} before {key!r}: {describe(running.outcome)}")
 
 
-def finish(running: Running, seconds: float = 60, status: int | None = 0) -> Outcome:
+def finish(running: Running, seconds: float = 150, status: int | None = 0) -> Outcome:
     """Wait for the end; raises PeerFailedError unless it ends in time and with `status` (None: any)."""
     until = time.monotonic() + seconds
     while running.next_line(until - time.monotonic()) is not None:
@@ -109,7 +109,7 @@ class Client(Protocol):
         """Start a command; names with a trailing underscore lose it (`from_`)."""
 
 
-def run(client: Client, command: str, *, status: int | None = 0, limit: float = 60, **options: object) -> Outcome:
+def run(client: Client, command: str, *, status: int | None = 0, limit: float = 150, **options: object) -> Outcome:
     """One command from start to end."""
     return finish(client.start(command, **options), limit, status)
 

@@ -19,6 +19,14 @@ def pull(pair: Pair, topic: str, expect: int, seconds: float = 60, **options: An
             return messages
 
 
+def find(pair: Pair, command: str, **options: Any) -> list[Line]:
+    """What `query` by a key or `view` by an id finds: brokers put into their index a moment later what they have taken."""
+    until = time.monotonic() + 60
+    while not (outcome := pair.run(command, status=None, **options)).messages:
+        assert time.monotonic() < until, outcome
+    return outcome.messages
+
+
 def offsets(pair: Pair, topic: str, group: str, **options: Any) -> list[Line]:
     """Offsets of every queue, by queue id."""
     return sorted(pair.run("offsets", topic=topic, group=group, **options).queues, key=lambda line: int(line["queueId"]))
@@ -43,7 +51,7 @@ def committed(pair: Pair, topic: str, group: str, expect: list[int]) -> None:
 
 def consume(pair: Pair, topic: str, group: str, expect: int, **options: Any) -> Outcome:
     """Consume until `expect` messages came; a little longer, to see that no more come."""
-    return pair.run("consume", topic=topic, group=group, expect=expect, **{"settle": 100, "seconds": 40, **options})
+    return pair.run("consume", topic=topic, group=group, expect=expect, **{"settle": 100, "seconds": 120, **options})
 
 
 def share_out(pair: Pair, topic: str, members: list[Running]) -> list[set[int]]:

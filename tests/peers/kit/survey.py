@@ -202,7 +202,7 @@ def _system(name: str, key: str) -> bool:
     return key in _SYSTEM_GROUPS or key.startswith(("CID_ONS", "CID_RMQ_SYS", "CID_SYS"))
 
 
-def wait_for_queue(pair: Pair, topic: str, count: int, seconds: float = 30) -> None:
+def wait_for_queue(pair: Pair, topic: str, count: int, seconds: float = 90) -> None:
     """Return when queue 0 of the topic has `count` messages (GET_MAX_OFFSET)."""
     until = time.monotonic() + seconds
     while True:

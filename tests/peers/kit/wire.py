@@ -15,7 +15,7 @@ from typing import Any
 SEND_MESSAGE_V2, GET_ROUTEINFO_BY_TOPIC = 310, 105
 
 
-def ask(address: str, code: int, fields: dict[str, str], body: bytes = b"", seconds: float = 5) -> tuple[dict[str, Any], bytes]:
+def ask(address: str, code: int, fields: dict[str, str], body: bytes = b"", seconds: float = 30) -> tuple[dict[str, Any], bytes]:
     """Send one request over a connection of its own; returns the answer's header and body. Raises OSError when there is none."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), seconds) as link:
@@ -66,7 +66,7 @@ def make_topic(names: str, broker: str, topic: str, queues: int) -> None:
     wait_route(names, topic)
 
 
-def wait_route(names: str, topic: str, seconds: float = 10) -> None:
+def wait_route(names: str, topic: str, seconds: float = 60) -> None:
     """Return when the name server has a route for the topic."""
     until = time.monotonic() + seconds
     while ask(names, GET_ROUTEINFO_BY_TOPIC, {"topic": topic})[0]["code"] != 0:

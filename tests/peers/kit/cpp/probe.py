@@ -29,11 +29,11 @@ from rocketmq.ffi import MessageModel, _CConsumeStatus, _CLogLevel, dll
 HELP = """\
 produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|orderly|batch group= ak= sk=
          compress= timeout= props=k:v,k:v]
-consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 threads=4 settle=0
+consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 threads=4 settle=0
          instance= props=k,k]
          a group without offsets starts at the end of each queue: the library has no other place to begin; one refusal (fail=)
          sends back all messages that the pull brought, whatever the batch size
-pull     names= topic= group= [tag=* max=1000 seconds=30 props=k,k]  every queue from offset 0; the library commits nothing
+pull     names= topic= group= [tag=* max=1000 seconds=120 props=k,k]  every queue from offset 0; the library commits nothing
 rate     names= topic= [count=100000 size=1024 threads=1 mode=sync|oneway]
 transact, request, reply, sql=: not offered by this library"""
 
@@ -231,7 +231,7 @@ def consume() -> bool:
     consumer._register_callback(listen)
     consumer.start()
     show(started=True)
-    until = time.monotonic() + number("seconds", 30)
+    until = time.monotonic() + number("seconds", 120)
     received = 0
     while received < expect and seen.acquire(timeout=max(0.0, until - time.monotonic())):
         received += 1
@@ -250,7 +250,7 @@ def pull() -> bool:
     consumer = PullConsumer(need("group"))
     set_up(consumer, "PullConsumer")
     consumer.start()
-    watch = threading.Timer(number("seconds", 30), give_up)
+    watch = threading.Timer(number("seconds", 120), give_up)
     watch.start()
     messages: Iterator[RecvMessage] = consumer.pull(need("topic"), options.get("tag", "*"), min(32, left))
     for message in messages:

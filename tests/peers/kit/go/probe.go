@@ -25,13 +25,13 @@ import (
 )
 
 const help = `produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= ak= sk= compress= timeout= props=k:v,k:v]
-transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback seconds=20]
-consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance=]
+transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback seconds=120]
+consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance=]
          the topic must exist; what fail= refuses comes back after 10 seconds, in a new group after 30 to 50: the library looks for
          routes every 30 seconds and shares queues out every 20
 pull     names= topic= group= [tag=* max=1000]        every queue from offset 0; an empty queue takes 2 seconds, the library always asks to wait
-request  names= topic= [count=1 seconds=10]
-reply    names= topic= group= [expect=1 seconds=30]
+request  names= topic= [count=1 seconds=60]
+reply    names= topic= group= [expect=1 seconds=120]
 admin    names= topic= broker=HOST:PORT [queues=8]    creates the topic and waits until the name server has it
 rate     names= topic= [count=100000 size=1024 threads=1 mode=sync|async|oneway window=32]
 query, view, offsets, latency: not offered by this library`
@@ -348,7 +348,7 @@ func transact() bool {
 		check(err)
 		showResult(result.SendResult)
 	}
-	asked := outcome != "unknown" || waitFor(seconds("seconds", 20), func() bool { return verdict.checks.Load() >= int64(count) })
+	asked := outcome != "unknown" || waitFor(seconds("seconds", 120), func() bool { return verdict.checks.Load() >= int64(count) })
 	time.Sleep(500 * time.Millisecond)
 	check(client.Shutdown())
 	show(fields{"done": asked, "checks": verdict.checks.Load()})
@@ -374,7 +374,7 @@ func consume() bool {
 		}
 		return consumer.ConsumeSuccess, nil
 	})
-	done := waitFor(seconds("seconds", 30), func() bool { return received.Load() >= expect })
+	done := waitFor(seconds("seconds", 120), func() bool { return received.Load() >= expect })
 	time.Sleep(time.Duration(number("settle", 0)) * time.Millisecond)
 	check(client.Shutdown())
 	show(fields{"done": done, "received": received.Load()})
@@ -444,7 +444,7 @@ func request() bool {
 	_, _ = client.SendSync(context.Background(), nowhere)
 	time.Sleep(1500 * time.Millisecond)
 	for i := 0; i < number("count", 1); i++ {
-		reply, err := client.Request(context.Background(), seconds("seconds", 10), newMessage(i))
+		reply, err := client.Request(context.Background(), seconds("seconds", 60), newMessage(i))
 		check(err)
 		show(fields{"reply": string(reply.Body), "correlation": reply.GetProperty(primitive.PropertyCorrelationID)})
 	}
@@ -473,7 +473,7 @@ func reply() bool {
 		}
 		return consumer.ConsumeSuccess, nil
 	})
-	done := waitFor(seconds("seconds", 30), func() bool { return answered.Load() >= expect })
+	done := waitFor(seconds("seconds", 120), func() bool { return answered.Load() >= expect })
 	check(client.Shutdown())
 	check(answers.Shutdown())
 	show(fields{"done": done})

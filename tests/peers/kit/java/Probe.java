@@ -56,8 +56,8 @@ public final class Probe {
 
     private static final String HELP = String.join("\n",
         "produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= unique=true ak= sk= compress= props=k:v,k:v instance= stay=SECONDS trace=true namespace=]",
-        "transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback checks=COUNT seconds=20]",
-        "consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 work=MILLISECONDS instance= trace=true namespace=",
+        "transact names= topic= [count=1 outcome=commit|rollback|unknown check=commit|rollback checks=COUNT seconds=120]",
+        "consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* sql= fail=0 max= from=first|last threads=4 settle=0 work=MILLISECONDS instance= trace=true namespace=",
         "         strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH]",
         "pull     names= topic= group= [tag=* max=1000]        every queue from its first offset",
         "offsets  names= topic= group= [time=]                 lowest, highest, searched and committed offsets of every queue",
@@ -422,7 +422,7 @@ public final class Probe {
         for (int i = 0; i < count; i++) {
             print(producer.sendMessageInTransaction(message(i), null));
         }
-        long until = System.currentTimeMillis() + 1000L * number("seconds", 20);
+        long until = System.currentTimeMillis() + 1000L * number("seconds", 120);
         while (checks.get() < expect && !stopped && System.currentTimeMillis() < until) {
             Thread.sleep(50);
         }
@@ -509,7 +509,7 @@ public final class Probe {
         }
         consumer.start();
         print("started", true);
-        long until = System.currentTimeMillis() + 1000L * number("seconds", 30);
+        long until = System.currentTimeMillis() + 1000L * number("seconds", 120);
         while (seen.availablePermits() < expect && !stopped && System.currentTimeMillis() < until) {
             Thread.sleep(5);
         }

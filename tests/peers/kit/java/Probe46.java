@@ -35,7 +35,7 @@ public final class Probe46 {
         probe.print("started", true);
         int expect = probe.number("expect", 1);
         int received = 0;
-        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(probe.number("seconds", 30));
+        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(probe.number("seconds", 120));
         while (received < expect && !probe.stopped() && System.nanoTime() < until) {
             List<MessageExt> messages = consumer.poll(100);
             messages.forEach(probe::print);
@@ -51,7 +51,7 @@ public final class Probe46 {
         DefaultMQProducer producer = probe.producer();
         int count = probe.number("count", 1);
         for (int i = 0; i < count; i++) {
-            Message reply = producer.request(probe.message(i), 1000L * probe.number("seconds", 10));
+            Message reply = producer.request(probe.message(i), 1000L * probe.number("seconds", 60));
             probe.print("reply", new String(reply.getBody(), StandardCharsets.UTF_8), "correlation", reply.getProperty("CORRELATION_ID"));
         }
         producer.shutdown();
@@ -83,7 +83,7 @@ public final class Probe46 {
         });
         consumer.start();
         probe.print("started", true);
-        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(probe.number("seconds", 30));
+        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(probe.number("seconds", 120));
         while (answered.get() < probe.number("expect", 1) && System.nanoTime() < until) {
             Thread.sleep(20);
         }

@@ -13,7 +13,7 @@ const { Consumer, Message, Producer } = require('ali-ons');
 const HELP = `\
 produce  names= topic= [count=1 size= body= tag= keys= delay= shard= mode=sync|async group= ak= sk= compress= timeout= props=k:v,k:v]
          the topic must exist; without tag= the library sends the tag "null"; shard=n: sharding keys shard-0 .. shard-(n-1); async: all at once
-consume  names= topic= group= [expect=1 seconds=30 model=CLUSTERING|BROADCASTING tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance=]
+consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING tag=* sql= fail=0 max= from=first|last threads=4 settle=0 instance=]
 rate     names= topic= [count=100000 size=1024 threads=1]  threads: sends in flight, one thread does them all
 transact, pull, request, reply, orderly=true, queue=, mode=oneway|batch: not offered by this library`;
 
@@ -161,7 +161,7 @@ async function consume() {
   }
   await consumer.ready();
   show({ started: true });
-  await Promise.race([ all, sleep(1000 * number('seconds', 30)) ]);
+  await Promise.race([ all, sleep(1000 * number('seconds', 120)) ]);
   const done = received >= expect;
   await sleep(number('settle', 0));
   await consumer.close();
