@@ -90,7 +90,11 @@ class Job:
 
     def producer_options(self) -> ProducerOptions:
         """Settings of the producer."""
-        found: ProducerOptions = {"send_msg_timeout": self.number("timeout", 30_000), "poll_name_server_interval": 1000}
+        found: ProducerOptions = {
+            "send_msg_timeout": self.number("timeout", 30_000),
+            "poll_name_server_interval": 1000,
+            "mq_client_api_timeout": 30_000,
+        }
         if "compress" in self.options:
             found["compress_msg_body_over_howmuch"] = self.number("compress", 0)
         if "vip" in self.options:
@@ -107,6 +111,7 @@ class Job:
             "message_model": MessageModel(self.options.get("model", "CLUSTERING")),
             "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
             "consume_thread_min": self.number("threads", 4),
+            "mq_client_api_timeout": 30_000,
             "poll_name_server_interval": 1000,
             "heartbeat_broker_interval": 1000,
             "persist_consumer_offset_interval": 1000,

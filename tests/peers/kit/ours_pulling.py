@@ -23,6 +23,7 @@ BATCH: Final = 32
 def _fill(options: ActiveOptions, job: Job) -> None:
     """What is done every so many seconds is done every second, as for the Java client."""
     options["poll_name_server_interval"] = 1000
+    options["mq_client_api_timeout"] = 30_000
     options["heartbeat_broker_interval"] = 1000
     options["persist_consumer_offset_interval"] = 1000
     options["local_offset_store_dir"] = job.offsets

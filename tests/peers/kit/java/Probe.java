@@ -311,6 +311,12 @@ public final class Probe {
                 throw new IllegalStateException(failure);
             }
         }
+        try {
+            ClientConfig.class.getMethod("setMqClientApiTimeout", int.class).invoke(client, 30_000);  // a busy machine is slow
+        } catch (NoSuchMethodException failure) {  // 4.4 has three seconds
+        } catch (ReflectiveOperationException failure) {
+            throw new IllegalStateException(failure);
+        }
         client.setPollNameServerInterval(1000);
         client.setHeartbeatBrokerInterval(1000);
         client.setPersistConsumerOffsetInterval(1000);
