@@ -88,6 +88,7 @@ class Entrance:
         self._until = 0  # when the loop turns at the latest; under the lock
         self._woken = False
         self._written_soon = False  # what callers left is written when the runtime comes to it; under the lock
+        self._bursts = False  # the loop turns within a moment whatever happens, because callers start much; see `adapters.threaded.Driver`
         self._quit = False
         self._pending: set[Ticket[Any]] = set()  # operations whose end somebody wants to hear of
         self._waker, self._wakes = socket.socketpair()
@@ -98,7 +99,7 @@ class Entrance:
         """Call a method of the node with the time as last argument, write out what it produced, return what it returned.
 
         `together`: where something was written to a connection since the loop last turned, what comes now may wait for the next turn, so
-        that many small entries make one write. The first one never waits.
+        that many small entries make one write. The first one never waits, but for a burst of which many are under way.
         """
         return self._entered(None, verb, arguments, together)
 
@@ -226,7 +227,7 @@ class Entrance:
             for link in node.touched:
                 stream = link.driver_slot
                 if type(stream) is Stream:
-                    if together and stream.turn == self.turns and link.unsent < _TOGETHER_MAX:
+                    if together and (self._bursts or stream.turn == self.turns) and link.unsent < _TOGETHER_MAX:
                         left.append(link)
                         continue
                     stream.turn = self.turns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from socket import socket
@@ -16,6 +17,11 @@ from mqproto.errors import StateError
 from mqproto.state.node import Node, Ticket
 
 _FORCED_END_S: Final = 5.0  # how long the loop may need to end once it is told to; it waits for nothing then
+#: So many operations under way, of a caller that does not wait for each, are a burst.
+_BURST: Final = 64
+#: How long the loop pauses between two turns of a burst, for each operation under way (500,000 a second is no limit), and at most.
+_PAUSE_EACH_S: Final = 2e-6
+_PAUSE_MAX_S: Final = 1e-3
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -102,6 +108,21 @@ class Driver(PollingDriver):
             gate = self._local.gate = threading.Lock()
             gate.acquire()
         return gate
+
+    def _turn(self, events: list[tuple[int, int]]) -> float | None:
+        """In a burst each answer would have the two threads pass the interpreter's lock to and fro, and send what there is for lack of
+        more. So the loop leaves it to the caller for a moment, who writes when there is enough, and need not wake it: it turns by itself.
+        """
+        written_soon = self._written_soon
+        timeout = super()._turn(events)
+        under_way = len(self._pending)
+        self._bursts = written_soon and under_way >= _BURST
+        if not self._bursts or self._woken or (timeout is not None and timeout < 0):
+            return timeout
+        self._woken = True
+        time.sleep(min(under_way * _PAUSE_EACH_S, _PAUSE_MAX_S))
+        self._woken = False  # who found it set has been inside by now, and the turn that follows serves him
+        return 0.0
 
     def run_beside(self, work: Callable[[], None]) -> None:
         self._jobs.submit(work)

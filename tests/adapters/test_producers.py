@@ -136,19 +136,20 @@ def test_an_interrupted_submit_is_given_up(runtime: Runtime, mute: Callable[...,
     assert isinstance(watching.both().error, KeyboardInterrupt)
 
 
-def test_a_fast_loop_of_submits(world: World) -> None:
+@pytest.mark.parametrize("window", [3, 150, 10_000])
+def test_a_fast_loop_of_submits(world: World, window: int) -> None:
     if isinstance(world.runtime, Anyio):
         pytest.skip("`send` is awaited there")
-    producer = world.producer(send_window_messages=3)
+    producer = world.producer(send_window_messages=window)
     most = 0
     futures = []
-    for number in range(200):
+    for number in range(400):
         futures.append(producer.submit(Message(world.topic, b"%d" % number), timeout_ms=30_000))
         most = max(most, producer._core.window.waiting)
     assert most <= 1, "only the caller itself waits"
     assert producer.flush() is True
     assert all(future.done() for future in futures)
-    assert len({world.runtime.call(future.result, PATIENCE).msg_id for future in futures}) == 200
+    assert len({world.runtime.call(future.result, PATIENCE).msg_id for future in futures}) == 400
 
 
 def test_flush(world: World) -> None:
