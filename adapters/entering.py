@@ -156,9 +156,11 @@ class Entrance:
             elif soon:
                 self.write_soon()
         except BaseException:  # an interrupt, most likely: the caller gets no ticket, so the operation must not go on
-            self.wake()  # others rely on what was about to be written
-            if ticket is not None:
-                self.give_up(ticket)
+            try:
+                if ticket is not None:
+                    self.give_up(ticket)  # first: nobody may hear of its end who has no ticket
+            finally:
+                self.wake()  # others rely on what was about to be written
             raise
         return result
 
