@@ -206,7 +206,9 @@ def test_we_administer(stage: Stage, pair: Pair) -> None:
 
     assert do(admin.topics.create, topic, cluster=CLUSTER, read_queues=2, write_queues=2) == [pair.server.broker]
     (sent, *_) = pair.produce(topic=topic, count=4, keys="made")
-    assert sum(one.max_offset for one in do(admin.topics.stats, topic).values()) == 4
+    until = time.monotonic() + 60
+    while sum(one.max_offset for one in do(admin.topics.stats, topic).values()) != 4:  # queues follow the log
+        assert time.monotonic() < until
     consume(pair, topic, group, 4)
     found = None
     until = time.monotonic() + 60
