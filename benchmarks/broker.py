@@ -1,6 +1,7 @@
 """Our broker beside Apache's 4.9.7, over the loads of docs/benchmarks.md, in turn within one run.
 
     python benchmarks/broker.py [--adapter threaded] [--quick] [--only LOAD ...] [--brokers ours apache] [--rounds N] [--json FILE]
+                                [--compiled FOLDER]
 
 Needs a C compiler for the load generator (mqload.c); Apache's broker takes part where the Java kit of tests/peers can be had. Every load is
 given first to one broker, then to the other, for several rounds, never to both at once, after a warm-up of both. The figures of one machine
@@ -94,6 +95,8 @@ class Bench:
         self.quick: bool = options.quick
         self.rounds: int = options.rounds or (2 if self.quick else 5)
         self.adapter: str = options.adapter
+        #: Where the compiled build is, for the broker "compiled".
+        self.compiled: Path | None = options.compiled
         self.folder = folder
         self.mqload = folder / "mqload"
         subprocess.run(["cc", "-O2", "-o", str(self.mqload), str(ROOT / "benchmarks" / "mqload.c")], check=True)
@@ -121,7 +124,8 @@ class Bench:
         with (home / "out").open("wb") as out:
             began = time.monotonic()
             environment = {**os.environ, "ROCKETMQ_HOME": str(home)}
-            process = subprocess.Popen(command, cwd=home if who == "apache" else ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            where = {"apache": home, "compiled": self.compiled}.get(who, ROOT)
+            process = subprocess.Popen(command, cwd=where, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                        env=environment)  # fmt: skip
         try:
             try:
@@ -256,16 +260,23 @@ def table(results: dict[str, dict[str, Result]], adapter: str) -> Iterator[str]:
     yield f"{'load':<11} {'Apache ' + APACHE:>20} {'ours, ' + adapter:>20} {'ratio':>12} {'target':>8}   {'p99 ms, Apache':>14} {'ours':>6}"
     for load in LOADS:
         row = results.get(load.name)
-        if row is None:
-            continue
-        apache, ours = (best_and_median(load, row.get(who)) for who in ("apache", "ours"))
-        shape = "{:,.0f} ({:,.0f})" if load.what in ("send", "pull") else "{:.2f} ({:.2f})"
-        cells = [shape.format(*pair) if pair else "-" for pair in (apache, ours)]
-        ratio = f"{ours[0] / apache[0]:.2f} ({ours[1] / apache[1]:.2f})" if apache and ours and apache[0] and apache[1] else "-"
-        target = f">= {load.target:g}" if load.what in ("send", "pull") else f"<= {load.target:g}"
-        late = [f"{statistics.median(row[who].p99) / 1000:.1f}" if who in row and row[who].p99 else "-" for who in ("apache", "ours")]
-        unit = "" if load.what in ("send", "pull") else f"  {load.what}"
-        yield f"{load.name:<11} {cells[0]:>20} {cells[1]:>20} {ratio:>12} {target:>8}   {late[0]:>14} {late[1]:>6}{unit}"
+        if row is not None:
+            yield table_line(load, row, "ours")
+            if "compiled" in row:
+                yield table_line(load, row, "compiled")
+
+
+def table_line(load: Load, row: dict[str, Result], who: str) -> str:
+    """One broker of ours beside Apache's."""
+    apache, ours = (best_and_median(load, row.get(one)) for one in ("apache", who))
+    shape = "{:,.0f} ({:,.0f})" if load.what in ("send", "pull") else "{:.2f} ({:.2f})"
+    cells = [shape.format(*pair) if pair else "-" for pair in (apache, ours)]
+    ratio = f"{ours[0] / apache[0]:.2f} ({ours[1] / apache[1]:.2f})" if apache and ours and apache[0] and apache[1] else "-"
+    target = f">= {load.target:g}" if load.what in ("send", "pull") else f"<= {load.target:g}"
+    late = [f"{statistics.median(row[one].p99) / 1000:.1f}" if one in row and row[one].p99 else "-" for one in ("apache", who)]
+    unit = "" if load.what in ("send", "pull") else f"  {load.what}"
+    kind = "  compiled" if who == "compiled" else ""
+    return f"{load.name:<11} {cells[0]:>20} {cells[1]:>20} {ratio:>12} {target:>8}   {late[0]:>14} {late[1]:>6}{unit}{kind}"
 
 
 def as_json(results: dict[str, dict[str, Result]], bench: Bench, who: list[str]) -> dict[str, object]:
@@ -289,6 +300,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=[load.name for load in LOADS], help="these loads")
     parser.add_argument("--brokers", nargs="+", choices=["ours", "apache"], help="default: ours, and Apache's where it can be had")
     parser.add_argument("--rounds", type=int, help="rounds of each load (default 5, with --quick 2)")
+    parser.add_argument(
+        "--compiled", type=Path, metavar="FOLDER", help="a folder that the compiled wheel was installed into: it takes part too"
+    )
     parser.add_argument("--folder", type=Path, help="where the data directories go while it runs (default: a temporary folder)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     return parser.parse_args(arguments)
@@ -314,7 +328,7 @@ def main(arguments: list[str]) -> int:
     results: dict[str, dict[str, Result]] = {}
     chosen = [load for load in LOADS if not options.only or load.name in options.only]
     try:
-        who = choose_brokers(options.brokers)
+        who = choose_brokers(options.brokers) + ([] if options.compiled is None else ["compiled"])
         with tempfile.TemporaryDirectory(prefix="mqbench-", dir=options.folder) as name, ExitStack() as stack:
             bench = Bench(options, Path(name))
             if "apache" in who:

@@ -1,6 +1,6 @@
 """Our clients beside the C++ client (PyPI rocketmq) and Apache's Java client, on Apache's 4.9.7 broker, in turn within one run.
 
-    python benchmarks/client.py [--quick] [--only ROW ...] [--rounds N] [--window 512] [--messages N] [--json FILE]
+    python benchmarks/client.py [--quick] [--only ROW ...] [--rounds N] [--window 512] [--messages N] [--compiled FOLDER] [--json FILE]
 
 Needs the Java kit of tests/peers for the broker; where the C++ or the Java client cannot be had, its column says so. Every round of a row
 is given to one client after the other, never to two at once. One process for each client lives through all rounds, so that a just-in-time
@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,7 +65,11 @@ ROWS = [
     Row("idle", "threaded", "", "mb", 60.0, False),
     Row("memory", "threaded", "", "growth_mb", 8.0, False),
 ]
-#: Who takes part in a row, in the order of each round.
+#: How a client of ours is called where it is the compiled build.
+COMPILED = "-compiled"
+ROWS += [replace(row, ours=row.ours + COMPILED) for row in ROWS]
+OURS = {row.ours for row in ROWS}
+#: Who takes part in a row, in the order of each round; compiled ones follow where they are asked for.
 SIDES = {
     "sync": ("cpp", "threaded"),
     "pipelined": ("cpp", "java", "asyncio", "threaded"),
@@ -145,6 +149,8 @@ class Bench:
         self.full: int = 20_000 if self.quick else 100_000
         self.names = names
         self.broker = broker
+        #: Where the compiled build is; None: it takes no part.
+        self.compiled: Path | None = options.compiled
         self.results = Results()
         self._folder = folder
         self._stack = stack
@@ -167,7 +173,13 @@ class Bench:
             return peers.java_command(APACHE, "Probe", "serve", flags=flags)
         if name == "cpp":
             return [str(peers.install_cpp()), str(ROOT / "benchmarks" / "client_cpp.py")]
-        return [sys.executable, str(ROOT / "benchmarks" / "client_ours.py"), name]
+        tree = self.compiled if name.endswith(COMPILED) else ROOT
+        return [sys.executable, str(ROOT / "benchmarks" / "client_ours.py"), name.removesuffix(COMPILED), str(tree)]
+
+    def sides(self, row: str) -> list[str]:
+        """Who takes part in a row, in the order of each round."""
+        added = [side + COMPILED for side in SIDES[row] if side in OURS and self.compiled is not None]
+        return [*SIDES[row], *added]
 
     def group(self, topic: str, queues: int = QUEUES) -> str:
         """A new group that begins at the first message of each queue, whatever its client would do with a group without offsets."""
@@ -184,7 +196,7 @@ class Bench:
             "sync": [SEND_TOPIC],
             "pipelined": [SEND_TOPIC],
             "consume": [FULL_TOPIC],
-            "latency": [QUICK_TOPIC + side for side in SIDES["latency"]],
+            "latency": [QUICK_TOPIC + side for side in self.sides("latency")],
             "memory": [LONG_TOPIC],
         }
         for topic in sorted({topic for row in rows for topic in topics.get(row, [])}):
@@ -225,7 +237,7 @@ class Bench:
 
     def sure(self, row: str, name: str) -> dict[str, float]:
         """The same; a process of a peer's that fails is replaced (the C++ client loses routes at times, and does not find them again)."""
-        for _ in range(0 if name in ("threaded", "asyncio") else TRIES - 1):
+        for _ in range(0 if name in OURS else TRIES - 1):
             try:
                 return self.once(row, name)
             except peers.PeerFailedError as failure:
@@ -235,7 +247,7 @@ class Bench:
 
     def run(self, row: str, rounds: int) -> None:
         """All rounds of a row."""
-        for name in SIDES[row]:
+        for name in self.sides(row):
             try:
                 self.side(name)
                 if row not in ("idle", "memory"):
@@ -243,11 +255,11 @@ class Bench:
             except peers.PeerMissingError as missing:
                 self.results.missing[name] = str(missing)
             except peers.PeerFailedError as failure:
-                if name in ("threaded", "asyncio"):
+                if name in OURS:
                     raise
                 self.results.missing[name] = f"{row}: {failure}"
         for turn in range(1 if row in ("idle", "memory") else rounds):
-            for name in SIDES[row]:
+            for name in self.sides(row):
                 if name not in self.results.missing:
                     figures = self.sure(row, name)
                     self.results.keep(row, name, figures)
@@ -328,6 +340,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each row (default 5, with --quick 2)")
     parser.add_argument("--window", type=int, default=512, help="sends in flight of the pipelined row (default 512)")
     parser.add_argument("--messages", type=int, help="messages of the memory row (default 300,000; 10,000,000 takes some 15 minutes)")
+    parser.add_argument(
+        "--compiled", type=Path, metavar="FOLDER", help="a folder that the compiled wheel was installed into: it takes part too"
+    )
     parser.add_argument("--folder", type=Path, help="where the broker's data directory goes while it runs (default: a temporary folder)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     return parser.parse_args(arguments)

@@ -1,7 +1,8 @@
-"""Our clients under the loads of benchmarks/client.py: python client_ours.py ADAPTER, commands as lines on standard input.
+"""Our clients under the loads of benchmarks/client.py: python client_ours.py ADAPTER [FOLDER], commands as lines on standard input.
 
 A line is ID, COMMAND and name=value pairs, parted by tabs, as for `serve` of tests/peers/kit/java/Probe.java; each command prints one JSON
-object with its figures and one with "exit". ADAPTER is threaded or asyncio. CPU is that of the whole process, in seconds.
+object with its figures and one with "exit". ADAPTER is threaded or asyncio, FOLDER where the packages are if not here. CPU is that of the
+whole process, in seconds.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parent.parent))
 
-import adapters.threaded as sync_clients  # noqa: E402
-from adapters.settings import ConsumerOptions  # noqa: E402
-from mqproto.bodies import ConsumeFromWhere  # noqa: E402
-from mqproto.message import ConsumeStatus, Message, MessageExt  # noqa: E402
+import adapters.threaded as sync_clients
+from adapters.settings import ConsumerOptions
+from mqproto.bodies import ConsumeFromWhere
+from mqproto.message import ConsumeStatus, Message, MessageExt
 
 BODY = 1024
 Pairs = dict[str, str]
