@@ -139,7 +139,8 @@ def test_the_query_by_unique_key(guarded: Server, runtime: Runtime) -> None:
         found = None
         until = time.monotonic() + 60
         while found is None and time.monotonic() < until:  # the index follows the log
-            with suppress(NoMessage, CallExpired):  # where an answer through TLS fails, Apache's brokers note it and answer nothing
+            # Once, on a machine under heavy load, there was no answer at all; why is not known.
+            with suppress(NoMessage, CallExpired):
                 found = runtime.call(admin.made.messages.by_unique_id, "AclTopic", sent.msg_id)
     assert found is not None
     assert found.body == b"to be found"
