@@ -103,7 +103,7 @@ def test_what_a_killed_process_repeats(town: Town) -> None:
     """Nothing is lost; again comes what was finished since offsets were stored, which is seconds ago, and nothing older."""
     producer = town.producer()
     producer.send("T", *numbers(10))
-    killed = town.consumer("T").start()
+    killed = Consumer(town, ("T",), lambda messages: SUCCESS, {}, takes_ms=20).start()
     town.world.run_until(lambda: len(killed.seen) == 10)
     town.world.run_for(15_000)
     assert committed(town) == 10
