@@ -129,7 +129,7 @@ class Driver(PollingDriver):
         except BaseException:
             self.give_up(ticket)
             raise
-        return ticket.result() if ticket.settled else self.outcome(ticket)
+        return self.outcome(ticket)
 
     def write_soon(self) -> None:
         if self._loop is None:

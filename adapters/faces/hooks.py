@@ -26,16 +26,12 @@ class SendHooks:
         self._checks: tuple[CheckForbiddenHook, ...] = ()
         self._hooks: tuple[SendMessageHook, ...] = ()
         self._end_hooks: tuple[EndTransactionHook, ...] = ()
-        #: Whether `before` has anybody to call.
-        self.watching = False
 
     def add_check(self, hook: CheckForbiddenHook) -> None:
         self._checks += (hook,)
-        self.watching = True
 
     def add(self, hook: SendMessageHook) -> None:
         self._hooks += (hook,)
-        self.watching = True
 
     def add_end(self, hook: EndTransactionHook) -> None:
         self._end_hooks += (hook,)
@@ -60,9 +56,9 @@ class SendHooks:
 
         Raises whatever a hook raises that forbids the send; then no other hook was called.
         """
-        if not self.watching:
-            return None
         checks, hooks = self._checks, self._hooks
+        if not checks and not hooks:
+            return None
         context = SendContext(self._group, self._namespace, _copied(message), mode, queue)
         for check in checks:
             check.check_forbidden(context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
 from adapters.sync.client import SyncClient
@@ -19,6 +19,8 @@ from mqproto.state.node import Ticket
 
 T = TypeVar("T")
 M = TypeVar("M")
+#: Starts a send of a message to a queue, or any, within a budget.
+SendVerb: TypeAlias = Callable[[M, MessageQueue | None, int | None, int], Ticket[T]]
 
 
 class SyncProducer(ProducerFace, SyncClient):
@@ -94,13 +96,8 @@ class SyncProducer(ProducerFace, SyncClient):
         What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget has
         TooManyRequests in its future. Further attempts follow lost connections only, never an answer (client.md 3.5).
         """
-        if queue is None and selector is None:  # most sends; this is written out for their sake
-            self._life.check()
-        else:
-            queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
-        if self._hooks.watching:
-            return self._hooked(self._begin_submit, message, queue, timeout_ms)
-        return self._launch(self._begin_submit, message, queue, timeout_ms)
+        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
+        return self._hooked(self._begin_submit, message, queue, timeout_ms)
 
     def send_oneway(
         self,
@@ -165,7 +162,7 @@ class SyncProducer(ProducerFace, SyncClient):
 
     def _hooked(
         self,
-        verb: Callable[[M, MessageQueue | None, int | None, int], Ticket[T]],
+        verb: SendVerb[M, T],
         message: M,
         queue: MessageQueue | None,
         timeout_ms: int | None,
@@ -185,7 +182,7 @@ class SyncProducer(ProducerFace, SyncClient):
 
     def _launch(
         self,
-        verb: Callable[[M, MessageQueue | None, int | None, int], Ticket[T]],
+        verb: SendVerb[M, T],
         message: M,
         queue: MessageQueue | None,
         timeout_ms: int | None,
@@ -206,7 +203,7 @@ class SyncProducer(ProducerFace, SyncClient):
     def _begin_launched(
         self,
         future: OpenFuture[T],
-        verb: Callable[[M, MessageQueue | None, int | None, int], Ticket[T]],
+        verb: SendVerb[M, T],
         message: M,
         queue: MessageQueue | None,
         timeout_ms: int | None,

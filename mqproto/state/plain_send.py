@@ -285,8 +285,6 @@ class PlainSends:
 
     def _is_sound(self, message: Message) -> bool:
         """Whether nothing about its properties is wrong; the flow says what is."""
-        if not (message.properties or message.keys or message.tags or message.delay_level):
-            return True
         try:
             check_message(message, self._producer.settings.max_message_size)
         except MQError:

@@ -189,7 +189,7 @@ class FlowNode(TaskNode):
         link.peer_version = self.peer_version
         replaced = self.links.get(address)
         if replaced is not None:
-            replaced.listed = replaced.usable = False
+            replaced.usable = False
         self.links[address] = link
         self.actions.append(Dial(link, self.dial_timeout_ms(address), self.tls))
         return link
@@ -210,8 +210,8 @@ class FlowNode(TaskNode):
 
     def _unlist(self, link: DialledLink) -> None:
         """No call goes out on this link any more; the next one to its address dials."""
-        if link.listed:
-            link.listed = link.usable = False
+        link.usable = False
+        if self.links.get(link.address) is link:
             del self.links[link.address]
 
     def all_links(self) -> list[DialledLink]:
@@ -229,7 +229,7 @@ class FlowNode(TaskNode):
         if link.ended:
             return
         link.connect()
-        link.usable = link.listed
+        link.usable = self.links.get(link.address) is link
         link.used = now
         self.linked(link, now)
         waiting = list(link.waiting)

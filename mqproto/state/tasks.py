@@ -88,15 +88,14 @@ Caller: TypeAlias = Task[Any] | PlainCall[Any]
 class DialledLink(Connection["Caller"]):
     """A link that the node made, with the tasks that wait for it to be connected."""
 
-    __slots__ = ("greeted", "leaving", "listed", "usable", "used", "waiting")
+    __slots__ = ("greeted", "leaving", "usable", "used", "waiting")
 
     def __init__(self, node: NodeBase, calls: Calls[Caller], address: str, now: int) -> None:
         super().__init__(node, calls, address, connected=False)
         self.waiting: dict[Task[Any], None] = {}
         #: When something was last sent or received.
         self.used = now
-        #: Whether calls to its address go out on it, and whether they leave at once. Kept by whoever dials.
-        self.listed = True
+        #: Whether calls to its address go out on it, and at once: it is connected, and the one of its address. Kept by whoever dials.
         self.usable = False
         #: True once the peer asked us to go away: no new calls, ended when the last one has its answer.
         self.leaving = False

@@ -234,10 +234,8 @@ def test_a_broker_that_dies(world: World, avoids: bool) -> None:
     admin = world.start(world.runtime.module.Admin, world.namesrv)
     world.runtime.call(admin._target.topics.create, world.topic, cluster="DefaultCluster")
     tries = Tries()
-    only_failures: dict[str, Any] = {
-        "latency_max": (20_000,),
-        "not_available_duration": (600_000,),
-    }  # a busy machine is as slow as a bad broker
+    # A busy machine is as slow as a bad broker: only a failure keeps one off.
+    only_failures: dict[str, Any] = {"latency_max": (20_000,), "not_available_duration": (600_000,)}
     producer = world.producer(send_latency_fault_enable=avoids, poll_name_server_interval=86_400_000, **only_failures)
     first = {producer.send(Message(world.topic, b"x")).queue.broker_name for _ in range(16)}
     assert len(first) == 2

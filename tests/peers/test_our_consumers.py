@@ -85,7 +85,7 @@ def test_operators_move_our_group_back_and_on(pair: Pair, mqadmin: Tool, orderly
     bodies = {message.body.decode() for message in sent}
     assert len(gather(consumer, bodies, 90)) == 12
     committed(java(pair), topic, group, [3] * 4)
-    move_back(consumer, bodies, mqadmin, group, topic, int(time.time() * 1000) - 3_600_000)
+    move_back(pair, consumer, bodies, mqadmin, group, topic, int(time.time() * 1000) - 3_600_000)
     committed(java(pair), topic, group, [3] * 4)
     mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "now")
     (last,) = java(pair).produce(topic=topic, count=1, body="last")

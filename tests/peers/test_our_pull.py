@@ -155,7 +155,7 @@ def test_operators_see_and_move_a_lite_pull_consumer(pair: Pair, mqadmin: Callab
     connection = mqadmin("consumerConnection", "-g", group)
     assert client_id in connection
     assert "CONSUME_ACTIVELY" in connection
-    move_back(consumer, bodies, mqadmin, group, topic, 0)  # Java's lite pull consumer does not hear of this
+    move_back(pair, consumer, bodies, mqadmin, group, topic, 0)  # Java's lite pull consumer does not hear of this
     consumer.stop()
     finish(consumer, status=1)
 

@@ -13,7 +13,7 @@ import pytest
 
 from mqproto import ConsumeStatus, Message, SendStatus, SessionCredentials
 from mqproto.bodies import ConsumeFromWhere
-from mqproto.errors import AccessDenied, CallExpired, MQError, NoMessage
+from mqproto.errors import AccessDenied, MQError, NoMessage
 from tests.adapters.harness import NAMES, Collector, Runtime, as_listener, open_runtime
 from tests.peers.conftest import need
 from tests.peers.kit.secured import ADMIN, TRACES, TRUSTING, USER, secured
@@ -56,7 +56,6 @@ class Client:
 
 
 def producer(runtime: Runtime, server: Server, **options: Any) -> Client:
-    """What fails within this time has not waited for it."""
     return Client(runtime, runtime.call(runtime.module.Producer, "acl-producer", server.names, send_msg_timeout=PATIENCE_MS, **options))
 
 
@@ -139,8 +138,7 @@ def test_the_query_by_unique_key(guarded: Server, runtime: Runtime) -> None:
         found = None
         until = time.monotonic() + 60
         while found is None and time.monotonic() < until:  # the index follows the log
-            # Once, on a machine under heavy load, there was no answer at all; why is not known.
-            with suppress(NoMessage, CallExpired):
+            with suppress(NoMessage):
                 found = runtime.call(admin.made.messages.by_unique_id, "AclTopic", sent.msg_id)
     assert found is not None
     assert found.body == b"to be found"
@@ -170,7 +168,7 @@ def test_modes_of_servers(tmp_path: Path, release: str, mode: str) -> None:
                     continue
                 with pytest.raises(MQError) as caught:
                     sender("send", Message("AclTopic", b"x"), queue=queue)
-            assert time.monotonic() - begun < PATIENCE_MS / 1000
+            assert time.monotonic() - begun < 10
             if options:
                 assert "TLS" in str(caught.value)
         with producer(runtime, server, **fine) as sender:
