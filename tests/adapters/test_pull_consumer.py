@@ -83,7 +83,12 @@ def test_futures(world: World) -> None:
     future = consumer.pull_async(queue, "*", 0)
     assert len(world.runtime.call(future.result, 30).messages) == 2
     done: Future[Any] = Future()
-    consumer.pull_async(MessageQueue(world.topic, "nobody", 0), "*", 0).add_done_callback(lambda found: done.set_result(found.exception()))
+
+    def pull_from_nobody() -> None:
+        future = consumer._target.pull_async(MessageQueue(world.topic, "nobody", 0), "*", 0)
+        future.add_done_callback(lambda found: done.set_result(found.exception()))
+
+    world.runtime.call(pull_from_nobody)  # both inside the runtime: a greenlet's future is not for other threads
     assert isinstance(done.result(30), MQError)
 
 
