@@ -263,16 +263,22 @@ public final class Probe {
 
     // --- messages and producers ---
 
+    /** The alphabet over and over: a body of `size` bytes is a cut of it, which costs next to nothing where rates are measured. */
+    private byte[] letters;
+
     private byte[] body(int index) {
         int size = number("size", 0);
         if (size == 0) {
             return (text("body", "message") + "-" + index).getBytes(StandardCharsets.UTF_8);
         }
-        byte[] bytes = new byte[size];
-        for (int i = 0; i < size; i++) {
-            bytes[i] = (byte) ('a' + (i + index) % 26);
+        if (letters == null || letters.length != size + 26) {
+            byte[] made = new byte[size + 26];
+            for (int i = 0; i < made.length; i++) {
+                made[i] = (byte) ('a' + i % 26);
+            }
+            letters = made;
         }
-        return bytes;
+        return Arrays.copyOfRange(letters, index % 26, index % 26 + size);
     }
 
     /** `tag=a,b` gives messages the tags a, b, a, b ... */
@@ -596,6 +602,7 @@ public final class Probe {
     // --- figures ---
 
     private boolean rate() throws Exception {
+        options.putIfAbsent("size", "1024");
         int count = number("count", 100000);
         int threads = number("threads", 1);
         String mode = text("mode", "sync");
@@ -650,6 +657,7 @@ public final class Probe {
     }
 
     private boolean latency() throws Exception {
+        options.putIfAbsent("size", "1024");
         int count = number("count", 2000);
         int warm = Math.max(200, count / 4);
         options.putIfAbsent("group", "probe-latency");
