@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tests.peers.kit.checks import assert_same
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import finish, wait_for
-from tests.peers.kit.steps import committed, gather, move_back, offsets, open_group, pull, share_out
+from tests.peers.kit.steps import committed, empty, gather, move_back, offsets, open_group, pull, share_out
 
 pytestmark = pairs(
     "ours-threaded @ apache:4.4.0",
@@ -105,6 +105,7 @@ def test_java_goes_on_where_our_polls_ended_and_we_where_javas_did(pair: Pair) -
     second = java(pair).produce(topic=topic, count=8, body="second")
     assert_same(pair.server, second, java(pair).run("litepull", topic=topic, group=group, expect=8).messages)
     committed(pair, topic, group, [4] * 4)
+    empty(pair, group)
     third = java(pair).produce(topic=topic, count=8, body="third")
     assert_same(pair.server, third, pair.run("litepull", topic=topic, group=group, expect=8).messages)
 

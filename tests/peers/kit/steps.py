@@ -6,8 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.peers.kit import wire
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Line, Outcome, Running
+
+GET_CONSUMER_LIST_BY_GROUP = 38
+#: Apache's brokers forget a member whose connection is gone without a word after two minutes, and look every ten seconds.
+FORGOTTEN_S = 140
 
 
 def pull(pair: Pair, topic: str, expect: int, seconds: float = 60, **options: Any) -> list[Line]:
@@ -39,6 +44,18 @@ def open_group(pair: Pair, topic: str, group: str) -> None:
     after its first messages commits once only.
     """
     pair.run("pull", topic=topic, group=group, max=0)
+    empty(pair, group)
+
+
+def empty(pair: Pair, group: str) -> None:
+    """Wait until the broker knows no member of a group whose clients have ended.
+
+    Java's client sends heartbeats from a thread of its own. One that is under way when the client ends is taken after its UNREGISTER and
+    even after the end of its connection, and the broker then counts a member that is not there among those that share the queues.
+    """
+    until = time.monotonic() + FORGOTTEN_S
+    while wire.ask(pair.server.broker, GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})[0]["code"] == 0:
+        assert time.monotonic() < until, f"{group} still has members"
 
 
 def committed(pair: Pair, topic: str, group: str, expect: list[int]) -> None:
