@@ -1,7 +1,7 @@
 """What an application can put around its listener (client.md 3.12): code that sees each delivery before and after, and filters.
 
-All of it runs in the thread or task of the listener, outside the client's node, so it may hold up that delivery (a coroutine listener's
-holds up its event loop) and nothing else.
+All of it runs in the thread or task of the listener, or of whoever asks for messages, outside the client's node, so it may hold up that
+delivery (a coroutine's holds up its event loop) and nothing else.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class ConsumeMessageHook:
 
 @dataclass(slots=True)
 class FilterMessageContext:
-    """Messages that a listener is about to get."""
+    """Messages of one queue that the application is about to get."""
 
     group: str
     queue: MessageQueue
-    #: Filters take out what the listener shall not see; that is done with, as if it had succeeded. What they put in is ignored.
+    #: Filters take out what the application shall not see; that is done with, as if it had succeeded. What they put in is ignored.
     messages: list[MessageExt]
     unit_mode: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Self
 
 import anyio.lowlevel
@@ -21,6 +22,14 @@ class Consumer(ConsumerFace, AsyncSubscriber):
 
         Raises StateError before the start. Cancelling takes no message.
         """
+        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while not self._is_wanted(message := await self._received(timeout_ms)):
+            if until is not None:
+                timeout_ms = max(0, round((until - time.monotonic()) * 1000))
+        return message
+
+    async def _received(self, timeout_ms: int | None) -> MessageExt | None:
+        """The same before the filters."""
         if self._life.closed:
             return None
         self._life.check()

@@ -28,7 +28,7 @@ class PullConsumer(PullConsumerFace, AsyncActiveConsumer):
         no sense, NoRoute, BrokerError, CallExpired and other MQErrors, RecordError when the first message found cannot be read (its
         `queue_offset` tells which one to step over), StateError when the consumer does not run.
         """
-        return await self._wait(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms)
+        return self._left_of(queue, await self._wait(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms))
 
     async def pull_block_if_not_found(
         self,
@@ -44,7 +44,7 @@ class PullConsumer(PullConsumerFace, AsyncActiveConsumer):
 
         With a `timeout_ms` (else `consumer_timeout_millis_when_suspend`) it waits for at most two thirds of that.
         """
-        return await self._wait(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms)
+        return self._left_of(queue, await self._wait(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms))
 
     async def fetch_subscribe_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All readable queues of a topic, asked of a name server now. Raises NoRoute, NoNameServer, BrokerError (17: no such topic)."""

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from adapters.faces.client import ClientFace
+from adapters.faces.filtering import Filters
 from adapters.files import LocalOffsetFile
 from adapters.settings import ActiveOptions, storage_option, strategy_option, stream_option
 from mqproto.bodies import MessageModel
+from mqproto.consume_hooks import FilterMessageHook
 from mqproto.errors import StateError
 from mqproto.message import MessageQueue
 from mqproto.state.active import ActiveConsumer, ListenerCall
@@ -32,6 +34,7 @@ class ActiveFace(ClientFace):
     def __init__(self, kind: str, settings: ActiveSettings, namesrv: str | Sequence[str] | None, options: ActiveOptions) -> None:
         settings.check()
         self._consumer_settings = settings
+        self._filters = Filters(settings.group, unit_mode=settings.unit_mode)
         broadcasts = settings.message_model is MessageModel.BROADCASTING
         super().__init__(kind, namesrv, options, keep_default_name=broadcasts)
         self._settings.stream = stream_option(options)
@@ -45,6 +48,11 @@ class ActiveFace(ClientFace):
     def group(self) -> str:
         """The consumer group."""
         return self._consumer_settings.group
+
+    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
+        """Have a hook sort messages out before the application gets them, in the thread or task that asks for them; what it takes out is
+        consumed."""
+        self._filters.add(hook)
 
     @property
     def _core(self) -> ActiveConsumer:

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import time
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Self
 
-from mqproto.consume_hooks import (
-    ConsumeMessageContext,
-    ConsumeMessageHook,
-    ConsumeOutcome,
-    FilterMessageContext,
-    FilterMessageHook,
-)
+from adapters.faces.filtering import Filters, call
+from mqproto.consume_hooks import ConsumeMessageContext, ConsumeMessageHook, ConsumeOutcome
 from mqproto.message import ConsumeStatus
 from mqproto.state.consumption import ConsumeTask
-
-log: Final = logging.getLogger("mqproto.client")
-
-C = TypeVar("C")
 
 
 class ConsumeHooks:
@@ -31,27 +20,23 @@ class ConsumeHooks:
         self.group = group
         self.namespace = namespace
         self.timeout_s = timeout_minutes * 60
-        self._unit_mode = unit_mode
-        self._filters: tuple[FilterMessageHook, ...] = ()
+        self.filters = Filters(group, unit_mode=unit_mode)
         self.hooks: tuple[ConsumeMessageHook, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self._filters or self.hooks)
+        return bool(self.filters or self.hooks)
 
     def add(self, hook: ConsumeMessageHook) -> None:
         self.hooks += (hook,)
 
-    def add_filter(self, hook: FilterMessageHook) -> None:
-        self._filters += (hook,)
-
     def begin(self, task: ConsumeTask) -> Hearing:
         """Filter the messages of a delivery: what is left of them is to be heard."""
-        for one in self._filters:
-            context = FilterMessageContext(self.group, task.context.queue, list(task.messages), self._unit_mode)
-            if call(self.group, one.filter_message, context):
-                kept = {id(message) for message in context.messages}
-                task.filtered += [message for message in task.messages if id(message) not in kept]
-                task.messages = [message for message in task.messages if id(message) in kept]
+        if self.filters:
+            kept = self.filters.left_of(task.context.queue, task.messages)
+            if len(kept) < len(task.messages):
+                ids = {id(message) for message in kept}
+                task.filtered += [message for message in task.messages if id(message) not in ids]
+                task.messages = kept
         return Hearing(self, task)
 
 
@@ -101,13 +86,3 @@ class Hearing:
         if self.result is ConsumeStatus.SUCCESS or self.result is ConsumeStatus.COMMIT:
             return ConsumeOutcome.SUCCESS
         return ConsumeOutcome.FAILED
-
-
-def call(group: str, function: Callable[[C], Any], context: C) -> bool:
-    """Call a hook; whether it ended well. It watches, so its failures are not the delivery's (client.md 3.12)."""
-    try:
-        function(context)
-    except Exception:
-        log.exception("a hook of consumer %s failed", group)
-        return False
-    return True

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVarTuple, Unpack
 
+from adapters.faces.filtering import Filters
 from adapters.faces.subscriber import SubscriberFace
 from adapters.settings import ConsumerOptions
+from mqproto.consume_hooks import FilterMessageHook
 from mqproto.errors import InvalidSetting, StateError
 from mqproto.message import MessageExt
 from mqproto.state.consumer_settings import THREADS_MAX
@@ -50,6 +52,12 @@ class ConsumerFace(SubscriberFace):
         check_range("max_unacked", max_unacked, 1, THREADS_MAX)
         options["consume_thread_min"] = max_unacked
         super().__init__(group, namesrv, options)
+        self._filters = Filters(group, unit_mode=self._consumer_settings.unit_mode)
+
+    def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
+        """Have a hook sort messages out before the application gets them, in the thread or task that asks for them; what it takes out is
+        done with."""
+        self._filters.add(hook)
 
     def ack(self, message: MessageExt) -> bool:
         """The message is processed. False when that does not count: it was settled before, it took too long, its queue is another
@@ -69,6 +77,13 @@ class ConsumerFace(SubscriberFace):
             return self._enter(verb, *arguments)
         except StateError:  # closed by somebody else just now
             return False
+
+    def _is_wanted(self, message: MessageExt | None) -> bool:
+        """Whether the filters leave a message; one that they take out is done with. The end of waiting is no message."""
+        if message is None or self._filters.left_of_any([message]):
+            return True
+        self.ack(message)
+        return False
 
     def _nothing_comes(self, failure: StateError) -> None:
         """How waiting ends when the consumer is closed meanwhile; else raises the failure."""

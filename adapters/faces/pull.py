@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Unpack
 
 from adapters.faces.active import ActiveFace, QueueListener
 from adapters.settings import PullConsumerOptions, pull_consumer_settings
-from mqproto.message import MessageQueue
+from mqproto.message import MessageQueue, PullResult
 from mqproto.state.client import ClientNode
 from mqproto.state.pull_consumer import PullConsumerCore
 from mqproto.validation import check_topic
@@ -59,6 +60,12 @@ class PullConsumerFace(ActiveFace):
         end. Does not wait. Raises ClientError for what is no offset, StateError."""
         self._life.check()
         self._enter(self._core.update_consume_offset, queue, offset)
+
+    def _left_of(self, queue: MessageQueue, found: PullResult) -> PullResult:
+        """What came of a pull after the filters."""
+        if not self._filters or not found.messages:
+            return found
+        return replace(found, messages=tuple(self._filters.left_of(queue, list(found.messages))))
 
     def _want(self, topic: str, listener: QueueListener | None) -> None:
         self._check_open()

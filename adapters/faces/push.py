@@ -58,7 +58,7 @@ class PushConsumerFace(SubscriberFace):
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
         """Have a hook sort messages out before the listener gets them, in its thread or task; what it takes out is done with."""
-        self._hooks.add_filter(hook)
+        self._hooks.filters.add(hook)
 
     def update_core_pool_size(self, count: int) -> None:
         """Let up to `count` lists of messages be with the listener at a time, 1 to 1,000, instead of `consume_thread_min`.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from adapters.faces.pull import PullConsumerFace
 from adapters.sync.active import SyncActiveConsumer
-from adapters.sync.kit import SendFuture
+from adapters.sync.kit import OpenFuture, SendFuture
 from mqproto.message import MessageExt, MessageQueue, PullResult
 from mqproto.state.pull_consumer import PULL_MAX_NUMS
 
@@ -29,7 +31,7 @@ class SyncPullConsumer(PullConsumerFace, SyncActiveConsumer):
         no sense, NoRoute, BrokerError, CallExpired and other MQErrors, RecordError when the first message found cannot be read (its
         `queue_offset` tells which one to step over), StateError when the consumer does not run.
         """
-        return self._wait(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms)
+        return self._left_of(queue, self._wait(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms))
 
     def pull_block_if_not_found(
         self,
@@ -45,7 +47,7 @@ class SyncPullConsumer(PullConsumerFace, SyncActiveConsumer):
 
         With a `timeout_ms` (else `consumer_timeout_millis_when_suspend`) it waits for at most two thirds of that.
         """
-        return self._wait(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms)
+        return self._left_of(queue, self._wait(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms))
 
     def pull_async(
         self,
@@ -58,7 +60,7 @@ class SyncPullConsumer(PullConsumerFace, SyncActiveConsumer):
         timeout_ms: int | None = None,
     ) -> SendFuture[PullResult]:
         """As `pull`, without waiting: the outcome is in the future, whose callbacks run in threads (greenlets) of the consumer."""
-        return self._later(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms)
+        return self._filtered(queue, self._later(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms))
 
     def pull_block_if_not_found_async(
         self,
@@ -71,7 +73,23 @@ class SyncPullConsumer(PullConsumerFace, SyncActiveConsumer):
         timeout_ms: int | None = None,
     ) -> SendFuture[PullResult]:
         """As `pull_block_if_not_found`, without waiting: the outcome is in the future."""
-        return self._later(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms)
+        return self._filtered(queue, self._later(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms))
+
+    def _filtered(self, queue: MessageQueue, future: SendFuture[PullResult]) -> SendFuture[PullResult]:
+        """The future of what the filters leave; they run where callbacks do."""
+        if not self._filters:
+            return future
+        left: OpenFuture[PullResult] = self._kit.future(self._callbacks, self._driver.outcome)
+        future.add_done_callback(partial(self._pass_on, queue, left))
+        return left
+
+    def _pass_on(self, queue: MessageQueue, left: OpenFuture[PullResult], found: SendFuture[PullResult]) -> None:
+        try:
+            result = self._left_of(queue, found.result())
+        except BaseException as failure:  # nobody may wait for ever because of it
+            left.set_exception(failure)
+        else:
+            left.set_result(result)
 
     def fetch_subscribe_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All readable queues of a topic, asked of a name server now. Raises NoRoute, NoNameServer, BrokerError (17: no such topic)."""
