@@ -21,11 +21,11 @@ from adapters.driving import GONE
 from adapters.pollers import READ
 from adapters.sockets import Wire, describe, send_buffers
 from mqproto.errors import StateError
-from mqproto.state.node import Action, Buffer, Deliver, Finished, Link, Node, Ticket
+from mqproto.state.node import Action, Buffer, Deliver, Link, Node, Ticket
 
 _TOGETHER_MAX: Final = 1 << 15  # so many bytes of small entries are one write; more would only keep the peer waiting
 #: What a caller carries out itself; the rest is the loop's.
-FOR_CALLERS: Final = (Finished, Deliver)
+FOR_CALLERS: Final = (Ticket, Deliver)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -138,7 +138,7 @@ class Entrance:
                     self._written_soon = True
                 due = deadline is not None and deadline < self._until
                 for action in actions:
-                    if type(action) not in FOR_CALLERS:
+                    if not isinstance(action, FOR_CALLERS):
                         self._todo.append(action)
                         due = True
             if batch:
@@ -147,8 +147,8 @@ class Entrance:
                 finally:  # an interrupt must not leave a stream marked as being sent to
                     self._settle(batch)
             for action in actions:
-                if type(action) is Finished:
-                    self._finish(action.ticket)
+                if isinstance(action, Ticket):
+                    self._finish(action)
                 elif type(action) is Deliver:
                     self._hand_over(action.task)
             if due or self._unmasked:

@@ -31,7 +31,7 @@ from adapters.sockets import (
     peer_address,
     tune,
 )
-from mqproto.state.node import Action, Deliver, Dial, Finished, HangUp, Link, Node, Run, Ticket
+from mqproto.state.node import Action, Deliver, Dial, HangUp, Link, Node, Run, Ticket
 
 if TYPE_CHECKING:
     from adapters.tls import TlsClient
@@ -156,8 +156,8 @@ class PollingDriver(Entrance):
                 actions, self._todo = self._todo + actions, []
         others: list[Action] = []
         for action in actions:  # who waits for something gets it while the system sends
-            if type(action) is Finished:
-                self._finish(action.ticket)
+            if isinstance(action, Ticket):
+                self._finish(action)
             elif type(action) is Deliver:
                 self._hand_over(action.task)
             else:
@@ -237,8 +237,8 @@ class PollingDriver(Entrance):
 
     def _perform(self, action: Action, now: int) -> None:
         match action:
-            case Finished(ticket):
-                self._finish(ticket)
+            case Ticket():
+                self._finish(action)
             case Deliver(task):
                 self._hand_over(task)
             case Run(job):

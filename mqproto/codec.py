@@ -171,7 +171,7 @@ class FrameSplitter:
         at = 0
         size = len(data)
         while size - at >= 4:
-            total = int.from_bytes(data[at : at + 4], "big", signed=True)
+            total: int = _WORD.unpack_from(data, at)[0]
             if total < MIN_TOTAL or total > MAX_TOTAL:
                 return self._refuse(total, data[at : at + 16], frames)
             end = at + 4 + total

@@ -133,7 +133,8 @@ def parse_offset_msg_id(msg_id: str) -> tuple[str, int]:
 
 # --- ids that producers make ---
 
-_TAIL: Final = Struct(">IH")
+_TIME: Final = Struct(">I")
+_TWO_DIGITS: Final = tuple(f"{byte:02X}" for byte in range(256))
 
 
 class UniqueIds:
@@ -143,7 +144,7 @@ class UniqueIds:
     makers of one process apart (Java: the hash of the class loader); `utc_offset_ms` is local time minus UTC.
     """
 
-    __slots__ = ("_counter", "_head", "_month_end", "_month_start", "_utc_offset")
+    __slots__ = ("_counter", "_head", "_month_end", "_month_start", "_stamp", "_stamped", "_utc_offset")
 
     def __init__(self, ip: bytes, process_id: int, salt: int, utc_offset_ms: int = 0) -> None:
         if len(ip) not in (4, 16):
@@ -153,14 +154,23 @@ class UniqueIds:
         self._month_start = 0
         self._month_end = 0
         self._counter = 0
+        #: What the ids of one millisecond have in common, and which one that is.
+        self._stamped = 0
+        self._stamp = self._stamp_of(0)
 
     def next(self, wall: int) -> str:
         """A new id at wall time `wall` (ms): 32 hex digits, or 56 with an IPv6 address. The counter wraps after 65,536."""
-        if not self._month_start <= wall < self._month_end:
-            self._month_start, self._month_end = month_around(wall, self._utc_offset)
+        if wall != self._stamped:
+            self._stamp = self._stamp_of(wall)
+            self._stamped = wall
         count = self._counter
         self._counter = (count + 1) & 0xFFFF
-        return self._head + _TAIL.pack(wall - self._month_start, count).hex().upper()
+        return self._stamp + _TWO_DIGITS[count >> 8] + _TWO_DIGITS[count & 0xFF]
+
+    def _stamp_of(self, wall: int) -> str:
+        if not self._month_start <= wall < self._month_end:
+            self._month_start, self._month_end = month_around(wall, self._utc_offset)
+        return self._head + _TIME.pack(wall - self._month_start).hex().upper()
 
 
 _EPOCH: Final = datetime(1970, 1, 1)

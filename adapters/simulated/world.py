@@ -19,7 +19,7 @@ from random import Random
 from zlib import crc32
 
 from adapters.simulated.answers import disturb
-from mqproto.state.node import Deliver, Dial, Finished, HangUp, Job, Link, Node, Run
+from mqproto.state.node import Deliver, Dial, HangUp, Job, Link, Node, Run, Ticket
 
 #: A run that needs more events than this is taken for one that never ends.
 EVENTS_MAX = 5_000_000
@@ -133,9 +133,9 @@ class Host:
                 world.end(link, "hung up by the peer")
             case Run(job=job):
                 world.run_job(self, job)
-            case Finished(ticket=ticket):
-                if ticket.wake is not None:
-                    ticket.wake()
+            case Ticket():
+                if action.wake is not None:
+                    action.wake()
             case Deliver():
                 assert self.on_deliver is not None, f"{self.name}: nobody takes deliveries"
                 self.on_deliver(action)

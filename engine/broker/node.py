@@ -53,7 +53,7 @@ from engine.store.files import Files
 from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
 from mqproto.errors import HeaderError, RemoteProtocolError
 from mqproto.fastjson import JsonError
-from mqproto.state.node import Finished, Job, Link, Ticket
+from mqproto.state.node import Job, Link, Ticket
 
 #: Listeners.
 MAIN: Final = "main"
@@ -190,7 +190,7 @@ class Broker(Core):
 
         def settle() -> None:
             ticket.settle(None)
-            self.actions.append(Finished(ticket))
+            self.actions.append(ticket)
 
         self.registration.when_tried(settle)
         return ticket

@@ -177,7 +177,7 @@ class ClientNode(FlowNode):
         found = read_taken(frame)
         if found is None:
             return False
-        opaque = int(found[0])
+        opaque: int = found[0]
         send = link.calls.get(opaque)
         if type(send) is not PlainSend:
             return False

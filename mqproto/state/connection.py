@@ -40,34 +40,33 @@ class Calls(Generic[W]):
     outnumbers the open ones (calls with 30 s to go that were answered at once would pile up otherwise).
     """
 
-    __slots__ = ("_heap", "_opaque", "_turn", "limit", "open")
+    __slots__ = ("_heap", "limit", "opaque", "open")
 
     def __init__(self, limit: int = CALLS_LIMIT, opaque: int = 0) -> None:
         self.limit = limit
         #: How many calls wait for their answer.
         self.open = 0
-        self._opaque = opaque & _OPAQUE_MASK
-        # (deadline, turn, opaque, link): the turn keeps links from being compared and expires equal times in the order they were set.
-        self._heap: list[tuple[int, int, int, Connection[W]]] = []
-        self._turn = 0
+        #: The next number.
+        self.opaque = opaque & _OPAQUE_MASK
+        # (deadline, opaque, link): the number keeps links from being compared and expires equal times in the order they were set.
+        self._heap: list[tuple[int, int, Connection[W]]] = []
 
     def __len__(self) -> int:
         return self.open
 
     def next_opaque(self) -> int:
         """A number in 0 .. 2^31 - 1, one more than the last."""
-        opaque = self._opaque
-        self._opaque = (opaque + 1) & _OPAQUE_MASK
+        opaque = self.opaque
+        self.opaque = (opaque + 1) & _OPAQUE_MASK
         return opaque
 
     def add(self, link: Connection[W], opaque: int, deadline: int) -> None:
         """A call of a link is open now, until `deadline` at the latest. Whoever takes it from the link's calls counts `open` down."""
         self.open += 1
-        self._turn += 1
         heap = self._heap
-        heappush(heap, (deadline, self._turn, opaque, link))
+        heappush(heap, (deadline, opaque, link))
         if len(heap) > 2 * self.open + SWEEP_SLACK:
-            self._heap = [entry for entry in heap if entry[2] in entry[3].calls]
+            self._heap = [entry for entry in heap if entry[1] in entry[2].calls]
             heapify(self._heap)
 
     def earliest(self) -> int | None:
@@ -75,7 +74,7 @@ class Calls(Generic[W]):
         heap = self._heap
         while heap:
             entry = heap[0]
-            if entry[2] in entry[3].calls:
+            if entry[1] in entry[2].calls:
                 return entry[0]
             heappop(heap)
         return None
@@ -85,7 +84,7 @@ class Calls(Generic[W]):
         expired: list[tuple[Connection[W], W]] = []
         heap = self._heap
         while heap and heap[0][0] <= now:
-            _, _, opaque, link = heappop(heap)
+            _, opaque, link = heappop(heap)
             if opaque in link.calls:
                 expired.append((link, link.take(opaque)))
         return expired
@@ -162,19 +161,11 @@ class Connection(Link, Generic[W]):
 
     def free_opaque(self) -> int:
         """The number of the next call, for whoever makes its frame."""
-        shared = self.shared
-        opaque = shared.next_opaque()
+        opaque = self.shared.opaque
         while opaque in self.calls:  # only once the numbers have wrapped
-            opaque = shared.next_opaque()
+            opaque = (opaque + 1) & _OPAQUE_MASK
+        self.shared.opaque = (opaque + 1) & _OPAQUE_MASK
         return opaque
-
-    def call_by(self, waiter: W, opaque: int, head: bytes, body: bytes, deadline: int) -> None:
-        """The same with a frame that is made already, on a connected link. Limits and signing are the caller's affair."""
-        self.calls[opaque] = waiter
-        self.shared.add(self, opaque, deadline)
-        self.out += (head, body)
-        self.unsent += len(head) + len(body)
-        self._node.touched.add(self)
 
     def oneway(self, code: int, fields: Mapping[str, str], body: Buffer = b"", *, serialize_type: int = JSON) -> None:
         """Send a request that has no answer."""

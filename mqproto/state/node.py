@@ -76,7 +76,7 @@ class Job(Protocol):
 class Ticket(Generic[T]):
     """What an application waits for: the end of an operation that it started on a node.
 
-    The node settles a ticket exactly once and announces it by a `Finished` action; the driver then calls `wake`.
+    The node settles a ticket exactly once and then puts it among its actions; the driver calls `wake`.
     """
 
     __slots__ = ("_value", "failure", "settled", "wake")
@@ -130,20 +130,14 @@ class Run:
 
 
 @dataclass(slots=True)  # made for every message: frozen ones take three times as long
-class Finished:
-    """A ticket was settled: call its `wake`."""
-
-    ticket: Ticket[Any]
-
-
-@dataclass(slots=True)  # made for every message: frozen ones take three times as long
 class Deliver:
     """Hand messages to the application; `task` is a `mqproto.state.consumption.ConsumeTask`, answered by `consumed`."""
 
     task: Any
 
 
-Action: TypeAlias = Dial | HangUp | Run | Finished | Deliver
+#: A ticket stands for itself, so that there is no further object for each message: it was settled, call its `wake`.
+Action: TypeAlias = Dial | HangUp | Run | Ticket[Any] | Deliver
 
 
 class Node(Protocol):

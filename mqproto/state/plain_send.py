@@ -23,7 +23,6 @@ from mqproto.names import RETRY_PREFIX
 from mqproto.state.connection import SEPARATE_BODY
 from mqproto.state.flows import Call, Flow
 from mqproto.state.node import Ticket
-from mqproto.state.parcels import DEFAULT_REGION
 from mqproto.state.producer import ProducerCore, ProducerHost
 from mqproto.state.routes import PublishInfo
 from mqproto.state.runner import FlowNode
@@ -39,17 +38,17 @@ _HEAD: Final = Struct(">ii")
 #: Stands for a value in a header that is about to be cut. Quoted it is six characters that no sane name holds.
 _MARK: Final = "\x00"
 _QUOTED_MARK: Final = rb"\u0000"
-_DEFAULT_REGION: Final = DEFAULT_REGION.encode()
 
 
 class Track:
     """One queue of a lane."""
 
-    __slots__ = ("broker_name", "general", "index", "link", "ordinary", "queue")
+    __slots__ = ("broker_name", "general", "index", "lane", "link", "ordinary", "queue")
 
-    def __init__(self, index: int, broker_name: str, queue: MessageQueue, ordinary: bytes | None, general: bytes | None) -> None:
+    def __init__(self, lane: Lane, index: int, queue: MessageQueue, ordinary: bytes | None, general: bytes | None) -> None:
+        self.lane = lane
         self.index = index
-        self.broker_name = broker_name
+        self.broker_name = lane.info.queues[index].broker_name
         #: As the application knows it.
         self.queue = queue
         #: The header of a message that has no properties of its own, open for its id, time and opaque.
@@ -92,7 +91,7 @@ class Lane:
             if len(parts) == 3 and opaque:
                 rest = b"".join((parts[1], b'"%d"', parts[2], b'"opaque":%d,', tail))
                 ordinary, general = parts[0] + self._ordinary + rest, parts[0] + b"%b" + rest
-            found = self.tracks[index] = Track(index, self.info.queues[index].broker_name, self.shown[index], ordinary, general)
+            found = self.tracks[index] = Track(self, index, self.shown[index], ordinary, general)
         return found
 
     def routes_changed(self, changes: int) -> None:
@@ -106,11 +105,10 @@ class Lane:
 class PlainSend(PlainCall[SendResult]):
     """A send that is under way and has no flow, because nothing but its answer is expected."""
 
-    __slots__ = ("_chosen", "_deadline", "_encoded", "_for_callback", "_generation", "_lane", "_msg_id", "_track", "_wall", "body")
+    __slots__ = ("_chosen", "_deadline", "_encoded", "_for_callback", "_generation", "_msg_id", "_track", "_wall", "body")
 
     def __init__(
         self,
-        lane: Lane,
         track: Track,
         chosen: bool,
         body: bytes,
@@ -132,7 +130,6 @@ class PlainSend(PlainCall[SendResult]):
         self.since = now
         self.reads = link.reads
         self.body = body
-        self._lane = lane
         self._track = track
         #: Whether the application has chosen the queue.
         self._chosen = chosen
@@ -146,32 +143,21 @@ class PlainSend(PlainCall[SendResult]):
 
     @property
     def producer(self) -> ProducerCore:
-        return self._lane.producer
+        return self._track.lane.producer
 
     def taken(self, answer: tuple[Any, ...]) -> None:
         """The usual answer came, with the fields of `plain_answers.Taken`: this is the end."""
-        self._lane.producer.window.give(self._generation, len(self.body))
-        _, queue_text, offset, offset_msg_id, region, trace, transaction = answer
-        queue = self._track.queue
-        queue_id = int(queue_text)
+        track = self._track
+        track.lane.producer.window.give(self._generation, len(self.body))
+        _, queue_id, offset, offset_msg_id, region, trace_on, transaction_id = answer
+        queue = track.queue
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-        self.settle(
-            SendResult(
-                SendStatus.SEND_OK,
-                self._msg_id,
-                queue,
-                int(offset),
-                offset_msg_id.decode(),
-                None if transaction is None else transaction.decode(),
-                DEFAULT_REGION if region == _DEFAULT_REGION or not region else region.decode(),
-                trace != b"false",
-            )
-        )
+        self.settle(SendResult(SendStatus.SEND_OK, self._msg_id, queue, offset, offset_msg_id, transaction_id, region, trace_on))
 
     def unfold(self) -> Flow[SendResult]:
         """The flow of this send; its first effect is the call that was made already."""
-        lane = self._lane
+        lane = self._track.lane
         producer = lane.producer
         encoded = self._encoded
         if encoded is None:
@@ -251,7 +237,7 @@ class PlainSends:
             encoded = properties.encode({**message.wire_properties(), **lane.extra, properties.UNIQ_KEY: msg_id})
             header = track.general % (quote(encoded).encode("utf-8", "replace"), wall, opaque)
         chosen = queue is not None
-        send = PlainSend(lane, track, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now)
+        send = PlainSend(track, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now)
         size = len(header)
         self._node.launch(send, _HEAD.pack(4 + size + len(body), size) + header, body, deadline)
         return send

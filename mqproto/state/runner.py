@@ -92,7 +92,11 @@ class FlowNode(TaskNode):
         self._tasks[call] = call
         link = call.link
         link.used = call.since
-        link.call_by(call, call.opaque, head, body, deadline)
+        link.calls[call.opaque] = call
+        self.calls.add(link, call.opaque, deadline)
+        link.out += (head, body)
+        link.unsent += len(head) + len(body)
+        self.touched.add(link)
 
     def finish(self, reason: str, now: int) -> None:
         """End everything now: what is under way fails with StateError, every link is hung up."""

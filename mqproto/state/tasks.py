@@ -15,7 +15,7 @@ from mqproto.errors import CallExpired, MQError, StateError, TooManyRequests
 from mqproto.state.connection import Calls, Connection
 from mqproto.state.deadlines import Deadlines
 from mqproto.state.flows import Call, Effect, Expired, Flow, Later, Oneway, Refresh, Sleep, Wait, Work
-from mqproto.state.node import Finished, Job, NodeBase, Run, Ticket
+from mqproto.state.node import Job, NodeBase, Run, Ticket
 
 R = TypeVar("R")
 
@@ -152,7 +152,7 @@ class TaskNode(NodeBase, ABC):
     # --- for others
 
     def start(self, flow: Flow[R], now: int, *, limited: bool = True) -> Ticket[R]:
-        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which `Finished` announces.
+        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which is among the actions then.
 
         `limited` False is for what must be possible however many sends are in flight: shutting something down, say.
         """
@@ -165,7 +165,7 @@ class TaskNode(NodeBase, ABC):
         return self._begin(task, now)
 
     def spawn(self, flow: Flow[R], now: int) -> Ticket[R]:
-        """Run a flow of the node's own (a heartbeat, a loop of a consumer): no `Finished`, no limit. A failure becomes a notice."""
+        """Run a flow of the node's own (a heartbeat, a loop of a consumer): no action, no limit. A failure becomes a notice."""
         task = Task(flow, Ticket(), False)
         if self.over:
             return self._refuse(task, StateError("the node is closed"), now)
@@ -263,7 +263,7 @@ class TaskNode(NodeBase, ABC):
         del self._tasks[ticket]
         if task.of_application:
             self._open -= 1
-            self.actions.append(Finished(ticket))
+            self.actions.append(ticket)
         elif failure is not None and ticket not in self._waiting and not isinstance(failure, StateError):
             self.notices.append(f"{getattr(task.flow, '__name__', 'flow')}: {failure!r}")
         if self._waiting:
@@ -273,7 +273,7 @@ class TaskNode(NodeBase, ABC):
         """A call without a flow was settled."""
         del self._tasks[call]
         self._open -= 1
-        self.actions.append(Finished(call))
+        self.actions.append(call)
         if self._waiting:
             self._release(call, now)
 

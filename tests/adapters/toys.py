@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from mqproto.state.node import Deliver, Dial, Finished, Job, Link, NodeBase, Run, Ticket
+from mqproto.state.node import Deliver, Dial, Job, Link, NodeBase, Run, Ticket
 
 
 class Echo(NodeBase):
@@ -135,7 +135,7 @@ class Caller(Echo):
     def answer_at_once(self, failure: Exception, now: int) -> Ticket[bytes]:
         ticket: Ticket[bytes] = Ticket()
         ticket.fail(failure)
-        self.actions.append(Finished(ticket))
+        self.actions.append(ticket)
         return ticket
 
     def cancel(self, ticket: Ticket[Any], now: int) -> None:
@@ -150,7 +150,7 @@ class Caller(Echo):
             ticket = self.tickets.pop(0)
             ticket.settle(bytes(self.arrived[:8]))
             del self.arrived[:8]
-            self.actions.append(Finished(ticket))
+            self.actions.append(ticket)
 
 
 def record(queue: SimpleQueue[Any]) -> Callable[[object], None]:

@@ -17,7 +17,7 @@ from mqproto.state.consumption import Concurrent
 from mqproto.state.flows import Flow, Sleep
 from mqproto.state.handout import Handout
 from mqproto.state.iterated import IteratedCore
-from mqproto.state.node import Finished, Ticket
+from mqproto.state.node import Ticket
 from mqproto.state.ordered import Ordered
 from mqproto.state.producer import ProducerCore
 from mqproto.state.pull import ProcessQueue
@@ -47,7 +47,7 @@ def settles_twice(patch: Patch) -> None:
     def broken(self: TaskNode, task: Any, failure: Any, now: int) -> None:
         good(self, task, failure, now)
         if task.of_application and failure is not None:
-            self.actions.append(Finished(task.ticket))
+            self.actions.append(task.ticket)
 
     patch.setattr(TaskNode, "_end", broken)
 

@@ -10,7 +10,7 @@ from mqproto.codec import Command, FrameSplitter, decode, encode, encode_respons
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.state.client import ClientNode
 from mqproto.state.flows import Flow
-from mqproto.state.node import Action, Dial, Finished, HangUp, Link, Run, Ticket
+from mqproto.state.node import Action, Dial, HangUp, Link, Run, Ticket
 from mqproto.state.producer import ProducerCore
 from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings
 
@@ -139,9 +139,9 @@ class Stage:
                 self._splitters.pop(link, None)
                 if self.links.get(link.address) is link:
                     del self.links[link.address]
-            case Finished(ticket=ticket):
-                if ticket.wake is not None:
-                    ticket.wake()
+            case Ticket():
+                if action.wake is not None:
+                    action.wake()
             case Run(job=job) if self.runs_jobs:
                 failure: Exception | None = None
                 try:

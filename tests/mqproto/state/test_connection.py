@@ -49,7 +49,7 @@ def test_a_call_goes_out_and_its_answer_comes_back() -> None:
 def test_opaque_numbers_wrap_within_31_bits_and_skip_those_in_flight() -> None:
     owner = Owner(opaque=2**31 - 2)
     assert [owner.link.call(w, 1, {}, deadline=9) for w in "abc"] == [2**31 - 2, 2**31 - 1, 0]
-    owner.calls._opaque = 2**31 - 2
+    owner.calls.opaque = 2**31 - 2
     assert owner.link.call("d", 1, {}, deadline=9) == 1
 
 

@@ -259,5 +259,8 @@ def test_answers_of_apache_brokers_are_the_usual_ones(golden: Golden, version: s
     for answer, match in found:
         assert match is not None, answer.frame
         taken = Taken(*match)
-        assert int(taken.opaque) == answer.opaque
-        assert taken.offset.decode() == answer.fields["queueOffset"]
+        assert taken.opaque == answer.opaque
+        assert str(taken.offset) == answer.fields["queueOffset"]
+        assert (str(taken.queue_id), taken.offset_msg_id) == (answer.fields["queueId"], answer.fields["msgId"])
+        assert (taken.region, taken.trace_on) == (answer.fields["MSG_REGION"], answer.fields["TRACE_ON"] == "true")
+        assert taken.transaction_id == answer.fields.get("transactionId")
