@@ -101,14 +101,12 @@ class Entrance:
         `together`: where something was written to a connection since the loop last turned, what comes now may wait for the next turn, so
         that many small entries make one write. The first one never waits, but for a burst of which many are under way.
         """
-        return self._entered(None, verb, arguments, together)
+        return self.launch(None, verb, arguments, together)
 
-    def launch(self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts, together: bool = False) -> Ticket[T]:
-        """Start an operation of the node; `wake` is called once, from any thread, when it has ended or can end no more. See `enter`."""
-        return self._entered(wake, verb, arguments, together)
-
-    def _entered(self, wake: Callable[[], None] | None, verb: Callable[[*Ts, int], T], arguments: tuple[*Ts], together: bool) -> T:
-        """What `enter` and `launch` do: with `wake` the result is a ticket."""
+    def launch(self, wake: Callable[[], None] | None, verb: Callable[[*Ts, int], T], arguments: tuple[*Ts], together: bool = False) -> T:
+        """Do the same with an operation of the node, of which the verb gives the ticket: `wake` is called once, from any thread, when it
+        has ended or can end no more.
+        """
         ticket: Ticket[Any] | None = None
         try:
             with self._lock:

@@ -110,7 +110,7 @@ class Driver(PollingDriver):
         if loop is None:
             self.check_home()
             event = anyio.Event()
-            ticket = self.launch(event.set, verb, *arguments, together=True)
+            ticket = self.launch(event.set, verb, arguments, True)
             try:
                 await event.wait()
             except BaseException:
@@ -120,7 +120,7 @@ class Driver(PollingDriver):
         if asyncio.get_running_loop() is not loop:
             self.check_home()
         future: asyncio.Future[None] = loop.create_future()  # costs a third of an event
-        ticket = self._entered(partial(_settle, future), verb, arguments, True)
+        ticket = self.launch(partial(_settle, future), verb, arguments, True)
         try:
             if future.done():
                 # others may run and a cancelled task ends, whether there is something to wait for or not

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from adapters.anyio.client import AsyncClient
-from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
+from adapters.faces.producer import Messages, ProducerFace, Selection
 from mqproto.errors import BatchIncomplete
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
@@ -35,12 +35,11 @@ class Producer(ProducerFace, AsyncClient):
         Cancelling gives the send up: whether the broker has taken it is then unknown.
         """
         self._life.check()
-        check_target(queue, selector)
         if selector is not None:
-            queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
-        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
-        if context is None:
+            queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
+        if not self._hooks.any:
             return await self._driver.wait(self._begin_send, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
         with self._hooks.around(context):
             context.result = await self._driver.wait(self._begin_send, context.message, queue, timeout_ms)
         return context.result
@@ -82,13 +81,12 @@ class Producer(ProducerFace, AsyncClient):
     ) -> None:
         """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
         self._life.check()
-        check_target(queue, selector)
         if selector is not None:
-            queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
-        context = self._hooks.before(message, queue, CommunicationMode.ONEWAY)
-        if context is None:
+            queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
+        if not self._hooks.any:
             await self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
             return
+        context = self._hooks.before(message, queue, CommunicationMode.ONEWAY)
         with self._hooks.around(context):
             await self._driver.wait(self._begin_oneway, context.message, queue, timeout_ms)
 
@@ -116,16 +114,18 @@ class Producer(ProducerFace, AsyncClient):
         message: its body and properties are the responder's. Cancelling gives the request up.
         """
         self._life.check()
-        check_target(queue, selector)
         if selector is not None:
-            queue, timeout_ms = await self._select(message, selector, argument, timeout_ms)
-        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
-        if context is None:
+            queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
+        if not self._hooks.any:
             return await self._driver.wait(self._begin_request, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
         with self._hooks.around(context):
             return await self._driver.wait(self._begin_request, cast(Message, context.message), queue, timeout_ms)
 
-    async def _select(self, message: Messages, selector: Selector, argument: object, timeout_ms: int | None) -> tuple[MessageQueue, int]:
-        selection = Selection(self, message, selector, argument, timeout_ms)
+    async def _select(
+        self, message: Messages, queue: MessageQueue | None, selector: Selector, argument: object, timeout_ms: int | None
+    ) -> tuple[MessageQueue, int]:
+        """The queue that the application has chosen now, and what is left of the time."""
+        selection = Selection(self, message, queue, selector, argument, timeout_ms)
         queues = await self._driver.wait(self._begin_queues, selection.topic, selection.timeout_ms)
         return selection.choose(queues), selection.timeout_ms

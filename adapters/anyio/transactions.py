@@ -57,9 +57,9 @@ class TransactionProducer(TransactionProducerFace, Producer):
             return self._untold(ended)
 
     async def _put_aside(self, message: Message, timeout_ms: int | None) -> Half:
-        context = self._hooks.before(message, None, CommunicationMode.SYNC)
-        if context is None:
+        if not self._hooks.any:
             return await self._driver.wait(self._begin_half, message, timeout_ms)
+        context = self._hooks.before(message, None, CommunicationMode.SYNC)
         with self._hooks.around(context):
             half = await self._driver.wait(self._begin_half, cast(Message, context.message), timeout_ms)
             context.result = half.result

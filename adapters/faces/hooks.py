@@ -26,12 +26,16 @@ class SendHooks:
         self._checks: tuple[CheckForbiddenHook, ...] = ()
         self._hooks: tuple[SendMessageHook, ...] = ()
         self._end_hooks: tuple[EndTransactionHook, ...] = ()
+        #: Whether there is anything to call around a send.
+        self.any = False
 
     def add_check(self, hook: CheckForbiddenHook) -> None:
         self._checks += (hook,)
+        self.any = True
 
     def add(self, hook: SendMessageHook) -> None:
         self._hooks += (hook,)
+        self.any = True
 
     def add_end(self, hook: EndTransactionHook) -> None:
         self._end_hooks += (hook,)
@@ -51,14 +55,12 @@ class SendHooks:
             context = EndTransactionContext(self._group, self._namespace, message, msg_id, transaction_id, state, asked, broker_name)
             self._call(hook.end_transaction, context)
 
-    def before(self, message: Any, queue: MessageQueue | None, mode: CommunicationMode) -> SendContext | None:
-        """Call what comes before a send: the context of a send that has hooks, whose message is the one to send; else None.
+    def before(self, message: Any, queue: MessageQueue | None, mode: CommunicationMode) -> SendContext:
+        """Call what comes before a send: its context, whose message is the one to send.
 
         Raises whatever a hook raises that forbids the send; then no other hook was called.
         """
         checks, hooks = self._checks, self._hooks
-        if not checks and not hooks:
-            return None
         context = SendContext(self._group, self._namespace, _copied(message), mode, queue)
         for check in checks:
             check.check_forbidden(context)

@@ -86,13 +86,8 @@ class ProducerFace(ClientFace):
 
     def _begin_send(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[SendResult]:
         if isinstance(message, Message):
-            return self._node.send(self._core, message, now, queue=queue, timeout_ms=timeout_ms)
+            return self._node.send(self._core, message, now, queue, timeout_ms)
         return self._node.start(self._core.send_batch(message, now, queue=queue, timeout_ms=timeout_ms), now)
-
-    def _begin_submit(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[SendResult]:
-        if isinstance(message, Message):
-            return self._node.send(self._core, message, now, queue=queue, timeout_ms=timeout_ms, for_callback=True)
-        return self._node.start(self._core.send_batch_async(message, now, queue=queue, timeout_ms=timeout_ms), now)
 
     def _begin_oneway(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[None]:
         if not isinstance(message, Message):
@@ -118,7 +113,17 @@ class ProducerFace(ClientFace):
 class Selection:
     """A send whose queue the application's selector chooses: finding the queues and sending share one budget."""
 
-    def __init__(self, producer: ProducerFace, message: Messages, selector: Selector, argument: object, timeout_ms: int | None) -> None:
+    def __init__(
+        self,
+        producer: ProducerFace,
+        message: Messages,
+        queue: MessageQueue | None,
+        selector: Selector,
+        argument: object,
+        timeout_ms: int | None,
+    ) -> None:
+        if queue is not None:
+            raise ClientError("give a queue or a selector, not both")
         if not isinstance(message, Message):
             check_batch(message, producer._producer_settings.max_message_size)
         self._message = message if isinstance(message, Message) else message[0]
@@ -133,9 +138,3 @@ class Selection:
         queue = choose_queue(self._selector, queues, self._message, self._argument)
         self.timeout_ms = max(0, self.timeout_ms - (time.monotonic_ns() - self._begun) // 1_000_000)
         return queue
-
-
-def check_target(queue: MessageQueue | None, selector: Selector | None) -> None:
-    """A send has a queue, or a selector, or neither."""
-    if queue is not None and selector is not None:
-        raise ClientError("give a queue or a selector, not both")

@@ -126,7 +126,7 @@ class Driver(PollingDriver):
     def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
         """Start an operation of the node and wait until it has ended: its value, or raises its failure."""
         ended = gevent.event.Event()
-        ticket = self.launch(ended.set, verb, *arguments)
+        ticket = self.launch(ended.set, verb, arguments)
         try:
             ended.wait()
         except BaseException:  # the greenlet is killed, or a gevent.Timeout of the caller's

@@ -16,7 +16,6 @@ from adapters.driving import log
 from adapters.faces.instances import Instance, Instances, deliver
 from adapters.gevent.driver import Driver
 from adapters.gevent.futures import SendFuture
-from adapters.sync.kit import Pool
 from mqproto.state.node import Node, Ticket
 
 T = TypeVar("T")
@@ -66,6 +65,8 @@ class Greenlets:
 class GeventKit:
     """See `adapters.sync.kit.Kit`."""
 
+    future = SendFuture
+
     def __init__(self) -> None:
         self.instances: Instances[Any] = Instances(self._driver_of, scope=lambda: id(gevent.get_hub()))
 
@@ -87,9 +88,6 @@ class GeventKit:
 
     def pool(self, name: str, limit: int) -> Greenlets:
         return Greenlets(name, limit)
-
-    def future(self, pool: Pool, read: Callable[[Ticket[Any]], Any]) -> SendFuture[Any]:
-        return SendFuture(pool, read)
 
     def beside(self, work: Callable[[], T]) -> T:
         result: T = gevent.get_hub().threadpool.apply(work)

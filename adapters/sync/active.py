@@ -37,7 +37,7 @@ class SyncActiveConsumer(ActiveFace, SyncClient):
         """Run an operation of the core; its outcome is in the future."""
         self._life.check()
         future: OpenFuture[R] = self._kit.future(self._callbacks, self._driver.outcome)
-        self._driver.launch(future.ended, self._begin_later, future, operation, arguments)
+        self._driver.launch(future.ended, self._begin_later, (future, operation, arguments))
         return future
 
     def _begin_later(self, future: OpenFuture[R], operation: Callable[[*Ts, int], Flow[R]], arguments: tuple[*Ts], now: int) -> Ticket[R]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from adapters.faces.producer import Messages, ProducerFace, Selection, check_target
+from adapters.faces.producer import Messages, ProducerFace, Selection
 from adapters.sync.client import SyncClient
 from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
 from mqproto.errors import BatchIncomplete, StateError
@@ -19,8 +19,8 @@ from mqproto.state.node import Ticket
 
 T = TypeVar("T")
 M = TypeVar("M")
-#: Starts a send of a message to a queue, or any, within a budget.
-SendVerb: TypeAlias = Callable[[M, MessageQueue | None, int | None, int], Ticket[T]]
+#: Starts a send of a message to a queue, or any, within a budget, and lets the future know what it can wait for.
+SendVerb: TypeAlias = Callable[[OpenFuture[T], M, MessageQueue | None, int | None, int], Ticket[T]]
 
 
 class SyncProducer(ProducerFace, SyncClient):
@@ -47,10 +47,12 @@ class SyncProducer(ProducerFace, SyncClient):
         InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed, TooManyRequests; StateError when it does
         not run.
         """
-        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
-        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
-        if context is None:
+        self._life.check()
+        if selector is not None:
+            queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
+        if not self._hooks.any:
             return self._driver.wait(self._begin_send, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
         with self._hooks.around(context):
             context.result = self._driver.wait(self._begin_send, context.message, queue, timeout_ms)
         return context.result
@@ -96,8 +98,12 @@ class SyncProducer(ProducerFace, SyncClient):
         What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget has
         TooManyRequests in its future. Further attempts follow lost connections only, never an answer (client.md 3.5).
         """
-        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
-        return self._hooked(self._begin_submit, message, queue, timeout_ms)
+        self._life.check()
+        if selector is not None:
+            queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
+        if self._hooks.any:
+            return self._hooked(self._begin_submit, message, queue, timeout_ms)
+        return self._launch(self._begin_submit, message, queue, timeout_ms)
 
     def send_oneway(
         self,
@@ -109,11 +115,13 @@ class SyncProducer(ProducerFace, SyncClient):
         timeout_ms: int | None = None,
     ) -> None:
         """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
-        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
-        context = self._hooks.before(message, queue, CommunicationMode.ONEWAY)
-        if context is None:
+        self._life.check()
+        if selector is not None:
+            queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
+        if not self._hooks.any:
             self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
             return
+        context = self._hooks.before(message, queue, CommunicationMode.ONEWAY)
         with self._hooks.around(context):
             self._driver.wait(self._begin_oneway, context.message, queue, timeout_ms)
 
@@ -140,10 +148,12 @@ class SyncProducer(ProducerFace, SyncClient):
         `send`. Raises RequestTimeout when the message was sent and no reply came in time; else what `send` raises. The reply is a received
         message: its body and properties are the responder's.
         """
-        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
-        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
-        if context is None:
+        self._life.check()
+        if selector is not None:
+            queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
+        if not self._hooks.any:
             return self._driver.wait(self._begin_request, message, queue, timeout_ms)
+        context = self._hooks.before(message, queue, CommunicationMode.SYNC)
         with self._hooks.around(context):
             return self._driver.wait(self._begin_request, cast(Message, context.message), queue, timeout_ms)
 
@@ -157,20 +167,22 @@ class SyncProducer(ProducerFace, SyncClient):
         timeout_ms: int | None = None,
     ) -> SendFuture[MessageExt]:
         """The same without waiting: the reply, or why there is none, is in the future. (A selector is waited for.)"""
-        queue, timeout_ms = self._aim(message, queue, selector, argument, timeout_ms)
-        return self._hooked(self._begin_request, message, queue, timeout_ms)
+        self._life.check()
+        if selector is not None:
+            queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
+        if self._hooks.any:
+            return self._hooked(self._begin_submitted_request, message, queue, timeout_ms)
+        return self._launch(self._begin_submitted_request, message, queue, timeout_ms)
 
     def _hooked(
         self,
-        verb: SendVerb[M, T],
+        verb: SendVerb[T, M],
         message: M,
         queue: MessageQueue | None,
         timeout_ms: int | None,
     ) -> SendFuture[T]:
-        """Start a send whose outcome goes to a future, with what hooks there are around it."""
+        """Start a send whose outcome goes to a future, with the hooks around it."""
         context = self._hooks.before(message, queue, CommunicationMode.ASYNC)
-        if context is None:
-            return self._launch(verb, message, queue, timeout_ms)
         try:
             future = self._launch(verb, cast(M, context.message), queue, timeout_ms)
         except BaseException as error:  # it never began, or was interrupted
@@ -182,7 +194,7 @@ class SyncProducer(ProducerFace, SyncClient):
 
     def _launch(
         self,
-        verb: SendVerb[M, T],
+        verb: SendVerb[T, M],
         message: M,
         queue: MessageQueue | None,
         timeout_ms: int | None,
@@ -190,7 +202,7 @@ class SyncProducer(ProducerFace, SyncClient):
         """Start an operation whose outcome goes to a future; comes back when there is room for what it sends, or it is over."""
         driver = self._driver
         future: OpenFuture[T] = self._kit.future(self._callbacks, driver.outcome)
-        ticket = driver.launch(future.ended, self._begin_launched, future, verb, message, queue, timeout_ms, together=True)
+        ticket = driver.launch(future.ended, verb, (future, message, queue, timeout_ms), True)
         if future.room is not None:
             try:
                 with suppress(StateError):  # closed meanwhile: the future is told
@@ -200,28 +212,33 @@ class SyncProducer(ProducerFace, SyncClient):
                 raise
         return future
 
-    def _begin_launched(
-        self,
-        future: OpenFuture[T],
-        verb: SendVerb[M, T],
-        message: M,
-        queue: MessageQueue | None,
-        timeout_ms: int | None,
-        now: int,
-    ) -> Ticket[T]:
-        ticket = future.ticket = verb(message, queue, timeout_ms, now)
+    def _select(
+        self, message: Messages, queue: MessageQueue | None, selector: Selector, argument: object, timeout_ms: int | None
+    ) -> tuple[MessageQueue, int]:
+        """The queue that the application has chosen now, and what is left of the time."""
+        selection = Selection(self, message, queue, selector, argument, timeout_ms)
+        queues = self._driver.wait(self._begin_queues, selection.topic, selection.timeout_ms)
+        return selection.choose(queues), selection.timeout_ms
+
+    # Verbs for the driver.
+
+    def _begin_submit(
+        self, future: OpenFuture[SendResult], message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int
+    ) -> Ticket[SendResult]:
+        core = self._core
+        if isinstance(message, Message):
+            ticket = future.ticket = self._node.send(core, message, now, queue, timeout_ms, True)
+        else:
+            flow = core.send_batch_async(message, now, queue=queue, timeout_ms=timeout_ms)
+            ticket = future.ticket = self._node.start(flow, now)
+        if core.window.line and not ticket.settled:
+            future.room = core.window.last()
+        return ticket
+
+    def _begin_submitted_request(
+        self, future: OpenFuture[MessageExt], message: Message, queue: MessageQueue | None, timeout_ms: int | None, now: int
+    ) -> Ticket[MessageExt]:
+        ticket = future.ticket = self._begin_request(message, queue, timeout_ms, now)
         if not ticket.settled:
             future.room = self._core.window.last()
         return ticket
-
-    def _aim(
-        self, message: Messages, queue: MessageQueue | None, selector: Selector | None, argument: object, timeout_ms: int | None
-    ) -> tuple[MessageQueue | None, int | None]:
-        """The queue that the application names, or has chosen now; and what is left of the time. Raises StateError unless it runs."""
-        self._life.check()
-        check_target(queue, selector)
-        if selector is None:
-            return queue, timeout_ms
-        selection = Selection(self, message, selector, argument, timeout_ms)
-        queues = self._driver.wait(self._begin_queues, selection.topic, selection.timeout_ms)
-        return selection.choose(queues), selection.timeout_ms

@@ -51,9 +51,9 @@ class SyncTransactionProducer(TransactionProducerFace, SyncProducer):
             return self._untold(ended)
 
     def _put_aside(self, message: Message, timeout_ms: int | None) -> Half:
-        context = self._hooks.before(message, None, CommunicationMode.SYNC)
-        if context is None:
+        if not self._hooks.any:
             return self._driver.wait(self._begin_half, message, timeout_ms)
+        context = self._hooks.before(message, None, CommunicationMode.SYNC)
         with self._hooks.around(context):
             half = self._driver.wait(self._begin_half, cast(Message, context.message), timeout_ms)
             context.result = half.result

@@ -91,7 +91,7 @@ class Driver(PollingDriver):
         gate = self._gate()
         ticket: Ticket[T] | None = None
         try:
-            ticket = self.launch(gate.release, verb, *arguments)
+            ticket = self.launch(gate.release, verb, arguments)
             gate.acquire()
         except BaseException:  # an interrupt, or a refusal: the gate may be open or be opened, so nobody may wait at it again
             del self._local.gate

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 from adapters.faces.instances import Instance, Instances, deliver
 from adapters.stacks import thread_stacks
-from adapters.sync.kit import Pool
 from adapters.threaded.driver import Driver
 from adapters.threaded.futures import SendFuture
 from adapters.threaded.workers import Workers
@@ -20,6 +19,8 @@ T = TypeVar("T")
 
 class ThreadKit:
     """See `adapters.sync.kit.Kit`."""
+
+    future = SendFuture
 
     def __init__(self) -> None:
         self.instances: Instances[Any] = Instances(self._driver_of)
@@ -42,9 +43,6 @@ class ThreadKit:
 
     def pool(self, name: str, limit: int) -> Workers:
         return Workers(name, limit)
-
-    def future(self, pool: Pool, read: Callable[[Ticket[Any]], Any]) -> SendFuture[Any]:
-        return SendFuture(pool, read)
 
     def beside(self, work: Callable[[], T]) -> T:
         return work()  # other threads go on meanwhile

@@ -160,7 +160,6 @@ class ClientNode(FlowNode):
         producer: ProducerCore,
         message: Message,
         now: int,
-        *,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
         for_callback: bool = False,

@@ -47,7 +47,7 @@ class SendWindow:
     closed too, which know no time.
     """
 
-    __slots__ = ("_generation", "_messages_max", "_older", "_size_max", "_waiting", "_wake", "messages", "size")
+    __slots__ = ("_generation", "_messages_max", "_older", "_size_max", "_wake", "line", "messages", "size")
 
     def __init__(self, messages_max: int, size_max: int, wake: Callable[[Ticket[None]], None]) -> None:
         self._messages_max = messages_max
@@ -56,8 +56,8 @@ class SendWindow:
         #: What is in flight now, without what waits for room.
         self.messages = 0
         self.size = 0
-        #: First come first; out of a plain dict the first is slow to find once many have left.
-        self._waiting: OrderedDict[Place, None] = OrderedDict()
+        #: Who waits for room, first come first; out of a plain dict the first is slow to find once many have left.
+        self.line: OrderedDict[Place, None] = OrderedDict()
         self._generation = Generation()
         #: Those before it that somebody waits for.
         self._older: list[Generation] = []
@@ -65,25 +65,25 @@ class SendWindow:
     @property
     def waiting(self) -> int:
         """How many sends wait for room."""
-        return len(self._waiting)
+        return len(self.line)
 
     def enter(self, messages: int, size: int) -> Place:
         """Begin a send of so many messages and bytes. Where `waits` is set it may go on once `room` is settled and `waits` is not."""
         generation = self._generation
         generation.count += 1
         place = Place(messages, size, generation)
-        if not self._waiting and self._fits(messages, size):
+        if not self.line and self._fits(messages, size):
             self.messages += messages
             self.size += size
         else:
             place.waits = True
             place.room = Ticket()
-            self._waiting[place] = None
+            self.line[place] = None
         return place
 
     def take(self, size: int) -> Generation | None:
         """Begin a send of one message that is to have no place of its own, where there is room: ended by `give`, or `adopt` and `leave`."""
-        if self._waiting:
+        if self.line:
             return None
         messages = self.messages
         if messages and (messages >= self._messages_max or self.size + size > self._size_max):
@@ -102,7 +102,7 @@ class SendWindow:
             self._older.remove(generation)
         self.messages -= 1
         self.size -= size
-        if self._waiting:
+        if self.line:
             self._admit()
 
     def adopt(self, generation: Generation, size: int) -> Place:
@@ -111,7 +111,7 @@ class SendWindow:
 
     def last(self) -> Ticket[None] | None:
         """What the send that began last waits for; None when it did not have to wait."""
-        return next(reversed(self._waiting)).room if self._waiting else None
+        return next(reversed(self.line)).room if self.line else None
 
     def leave(self, place: Place) -> None:
         """A send is over, whether it was let in or not. Once for each."""
@@ -121,13 +121,13 @@ class SendWindow:
             self._wake(generation.ended)
             self._older.remove(generation)
         if place.waits:
-            del self._waiting[place]
+            del self.line[place]
             assert place.room is not None
             self._wake(place.room)
         else:
             self.messages -= place.messages
             self.size -= place.size
-        if self._waiting:
+        if self.line:
             self._admit()
 
     def in_flight(self) -> list[Ticket[None]]:
@@ -145,7 +145,7 @@ class SendWindow:
         return self.messages + messages <= self._messages_max and self.size + size <= self._size_max
 
     def _admit(self) -> None:
-        waiting = self._waiting
+        waiting = self.line
         while waiting:
             place = next(iter(waiting))
             if not self._fits(place.messages, place.size):
