@@ -83,6 +83,9 @@ class PollingDriver(Entrance):
         """Call `work`, which may block and does not raise, beside the loop."""
         raise NotImplementedError
 
+    def let_begin(self) -> None:
+        """What the loop has handed over may begin before the loop goes on, which has nothing to send at the moment."""
+
     def is_over(self) -> bool:
         """Whether it has ended, in order or not: nobody can enter any more."""
         return self._quit or self.failure is not None
@@ -155,16 +158,20 @@ class PollingDriver(Entrance):
             if self._todo:
                 actions, self._todo = self._todo + actions, []
         others: list[Action] = []
+        delivered = False
         for action in actions:  # who waits for something gets it while the system sends
             if isinstance(action, Ticket):
                 self._finish(action)
             elif type(action) is Deliver:
+                delivered = True
                 self._hand_over(action.task)
             else:
                 others.append(action)
         if batch:
             send_batch(batch)
             self._settle(batch)
+        elif delivered:
+            self.let_begin()
         for action in others:
             self._perform(action, now)
 

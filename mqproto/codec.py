@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring as quote
+from json.scanner import make_scanner
 from typing import Any, Final
 
 from mqproto.codes import VERSION, Language
@@ -63,7 +64,10 @@ _BARE_RESPONSE: Final = (f'{{"code":%d,"flag":1,"language":"{LANGUAGE_NAME}","op
 _WHITE: Final = " \t\r\n"
 
 
-_parse: Final = json.JSONDecoder(strict=False, parse_float=NumberText, parse_constant=constant).raw_decode
+#: Of a text and where to begin: the value there, and where it ends. Raises ValueError or StopIteration.
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = make_scanner(
+    json.JSONDecoder(strict=False, parse_float=NumberText, parse_constant=constant)  # type: ignore[arg-type]  # it is asked for its settings only
+)
 
 
 class Command:
@@ -214,10 +218,10 @@ def decode(frame: bytes | memoryview) -> Command:
 
 def _decode_json(text: str, body: bytes | memoryview) -> Command:
     try:
-        members, end = _parse(text)
+        members, end = _scan(text, 0)
         if end != len(text) and text[end:].strip(_WHITE):
             raise RemoteProtocolError(f"text after the header: {text[end : end + 40]!r}")
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, StopIteration):
         members = _tolerant(text)
     try:
         code = members["code"]

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -130,6 +130,14 @@ class Driver(PollingDriver):
             self.give_up(ticket)
             raise
         return self.outcome(ticket)
+
+    def signal(self) -> tuple[Awaitable[object], Callable[[], object]]:
+        """What one task awaits, at once, and what lets it go on; the latter is harmless when the task is gone."""
+        if self._loop is None:
+            event = anyio.Event()
+            return event.wait(), event.set
+        future: asyncio.Future[None] = self._loop.create_future()  # costs a third of an event
+        return future, partial(_settle, future)
 
     def write_soon(self) -> None:
         if self._loop is None:

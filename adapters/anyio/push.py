@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 from typing import Any, Final, Unpack
 
 import anyio
@@ -14,7 +13,7 @@ import anyio.to_thread
 
 from adapters.anyio.subscriber import AsyncSubscriber
 from adapters.driving import CLOSE_TIMEOUT_MS
-from adapters.faces.push import PushConsumerFace
+from adapters.faces.push import PushConsumerFace, consuming
 from adapters.settings import ConsumerOptions
 from mqproto.message import MessageExt
 from mqproto.state.consumption import ConsumeTask
@@ -28,8 +27,8 @@ class _Place:
 
     __slots__ = ("filled", "task")
 
-    def __init__(self) -> None:
-        self.filled = anyio.Event()
+    def __init__(self, filled: Callable[[], object]) -> None:
+        self.filled = filled
         self.task: ConsumeTask | None = None
 
 
@@ -79,50 +78,59 @@ class PushConsumer(PushConsumerFace, AsyncSubscriber):
         if self._idle:  # waking a task costs a fraction of starting one, and it runs one round of the event loop earlier
             place = self._idle.pop()
             place.task = task
-            place.filled.set()
+            place.filled()
         else:
             self._driver.soon(self._consume, task)
 
     async def _consume(self, task: ConsumeTask) -> None:
         with self._cancelled_at_close() as scope:
-            for number in count(1):
+            at_a_stretch = 1
+            while True:
                 following = self._consumed(self._driver.enter, task, await self._heard(task, scope))
                 if following is None:
                     following = await self._next()
                     if following is None:
                         return
-                task = following
-                if number % _AT_A_STRETCH == 0:
+                    at_a_stretch = 0  # others have run meanwhile
+                elif at_a_stretch == _AT_A_STRETCH:
                     await anyio.lowlevel.checkpoint()  # listeners that wait for nothing must not keep the others from running
+                    at_a_stretch = 0
+                at_a_stretch += 1
+                task = following
 
     async def _next(self) -> ConsumeTask | None:
         """The next delivery, for a task that has nothing to do; None when there will be none. There are never more than places."""
         if not self._life.running:
             return None
-        place = _Place()
+        is_filled, filled = self._driver.signal()
+        place = _Place(filled)
         self._idle.append(place)
         try:
-            await place.filled.wait()
-        finally:
+            await is_filled
+        except BaseException:
             if place in self._idle:  # cancelled: all of this ends
                 self._idle.remove(place)
+            raise
         return place.task
 
     async def _heard(self, task: ConsumeTask, scope: anyio.CancelScope) -> object:
         """What the listener says, or the exception that it raised."""
-        with self._listening():
-            try:
-                return await self._answer(task)
-            except BaseException as error:  # whatever it is, it is the listener's answer (CON-01) ...
-                if (scope.cancel_called or self._driver.ending) and isinstance(error, anyio.get_cancelled_exc_class()):
-                    raise  # ... unless it was cancelled because all of this ends
-                self._failed(error)
-                return error
+        token = consuming.set(self)
+        try:
+            if self._is_coroutine and not self._hooks:
+                return await self._call(task)
+            return await self._answer(task)
+        except BaseException as error:  # whatever it is, it is the listener's answer (CON-01) ...
+            if (scope.cancel_called or self._driver.ending) and isinstance(error, anyio.get_cancelled_exc_class()):
+                raise  # ... unless it was cancelled because all of this ends
+            self._failed(error)
+            return error
+        finally:
+            consuming.reset(token)
 
     async def _answer(self, task: ConsumeTask) -> object:
+        """The same by hooks or in a thread."""
         if self._is_coroutine:
-            if not self._hooks:
-                return await self._call(task)
             hearing = self._hooks.begin(task)
             if hearing.wanted:
                 with hearing:

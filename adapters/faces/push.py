@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, Unpack
 
@@ -21,8 +21,9 @@ log: Final = logging.getLogger("mqproto.client")
 
 #: Set where a delivery has just ended, while the node hears of it: the consumer, and room for the delivery that follows in the same place.
 _following: Final[ContextVar[tuple[object, list[ConsumeTask]] | None]] = ContextVar("mqproto_following", default=None)
-#: The consumer whose listener runs here and now.
-_consuming: Final[ContextVar[object]] = ContextVar("mqproto_consuming", default=None)
+#: The consumer whose listener runs here and now. Set and reset by hand around each call: a context manager of a generator takes longer than
+#: many a listener.
+consuming: Final[ContextVar[object]] = ContextVar("mqproto_consuming", default=None)
 
 
 class PushConsumerFace(SubscriberFace):
@@ -95,23 +96,14 @@ class PushConsumerFace(SubscriberFace):
         place[1].append(task)
         return True
 
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Around each call of the listener."""
-        token = _consuming.set(self)
-        try:
-            yield
-        finally:
-            _consuming.reset(token)
-
     @property
     def _is_listening(self) -> bool:
         """Whether the caller is the listener, or something that it has called."""
-        return _consuming.get() is self
+        return consuming.get() is self
 
     def _call(self, task: ConsumeTask) -> Any:
         """Call the listener: its result, or something that has it once it was awaited. Raises whatever the listener raises."""
-        return self._listener(*((task.messages, task.context) if self._takes_context else (task.messages,)))
+        return self._listener(task.messages, task.context) if self._takes_context else self._listener(task.messages)
 
     def _hear(self, task: ConsumeTask) -> Hearing:
         """The same with the hooks around it, for listeners that are plain functions."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from adapters.driving import CLOSE_TIMEOUT_MS
-from adapters.faces.push import PushConsumerFace
+from adapters.faces.push import PushConsumerFace, consuming
 from adapters.sync.kit import Pool
 from adapters.sync.subscriber import SyncSubscriber
 from mqproto.errors import StateError
@@ -49,11 +49,13 @@ class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
 
     def _consume(self, task: ConsumeTask) -> None:
         result: object
-        with self._listening():
-            try:
-                result = self._hear(task).result if self._hooks else self._call(task)
-            except BaseException as error:  # whatever it is, it is the listener's answer (CON-01)
-                self._failed(error)
-                result = error
+        token = consuming.set(self)
+        try:
+            result = self._hear(task).result if self._hooks else self._call(task)
+        except BaseException as error:  # whatever it is, it is the listener's answer (CON-01)
+            self._failed(error)
+            result = error
+        finally:
+            consuming.reset(token)
         with suppress(StateError):  # closed meanwhile: the messages come again
             self._driver.enter(self._node.consumed, task, result)

@@ -18,9 +18,8 @@ I64: TypeAlias = Annotated[int, 64]
 
 #: Longer texts are no numbers of ours; leading zeros are allowed up to here.
 _DIGITS_MAX: Final = 64
-#: Digits of the largest numbers: whatever has fewer of them, and nothing else, is one that fits.
-_I32_DIGITS: Final = 10
-_I64_DIGITS: Final = 19
+#: Digits of the largest numbers by kind: whatever has fewer of them, and nothing else, is one that fits, and needs no reader.
+_DIGITS: Final = {"I32": 10, "I64": 19}
 
 
 def _number(name: str, text: str, bits: int) -> int:
@@ -35,14 +34,10 @@ def _number(name: str, text: str, bits: int) -> int:
 
 
 def _i32(name: str, text: str) -> int:
-    if len(text) < _I32_DIGITS and text.isascii() and text.isdigit():
-        return int(text)
     return _number(name, text, 32)
 
 
 def _i64(name: str, text: str) -> int:
-    if len(text) < _I64_DIGITS and text.isascii() and text.isdigit():
-        return int(text)
     return _number(name, text, 64)
 
 
@@ -73,7 +68,7 @@ class Header:
 
     #: The table, one row for each attribute in order.
     table: ClassVar[tuple[Field, ...]] = ()
-    _plan: ClassVar[tuple[tuple[str, _Reader | None, bool, Any], ...]] = ()
+    _plan: ClassVar[tuple[tuple[str, int, _Reader | None, bool, Any], ...]] = ()
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> Self:
@@ -82,14 +77,18 @@ class Header:
         Raises `HeaderError` when a required field is missing or a number is malformed or out of range.
         """
         values: list[Any] = []
-        for name, read, required, default in cls._plan:
+        for name, digits, read, required, default in cls._plan:
             text = fields.get(name)
             if text is None:
                 if required:
                     raise HeaderError(name, None, "is missing")
                 values.append(default)
+            elif read is None:
+                values.append(text)
+            elif len(text) < digits and text.isascii() and text.isdigit():
+                values.append(int(text))
             else:
-                values.append(text if read is None else read(name, text))
+                values.append(read(name, text))
         return cast("Callable[..., Self]", cls)(*values)
 
     def encode(self) -> dict[str, str]:
@@ -129,7 +128,7 @@ def header(**names: str) -> Callable[[type[H]], type[H]]:
             )
             for one in fields(cast(Any, made))
         )
-        made._plan = tuple((row.name, _READERS[row.kind], row.required, row.default) for row in made.table)
+        made._plan = tuple((row.name, _DIGITS.get(row.kind, 0), _READERS[row.kind], row.required, row.default) for row in made.table)
         return made
 
     return make

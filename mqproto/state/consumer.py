@@ -357,7 +357,7 @@ class ConsumerCore(ConsumerBase):
     def deliver(self, task: ConsumeTask, now: int) -> None:
         if self._trace is not None:
             self._trace.consuming(task, now)
-        self.act(Deliver(task))
+        self.node.actions.append(Deliver(task))
 
     def ended(self, task: ConsumeTask, result: object, succeeded: int, now: int) -> None:
         failed = len(task.messages) - succeeded

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from mqproto.codec import Command
 from mqproto.codes import ResponseCode
@@ -56,6 +56,9 @@ class Sleep:
 @dataclass(frozen=True, slots=True)
 class Later:
     """Go on at once, but not before the driver has carried out what was decided so far. Outcome: None."""
+
+
+LATER: Final = Later()
 
 
 @dataclass(frozen=True, slots=True)

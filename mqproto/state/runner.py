@@ -89,6 +89,7 @@ class FlowNode(TaskNode):
     def launch(self, call: PlainCall[Any], head: bytes, body: bytes, deadline: int) -> None:
         """Make a call without a flow on its usable link, as `may_call` allows; the head of its frame bears its opaque, of `free_opaque`."""
         self._open += 1
+        self._plain_open += 1
         self._tasks[call] = call
         link = call.link
         link.used = call.since
@@ -249,7 +250,7 @@ class FlowNode(TaskNode):
         assert isinstance(link, DialledLink)
         link.used = now
         for frame in link.frames(data):
-            if self.shortcut(link, frame, now):
+            if self._plain_open and self.shortcut(link, frame, now):
                 continue
             command = link.command(frame)
             if command is None:

@@ -121,6 +121,8 @@ class TaskNode(NodeBase, ABC):
         self._woken: deque[Ticket[None]] = deque()
         self._draining = False
         self._open = 0
+        #: Of these, calls without a flow.
+        self._plain_open = 0
         #: Why the application can start nothing any more; None while it can.
         self.refusal: str | None = None
         #: Nothing runs any more and no link is open.
@@ -273,6 +275,7 @@ class TaskNode(NodeBase, ABC):
         """A call without a flow was settled."""
         del self._tasks[call]
         self._open -= 1
+        self._plain_open -= 1
         self.actions.append(call)
         if self._waiting:
             self._release(call, now)
@@ -283,6 +286,7 @@ class TaskNode(NodeBase, ABC):
             return caller
         task = Task(caller.unfold(), caller, True)
         task.effect = next(task.flow)
+        self._plain_open -= 1
         task.link, task.opaque, task.since, task.reads = caller.link, caller.opaque, caller.since, caller.reads
         self._tasks[caller] = task
         return task

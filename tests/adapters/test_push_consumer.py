@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -409,7 +411,10 @@ def test_tasks_wait_for_the_next_delivery(backend: str, monkeypatch: pytest.Monk
             return ConsumeTask("group", listen, [MessageExt("topic", b"%d" % number)], ConsumeContext(queue), ProcessQueue(queue, 0))
 
         async with anyio.create_task_group() as tasks:
-            consumer._driver = SimpleNamespace(enter=None, ending=False, soon=tasks.start_soon)
+            loop = asyncio.get_running_loop() if backend == "asyncio" else None
+            driver: Any = SimpleNamespace(enter=None, ending=False, soon=tasks.start_soon, _loop=loop)
+            driver.signal = partial(adapters.anyio.Driver.signal, driver)
+            consumer._driver = driver
             for number in range(6):
                 consumer._deliver(delivery(2 * number))
                 consumer._deliver(delivery(2 * number + 1))
