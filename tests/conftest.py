@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -25,6 +27,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip("changes from outside what is fixed in compiled modules"))
         if not asked and item.get_closest_marker("compiled"):
             item.add_marker(pytest.mark.skip("takes minutes: -m compiled"))
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests are a million objects that live to the end: no collection looks at them again, asked for or not."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,7 @@ def test_apaches_messages_are_found_in_the_log(golden: tuple[Directory, dict[str
 
 def test_apaches_messages_are_found_by_their_keys(golden: tuple[Directory, dict[str, Any]]) -> None:
     directory, expected = golden
-    for each in expected["messages"][::7]:
+    for each in expected["messages"][::29]:  # what crashed has no index, so that each search reads the whole log
         for key in [each["properties"].get("UNIQ_KEY"), *each["properties"].get("KEYS", "").split()]:
             if key:
                 messages, notes = found(directory, topic=each["topic"], key=key)
