@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple
 from adapters.driving import GONE
 from adapters.pollers import READ
 from adapters.sockets import Wire, describe, send_buffers
+from mqproto.compiling import mypyc_attr
 from mqproto.errors import StateError
 from mqproto.state.node import Action, Buffer, Deliver, Link, Node, Ticket
 
@@ -58,6 +59,7 @@ class Stream:
 Batch: TypeAlias = list[tuple[Stream, list[Buffer]]]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Entrance:
     """The callers' side of a driver. `deliver` gets the task of each `Deliver` action, outside the node, and must not block; `cancel` is
     the node's way to give an operation up that nobody waits for any more.
@@ -111,7 +113,7 @@ class Entrance:
         try:
             with self._lock:
                 if self._quit:
-                    raise StateError(f"{self.name} is closed") from self.failure
+                    raise self._has_ended(f"{self.name} is closed")
                 self._latest = now = self._now()
                 try:
                     result = verb(*arguments, now)
@@ -181,8 +183,14 @@ class Entrance:
     def outcome(self, ticket: Ticket[T]) -> T:
         """What came of an operation that was launched: its value, or raises its failure."""
         if not ticket.settled:
-            raise StateError(f"{self.name} ended before the operation did") from self.failure
+            raise self._has_ended(f"{self.name} ended before the operation did")
         return ticket.result()
+
+    def _has_ended(self, text: str) -> StateError:
+        """What is raised once nobody can enter any more, with the reason as its cause (compiled code knows no `raise ... from`)."""
+        error = StateError(text)
+        error.__cause__ = self.failure
+        return error
 
     def give_up(self, ticket: Ticket[Any]) -> None:
         """Nobody waits for this operation any more."""

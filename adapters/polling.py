@@ -31,6 +31,7 @@ from adapters.sockets import (
     peer_address,
     tune,
 )
+from mqproto.compiling import mypyc_attr
 from mqproto.state.node import Action, Deliver, Dial, HangUp, Link, Node, Run, Ticket
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PollingDriver(Entrance):
     """Drives one node. Runtimes add where the loop runs, where jobs run and how a caller waits.
 

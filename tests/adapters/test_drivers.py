@@ -281,6 +281,7 @@ def test_time_never_runs_back_for_a_node(runtime: Runtime) -> None:
     assert node.times == sorted(node.times)
 
 
+@pytest.mark.pure
 def test_peers_that_were_first_are_answered_while_there_is_more_to_read(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.polling._EXCHANGE_SIZE", 4)
     go_on = threading.Event()
