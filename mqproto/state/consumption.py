@@ -242,18 +242,20 @@ class Concurrent:
         self._listener = listener
         self._offsets = offsets
         self._host = host
+        self._namespace = host.namespace
         self._sends_back = settings.message_model is MessageModel.CLUSTERING
         self.deliveries = Deliveries(settings.consume_thread_min)
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt], now: int) -> None:
         """New messages of a queue: hand them out as soon as there is a place."""
+        group, namespace = self._settings.group, self._namespace
         for message in messages:
-            restore_topic(message, self._settings.group, self._host.namespace)
+            restore_topic(message, group, namespace)
         self._add(queue, messages, now)
 
     def _add(self, queue: ProcessQueue, messages: list[MessageExt], now: int) -> None:
         for chunk in split(messages, self._settings.consume_message_batch_max_size):
-            context = ConsumeContext(self._host.namespace.unwrap_queue(queue.queue))
+            context = ConsumeContext(self._namespace.unwrap_queue(queue.queue))
             self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, queue))
         self._hand_out(now)
 
@@ -343,14 +345,14 @@ class Concurrent:
         group, limit = self._settings.group, self._settings.reconsume_limit
         try:
             address, now = yield from self._host.master(queue, now)
-            now = yield from send_back(message, group, level, limit, address, now, self._host.namespace)
+            now = yield from send_back(message, group, level, limit, address, now, self._namespace)
             return True, now
         except MQError as error:
             refusal = str(error)
         now = yield from current(now)
         if not message.sys_flag & COMPRESSED:
             try:
-                now = yield from self._host.resend(retry_message(message, group, limit, self._host.namespace), now)
+                now = yield from self._host.resend(retry_message(message, group, limit, self._namespace), now)
                 return True, now
             except MQError as error:
                 refusal += f"; as a new message: {error}"

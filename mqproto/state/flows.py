@@ -33,6 +33,8 @@ class Call:
     deadline: int = 0
     #: To the broker's first port also where requests of this kind go to the second (`vip`).
     first_port: bool = False
+    #: It is a pull, whose usual answer may come as `plain_pulls.Found` instead of a `Command`.
+    found: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from mqproto.message import MessageExt, MessageQueue
 from mqproto.record import RecordError, decode_records
 from mqproto.state.flows import LATER, Call, Flow, Sleep, Wait, answer
 from mqproto.state.node import Ticket
+from mqproto.state.plain_pulls import Found
 
 #: How long a broker may hold a pull at the end of a queue, and how long we wait for the answer (client.md 1.9.3).
 SUSPEND_MS: Final = 15_000
@@ -276,21 +277,28 @@ def read_answer(command: Command, queue: MessageQueue, tags: frozenset[str], add
     if command.code not in _ANSWERS:
         raise refusal(command.code, command.remark, address)
     header = PullMessageResponse.decode(command.fields)
-    next_offset = header.next_begin_offset
+    broker_id, next_offset = header.suggest_which_broker_id, header.next_begin_offset
     if command.code != _SUCCESS:
-        return Pulled(None if command.code == ResponseCode.PULL_OFFSET_MOVED else [], next_offset, header.suggest_which_broker_id)
+        return Pulled(None if command.code == ResponseCode.PULL_OFFSET_MOVED else [], next_offset, broker_id)
+    found = Found(broker_id, next_offset, header.min_offset, header.max_offset, command.body, command.opaque, command.version)
+    return _read_found(found, queue, tags)
+
+
+def _read_found(found: Found, queue: MessageQueue, tags: frozenset[str]) -> Pulled:
+    """The same for an answer that has messages."""
+    next_offset = found.next_offset
     try:
-        messages = decode_records(command.body, queue.broker_name)
+        messages = decode_records(found.records, queue.broker_name)
     except RecordError as error:
         messages, next_offset = _salvage(error, queue)
     if tags:
         messages = [message for message in messages if message.tags in tags or message.sys_flag & COMPRESSED]
-    low, high = str(header.min_offset), str(header.max_offset)
+    low, high = str(found.min_offset), str(found.max_offset)
     for message in messages:
         properties = message.properties
         properties[names.MIN_OFFSET] = low
         properties[names.MAX_OFFSET] = high
-    return Pulled(messages, next_offset, header.suggest_which_broker_id)
+    return Pulled(messages, next_offset, found.broker_id)
 
 
 def _salvage(error: RecordError, queue: MessageQueue) -> tuple[list[MessageExt], int]:
@@ -372,10 +380,14 @@ def _pull(queue: ProcessQueue, host: PullHost, now: int) -> Flow[tuple[Pulled | 
     queue.last_pull_at = now
     fields = host.pull_fields(queue, subscribed)
     try:
-        outcome, now = yield Call(address, RequestCode.PULL_MESSAGE, fields, deadline=now + host.pull_timeout_ms)
+        outcome, now = yield Call(address, RequestCode.PULL_MESSAGE, fields, deadline=now + host.pull_timeout_ms, found=True)
+        if queue.dropped:
+            return None, now
         # The subscription may have changed while the broker held the pull; it answers by the new one, once it knows it.
         subscribed = host.subscribed(queue.queue.topic) or subscribed
-        return None if queue.dropped else read_answer(answer(outcome), queue.queue, subscribed.tags, address), now
+        if type(outcome) is Found:
+            return _read_found(outcome, queue.queue, subscribed.tags), now
+        return read_answer(answer(outcome), queue.queue, subscribed.tags, address), now
     except MQError as error:
         return error, now
 

@@ -23,6 +23,7 @@ from mqproto.hosts import HostError
 from mqproto.state.connection import Calls
 from mqproto.state.flows import Call, Expired, Lost, Oneway
 from mqproto.state.node import Dial, Link, Ticket
+from mqproto.state.plain_pulls import read_found
 from mqproto.state.tasks import NAME_SERVER, Caller, DialledLink, PlainCall, Task, TaskNode
 
 #: Calls that the node makes on its own behalf beyond the limit of the application's operations.
@@ -250,7 +251,7 @@ class FlowNode(TaskNode):
         assert isinstance(link, DialledLink)
         link.used = now
         for frame in link.frames(data):
-            if self._plain_open and self.shortcut(link, frame, now):
+            if (self._plain_open and self.shortcut(link, frame, now)) or self._found(link, frame, now):
                 continue
             command = link.command(frame)
             if command is None:
@@ -267,6 +268,23 @@ class FlowNode(TaskNode):
         elif link.leaving and not link.calls and not link.ended:
             self.drop(link, "the peer asked us to go away", now)
         self._drain(now)
+
+    def _found(self, link: DialledLink, frame: bytes, now: int) -> bool:
+        """Whether a frame was the usual answer to a pull of a flow that takes it as it is, which goes on then."""
+        found = read_found(frame)
+        if found is None:
+            return False
+        task = link.calls.get(found.opaque)
+        if type(task) is not Task:
+            return False
+        effect = task.effect
+        if type(effect) is not Call or not effect.found:
+            return False
+        link.take(found.opaque)
+        task.link = None
+        self.peer_version = link.peer_version = found.version
+        self._ready.append((task, (found, now)))
+        return True
 
     def _answered(self, task: Task[Any], link: DialledLink, command: Command, now: int) -> None:
         task.link = None
@@ -301,6 +319,9 @@ class FlowNode(TaskNode):
                 self.drop(link, "no answer in time", now)
         for link, task in expired:
             self._expired(task, link.address, now)
+        if self._soon:
+            self._ready += [(task, (None, now)) for task in self._soon]
+            self._soon = []
         for key in self.timers.due(now):
             if not isinstance(key, Task):
                 self.tick(key, now)
@@ -320,6 +341,8 @@ class FlowNode(TaskNode):
         self._ready.append((task, (Expired(address, now - task.since), now)))
 
     def next_deadline(self) -> int | None:
+        if self._soon:
+            return self._soon_at
         call = self.calls.earliest()
         other = self.timers.earliest()
         if call is None or (other is not None and other < call):

@@ -117,6 +117,9 @@ class TaskNode(NodeBase, ABC):
         self._waiting: dict[Ticket[Any], list[Task[Any]]] = {}
         self._jobs: dict[int, tuple[Job, Task[Any]]] = {}
         self._ready: deque[tuple[Task[Any], tuple[Any, int] | Exception | None]] = deque()
+        #: Those that go on when the driver comes back, which shall be at once, and when the last of them said so.
+        self._soon: list[Task[Any]] = []
+        self._soon_at = 0
         #: Tickets whose waiting flows go on with the next step.
         self._woken: deque[Ticket[None]] = deque()
         self._draining = False
@@ -329,7 +332,8 @@ class TaskNode(NodeBase, ABC):
             self.timers.set(task, effect.until)
 
     def _later(self, task: Task[Any], effect: Later, now: int) -> None:
-        self.timers.set(task, now)
+        self._soon.append(task)
+        self._soon_at = now
 
     def _wait(self, task: Task[Any], effect: Wait, now: int) -> None:
         self._await(task, effect.ticket, effect.deadline, now)

@@ -276,7 +276,7 @@ class Host:
 
 
 def pull(offset: int, now: int) -> Call:
-    return Call("b:1", RequestCode.PULL_MESSAGE, {"queueOffset": str(offset)}, deadline=now + 30_000)
+    return Call("b:1", RequestCode.PULL_MESSAGE, {"queueOffset": str(offset)}, deadline=now + 30_000, found=True)
 
 
 @pytest.fixture
