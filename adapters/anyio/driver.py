@@ -22,6 +22,7 @@ import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 
+from adapters.anyio.resuming import Resuming
 from adapters.driving import FOREVER, JOBS_AT_A_TIME, log
 from adapters.pollers import Poller, make_poller
 from adapters.polling import PollingDriver
@@ -58,6 +59,7 @@ class Driver(PollingDriver):
         self._aim = FOREVER  # when the timer task wakes the loop
         self._loop: asyncio.AbstractEventLoop | None = None  # None under trio
         self._turning = False
+        self._resuming: deque[Resuming] = deque()
         self._to_start: deque[Callable[[], Coroutine[Any, Any, object]]] = deque()
         self._starting: asyncio.Future[None]
 
@@ -136,8 +138,24 @@ class Driver(PollingDriver):
         if self._loop is None:
             event = anyio.Event()
             return event.wait(), event.set
-        future: asyncio.Future[None] = self._loop.create_future()  # costs a third of an event
-        return future, partial(_settle, future)
+        future = Resuming(loop=self._loop)
+        return future, partial(self._signalled, future)
+
+    def _signalled(self, future: Resuming) -> None:
+        if self._turning:
+            self._resuming.append(future)
+        else:
+            _settle(future)
+
+    def _resume(self) -> None:
+        """Behind a turn: let those go on that it has woken."""
+        resuming = self._resuming
+        try:
+            while resuming:
+                resuming.popleft().resume()
+        finally:  # an interrupt came to one of them: the others go on in the usual way
+            while resuming:
+                _settle(resuming.popleft())
 
     def write_soon(self) -> None:
         if self._loop is None:
@@ -153,6 +171,7 @@ class Driver(PollingDriver):
                 self.enter(_nothing)
         finally:
             self._turning = False
+        self._resume()
 
     def soon(self, work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:
         """Run a coroutine function in a task of the driver's, cancelled when the driver ends. It must not raise."""
@@ -228,6 +247,7 @@ class Driver(PollingDriver):
                 _settle(self._starting)
             elif self._until < self._aim:
                 self._rearmed.set()
+            self._resume()
 
         fd = self._poller.fileno()
         self._starting = loop.create_future()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +32,7 @@ from mqproto.state.consumption import ConsumeTask
 from mqproto.state.pull import ProcessQueue
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Anyio, Collector, holder
+from tests.adapters.toys import Echo
 
 
 class Watcher(ConsumeMessageHook):
@@ -412,8 +412,9 @@ def test_tasks_wait_for_the_next_delivery(backend: str, monkeypatch: pytest.Monk
 
         async with anyio.create_task_group() as tasks:
             loop = asyncio.get_running_loop() if backend == "asyncio" else None
-            driver: Any = SimpleNamespace(enter=None, ending=False, soon=tasks.start_soon, _loop=loop)
-            driver.signal = partial(adapters.anyio.Driver.signal, driver)
+            driver: Any = adapters.anyio.Driver(Echo())
+            driver._loop = loop
+            driver._group = tasks
             consumer._driver = driver
             for number in range(6):
                 consumer._deliver(delivery(2 * number))
@@ -425,5 +426,6 @@ def test_tasks_wait_for_the_next_delivery(backend: str, monkeypatch: pytest.Monk
                 scope.cancel()
         assert len({task for task, _ in heard}) == 2
         assert not consumer._idle
+        await driver.stop()
 
     anyio.run(main, backend=backend)
