@@ -363,6 +363,33 @@ def test_deliveries_are_handed_on(start: Start) -> None:
     assert queue.get(timeout=PATIENCE) == "task"
 
 
+def test_what_is_handed_over_may_begin_before_the_loop_goes_on(start: Start) -> None:
+    """... unless it has something to send first: bytes that come make the loop hand over, and answer or not."""
+
+    class Delivering(Echo):
+        answers = False
+
+        def received(self, link: Link, data: bytes, now: int) -> None:
+            if self.answers:
+                super().received(link, data, now)
+            self.deliver(data, now)
+
+    node = Delivering()
+    order: SimpleQueue[object] = SimpleQueue()
+    driver, port = start(node, deliver=order.put)
+    driver._target.let_begin = lambda: order.put("begin")
+    with connect(port) as sock:
+        sock.sendall(b"a")
+        assert [order.get(timeout=PATIENCE) for _ in range(2)] == [b"a", "begin"]
+        node.answers = True
+        sock.sendall(b"b")
+        assert receive(sock, 1) == b"b"
+        assert order.get(timeout=PATIENCE) == b"b"
+        node.answers = False
+        sock.sendall(b"c")
+        assert [order.get(timeout=PATIENCE) for _ in range(2)] == [b"c", "begin"]
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_dialling_by_number_and_by_name(start: Start, host: str) -> None:
     server = Echo()

@@ -17,6 +17,7 @@ from mqproto.state.node import Buffer, Link, Ticket
 from mqproto.state.plain_answers import Taken, read_taken
 from mqproto.state.plain_send import LANES_MAX, PlainSend
 from mqproto.state.settings import ProducerSettings
+from mqproto.state.tasks import PlainCall
 from tests.golden.golden import VERSIONS, Golden
 from tests.mqproto.state.stage import NS, Stage, broker, name_server, route, success
 
@@ -194,6 +195,8 @@ def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: lis
         for world in worlds:
             world.step(what, argument)
         assert worlds[0].state() == worlds[1].state(), what
+        node = worlds[0].stage.node
+        assert node._plain_open == sum(isinstance(caller, PlainCall) for caller in node._tasks.values())
     for world in worlds:
         world.stage.advance(2_000)
         world.stage.node.close(world.stage.now)
