@@ -195,8 +195,8 @@ def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: lis
         for world in worlds:
             world.step(what, argument)
         assert worlds[0].state() == worlds[1].state(), what
-        node = worlds[0].stage.node
-        assert node._plain_open == sum(isinstance(caller, PlainCall) for caller in node._tasks.values())
+        plain = worlds[0].stage.node
+        assert plain._plain_open == sum(isinstance(caller, PlainCall) for caller in plain._tasks.values())
     for world in worlds:
         world.stage.advance(2_000)
         world.stage.node.close(world.stage.now)
