@@ -65,6 +65,29 @@ class Entrance:
     the node's way to give an operation up that nobody waits for any more.
     """
 
+    __slots__ = (
+        "_bursts",
+        "_cancel",
+        "_deliver",
+        "_inputs",
+        "_latest",
+        "_lock",
+        "_pending",
+        "_quit",
+        "_seen",
+        "_todo",
+        "_unmasked",
+        "_until",
+        "_waker",
+        "_wakes",
+        "_woken",
+        "_written_soon",
+        "failure",
+        "name",
+        "node",
+        "turns",
+    )
+
     def __init__(
         self,
         node: Node,

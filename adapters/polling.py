@@ -54,6 +54,18 @@ class PollingDriver(Entrance):
     operation up that nobody waits for any more. `notices` are the node's: they are logged, and removed.
     """
 
+    __slots__ = (
+        "_dials",
+        "_listeners",
+        "_notices",
+        "_others",
+        "_poller",
+        "_streams",
+        "_timer_numbers",
+        "_timers",
+        "tls",
+    )
+
     def __init__(
         self,
         node: Node,

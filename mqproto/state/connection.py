@@ -37,10 +37,11 @@ class Calls(Generic[W]):
     """What all connections of one node share: opaque numbers, how many calls may be open, and when they expire.
 
     A call is open as long as its link knows its opaque, so ending one costs no look-up here: what is left of it is swept once it
-    outnumbers the open ones (calls with 30 s to go that were answered at once would pile up otherwise).
+    outnumbers the open ones (calls with 30 s to go that were answered at once would pile up otherwise). Calls that expire in the same
+    millisecond are kept together, so that there is no object for each.
     """
 
-    __slots__ = ("_heap", "limit", "opaque", "open")
+    __slots__ = ("_deadlines", "_due", "_kept", "limit", "opaque", "open")
 
     def __init__(self, limit: int = CALLS_LIMIT, opaque: int = 0) -> None:
         self.limit = limit
@@ -48,8 +49,10 @@ class Calls(Generic[W]):
         self.open = 0
         #: The next number.
         self.opaque = opaque & _OPAQUE_MASK
-        # (deadline, opaque, link): the number keeps links from being compared and expires equal times in the order they were set.
-        self._heap: list[tuple[int, int, Connection[W]]] = []
+        # By deadline the links of calls by their opaque, open or not, in the order they were made; all deadlines as a heap.
+        self._due: dict[int, dict[int, Connection[W]]] = {}
+        self._deadlines: list[int] = []
+        self._kept = 0
 
     def __len__(self) -> int:
         return self.open
@@ -63,30 +66,50 @@ class Calls(Generic[W]):
     def add(self, link: Connection[W], opaque: int, deadline: int) -> None:
         """A call of a link is open now, until `deadline` at the latest. Whoever takes it from the link's calls counts `open` down."""
         self.open += 1
-        heap = self._heap
-        heappush(heap, (deadline, opaque, link))
-        if len(heap) > 2 * self.open + SWEEP_SLACK:
-            self._heap = [entry for entry in heap if entry[1] in entry[2].calls]
-            heapify(self._heap)
+        self._kept += 1
+        due = self._due.get(deadline)
+        if due is None:
+            if self._kept > 2 * self.open + SWEEP_SLACK:
+                self._sweep()
+            due = self._due[deadline] = {}
+            heappush(self._deadlines, deadline)
+        due[opaque] = link
+
+    def _sweep(self) -> None:
+        self._kept = self.open
+        for deadline, due in list(self._due.items()):
+            left = {opaque: link for opaque, link in due.items() if opaque in link.calls}
+            if left:
+                self._due[deadline] = left
+            else:
+                del self._due[deadline]
+        self._deadlines = list(self._due)
+        heapify(self._deadlines)
 
     def earliest(self) -> int | None:
         """When the next call expires, or None."""
-        heap = self._heap
-        while heap:
-            entry = heap[0]
-            if entry[1] in entry[2].calls:
-                return entry[0]
-            heappop(heap)
+        deadlines = self._deadlines
+        while deadlines:
+            due = self._due[deadlines[0]]
+            while due:
+                opaque, link = due.popitem()
+                if opaque in link.calls:
+                    due[opaque] = link
+                    return deadlines[0]
+                self._kept -= 1
+            del self._due[heappop(deadlines)]
         return None
 
     def expire(self, now: int) -> list[tuple[Connection[W], W]]:
         """End every call whose deadline has come; their answers will be dropped."""
         expired: list[tuple[Connection[W], W]] = []
-        heap = self._heap
-        while heap and heap[0][0] <= now:
-            _, opaque, link = heappop(heap)
-            if opaque in link.calls:
-                expired.append((link, link.take(opaque)))
+        deadlines = self._deadlines
+        while deadlines and deadlines[0] <= now:
+            due = self._due.pop(heappop(deadlines))
+            self._kept -= len(due)
+            for opaque, link in due.items():
+                if opaque in link.calls:
+                    expired.append((link, link.take(opaque)))
         return expired
 
 

@@ -191,6 +191,13 @@ class Node(Protocol):
 class NodeBase:
     """What all nodes share: the sets that the driver empties and the way bytes leave."""
 
+    __slots__ = (
+        "actions",
+        "behind",
+        "touched",
+        "wall_ahead",
+    )
+
     def __init__(self) -> None:
         self.wall_ahead = 0
         self.behind = 0

@@ -37,6 +37,17 @@ _GO_AWAY: Final = int(ResponseCode.GO_AWAY)
 class FlowNode(TaskNode):
     """See the module. `limit` bounds the application's operations in flight; `credentials` sign every request."""
 
+    __slots__ = (
+        "_leaving",
+        "calls",
+        "credentials",
+        "links",
+        "marks",
+        "peer_version",
+        "reroute",
+        "tls",
+    )
+
     def __init__(self, *, limit: int, tls: bool, credentials: Credentials | None = None) -> None:
         super().__init__(limit)
         self.tls = tls
@@ -85,13 +96,13 @@ class FlowNode(TaskNode):
 
     def may_call(self, link: DialledLink) -> bool:
         """Whether the application may make a call on a usable link at once: not where that is refused."""
-        return link.unsent <= UNSENT_MAX and self._open < self.limit and self.refusal is None and self.calls.open < self.calls.limit
+        if link.unsent > UNSENT_MAX or self.refusal is not None:
+            return False
+        return self._open + self._plain_open < self.limit and self.calls.open < self.calls.limit
 
     def launch(self, call: PlainCall[Any], head: bytes, body: bytes, deadline: int) -> None:
         """Make a call without a flow on its usable link, as `may_call` allows; the head of its frame bears its opaque, of `free_opaque`."""
-        self._open += 1
         self._plain_open += 1
-        self._tasks[call] = call
         link = call.link
         link.used = call.since
         link.calls[call.opaque] = call
@@ -100,12 +111,20 @@ class FlowNode(TaskNode):
         link.unsent += len(head) + len(body)
         self.touched.add(link)
 
+    def application_tickets(self) -> list[Ticket[Any]]:
+        """The application's operations that are not done yet."""
+        return [*self._plain_calls(), *(ticket for ticket, task in self._tasks.items() if task.of_application)]
+
+    def _plain_calls(self) -> list[PlainCall[Any]]:
+        """The calls without a flow that are under way."""
+        return [caller for link in self.all_links() for caller in link.calls.values() if isinstance(caller, PlainCall)]
+
     def finish(self, reason: str, now: int) -> None:
         """End everything now: what is under way fails with StateError, every link is hung up."""
         self.over = True
-        for ticket, task in list(self._tasks.items()):
-            if not ticket.settled:  # one that ended may have ended another
-                self._give_up(self.unfolded(task), reason, now)
+        for task in [*self._tasks.values(), *map(self.unfolded, self._plain_calls())]:
+            if not task.ticket.settled:  # one that ended may have ended another
+                self._give_up(task, reason, now)
         for link in self.all_links():
             self.drop(link, reason, now)
 

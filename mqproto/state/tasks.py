@@ -106,6 +106,25 @@ class DialledLink(Connection["Caller"]):
 class TaskNode(NodeBase, ABC):
     """A node that runs flows. `limit` bounds the application's operations in flight."""
 
+    __slots__ = (
+        "_draining",
+        "_jobs",
+        "_open",
+        "_perform",
+        "_plain_open",
+        "_ready",
+        "_soon",
+        "_soon_at",
+        "_tasks",
+        "_waiting",
+        "_woken",
+        "limit",
+        "notices",
+        "over",
+        "refusal",
+        "timers",
+    )
+
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
@@ -113,7 +132,7 @@ class TaskNode(NodeBase, ABC):
         self.timers: Deadlines[Hashable] = Deadlines()
         #: Oddities worth a line in a log, oldest first; the adapter may empty it.
         self.notices: deque[str] = deque(maxlen=NOTICES_MAX)
-        self._tasks: dict[Ticket[Any], Caller] = {}
+        self._tasks: dict[Ticket[Any], Task[Any]] = {}
         self._waiting: dict[Ticket[Any], list[Task[Any]]] = {}
         self._jobs: dict[int, tuple[Job, Task[Any]]] = {}
         self._ready: deque[tuple[Task[Any], tuple[Any, int] | Exception | None]] = deque()
@@ -123,8 +142,8 @@ class TaskNode(NodeBase, ABC):
         #: Tickets whose waiting flows go on with the next step.
         self._woken: deque[Ticket[None]] = deque()
         self._draining = False
+        #: The application's operations in flight: flows, and calls without one.
         self._open = 0
-        #: Of these, calls without a flow.
         self._plain_open = 0
         #: Why the application can start nothing any more; None while it can.
         self.refusal: str | None = None
@@ -165,7 +184,7 @@ class TaskNode(NodeBase, ABC):
         self._open += 1
         if self.refusal is not None:
             return self._refuse(task, StateError(self.refusal), now)
-        if limited and self._open > self.limit:
+        if limited and self._open + self._plain_open > self.limit:
             return self._refuse(task, TooManyRequests(f"{self.limit} operations are in flight"), now)
         return self._begin(task, now)
 
@@ -179,8 +198,10 @@ class TaskNode(NodeBase, ABC):
     def cancel(self, ticket: Ticket[Any], now: int, reason: str = "the operation was cancelled") -> None:
         """Give an operation up: its ticket fails with StateError, a late answer is dropped. Nothing happens to a settled one."""
         task = self._tasks.get(ticket)
+        if task is None and isinstance(ticket, PlainCall) and not ticket.settled:
+            task = self.unfolded(ticket)
         if task is not None:
-            self._give_up(self.unfolded(task), reason, now)
+            self._give_up(task, reason, now)
             self._drain(now)
 
     def wake(self, ticket: Ticket[Any], now: int) -> None:
@@ -195,10 +216,6 @@ class TaskNode(NodeBase, ABC):
         if not ticket.settled:
             ticket.settle(None)
             self._woken.append(ticket)
-
-    def application_tickets(self) -> list[Ticket[Any]]:
-        """The application's operations that are not done yet."""
-        return [ticket for ticket, task in self._tasks.items() if isinstance(task, PlainCall) or task.of_application]
 
     def done(self, job: Job, failure: Exception | None, now: int) -> None:
         entry = self._jobs.pop(id(job), None)
@@ -276,8 +293,6 @@ class TaskNode(NodeBase, ABC):
 
     def _end_plain(self, call: PlainCall[Any], now: int) -> None:
         """A call without a flow was settled."""
-        del self._tasks[call]
-        self._open -= 1
         self._plain_open -= 1
         self.actions.append(call)
         if self._waiting:
@@ -290,6 +305,7 @@ class TaskNode(NodeBase, ABC):
         task = Task(caller.unfold(), caller, True)
         task.effect = next(task.flow)
         self._plain_open -= 1
+        self._open += 1
         task.link, task.opaque, task.since, task.reads = caller.link, caller.opaque, caller.since, caller.reads
         self._tasks[caller] = task
         return task

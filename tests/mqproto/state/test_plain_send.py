@@ -196,7 +196,7 @@ def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: lis
             world.step(what, argument)
         assert worlds[0].state() == worlds[1].state(), what
         plain = worlds[0].stage.node
-        assert plain._plain_open == sum(isinstance(caller, PlainCall) for caller in plain._tasks.values())
+        assert plain._plain_open == sum(isinstance(caller, PlainCall) for link in plain.all_links() for caller in link.calls.values())
     for world in worlds:
         world.stage.advance(2_000)
         world.stage.node.close(world.stage.now)
@@ -208,7 +208,7 @@ def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: lis
         node: ClientNode = world.stage.node
         assert not node._tasks
         assert not node.calls.open
-        assert node._open == 0
+        assert (node._open, node._plain_open) == (0, 0)
 
 
 @pytest.mark.parametrize("mood", ["apache", "five", "ours", "other queue"])
@@ -217,7 +217,7 @@ def test_the_usual_send_needs_no_flow(mood: str) -> None:
     world.mood = "silent"
     world.send(Message(TOPIC, b"x", tags="t", keys="k"), for_callback=True)
     node = world.stage.node
-    [send] = node._tasks.values()
+    [send] = node.application_tickets()
     assert type(send) is PlainSend
     [request] = world.stage.peers["a:1"].of(SEND)[-1:]
     world.stage.receive("a:1", taken(mood, request.opaque, request.fields["e"], 12))
