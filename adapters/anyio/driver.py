@@ -131,7 +131,7 @@ class Driver(PollingDriver):
         except BaseException:
             self.give_up(ticket)
             raise
-        return self.outcome(ticket)
+        return ticket.result() if ticket.settled else self.outcome(ticket)
 
     def signal(self) -> tuple[Awaitable[object], Callable[[], object]]:
         """What one task awaits, at once, and what lets it go on; the latter is harmless when the task is gone."""

@@ -10,6 +10,7 @@ from mqproto.codec import BINARY, Command, decode, encode, encode_response
 from mqproto.codes import RequestCode
 from mqproto.errors import LocalProtocolError, TooManyRequests
 from mqproto.state.connection import Calls, Connection
+from mqproto.state.deadlines import SWEEP_SLACK
 from mqproto.state.node import NodeBase
 
 
@@ -74,6 +75,41 @@ def test_calls_expire_once_and_late_answers_reach_nobody() -> None:
     assert owner.link.end() == ["second"]
     assert owner.link.end() == []
     assert owner.calls.expire(99) == []
+
+
+def test_what_ended_long_before_its_deadline_does_not_pile_up() -> None:
+    owner = Owner()
+    owner.link.call("poll", 1, {}, deadline=1)
+    for now in range(2_000):
+        for _ in range(3):
+            owner.link.forget(owner.link.call("send", 1, {}, deadline=now + 30_000))
+    assert sum(map(len, owner.calls._due.values())) <= SWEEP_SLACK + 8
+    assert sorted(owner.calls._deadlines) == sorted(owner.calls._due)
+    assert owner.calls.earliest() == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from(["call", "end", "expire", "flood"]), st.integers(0, 20))))
+def test_calls_expire_by_deadline_and_then_in_the_order_they_were_made(story: list[tuple[str, int]]) -> None:
+    owner = Owner()
+    expected: dict[str, tuple[int, int]] = {}  # deadline and opaque of the open calls by their waiters, as they were made
+    for step, (act, number) in enumerate(story):
+        match act:
+            case "call":
+                expected[f"{step}"] = number, owner.link.call(f"{step}", 1, {}, deadline=number)
+            case "end":
+                for waiter in list(expected)[number : number + 1]:
+                    owner.link.forget(expected.pop(waiter)[1])
+            case "flood":
+                for deadline in range(number, number + 100):
+                    owner.link.forget(owner.link.call("flood", 1, {}, deadline=deadline))
+            case "expire":
+                due = sorted((waiter for waiter in expected if expected[waiter][0] <= number), key=lambda waiter: expected[waiter][0])
+                assert owner.calls.expire(number) == [(owner.link, waiter) for waiter in due]
+                for waiter in due:
+                    del expected[waiter]
+        assert owner.calls.earliest() == min((deadline for deadline, _ in expected.values()), default=None)
+        assert list(owner.link.calls.values()) == list(expected)
+        assert len(owner.calls) == len(expected)
 
 
 def test_a_forgotten_call_ends_without_anybody() -> None:

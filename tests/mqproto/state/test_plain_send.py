@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mqproto.codec import JSON, Command, encode_response
 from mqproto.codes import RequestCode
 from mqproto.message import Message, MessageQueue, SendResult
+from mqproto.state import plain_answers
 from mqproto.state.client import ClientNode
 from mqproto.state.node import Buffer, Link, Ticket
 from mqproto.state.plain_answers import Taken, read_taken
@@ -259,8 +260,10 @@ def test_answers_of_apache_brokers_are_the_usual_ones(golden: Golden, version: s
             if exchange.request.code == SEND and answer is not None and answer.code == 0 and answer.frame[4] == JSON:
                 found.append((answer, read_taken(answer.frame[4:])))
     assert len(found) > 10
+    usual = plain_answers._USUAL_5 if version >= "5" else plain_answers._USUAL_4
     for answer, match in found:
         assert match is not None, answer.frame
+        assert usual.fullmatch(answer.frame, 8), "the quick way"
         taken = Taken(*match)
         assert taken.opaque == answer.opaque
         assert str(taken.offset) == answer.fields["queueOffset"]
