@@ -62,10 +62,11 @@ class Track:
 class Lane:
     """How the sends of one producer to one topic look, as long as the queues of the topic are these."""
 
-    __slots__ = ("_ordinary", "changes", "extra", "info", "producer", "shown", "topic", "tracks")
+    __slots__ = ("_ordinary", "changes", "extra", "info", "producer", "shown", "topic", "tracks", "window")
 
     def __init__(self, producer: ProducerCore, topic: str, info: PublishInfo, changes: int) -> None:
         self.producer = producer
+        self.window = producer.window
         #: As it travels, and the properties that every message gets.
         self.topic, self.extra = producer.packer.named(topic, {})
         self.info = info
@@ -148,7 +149,7 @@ class PlainSend(PlainCall[SendResult]):
     def taken(self, answer: tuple[Any, ...]) -> None:
         """The usual answer came, with the fields of `plain_answers.Taken`: this is the end."""
         track = self._track
-        track.lane.producer.window.give(self._generation, len(self.body))
+        track.lane.window.give(self._generation, len(self.body))
         _, queue_id, offset, offset_msg_id, region, trace_on, transaction_id = answer
         queue = track.queue
         if queue_id != queue.queue_id:
@@ -172,13 +173,14 @@ class PlainSend(PlainCall[SendResult]):
 class PlainSends:
     """The plain sends of one producer on one node."""
 
-    __slots__ = ("_host", "_lanes", "_node", "_producer", "_routes", "_size_max", "_timeout_ms", "_usual")
+    __slots__ = ("_ids", "_lanes", "_node", "_producer", "_routes", "_size_max", "_timeout_ms", "_usual", "_window")
 
     def __init__(self, node: FlowNode, host: ProducerHost, producer: ProducerCore) -> None:
         self._node = node
-        self._host = host
         self._routes = host.routes
+        self._ids = host.ids
         self._producer = producer
+        self._window = producer.window
         self._lanes: dict[str, Lane] = {}
         settings = producer.settings
         #: From here on a body is compressed, refused, or sent as a buffer of its own.
@@ -222,13 +224,13 @@ class PlainSends:
         is_ordinary = not (message.properties or message.keys or message.tags or message.delay_level) and message.wait
         if not is_ordinary and not self._is_sound(message):
             return None
-        generation = self._producer.window.take(len(body))
+        generation = self._window.take(len(body))
         if generation is None:
             return None
         if queue is None:
             info.next_turn()
-        wall = now + self._host.wall_ahead
-        msg_id = self._host.ids.next(wall)
+        wall = now + self._node.wall_ahead
+        msg_id = self._ids.next(wall)
         opaque = link.free_opaque()
         encoded: str | None = None
         if is_ordinary:
