@@ -42,7 +42,7 @@ def _pattern(
 ) -> re.Pattern[bytes]:
     """A header with these fields."""
     text = (
-        rf'{{"code":0,"extFields":{{{",".join(fields)}}},"flag":1,"language":"{language}","opaque":(?P<opaque>\d{{1,9}}),'
+        rf'{{"code":0,"extFields":{{{",".join(fields)}}},"flag":1,"language":"{language}","opaque":(?P<opaque>\d{{1,10}}),'
         rf'{serialize_type}"version":\d{{1,9}}}}'
     )
     return re.compile(text.encode())

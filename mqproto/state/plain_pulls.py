@@ -35,7 +35,7 @@ _ID: Final = r'"suggestWhichBrokerId":"(\d{1,18})"'
 _NEXT: Final = r'"nextBeginOffset":"(\d{1,18})"'
 _MIN: Final = r'"minOffset":"(\d{1,18})"'
 _MAX: Final = r'"maxOffset":"(\d{1,18})"'
-_OPAQUE: Final = r'"opaque":(0|[1-9]\d{0,8})'
+_OPAQUE: Final = r'"opaque":(0|[1-9]\d{0,9})'
 _VERSION: Final = r'"version":(0|[1-9]\d{0,8})'
 
 #: As brokers of Apache's write it; 5.x has two fields more.

@@ -227,6 +227,13 @@ def test_the_usual_send_needs_no_flow(mood: str) -> None:
     assert not node._tasks, "and no flow has taken its place"
 
 
+@pytest.mark.parametrize("mood", ["apache", "five", "ours"])
+def test_answers_are_read_the_same_however_many_calls_were_made(mood: str) -> None:
+    answers = [read_taken(taken(mood, opaque, "3", 12)[4:]) for opaque in (0, 2**31 - 1)]
+    assert answers[0] is not None
+    assert answers[1] == (2**31 - 1, *answers[0][1:])
+
+
 def test_an_answer_in_two_reads_and_with_others_behind_it() -> None:
     world = World(True)
     world.mood = "silent"
