@@ -240,14 +240,16 @@ class Driver(PollingDriver):
                 failure, timeout = error, -1.0
             finally:
                 self._turning = False
-            if timeout == 0:
-                loop.call_soon(turn)  # others may run, however busy this driver is
-            elif timeout is not None and timeout < 0:
-                is_over = True
-                _settle(self._starting)
-            elif self._until < self._aim:
-                self._rearmed.set()
-            self._resume()
+            try:
+                self._resume()
+            finally:
+                if timeout == 0:
+                    loop.call_soon(turn)  # others may run, however busy this driver is
+                elif timeout is not None and timeout < 0:
+                    is_over = True
+                    _settle(self._starting)
+                elif self._until < self._aim:
+                    self._rearmed.set()
 
         fd = self._poller.fileno()
         self._starting = loop.create_future()
