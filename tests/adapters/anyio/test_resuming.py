@@ -9,6 +9,7 @@ import pytest
 
 from adapters.anyio import Driver
 from adapters.anyio.resuming import Resuming
+from tests.adapters.harness import PATIENCE
 from tests.adapters.toys import Echo
 
 
@@ -49,7 +50,7 @@ def test_a_cancelled_task_is_not_resumed() -> None:
         task = loop.create_task(wait(future))
         await asyncio.sleep(0)
         task.cancel()
-        loop.call_soon(future.resume)
+        future.resume()
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -94,7 +95,8 @@ def test_an_interrupt_of_one_leaves_the_others_to_the_event_loop() -> None:
                 caught.append(type(interrupt))
 
         loop.call_soon(resume)
-        await tasks[2]
+        async with asyncio.timeout(PATIENCE):
+            await tasks[2]
         assert went_on == [0, 1, 2]
         assert caught == [KeyboardInterrupt]
         assert isinstance(tasks[1].exception(), KeyboardInterrupt)
