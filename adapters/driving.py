@@ -90,6 +90,10 @@ class Life:
             self._ends.pop()
         except IndexError:
             return False
+        except BaseException:  # an interrupt in this very moment: whoever closes next has it to do
+            self._ends.append(None)
+            self._closed = False
+            raise
         return True
 
     def check(self) -> None:

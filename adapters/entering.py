@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple
 
-from adapters.driving import GONE
+from adapters.driving import GONE, log
 from adapters.pollers import READ
 from adapters.sockets import Wire, describe, send_buffers
 from mqproto.compiling import mypyc_attr
@@ -74,7 +74,9 @@ class Entrance:
         "_lock",
         "_pending",
         "_quit",
+        "_refusal",
         "_seen",
+        "_shut_down",
         "_todo",
         "_unmasked",
         "_until",
@@ -115,6 +117,8 @@ class Entrance:
         self._written_soon = False  # what callers left is written when the runtime comes to it; under the lock
         self._bursts = False  # the loop turns within a moment whatever happens, because callers start much; see `adapters.threaded.Driver`
         self._quit = False
+        self._refusal = f"{name} is closed"  # what whoever enters is told then
+        self._shut_down = False  # everything is closed
         self._pending: set[Ticket[Any]] = set()  # operations whose end somebody wants to hear of
         self._waker, self._wakes = socket.socketpair()
         for sock in (self._waker, self._wakes):
@@ -133,42 +137,51 @@ class Entrance:
         has ended or can end no more.
         """
         ticket: Ticket[Any] | None = None
+        batch: Batch | None = None
+        mid_step = False
         try:
             with self._lock:
                 if self._quit:
-                    raise self._has_ended(f"{self.name} is closed")
-                self._latest = now = self._now()
+                    raise self._has_ended(self._refusal)
+                mid_step = True
                 try:
+                    self._latest = now = self._now()
                     result = verb(*arguments, now)
                     if wake is not None:
                         assert isinstance(result, Ticket)
                         ticket = result
                         ticket.wake = wake
                         self._pending.add(ticket)
-                except BaseException:
-                    self.wake()  # what it did before it failed is the loop's now
+                    if together and self._written_soon:
+                        for link in self.node.touched:
+                            if link.unsent >= _TOGETHER_MAX:
+                                break
+                        else:
+                            return result
+                    batch, actions = self._take(together)
+                    deadline = self.node.next_deadline()
+                    soon = not self._written_soon and bool(self.node.touched)
+                    if soon:
+                        self._written_soon = True
+                    due = deadline is not None and deadline < self._until
+                    for action in actions:
+                        if not isinstance(action, FOR_CALLERS):
+                            self._todo.append(action)
+                            due = True
+                except Exception:
                     raise
-                if together and self._written_soon:
-                    for link in self.node.touched:
-                        if link.unsent >= _TOGETHER_MAX:
-                            break
-                    else:
-                        return result
-                batch, actions = self._take(together)
-                deadline = self.node.next_deadline()
-                soon = not self._written_soon and bool(self.node.touched)
-                if soon:
-                    self._written_soon = True
-                due = deadline is not None and deadline < self._until
-                for action in actions:
-                    if not isinstance(action, FOR_CALLERS):
-                        self._todo.append(action)
-                        due = True
+                except BaseException:
+                    self._quit = True  # before the lock is free: nobody may enter what is half-changed
+                    raise
             if batch:
                 try:
                     send_batch(batch)
-                finally:  # an interrupt must not leave a stream marked as being sent to
+                except BaseException:  # it may have cost that connection, and nothing else
                     self._settle(batch)
+                    self._leave(actions)
+                    mid_step = False
+                    raise
+                self._settle(batch)
             for action in actions:
                 if isinstance(action, Ticket):
                     self._finish(action)
@@ -178,14 +191,44 @@ class Entrance:
                 self.wake()
             elif soon:
                 self.write_soon()
-        except BaseException:  # an interrupt, most likely: the caller gets no ticket, so the operation must not go on
-            try:
-                if ticket is not None:
-                    self.give_up(ticket)  # first: nobody may hear of its end who has no ticket
-            finally:
-                self.wake()  # others rely on what was about to be written
+        except BaseException as failure:
+            if mid_step and not isinstance(failure, Exception):
+                self._cut_short(failure, batch)
+            else:
+                self._back_out(ticket)
             raise
         return result
+
+    def _leave(self, actions: list[Action]) -> None:
+        """Have the loop do what a caller does as a rule, who has left the rest to it before."""
+        with self._lock:
+            self._todo += [action for action in actions if isinstance(action, FOR_CALLERS)]
+
+    def _back_out(self, ticket: Ticket[Any] | None) -> None:
+        """The caller gets no ticket, so the operation must not go on."""
+        try:
+            if ticket is not None:
+                self.give_up(ticket)  # first: nobody may hear of its end who has no ticket
+        finally:
+            self.wake()  # others rely on what was about to be written; and what a verb did before it failed is the loop's now
+
+    def _cut_short(self, interrupt: BaseException, batch: Batch | None = None) -> None:
+        """End out of turn: an interrupt came to somebody inside, who leaves the node, or what he took from it, half-changed.
+
+        Nobody enters any more, the loop included, nothing is written any more, connections are closed, and everybody who waits is told.
+        """
+        self._quit = True
+        if self.failure is None:
+            what = type(interrupt).__name__
+            self._refusal = f"{self.name} was interrupted ({what}) in the middle of a step and has ended: close it and make a new one"
+            self.failure = StateError(self._refusal)
+            self.failure.__cause__ = interrupt
+        if batch:
+            self._settle(batch)  # nobody sends it; but sockets that are being sent to are not closed
+        self._rouse()
+        if self._shut_down:  # the loop had ended by itself, and whoever was about to be told was not among those that it told
+            self._tell_all()
+        log.warning("%s", self._refusal)
 
     def write_soon(self) -> None:
         """Have what `enter` left written when the present turn of the runtime is over. From any thread."""
@@ -197,11 +240,23 @@ class Entrance:
 
     def _finish(self, ticket: Ticket[Any]) -> None:
         try:
-            self._pending.remove(ticket)  # whoever removes it tells, so that it is told once
-        except KeyError:
-            return
-        if ticket.wake is not None:
-            ticket.wake()
+            try:
+                self._pending.remove(ticket)  # whoever removes it tells, so that it is told once
+            except KeyError:
+                return
+            if ticket.wake is not None:
+                ticket.wake()
+        except Exception:
+            raise
+        except BaseException:  # an interrupt ends the driver, whose end tells again: once more is better than not at all
+            self._pending.add(ticket)
+            raise
+
+    def _tell_all(self) -> None:
+        """Nothing that is pending ends any more: tell whoever waits for it."""
+        for ticket in list(self._pending):
+            with suppress(RuntimeError):  # a gate that is open: it was told, and an interrupt came in that moment
+                self._finish(ticket)
 
     def outcome(self, ticket: Ticket[T]) -> T:
         """What came of an operation that was launched: its value, or raises its failure."""
@@ -230,8 +285,18 @@ class Entrance:
         """Have the loop turn once more. From any thread."""
         if not self._woken and not self._quit:
             self._woken = True
-            with suppress(OSError):  # full: it will wake; closed: the loop has just ended
+            try:
                 self._wakes.send(b"\0")
+            except OSError:
+                pass  # full: it will wake; closed: the loop has just ended
+            except BaseException:  # whether it was sent or not
+                self._rouse()
+                raise
+
+    def _rouse(self) -> None:
+        """Wake the loop whatever was said before."""
+        with suppress(OSError):
+            self._wakes.send(b"\0")
 
     # For both sides.
 
@@ -255,26 +320,33 @@ class Entrance:
         batch: Batch = []
         if node.touched:
             left: list[Link] = []
-            for link in node.touched:
-                stream = link.driver_slot
-                if type(stream) is Stream:
-                    if together and (self._bursts or stream.turn == self.turns) and link.unsent < _TOGETHER_MAX:
-                        left.append(link)
-                        continue
-                    stream.turn = self.turns
-                    buffers = node.data_to_send(link)
-                    if stream.sending or stream.backlog:
-                        stream.backlog += buffers
-                        if stream.mask & READ and not link.wants_read:
-                            self._unmasked.append(stream)
-                    else:
-                        stream.sending = True
-                        batch.append((stream, buffers))
-                elif stream is GONE:
-                    node.data_to_send(link)
-                # else it is not connected yet: the data wait in the link
-            node.touched.clear()
-            node.touched.update(left)
+            try:
+                for link in node.touched:
+                    stream = link.driver_slot
+                    if type(stream) is Stream:
+                        if together and (self._bursts or stream.turn == self.turns) and link.unsent < _TOGETHER_MAX:
+                            left.append(link)
+                            continue
+                        stream.turn = self.turns
+                        buffers = node.data_to_send(link)
+                        if stream.sending or stream.backlog:
+                            stream.backlog += buffers
+                            if stream.mask & READ and not link.wants_read:
+                                self._unmasked.append(stream)
+                        else:
+                            stream.sending = True
+                            batch.append((stream, buffers))
+                    elif stream is GONE:
+                        node.data_to_send(link)
+                    # else it is not connected yet: the data wait in the link
+                node.touched.clear()
+                node.touched.update(left)
+            except BaseException:  # nobody gets this batch
+                for stream, buffers in batch:
+                    stream.sending = False
+                    stream.backlog = buffers
+                    self._unmasked.append(stream)
+                raise
         actions = node.actions
         if not actions:
             return batch, []  # never the node's own list: it fills again as soon as the lock is left
@@ -282,21 +354,27 @@ class Entrance:
         return batch, actions
 
     def _settle(self, batch: Batch) -> None:
-        """Count what was sent; what was not is the loop's to send."""
+        """Count what was sent; what was not is the loop's to send. A second time is harmless once `_quit` is set."""
         with self._lock:
-            for stream, left in batch:
-                stream.sending = False
-                if left:
-                    stream.backlog = left + stream.backlog
-                link = stream.link
-                if stream.backlog or link.out:
-                    link.unsent = sum(map(len, stream.backlog)) + sum(map(len, link.out))
-                else:
-                    link.unsent = 0
-                if stream.gone:
-                    stream.sock.close()
-                elif stream.backlog or stream.closing or stream.mask != READ:
-                    self._unmasked.append(stream)
+            try:
+                for stream, left in batch:
+                    stream.sending = False
+                    if left:
+                        stream.backlog = left + stream.backlog
+                    link = stream.link
+                    if stream.backlog or link.out:
+                        link.unsent = sum(map(len, stream.backlog)) + sum(map(len, link.out))
+                    else:
+                        link.unsent = 0
+                    if stream.gone:
+                        stream.sock.close()
+                    elif stream.backlog or stream.closing or stream.mask != READ:
+                        self._unmasked.append(stream)
+            except Exception:
+                raise
+            except BaseException:
+                self._quit = True  # before the lock is free: nobody may send what is in the wrong place
+                raise
 
 
 def send_batch(batch: Batch) -> None:

@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 from adapters.dialling import Dialling
 from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, tell
-from adapters.entering import Entrance, Stream, send_batch
+from adapters.entering import Batch, Entrance, Stream, send_batch
 from adapters.pollers import READ, WRITE, Poller
 from adapters.sockets import (
     OUT_OF_FILES,
@@ -32,6 +32,7 @@ from adapters.sockets import (
     tune,
 )
 from mqproto.compiling import mypyc_attr
+from mqproto.errors import StateError
 from mqproto.state.node import Action, Deliver, Dial, HangUp, Link, Node, Run, Ticket
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class PollingDriver(Entrance):
 
         Nobody is inside: other threads did not come along, whatever they held.
         """
-        self._quit = True
+        self._quit = self._shut_down = True
         self._lock = nullcontext()
         self._poller.close()
         for stream in self._streams.values():
@@ -159,32 +160,38 @@ class PollingDriver(Entrance):
             inputs.popleft()(now)
         while timers and timers[0][0] <= now:
             heappop(timers)[2](now)
-        with self._lock:
-            if now >= self._until:
-                node.timer(self._entry_time(now))
-            self._written_soon = False
-            batch, actions = self._take()
-            for stream in writable:
-                if stream.backlog and not stream.sending:
-                    stream.sending = True
-                    batch.append((stream, stream.backlog))
-                    stream.backlog = []
-            if self._todo:
-                actions, self._todo = self._todo + actions, []
         others: list[Action] = []
+        batch: Batch = []
         delivered = False
-        for action in actions:  # who waits for something gets it while the system sends
-            if isinstance(action, Ticket):
-                self._finish(action)
-            elif type(action) is Deliver:
-                delivered = True
-                self._hand_over(action.task)
-            else:
-                others.append(action)
-        if batch:
-            send_batch(batch)
-            self._settle(batch)
-        elif delivered:
+        try:
+            with self._lock:
+                if self._quit:
+                    return
+                if now >= self._until:
+                    node.timer(self._entry_time(now))
+                self._written_soon = False
+                batch, actions = self._take()
+                for stream in writable:
+                    if stream.backlog and not stream.sending:
+                        stream.sending = True
+                        batch.append((stream, stream.backlog))
+                        stream.backlog = []
+                if self._todo:
+                    actions, self._todo = self._todo + actions, []
+            for action in actions:  # who waits for something gets it while the system sends
+                if isinstance(action, Ticket):
+                    self._finish(action)
+                elif type(action) is Deliver:
+                    delivered = True
+                    self._hand_over(action.task)
+                else:
+                    others.append(action)
+            if batch:
+                send_batch(batch)
+        finally:
+            if batch:
+                self._settle(batch)
+        if delivered and not batch:
             self.let_begin()
         for action in others:
             self._perform(action, now)
@@ -221,7 +228,7 @@ class PollingDriver(Entrance):
                     self._lost(stream, "closed by the peer", now)
                     continue
                 with lock:
-                    if not stream.link.ended:
+                    if not stream.link.ended and not self._quit:
                         received(stream.link, data, now if now > self._latest else self._latest)
                 size += len(data)
                 if size >= _EXCHANGE_SIZE:
@@ -277,7 +284,8 @@ class PollingDriver(Entrance):
 
         def entry(now: int) -> None:
             with self._lock:
-                verb(*arguments, self._entry_time(now))
+                if not self._quit:
+                    verb(*arguments, self._entry_time(now))
 
         self.feed(entry)
 
@@ -326,7 +334,7 @@ class PollingDriver(Entrance):
                 sock.close()
                 continue
             with self._lock:
-                link = self.node.accept(name, address, local_address, self._entry_time(now))
+                link = None if self._quit else self.node.accept(name, address, local_address, self._entry_time(now))
                 if link is not None:
                     self._adopt(link, sock)
             if link is None:
@@ -357,7 +365,7 @@ class PollingDriver(Entrance):
     def _lost(self, stream: Stream, reason: str, now: int) -> None:
         """A connection ended from the other side."""
         with self._lock:
-            if not stream.link.ended:
+            if not stream.link.ended and not self._quit:
                 self.node.closed(stream.link, reason, self._entry_time(now))
         self._drop(stream)
 
@@ -393,6 +401,8 @@ class PollingDriver(Entrance):
         del self._dials[link]
         with self._lock:
             self._adopt(link, sock)
+            if self._quit:
+                return
             self.node.opened(link, self._entry_time(now))
             if early and not link.ended:
                 self.node.received(link, early, self._entry_time(now))
@@ -407,6 +417,19 @@ class PollingDriver(Entrance):
 
     # The end.
 
+    def _begin_end(self) -> None:
+        """Have the node close, unless the driver has ended already."""
+        try:
+            self.enter(self.node.close)
+            self.feed(self._stop_listening)
+        except StateError:
+            pass
+        except Exception:
+            raise
+        except BaseException as interrupt:  # perhaps the node was not told, and nobody comes back to do it
+            self._cut_short(interrupt)
+            raise
+
     def _stop_listening(self, now: int) -> None:
         for sock in self._listeners.values():
             self.unwatch(sock)
@@ -414,16 +437,19 @@ class PollingDriver(Entrance):
         self._listeners = {}
 
     def _fail(self, failure: BaseException) -> None:
-        """A fault of the node or of this driver has ended the loop."""
+        """A fault of the node or of this driver, or an interrupt, has ended the loop."""
+        if self.failure is not None:
+            return  # somebody inside was interrupted: that says it all
         self.failure = failure
+        self._refusal = f"{self.name} has failed ({type(failure).__name__}): close it and make a new one"
+        self._quit = True  # whatever is logged, and however long that takes
         log.critical("%s: the driver has failed", self.name, exc_info=failure)
 
     def _shut(self) -> None:
         """After the loop: close everything that is left, and let nobody wait any more."""
         with self._lock:
             self._quit = True
-        with suppress(OSError):
-            self._wakes.send(b"\0")  # for a thread that polls on behalf of the loop
+        self._rouse()  # a thread that polls on behalf of the loop
         self._stop_listening(0)
         for stream in list(self._streams.values()):
             self._drop(stream)
@@ -432,8 +458,8 @@ class PollingDriver(Entrance):
         for sock in (self._waker, self._wakes):
             sock.close()
         self._poller.close()
-        for ticket in list(self._pending):
-            self._finish(ticket)
+        self._shut_down = True  # who takes something out of `_pending` and cannot tell it tells all of them from now on
+        self._tell_all()
 
 
 _drivers: Final[WeakSet[PollingDriver]] = WeakSet()

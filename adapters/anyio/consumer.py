@@ -36,7 +36,7 @@ class Consumer(ConsumerFace, AsyncSubscriber):
         await anyio.lowlevel.checkpoint()  # others may run, however many messages are here
         claim = Claim()
         try:
-            message = self._enter(self._take)
+            message = self._enter(self._take, claim)
             return message if message is not None else await self._driver.wait(self._begin_receive, claim, timeout_ms)
         except StateError as failure:
             self._nothing_comes(failure)

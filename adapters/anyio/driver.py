@@ -84,18 +84,16 @@ class Driver(PollingDriver):
         driver's own tasks (`soon`); it is cancelled with the others and not waited for.
         """
         if not self._started:
-            if not self._quit:
+            if not self._shut_down:
                 self._shut()
             return True
-        with suppress(StateError):  # it has ended already
-            self.enter(self.node.close)
-            self.feed(self._stop_listening)
+        self._begin_end()
         try:
             with anyio.move_on_after(timeout):
                 await self._turned_off.wait()
         finally:
             orderly = self._turned_off.is_set() and self.failure is None
-            if not orderly:
+            if not orderly and self.failure is None:
                 log.warning("%s: not ended within %s s, closing what is left", self.name, timeout)
             self._group.cancel_scope.cancel()
             if not from_inside:
@@ -215,6 +213,8 @@ class Driver(PollingDriver):
                     while timeout is None or timeout >= 0:
                         timeout = self._turn(await self._poll(timeout))
                 self._turned_off.set()
+                if self.failure is not None:  # a task was interrupted inside: who waits in others must not wait for `stop`
+                    raise self.failure
                 await anyio.sleep_forever()  # tasks of the application end by `stop`
         except Exception as failure:  # nobody may wait for ever because of it
             self._fail(failure)
@@ -238,6 +238,11 @@ class Driver(PollingDriver):
                 timeout = self._turn(self._poller.poll(0))
             except Exception as error:
                 failure, timeout = error, -1.0
+            except BaseException as interrupt:  # it ends the event loop, which may run again all the same
+                self._cut_short(interrupt)
+                is_over = True
+                _settle(self._starting)
+                raise
             finally:
                 self._turning = False
             try:

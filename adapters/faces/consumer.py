@@ -103,8 +103,9 @@ class ConsumerFace(SubscriberFace):
     def _retry_later(self, message: MessageExt, delay_level: int, now: int) -> bool:
         return self._core.retry_later(message, now, delay_level)
 
-    def _take(self, now: int) -> MessageExt | None:
-        return self._core.take(now)
+    def _take(self, claim: Claim, now: int) -> MessageExt | None:
+        message = claim.message = self._core.take(now)
+        return message
 
     def _give_back(self, claim: Claim, now: int) -> None:
         self._core.give_back(claim, now)

@@ -72,12 +72,14 @@ class Instances(Generic[D]):
                     del self._table[other.key]
             instance = self._table.get(key)
             if instance is None:
-                instance = self._table[key] = Instance(key, client._new_node())
+                instance = Instance(key, client._new_node())
                 instance.lock = self._make_lock()
                 instance.driver = self._make_driver(instance, client._name())
                 instance.driver.tls = client._tls
+            client._instance = instance  # first: wherever an interrupt comes, leaving undoes the rest
+            client._node = instance.node
             instance.clients.add(client)
-            client._instance = instance
+            self._table[key] = instance
         client._joined(instance.node)
         return instance
 

@@ -22,7 +22,6 @@ import gevent.socket
 from adapters.driving import log
 from adapters.pollers import Poller, SelectorPoller
 from adapters.polling import PollingDriver
-from mqproto.errors import StateError
 from mqproto.state.node import Node, Ticket
 
 _FORCED_END_S: Final = 5.0
@@ -105,15 +104,10 @@ class Driver(PollingDriver):
         At the time-out everything is closed as it is.
         """
         if not self._started:
-            if not self._quit:
+            if not self._shut_down:
                 self._shut()
             return True
-        try:
-            self.enter(self.node.close)
-        except StateError:
-            pass  # it has ended already
-        else:
-            self.feed(self._stop_listening)
+        self._begin_end()
         self._greenlet.join(timeout)
         if not self._greenlet.dead:
             log.warning("%s: not ended within %s s, closing what is left", self.name, timeout)
@@ -126,11 +120,13 @@ class Driver(PollingDriver):
     def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
         """Start an operation of the node and wait until it has ended: its value, or raises its failure."""
         ended = gevent.event.Event()
-        ticket = self.launch(ended.set, verb, arguments)
+        ticket: Ticket[T] | None = None
         try:
+            ticket = self.launch(ended.set, verb, arguments)
             ended.wait()
-        except BaseException:  # the greenlet is killed, or a gevent.Timeout of the caller's
-            self.give_up(ticket)
+        except BaseException:  # an interrupt, the greenlet is killed, or a gevent.Timeout of the caller's
+            if ticket is not None:
+                self.give_up(ticket)
             raise
         return self.outcome(ticket)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar, cast
 
 import gevent.event
 
-from adapters.sync.futures import Outcome
+from adapters.sync.futures import Callback, Outcome
 from adapters.sync.kit import Pool
 from mqproto.state.node import Ticket
 
@@ -27,7 +28,7 @@ class SendFuture(Outcome[T]):
         self._result: T | None = None
         self._exception: BaseException | None = None
         self._event: gevent.event.Event | None = None  # made when somebody waits before the end
-        self._functions: list[Callable[[SendFuture[T]], object]] = []
+        self._functions: list[Callback[SendFuture[T]]] = []
 
     def result(self, timeout: float | None = None) -> T:
         """The value, or raises the failure; TimeoutError after `timeout` seconds."""
@@ -49,10 +50,9 @@ class SendFuture(Outcome[T]):
         return self._done
 
     def add_done_callback(self, function: Callable[[SendFuture[T]], object], /) -> None:
+        self._functions.append(Callback(function))
         if self._done:
-            self._call(function)
-        else:
-            self._functions.append(function)
+            self._call_all()
 
     def set_result(self, result: T) -> None:
         self._result = result
@@ -66,9 +66,9 @@ class SendFuture(Outcome[T]):
         self._done = True
         if self._event is not None:
             self._event.set()
-        functions, self._functions = self._functions, []
-        for function in functions:
-            self._call(function)
+        self._call_all()
 
-    def _call(self, function: Callable[[SendFuture[T]], object]) -> None:
-        self._pool.submit(lambda: function(self))
+    def _call_all(self) -> None:
+        while self._functions:
+            self._pool.submit(partial(self._functions[0], self))
+            del self._functions[0]

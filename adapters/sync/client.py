@@ -44,8 +44,8 @@ class SyncClient(ClientFace):
         a client of the same kind and group. What the start meets (NoNameServer and other MQErrors) is raised; the client is closed then.
         """
         self._life.start()
-        remember(self)
         try:
+            remember(self)
             self._prepare()
             instance = self._kit.instances.join(self)
             self._driver = instance.driver
@@ -56,31 +56,48 @@ class SyncClient(ClientFace):
                     instance.started = True
             self._driver.wait(self._begin_start)
         except BaseException:
-            self._life.close()
-            self._end(CLOSE_TIMEOUT_MS)  # also where somebody else has closed it, who may have come before the instance
+            try:
+                self._life.close()
+                self._end(CLOSE_TIMEOUT_MS)  # also where somebody else has closed it, who may have come before the instance
+            except BaseException:
+                self._let_end(CLOSE_TIMEOUT_MS)
+                raise
             raise
         return self
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """End in order within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that is under way."""
-        if self._life.close():
-            self._end(timeout_ms)
-        else:
-            forget(self)
+        try:
+            if self._life.close():
+                self._end(timeout_ms)
+            else:
+                forget(self)
+        except BaseException:
+            self._let_end(timeout_ms)
+            raise
 
     def _end(self, timeout_ms: int) -> None:
         """Leave the instance and end the pools, as far as they have come about. Twice is harmless."""
         deadline = time.monotonic() + timeout_ms / 1000
         forget(self)
-        try:
-            if self._instance is not None:
-                self._leave(self._instance, timeout_ms)
-        except BaseException:  # an interrupt: what is left ends by itself
-            deadline = 0.0
-            raise
-        finally:
-            for pool in self._pools:
-                pool.close(max(0.0, deadline - time.monotonic()))
+        if self._instance is not None:
+            self._leave(self._instance, timeout_ms)
+        for pool in self._pools:
+            pool.close(max(0.0, deadline - time.monotonic()))
+
+    def _let_end(self, timeout_ms: int) -> None:
+        """An interrupt came to whoever closes it: have it end by itself, without waiting for that, however far it has come."""
+        forget(self)
+        for pool in self._pools:
+            pool.close(0.0)
+        instance = self._instance
+        if instance is not None:
+            alone = self._kit.instances.leave(instance, self)
+            with suppress(StateError):
+                if alone:
+                    instance.driver.enter(instance.node.close)
+                else:
+                    instance.driver.enter(self._begin_close, timeout_ms)
 
     def _leave(self, instance: Instance[Driver], timeout_ms: int) -> None:
         patience = self._close_within(timeout_ms)

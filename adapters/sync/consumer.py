@@ -33,7 +33,7 @@ class SyncConsumer(ConsumerFace, SyncSubscriber):
         self._life.check()
         claim = Claim()
         try:
-            message = self._enter(self._take)
+            message = self._enter(self._take, claim)
             return message if message is not None else self._driver.wait(self._begin_receive, claim, timeout_ms)
         except StateError as failure:
             self._nothing_comes(failure)

@@ -9,6 +9,23 @@ from mqproto.errors import StateError
 from mqproto.state.node import Ticket
 
 T = TypeVar("T")
+F = TypeVar("F")
+
+
+class Callback(Generic[F]):
+    """Calls a function with its future once, however often it is called itself: an interrupt may leave it doubtful whether it was."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[F], object]) -> None:
+        self._function = [function]
+
+    def __call__(self, future: F) -> None:
+        try:
+            function = self._function.pop()
+        except IndexError:
+            return
+        function(future)
 
 
 class Outcome(Generic[T]):
@@ -26,9 +43,13 @@ class Outcome(Generic[T]):
         self._read = read
 
     def ended(self) -> None:
-        """For the driver, once, from any thread: the operation has ended, or can end no more."""
-        ticket = self.ticket
-        del self.ticket
+        """For the driver, from any thread: the operation has ended, or can end no more. Once; and once more where an interrupt came to
+        the thread that said so.
+        """
+        try:
+            ticket = self.ticket
+        except AttributeError:
+            return
         if not ticket.settled:
             try:
                 self._read(ticket)
@@ -38,6 +59,7 @@ class Outcome(Generic[T]):
             self.set_result(ticket.result())
         else:
             self.set_exception(ticket.failure)
+        del self.ticket
 
     def set_result(self, result: T) -> None:
         raise NotImplementedError

@@ -13,10 +13,10 @@ from adapters.driving import JOBS_AT_A_TIME, log
 from adapters.pollers import Poller, make_poller
 from adapters.polling import PollingDriver
 from adapters.threaded.workers import Workers
-from mqproto.errors import StateError
 from mqproto.state.node import Node, Ticket
 
 _FORCED_END_S: Final = 5.0  # how long the loop may need to end once it is told to; it waits for nothing then
+_FORCED_JOBS_S: Final = 0.5  # the same for the threads of jobs, of which one may block
 #: So many operations under way, of a caller that does not wait for each, are a burst.
 _BURST: Final = 64
 #: How long the loop pauses between two turns of a burst, for each operation under way (500,000 a second is no limit), and at most.
@@ -56,7 +56,11 @@ class Driver(PollingDriver):
     def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
         self.enter(self.node.begin)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException as failure:  # nobody knows whether the thread runs: if so, it ends at once
+            self._cut_short(failure)
+            raise
 
     def stop(self, timeout: float = 10.0) -> bool:
         """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start, is harmless.
@@ -64,18 +68,13 @@ class Driver(PollingDriver):
         At the time-out everything is closed as it is. After the return no thread of the driver is left (but for a job that still blocks).
         """
         if self._thread.ident is None:
-            if not self._quit:
+            if not self._shut_down:
                 self._shut()
             return True
         try:
-            self.enter(self.node.close)
-        except StateError:
-            pass  # it has ended already
-        else:
-            self.feed(self._stop_listening)
-        if threading.current_thread() is self._thread:
-            return False  # from inside the loop: it ends when it gets there
-        try:
+            self._begin_end()
+            if threading.current_thread() is self._thread:
+                return False  # from inside the loop: it ends when it gets there
             self._thread.join(timeout)
         except BaseException:  # an interrupt: the loop ends by itself
             self._jobs.close(0.0)
@@ -84,9 +83,9 @@ class Driver(PollingDriver):
         if self._thread.is_alive():
             log.warning("%s: not ended within %s s, closing what is left", self.name, timeout)
             self._quit = True
-            self._wakes.send(b"\0")
+            self._rouse()
             self._thread.join(_FORCED_END_S)
-        self._jobs.close(timeout if orderly else 0.0)
+        self._jobs.close(timeout if orderly else min(timeout, _FORCED_JOBS_S))
         return orderly
 
     def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
@@ -108,8 +107,9 @@ class Driver(PollingDriver):
         try:
             gate: threading.Lock = self._local.gate
         except AttributeError:
-            gate = self._local.gate = threading.Lock()
+            gate = threading.Lock()
             gate.acquire()
+            self._local.gate = gate
         return gate
 
     def _turn(self, events: list[tuple[int, int]]) -> float | None:

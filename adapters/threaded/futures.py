@@ -9,7 +9,7 @@ from concurrent.futures._base import FINISHED, RUNNING
 from threading import Condition, RLock
 from typing import Final, TypeVar
 
-from adapters.sync.futures import Outcome
+from adapters.sync.futures import Callback, Outcome
 from adapters.sync.kit import Pool
 from mqproto.state.node import Ticket
 
@@ -58,14 +58,35 @@ class SendFuture(Future[T], Outcome[T]):
 
     def ended(self) -> None:
         with _deciding:
-            if self._made is None and self._state == RUNNING and self.ticket.settled:
-                self._exception = self.ticket.failure
-                if self._exception is None:
-                    self._result = self.ticket.result()
-                del self.ticket
-                self._state = FINISHED  # last: whoever sees it takes no lock
-                return
-        super().ended()
+            if self._made is None:
+                if self._state == FINISHED:
+                    return
+                if self.ticket.settled:
+                    self._exception = self.ticket.failure
+                    if self._exception is None:
+                        self._result = self.ticket.result()
+                    del self.ticket
+                    self._state = FINISHED  # last: whoever sees it takes no lock
+                    return
+        if self._state == FINISHED:
+            self._tell_again()
+        else:
+            super().ended()
+
+    def _tell_again(self) -> None:
+        """An interrupt came to the thread that set the outcome, when perhaps not all who wait had been told."""
+        with self._condition:
+            for waiter in self._waiters:
+                if self in waiter.finished_futures:
+                    waiter.event.set()
+                elif self._exception is None:
+                    waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
+            self._condition.notify_all()
+        self._invoke_callbacks()  # type: ignore[attr-defined]  # what `set_result` does
+        self.__dict__.pop("ticket", None)
 
     def add_done_callback(self, function: Callable[[Future[T]], object], /) -> None:
-        super().add_done_callback(lambda future: self._pool.submit(lambda: function(future)))
+        call = Callback(function)
+        super().add_done_callback(lambda future: self._pool.submit(lambda: call(future)))

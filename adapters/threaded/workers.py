@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from adapters.driving import log
@@ -34,26 +35,26 @@ class Workers:
         with self._lock:
             if self._closed:
                 return False
-            self._queue.put(work)  # before a thread starts, which else would count as idle at once
+            # Who shall do it first, then the work: an interrupt in between leaves a thread that waits for more, and no work that waits.
             if self._idle:
                 self._idle -= 1
             elif len(self._threads) < self._limit:
                 self._start_another()
             if self._threads:
+                self._queue.put(work)
                 return True
-            self._queue.get_nowait()
         self._do(work)
         return True
 
     def _start_another(self) -> None:
         """Under the lock."""
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+        self._threads.append(thread)  # first: `close` has to know of it, whatever comes to this one here
         try:
             thread.start()
         except RuntimeError as error:
+            self._threads.remove(thread)
             log.warning("%s: no further thread: %s", self._name, error)
-        else:
-            self._threads.append(thread)
 
     def grow(self, limit: int) -> None:
         """Let up to `limit` threads work, if that is more than now."""
@@ -61,18 +62,24 @@ class Workers:
             self._limit = max(self._limit, limit)
 
     def _run(self) -> None:
-        queue = self._queue
-        while True:
-            try:
-                work = queue.get_nowait()
-            except Empty:
-                with self._lock:
-                    self._idle += 1
-                work = queue.get()
-            if work is None:
-                return
+        work = self._queue.get()  # it was started for some: it does not count as idle
+        while work is not None:
             self._do(work)
             work = None
+            work = self._next()
+
+    def _next(self) -> Callable[[], object] | None:
+        """What a thread does next."""
+        try:
+            return self._queue.get_nowait()
+        except Empty:
+            pass
+        with self._lock:
+            try:
+                return self._queue.get_nowait()  # it came meanwhile, and for want of an idle thread another was started for it, if possible
+            except Empty:
+                self._idle += 1
+        return self._queue.get()
 
     def _do(self, work: Callable[[], object]) -> None:
         try:
@@ -95,5 +102,6 @@ class Workers:
         current = threading.current_thread()
         for thread in threads:
             if thread is not current:
-                thread.join(max(0.0, deadline - time.monotonic()))
+                with suppress(RuntimeError):  # it never started: an interrupt came in that moment
+                    thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads if thread is not current)
