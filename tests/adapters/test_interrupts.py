@@ -29,7 +29,7 @@ from tests.adapters.toys import Caller
 pytestmark = pytest.mark.pure
 
 #: Of the places where an interrupt may come every so many is tried.
-STRIDE = 3
+STRIDE = 2
 
 
 @pytest.fixture(params=NAMES)

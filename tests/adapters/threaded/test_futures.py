@@ -345,3 +345,59 @@ def test_whoever_counts_what_is_done_as_it_ends_counts_right(make: Callable[[], 
         assert not left
         assert all(future.done() for future in done)
         beside.join()
+
+
+def interrupted_at(place: str) -> Callable[..., Any]:
+    """A function in the place of a part of the standard library's, to which an interrupt comes: before or after it has done its work."""
+
+    def call(real: Callable[..., Any], *arguments: Any) -> Any:
+        if place == "after":
+            real(*arguments)
+        raise KeyboardInterrupt
+
+    return call
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("settle", [end, partial(fail, failure=NoRoute("topic"))])
+def test_who_was_not_told_because_of_an_interrupt_is_told_again(
+    make: Callable[[], SendFuture[Any]], settle: Callable[[SendFuture[Any]], None], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the driver does that. Callbacks are called once all the same."""
+    future = make()
+    calls: SimpleQueue[object] = SimpleQueue()
+    future.add_done_callback(lambda one: calls.put(one.exception()))
+    future.add_done_callback(lambda one: calls.put(one.exception()))
+    outcomes: SimpleQueue[object] = SimpleQueue()
+    beside = Beside(lambda: outcomes.put(future.exception(PATIENCE)))
+    condition = future._condition
+    with monkeypatch.context() as patch:
+        patch.setattr(condition, "notify_all", partial(interrupted_at(place), condition.notify_all))
+        with pytest.raises(KeyboardInterrupt):
+            settle(future)
+    future.ended()
+    beside.join()
+    expected = future.exception(0)
+    assert outcomes.get(timeout=PATIENCE) is expected
+    assert [calls.get(timeout=PATIENCE) for _ in range(2)] == [expected] * 2
+    future.ended()
+    assert calls.empty()
+    assert "ticket" not in vars(future)
+
+
+def test_an_interrupt_among_callbacks(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows whether the pool has one: it gets it again, and calls it once."""
+    future: SendFuture[Any] = SendFuture(pool, read)
+    future.ticket = Ticket()
+    calls: SimpleQueue[str] = SimpleQueue()
+    for name in ("first", "second"):
+        future.add_done_callback(lambda _, name=name: calls.put(name))  # type: ignore[misc]
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "submit", partial(interrupted_at("after"), pool.submit))
+        with pytest.raises(KeyboardInterrupt):
+            end(future)
+    assert calls.get(timeout=PATIENCE) == "first"
+    future.ended()
+    assert calls.get(timeout=PATIENCE) == "second"
+    assert pool.close(PATIENCE)
+    assert calls.empty()

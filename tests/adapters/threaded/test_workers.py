@@ -112,3 +112,51 @@ def test_where_no_thread_can_start_the_work_is_done_all_the_same(monkeypatch: py
     assert done.get(timeout=PATIENCE) == "lonely-1"
     assert lonely.close(PATIENCE)
     assert staffed.close(PATIENCE)
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_an_interrupt_where_work_is_queued_costs_at_most_that_work(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is submitted later finds a thread, though another that was started waits for what did not come."""
+    pool = Workers("pool", 2)
+    go_on, done = threading.Event(), threading.Event()
+    put = pool._queue.put
+
+    class Interrupted:
+        get, get_nowait = pool._queue.get, pool._queue.get_nowait
+
+        def put(self, work: object) -> None:
+            if place == "after":
+                put(work)  # type: ignore[arg-type]
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "_queue", Interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            pool.submit(lambda: go_on.wait(PATIENCE))
+    if place == "before":
+        assert pool.submit(lambda: go_on.wait(PATIENCE))
+    assert pool.submit(done.set)
+    assert done.wait(PATIENCE)
+    go_on.set()
+    assert pool.close(PATIENCE)
+
+
+def test_an_interrupt_while_a_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends with the others, whether it has started or not."""
+    pool = Workers("pool", 3)
+    start = threading.Thread.start
+
+    def start_and_break_off(thread: threading.Thread) -> None:
+        if len(pool._threads) == 1:
+            start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_and_break_off)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                pool.submit(lambda: None)
+    done = threading.Event()
+    assert pool.submit(done.set)
+    assert done.wait(PATIENCE)
+    assert pool.close(PATIENCE)
