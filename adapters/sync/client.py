@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import ClassVar, Self, TypeVar, TypeVarTuple
+from typing import ClassVar, Final, Self, TypeVar, TypeVarTuple
 
 from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.client import ClientFace
@@ -14,6 +14,9 @@ from adapters.faces.instances import Instance
 from adapters.sync.exits import forget, remember
 from adapters.sync.kit import Driver, Kit, Pool
 from mqproto.errors import StateError
+
+#: How long the threads of a pool get to end at least: those that have nothing to do need a moment.
+_POOL_S: Final = 0.05
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -83,7 +86,7 @@ class SyncClient(ClientFace):
         if self._instance is not None:
             self._leave(self._instance, timeout_ms)
         for pool in self._pools:
-            pool.close(max(0.0, deadline - time.monotonic()))
+            pool.close(max(_POOL_S, deadline - time.monotonic()))
 
     def _let_end(self, timeout_ms: int) -> None:
         """An interrupt came to whoever closes it: have it end by itself, without waiting for that, however far it has come."""
