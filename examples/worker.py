@@ -5,7 +5,7 @@ SIGTERM and Ctrl-C end it in order: running listeners finish, progress is stored
 
 import logging
 import signal
-import threading
+from queue import SimpleQueue
 
 from adapters.threaded import PushConsumer
 from mqproto import ConsumeFromWhere, ConsumeStatus, MessageExt
@@ -22,9 +22,9 @@ def handle(messages: list[MessageExt]) -> ConsumeStatus:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
-    stop = threading.Event()
+    stop: SimpleQueue[int] = SimpleQueue()  # a handler may put something in at any moment; to set a threading.Event may hang
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, frame: stop.put(number))
     consumer = PushConsumer(
         "order-workers",
         handle,  # name servers: the environment's NAMESRV_ADDR
@@ -35,7 +35,7 @@ def main() -> None:
     consumer.subscribe("Orders", "paid || refunded")
     with consumer:
         log.info("ready")
-        stop.wait()
+        stop.get()
     log.info("stopped")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import signal
-import threading
 from collections.abc import Sequence
-from types import FrameType
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 from adapters.cli.access import access, add_access
 from adapters.cli.options import add_name_server
@@ -44,22 +44,28 @@ class _Printer:
         self.left = count
         self.line = message_json if as_json else message_text
         self.bounded = count > 0
-        self.stop = threading.Event()
+        self.full = False
+        #: Gets something when it is time to stop: of all that a signal's handler could do here, this alone never hangs.
+        self.stop: SimpleQueue[None] = SimpleQueue()
 
     def __call__(self, messages: Sequence[MessageExt]) -> ConsumeStatus:
-        if self.stop.is_set():
+        if self.full:
             return ConsumeStatus.RECONSUME_LATER  # asked for no more: the broker keeps them for the next member of the group
         try:
             for message in messages:
                 show(self.line(message))
         except BrokenPipeError:
-            self.stop.set()
+            self._end()
             return ConsumeStatus.RECONSUME_LATER
         if self.bounded:
             self.left -= len(messages)
             if self.left <= 0:
-                self.stop.set()
+                self._end()
         return ConsumeStatus.SUCCESS
+
+    def _end(self) -> None:
+        self.full = True
+        self.stop.put(None)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,11 +73,8 @@ def run(options: argparse.Namespace) -> int:
         return complain("--count and --seconds must not be negative")
     printer = _Printer(options.count, options.json)
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        printer.stop.set()
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+        signal.signal(number, lambda *_: printer.stop.put(None))
     consumer = PushConsumer(
         options.group,
         printer,
@@ -81,6 +84,6 @@ def run(options: argparse.Namespace) -> int:
         **access(options),
     )
     consumer.subscribe(options.topic, options.expression)
-    with consumer:
-        printer.stop.wait(options.seconds or None)
+    with consumer, suppress(Empty):
+        printer.stop.get(timeout=options.seconds or None)
     return 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from adapters.sync.servers import SyncServer
@@ -23,9 +23,9 @@ def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Ope
 
     Raises what opening raises. `backend` is not used: there is one kind of threads.
     """
-    asked = threading.Event()
+    asked: SimpleQueue[int] = SimpleQueue()  # an event would hang where the signal comes while it takes its lock to wait
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked.set())
+        signal.signal(number, lambda number, frame: asked.put(number))
     with _Server(plan) as server:
         announce(server.opened)
-        asked.wait()
+        asked.get()

@@ -200,6 +200,12 @@ class Collector:
             assert self.changed.wait_for(lambda: len(self.messages) >= count, PATIENCE), f"{len(self.messages)} of {count} messages came"
             return list(self.messages)
 
+    def wait_for_bodies(self, wanted: set[bytes]) -> None:
+        """Until a message with each of these bodies has come; some may come twice."""
+        with self.changed:
+            came = self.changed.wait_for(lambda: wanted <= {message.body for message in self.messages}, PATIENCE)
+            assert came, f"never came: {wanted - {message.body for message in self.messages}}"
+
 
 def as_listener(runtime: Runtime, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function in the form that the runtime prefers: a coroutine function for tasks."""
