@@ -145,7 +145,10 @@ class Entrance:
                     raise self._has_ended(self._refusal)
                 mid_step = True
                 try:
-                    self._latest = now = self._now()
+                    now = time.monotonic_ns() // 1_000_000
+                    if now != self._seen:  # in a burst the wall clock is read once in a millisecond
+                        now = self._now()
+                    self._latest = now
                     result = verb(*arguments, now)
                     if wake is not None:
                         assert isinstance(result, Ticket)
@@ -301,10 +304,9 @@ class Entrance:
     # For both sides.
 
     def _now(self) -> int:
-        now = time.monotonic_ns() // 1_000_000
-        if now != self._seen:  # in a burst the wall clock is read once in a millisecond
-            self.node.wall_ahead = time.time_ns() // 1_000_000 - now
-            self._seen = now
+        """The time; the node's wall time is exact with it."""
+        now = self._seen = time.monotonic_ns() // 1_000_000
+        self.node.wall_ahead = time.time_ns() // 1_000_000 - now
         return now
 
     def _entry_time(self, now: int) -> int:

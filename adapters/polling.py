@@ -206,7 +206,6 @@ class PollingDriver(Entrance):
         writable: list[Stream] = []
         size = 0
         seen = now
-        self.node.behind = 0
         for fd, flags in events:
             stream = streams.get(fd)
             if stream is None:
@@ -227,15 +226,15 @@ class PollingDriver(Entrance):
                 if not data:
                     self._lost(stream, "closed by the peer", now)
                     continue
+                now = self._now()  # what was sent while this turn went on is not stored earlier than it was born
+                self.node.behind = now - seen
                 with lock:
                     if not stream.link.ended and not self._quit:
                         received(stream.link, data, now if now > self._latest else self._latest)
                 size += len(data)
                 if size >= _EXCHANGE_SIZE:
                     size = 0
-                    now = self._now()
                     self._exchange(now, [])
-                    self.node.behind = now - seen
         return writable, now
 
     def _timeout(self, now: int) -> float | None:

@@ -281,6 +281,24 @@ def test_time_never_runs_back_for_a_node(runtime: Runtime) -> None:
     assert node.times == sorted(node.times)
 
 
+def test_nothing_comes_before_it_was_sent(start: Start) -> None:
+    """By the wall clock, with which messages are stamped on both sides."""
+
+    class Dated(Echo):
+        def received(self, link: Link, data: bytes, now: int) -> None:
+            self.times.append(now + self.wall_ahead)
+            super().received(link, data, now)
+
+    node = Dated()
+    _, port = start(node)
+    with connect(port) as sock:
+        for _ in range(500):
+            sent = time.time_ns() // 1_000_000
+            sock.sendall(b"ping")
+            assert receive(sock, 4) == b"ping"
+            assert node.times[-1] >= sent
+
+
 @pytest.mark.pure
 def test_peers_that_were_first_are_answered_while_there_is_more_to_read(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.polling._EXCHANGE_SIZE", 4)
