@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import threading
@@ -12,6 +13,8 @@ from typing import Any
 
 from tests.adapters.harness import PATIENCE
 
+#: What one side may have waiting until the other is read no more.
+_WAITING_MAX = 1 << 18
 CERTIFICATES = Path(__file__).parent / "certificates"
 
 
@@ -76,8 +79,18 @@ class MemoryPeer:
             data += part
 
 
+def _sent(sock: Any, data: bytes) -> bytes:
+    """What a socket does not take at the moment."""
+    try:
+        while data:
+            data = data[sock.send(data) :]
+    except (BlockingIOError, ssl.SSLWantWriteError):
+        pass
+    return data
+
+
 class Relay:
-    """Takes connections and carries bytes between them and another server, in threads; `wrap` changes what was accepted."""
+    """Takes connections and carries bytes between them and another server, each in a thread; `wrap` changes what was accepted."""
 
     def __init__(self, target: str, wrap: Callable[[socket.socket], Any], address: tuple[str, int] = ("127.0.0.1", 0), size: int = 65_536):
         self._target = target
@@ -112,18 +125,35 @@ class Relay:
         host, _, port = self._target.rpartition(":")
         other = socket.create_connection((host, int(port)), PATIENCE)
         self._socks += (wrapped, other)
-        back = threading.Thread(target=self._carry, args=(other, wrapped), daemon=True)
-        self._threads.append(back)
-        back.start()
-        self._carry(wrapped, other)
-
-    def _carry(self, source: Any, target: Any) -> None:
-        with suppress(OSError, ValueError):
-            while data := source.recv(self._size):
-                target.sendall(data)
-        for sock in (source, target):
+        with suppress(OSError, ValueError):  # closed, by the test perhaps
+            self._carry(wrapped, other)
+        for end in (wrapped, other):
             with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _carry(self, one: Any, two: Any) -> None:
+        """Both ways, in one thread: a TLS socket is not for two at a time."""
+        others, waiting = {one: two, two: one}, {one: b"", two: b""}
+        one.setblocking(False)
+        two.setblocking(False)
+        ended = False
+        while not ended or any(waiting.values()):
+            hungry = [sock for sock in others if not ended and len(waiting[others[sock]]) < _WAITING_MAX]
+            readable, writable, _ = select.select(hungry, [sock for sock in others if waiting[sock]], [], PATIENCE)
+            if not readable and not writable:
+                return
+            for sock in readable:
+                more = True
+                while more:
+                    try:
+                        data = sock.recv(self._size)
+                    except (BlockingIOError, ssl.SSLWantReadError):
+                        break
+                    ended = not data
+                    waiting[others[sock]] = _sent(others[sock], waiting[others[sock]] + data)
+                    more = bool(data) and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0  # which select() does not see
+            for sock in writable:
+                waiting[sock] = _sent(sock, waiting[sock])
 
     def close(self) -> None:
         with suppress(OSError):
