@@ -45,7 +45,7 @@ class _Printer:
         self.line = message_json if as_json else message_text
         self.bounded = count > 0
         self.full = False
-        #: Gets something when it is time to stop: of all that a signal's handler could do here, this alone never hangs.
+        #: Gets something when it is time to stop.
         self.stop: SimpleQueue[None] = SimpleQueue()
 
     def __call__(self, messages: Sequence[MessageExt]) -> ConsumeStatus:
@@ -55,15 +55,16 @@ class _Printer:
             for message in messages:
                 show(self.line(message))
         except BrokenPipeError:
-            self._end()
+            self.end()
             return ConsumeStatus.RECONSUME_LATER
         if self.bounded:
             self.left -= len(messages)
             if self.left <= 0:
-                self._end()
+                self.end()
         return ConsumeStatus.SUCCESS
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Enough was seen. From a signal's handler too: of all that could be done there, this alone never hangs."""
         self.full = True
         self.stop.put(None)
 
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     printer = _Printer(options.count, options.json)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: printer.stop.put(None))
+        signal.signal(number, lambda *_: printer.end())
     consumer = PushConsumer(
         options.group,
         printer,
