@@ -213,6 +213,14 @@ def decode(frame: bytes | memoryview) -> Command:
     raise RemoteProtocolError(f"unknown serialize type {kind}")
 
 
+def json_header_end(frame: bytes) -> int:
+    """Where the JSON header of a frame ends that is given without its length word; 0 where it has none, or not the whole of it."""
+    if len(frame) < 4:
+        return 0
+    word: int = _UNSIGNED.unpack_from(frame)[0]  # of a JSON header the top byte is 0
+    return word + 4 if word <= _HEADER_MASK and word + 4 <= len(frame) else 0
+
+
 # --- JSON headers -----------------------------------------------------------------------------------------------------
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Self
 
 import anyio.lowlevel
 
 from adapters.anyio.subscriber import AsyncSubscriber
+from adapters.faces.budget import Budget
 from adapters.faces.consumer import ConsumerFace
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
@@ -22,28 +22,25 @@ class Consumer(ConsumerFace, AsyncSubscriber):
 
         Raises StateError before the start. Cancelling takes no message.
         """
-        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        while not self._is_wanted(message := await self._received(timeout_ms)):
-            if until is not None:
-                timeout_ms = max(0, round((until - time.monotonic()) * 1000))
-        return message
-
-    async def _received(self, timeout_ms: int | None) -> MessageExt | None:
-        """The same before the filters."""
-        if self._life.closed:
-            return None
-        self._life.check()
-        await anyio.lowlevel.checkpoint()  # others may run, however many messages are here
-        claim = Claim()
-        try:
-            message = self._enter(self._take, claim)
-            return message if message is not None else await self._driver.wait(self._begin_receive, claim, timeout_ms)
-        except StateError as failure:
-            self._nothing_comes(failure)
-            return None
-        except BaseException:
-            self._interrupted(claim)
-            raise
+        budget = None if timeout_ms is None else Budget(timeout_ms)
+        while True:
+            if self._life.closed:
+                return None
+            self._life.check()
+            await anyio.lowlevel.checkpoint()  # others may run, however many messages are here
+            claim = Claim()
+            try:
+                message = self._enter(self._take, claim)
+                if message is None:
+                    message = await self._driver.wait(self._begin_receive, claim, None if budget is None else budget.left_ms())
+                if message is None or self._is_wanted(message):
+                    return message
+            except StateError as failure:
+                self._nothing_comes(failure)
+                return None
+            except BaseException:
+                self._interrupted(claim)
+                raise
 
     def __aiter__(self) -> Self:
         return self

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import Self
 
 import anyio.lowlevel
 
 from adapters.anyio.active import AsyncActiveConsumer
+from adapters.faces.budget import Budget
 from adapters.faces.lite_pull import LitePullConsumerFace, Offsets
 from mqproto.errors import StateError
 from mqproto.message import MessageExt, MessageQueue
@@ -26,27 +26,21 @@ class LitePullConsumer(LitePullConsumerFace, AsyncActiveConsumer):
         when the consumer does not run.
         """
         self._life.check()
-        patience = self._patience(timeout_ms)
-        until = time.monotonic() + patience / 1000
-        while (left := await self._left_of_poll(patience, max_messages)) is None:
-            patience = round((until - time.monotonic()) * 1000)
-            if patience <= 0:
-                return []
-        return left
-
-    async def _left_of_poll(self, patience: int, max_messages: int | None) -> list[MessageExt] | None:
-        """What the filters leave of a poll; None when they took everything out."""
-        claim = Claim()
-        await anyio.lowlevel.checkpoint()  # others may run, however many messages are there
-        try:
-            messages = self._driver.enter(self._core.poll_now, claim, max_messages)
-            if not messages and patience:
-                messages = await self._driver.wait(self._begin, self._core.poll, (claim, patience, max_messages))
-            return self._filters.left_of_any(messages) or (None if messages else messages)
-        except BaseException:  # cancelled: what came in this very moment was not handed out
-            with suppress(StateError):
-                self._driver.enter(self._put_back, claim)
-            raise
+        budget = Budget(self._patience(timeout_ms))
+        while True:
+            claim = Claim()
+            await anyio.lowlevel.checkpoint()  # others may run, however many messages are there
+            try:
+                messages = self._driver.enter(self._core.poll_now, claim, max_messages)
+                if not messages and (patience := budget.left_ms()):
+                    messages = await self._driver.wait(self._begin, self._core.poll, (claim, patience, max_messages))
+                left = self._filters.left_of_any(messages)
+            except BaseException:  # cancelled: what came in this very moment was not handed out
+                with suppress(StateError):
+                    self._driver.enter(self._put_back, claim)
+                raise
+            if left or not messages or not budget.left_ms():
+                return left
 
     def __aiter__(self) -> Self:
         return self

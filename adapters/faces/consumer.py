@@ -78,9 +78,9 @@ class ConsumerFace(SubscriberFace):
         except StateError:  # closed by somebody else just now
             return False
 
-    def _is_wanted(self, message: MessageExt | None) -> bool:
-        """Whether the filters leave a message; one that they take out is done with. The end of waiting is no message."""
-        if message is None or self._filters.left_of_any([message]):
+    def _is_wanted(self, message: MessageExt) -> bool:
+        """Whether the filters leave a message; one that they take out is done with."""
+        if self._filters.left_of_any([message]):
             return True
         self.ack(message)
         return False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack
 
+from adapters.faces.budget import Budget
 from adapters.faces.client import ClientFace
 from adapters.faces.hooks import SendHooks
 from adapters.settings import ProducerOptions, producer_settings
@@ -131,10 +131,10 @@ class Selection:
         self._selector = selector
         self._argument = argument
         self.timeout_ms: int = producer._producer_settings.send_timeout_ms if timeout_ms is None else timeout_ms
-        self._begun = time.monotonic_ns()
+        self._budget = Budget(self.timeout_ms)
 
     def choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
         """Ask the selector, outside the node; `timeout_ms` is what is left of the budget afterwards."""
         queue = choose_queue(self._selector, queues, self._message, self._argument)
-        self.timeout_ms = max(0, self.timeout_ms - (time.monotonic_ns() - self._begun) // 1_000_000)
+        self.timeout_ms = self._budget.left_ms()
         return queue

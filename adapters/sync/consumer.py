@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Self
 
+from adapters.faces.budget import Budget
 from adapters.faces.consumer import ConsumerFace
 from adapters.sync.subscriber import SyncSubscriber
 from mqproto.errors import StateError
@@ -20,27 +20,24 @@ class SyncConsumer(ConsumerFace, SyncSubscriber):
 
         Raises StateError before the start.
         """
-        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        while not self._is_wanted(message := self._received(timeout_ms)):
-            if until is not None:
-                timeout_ms = max(0, round((until - time.monotonic()) * 1000))
-        return message
-
-    def _received(self, timeout_ms: int | None) -> MessageExt | None:
-        """The same before the filters."""
-        if self._life.closed:
-            return None
-        self._life.check()
-        claim = Claim()
-        try:
-            message = self._enter(self._take, claim)
-            return message if message is not None else self._driver.wait(self._begin_receive, claim, timeout_ms)
-        except StateError as failure:
-            self._nothing_comes(failure)
-            return None
-        except BaseException:
-            self._interrupted(claim)
-            raise
+        budget = None if timeout_ms is None else Budget(timeout_ms)
+        while True:
+            if self._life.closed:
+                return None
+            self._life.check()
+            claim = Claim()
+            try:
+                message = self._enter(self._take, claim)
+                if message is None:
+                    message = self._driver.wait(self._begin_receive, claim, None if budget is None else budget.left_ms())
+                if message is None or self._is_wanted(message):
+                    return message
+            except StateError as failure:
+                self._nothing_comes(failure)
+                return None
+            except BaseException:
+                self._interrupted(claim)
+                raise
 
     def __iter__(self) -> Self:
         return self

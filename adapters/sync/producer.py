@@ -239,6 +239,6 @@ class SyncProducer(ProducerFace, SyncClient):
         self, future: OpenFuture[MessageExt], message: Message, queue: MessageQueue | None, timeout_ms: int | None, now: int
     ) -> Ticket[MessageExt]:
         ticket = future.ticket = self._begin_request(message, queue, timeout_ms, now)
-        if not ticket.settled:
+        if self._core.window.line and not ticket.settled:
             future.room = self._core.window.last()
         return ticket

@@ -6,14 +6,10 @@ Owns: the patterns of those headers. Leaves to others: whose answer it is, and e
 from __future__ import annotations
 
 import re
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from mqproto.codec import json_header_end
 from mqproto.state.parcels import DEFAULT_REGION
-
-_HEAD: Final = Struct(">I")
-#: The header word of a JSON header is below this: its top byte is 0.
-_HEADER_MAX: Final = 1 << 24
 
 _TEXT: Final = r"[ !#-\[\]-~]*"
 _ID: Final = rf'"msgId":"(?P<id>{_TEXT})"'
@@ -70,21 +66,19 @@ def read_taken(frame: bytes) -> tuple[Any, ...] | None:
 
     A plain tuple: there is one for every message.
     """
-    if len(frame) < 4:
+    end = json_header_end(frame)
+    if not end:
         return None
-    size: int = _HEAD.unpack_from(frame)[0]
-    if size >= _HEADER_MAX or size + 4 > len(frame):
-        return None
-    found = _USUAL_4.fullmatch(frame, 4, size + 4)
+    found = _USUAL_4.fullmatch(frame, 4, end)
     if found is not None:
         queue, msg_id, offset, opaque = found.groups()
         return int(opaque), int(queue), int(offset), msg_id.decode(), DEFAULT_REGION, True, None
-    found = _USUAL_5.fullmatch(frame, 4, size + 4)
+    found = _USUAL_5.fullmatch(frame, 4, end)
     if found is not None:
         queue, transaction, msg_id, offset, opaque = found.groups()
         return int(opaque), int(queue), int(offset), msg_id.decode(), DEFAULT_REGION, True, transaction.decode()
     for pattern in _OTHERS:
-        found = pattern.fullmatch(frame, 4, size + 4)
+        found = pattern.fullmatch(frame, 4, end)
         if found is not None:
             return _taken(found)
     return None

@@ -173,6 +173,12 @@ class Golden:
                 result.append(Exchange(entry, waiting.pop(0) if waiting and not oneway else None))
         return result
 
+    def json_answers(self, version: str, code: int) -> list[Entry]:
+        """The answers without an error to all requests of a code, of those with JSON headers."""
+        exchanges = [exchange for name in self.capture_names(version) for exchange in self.exchanges(version, name)]
+        answers = [exchange.answer for exchange in exchanges if exchange.request.code == code]
+        return [answer for answer in answers if answer is not None and answer.code == 0 and answer.frame[4] == 0]  # of JSON the byte is 0
+
     def printed(self, version: str, name: str) -> str:
         """What the programs of a scenario printed."""
         return (self.root / "captures" / version / f"{name}.txt").read_text()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mqproto.codec import JSON, Command, encode_response
+from mqproto.codec import Command, encode_response
 from mqproto.codes import RequestCode
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state import plain_answers
@@ -260,12 +260,7 @@ def test_templates_of_many_topics_do_not_pile_up() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answers_of_apache_brokers_are_the_usual_ones(golden: Golden, version: str) -> None:
     """A release that orders its fields in another way would cost time and nothing else: this tells which releases do not."""
-    found = []
-    for name in golden.capture_names(version):
-        for exchange in golden.exchanges(version, name):
-            answer = exchange.answer
-            if exchange.request.code == SEND and answer is not None and answer.code == 0 and answer.frame[4] == JSON:
-                found.append((answer, read_taken(answer.frame[4:])))
+    found = [(answer, read_taken(answer.frame[4:])) for answer in golden.json_answers(version, SEND)]
     assert len(found) > 10
     usual = plain_answers._USUAL_5 if version >= "5" else plain_answers._USUAL_4
     for answer, match in found:
