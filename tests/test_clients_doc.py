@@ -7,7 +7,6 @@ import contextlib
 import io
 import logging
 import re
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +27,7 @@ from adapters.threaded import Consumer, LitePullConsumer, Producer, PullConsumer
 from mqproto import ConsumeFromWhere, Message, MessageModel
 from mqproto.errors import InvalidSetting
 from mqproto.state.settings import ClientSettings
-from tests.adapters.harness import open_runtime
+from tests.adapters.harness import open_runtime, threads_of_ours
 
 CERTIFICATES: Final = Path(__file__).parent / "adapters" / "certificates"
 TEXT: Final = (Path(__file__).parent.parent / "docs" / "clients.md").read_text(encoding="utf-8")
@@ -213,8 +212,9 @@ def run(example: str, server: Standalone) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
 def test_example(server: Standalone, example: str) -> None:
+    before = threads_of_ours()
     run(example, server)
-    left = [one.name for one in threading.enumerate() if re.match(r"mqproto-(producer|consumer|admin)", one.name)]
+    left = [one.name for one in threads_of_ours() - before if re.match(r"mqproto-(producer|consumer|admin)", one.name)]
     assert not left, f"threads left behind: {left}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -16,7 +15,7 @@ from mqproto.bodies import ConsumeFromWhere, DataVersion, RegisterBrokerBody, To
 from mqproto.codec import FrameSplitter, decode, encode_request
 from mqproto.codes import RequestCode
 from mqproto.hosts import split_address
-from tests.adapters.harness import NAMES, PATIENCE, Collector, Proxy, Runtime, as_listener, open_runtime
+from tests.adapters.harness import NAMES, PATIENCE, Collector, Proxy, Runtime, as_listener, open_runtime, threads_of_ours
 
 #: Failed messages come again soon, so that no test has to wait for long.
 QUICK_RETRIES = {"messageDelayLevel": "1s 1s 1s 1s 1s 1s"}
@@ -33,9 +32,10 @@ def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
 @contextmanager
 def runtime_without_threads_left(name: str) -> Iterator[Runtime]:
     """A runtime that fails the test when threads of ours outlive it."""
+    before = threads_of_ours()
     with open_runtime(name) as opened:
         yield opened
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("mqproto")]
+    left = [thread.name for thread in threads_of_ours() - before]
     assert not left, f"threads left behind: {left}"
 
 

@@ -243,6 +243,11 @@ def holder(runtime: Runtime, event: threading.Event) -> Callable[[], None]:
     return hold
 
 
+def threads_of_ours() -> set[threading.Thread]:
+    """Those that run now. What ran before a test is the fault of another one."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("mqproto")}
+
+
 def check(truth: bool) -> None:
     assert truth
 

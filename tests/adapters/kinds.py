@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mqproto import ConsumeStatus, LocalTransactionState, Message
-from tests.adapters.harness import Anyio, Gevent, Proxy, Runtime
+from tests.adapters.harness import Anyio, Gevent, Proxy, Runtime, threads_of_ours
 
 DESCRIPTORS = Path("/proc/self/fd")
 
@@ -109,7 +108,7 @@ async def _living() -> int:
 @contextmanager
 def nothing_left(runtime: Runtime) -> Iterator[None]:
     """Fails when threads, tasks, greenlets or descriptors are more after than before. What is closed inside must be all of it."""
-    before = descriptors(), tasks(runtime)
+    before, threads = (descriptors(), tasks(runtime)), threads_of_ours()
     yield
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("mqproto")] == []
+    assert threads_of_ours() - threads == set()
     assert (descriptors(), tasks(runtime)) == before
