@@ -1,6 +1,6 @@
 """What one message costs the store: python3 benchmarks/store.py [--messages N] [--filler BYTES] [--topics N] [--sync] [--folder DIR]
 
-Messages of 1 KiB with a unique id go through `Store.append`: log record, queue entry, index entry. Printed are microseconds of CPU for
+Messages of 1 KiB with a unique id go through `Writer.append`: log record, queue entry, index entry. Printed are microseconds of CPU for
 each message: of the appends alone (the quickest and the middle of many rounds), and with the jobs, which a broker runs beside its loop.
 Then the same with many topics, and what a pull of 32 costs. Figures of one machine mean little; their ratios do.
 """
@@ -49,7 +49,7 @@ class Bench:
 
     def fill(self, queues: list[Queue], rounds: int, body: bytes = BODY) -> tuple[list[float], float]:
         """CPU of each round of appends, in microseconds a message; and of everything, jobs included."""
-        append = self.store.append
+        append = self.store.writer.append
         took: list[float] = []
         jobs = 0.0
         for _ in range(rounds):

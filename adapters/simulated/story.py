@@ -170,7 +170,7 @@ class Story:
             assert machine.host is not None
             machine.host.weather = None
             machine.host.wall_offset = 0
-            if machine.name.startswith("broker") and not machine.node.store.writable:
+            if machine.name.startswith("broker") and not machine.node.store.writer.writable:
                 self._note(f"{machine.name} has a failed disk and is started again")
                 machine.crash()
         if not machine.up:

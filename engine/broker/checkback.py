@@ -190,7 +190,7 @@ class CheckBack:
 
     def end(self) -> None:
         """The broker ends, and the store is about to flush everything: all that was done is progress, unless its disk failed."""
-        if self._loaded and self.core.store.writable and self._progress() != self._saved:
+        if self._loaded and self.core.store.writer.writable and self._progress() != self._saved:
             self._save(self._progress())
 
     # --- rounds

@@ -224,7 +224,7 @@ class Delays:
 
     def end(self) -> None:
         """The broker ends, and the store is about to flush everything: all that was delivered is progress, unless its disk failed."""
-        if self.core.store.writable:
+        if self.core.store.writer.writable:
             for level in self.levels.values():
                 level.count(self.core.store.end)
 

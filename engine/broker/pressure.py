@@ -113,7 +113,7 @@ class Pressure:
         for job, begun in self._log_jobs.items():
             if core.now >= self._busy_from(begun):
                 store = core.store
-                if store.end - store.flushed > UNFLUSHED_MAX if isinstance(job, FlushLog) else store.needs_room:
+                if store.end - store.flushed > UNFLUSHED_MAX if isinstance(job, FlushLog) else store.writer.needs_room:
                     return True
         return False
 

@@ -127,6 +127,7 @@ class QuickSends:
         self.keeper = core.keeper
         self.acknowledgements = core.acknowledgements
         self.store = core.store
+        self.writer = core.store.writer
         self.scanner = scanner
         self.sync = core.store.sync
         self.extended = core.store.settings.enable_consume_queue_ext
@@ -182,23 +183,11 @@ class QuickSends:
             text, waits, tags_code, unique, keys = scanned
         queue = target.queue
         try:
-            physical = self.store.append(
-                queue,
-                data[stop:end],
-                text,
-                shape.flag,
-                shape.sys_flag,
-                int(birth),
-                link.born_host,
-                core.store_host,
-                shape.reconsume_times,
-                0,
-                tags_code,
-                unique,
-                keys,
-                core.wall,
+            physical = self.writer.append(
+                queue, data[stop:end], text, shape.flag, shape.sys_flag, int(birth), link.born_host, core.store_host,
+                shape.reconsume_times, 0, tags_code, unique, keys, core.wall,
                 core.filters.bits(shape.topic, text) if self.extended else b"",
-            )
+            )  # fmt: skip
         except PutRefused:
             if queue.removed:
                 forget(link, shape)

@@ -84,7 +84,7 @@ class Rates:
 
     @property
     def totals(self) -> Totals:
-        return Totals(self._core.store.put_count, self._core.reads_found, self._core.reads_missed, self._core.messages_out)
+        return Totals(self._core.store.writer.put_count, self._core.reads_found, self._core.reads_missed, self._core.messages_out)
 
     def put_waited(self, since: int, count: int) -> None:
         """So many puts of an earlier entry (its time) have just been told that the disk has them, or that it took too long."""
@@ -181,7 +181,7 @@ class Rates:
         counts = [0] * len(LABELS)
         for waited, count in self._waits.items():
             counts[sum([waited > bound for bound in _BOUNDS])] += count
-        counts[0] = max(0, self._core.store.put_count - self._minute_base - sum(counts))
+        counts[0] = max(0, self._core.store.writer.put_count - self._minute_base - sum(counts))
         return counts
 
     def put_latency(self, part: float) -> float:

@@ -87,7 +87,7 @@ def _messages(core: Core) -> dict[str, str | int]:
     """Puts and reads."""
     rates = core.statistics.rates
     yesterday, today, now = rates.days()
-    size, count = core.store.put_size, max(1, now.puts)
+    size, count = core.store.writer.put_size, max(1, now.puts)
     spans = rates.per_second()
     return {
         "putMessageTimesTotal": count,

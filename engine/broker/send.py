@@ -215,7 +215,7 @@ class Sending:
         core = self.core
         text, waits, tags_code, unique, keys = scanned
         queue = core.store.queue(header.topic, queue_id)
-        physical = core.store.append(
+        physical = core.store.writer.append(
             queue,
             request.body,
             text,
@@ -283,7 +283,7 @@ class Sending:
         entries = self._entries(header.topic, request.body, names.encode_bytes(shared))
         queue = core.store.queue(header.topic, queue_id)
         sys_flag = header.sys_flag | (MULTI_TAGS if config.filter_type == "MULTI_TAG" else 0)
-        physicals = core.store.append_batch(
+        physicals = core.store.writer.append_batch(
             queue,
             entries,
             sys_flag,

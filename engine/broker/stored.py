@@ -217,7 +217,7 @@ class Depot:
         core = self.core
         queue = core.store.queue(topic, queue_id)
         text = names.encode_bytes(properties)
-        physical = core.store.append(
+        physical = core.store.writer.append(
             queue,
             draft.body,
             text,

@@ -77,7 +77,7 @@ class CreateLog:
 class CommitLog:
     """The log, ready to be appended to.
 
-    The hot path is not here but in `Store.append`: it writes a record at `end` into `view` (whose first byte is offset `base`) as
+    The hot path is not here but in `Writer.append`: it writes a record at `end` into `view` (whose first byte is offset `base`) as
     long as record and filler head stay below `soft`, and calls `make_room` otherwise.
     """
 

@@ -87,7 +87,7 @@ class ConsumeQueues:
         return queue
 
     def add(self, queue: Queue, entry: bytes) -> None:
-        """Append one entry; `Store.append` does the same in line."""
+        """Append one entry; `Writer.append` does the same in line."""
         if not queue.tail:
             self.dirty.append(queue)
         queue.tail += entry

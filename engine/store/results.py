@@ -52,7 +52,7 @@ class QueryResult:
 
 @dataclass(slots=True)
 class BatchEntry:
-    """One message of a batch; what the others share is given to `Store.append_batch`."""
+    """One message of a batch; what the others share is given to `Writer.append_batch`."""
 
     body: bytes | memoryview
     properties: bytes
@@ -60,5 +60,5 @@ class BatchEntry:
     tags_code: int
     uniq_key: str | None
     keys: str | None
-    #: Bitmap of the filters that it passes (`Store.append`).
+    #: Bitmap of the filters that it passes (`Writer.append`).
     filter_bits: bytes = b""

@@ -2,25 +2,23 @@
 
 A small machine: memory operations are done at once, everything that may block is a job. The owner hands `jobs` to its driver,
 brings their ends back by `done`, and asks `next_deadline`.
-Owns: the way of a message into log, queue and index in one step, so that none of them is ever behind the others in memory.
+Owns: one data directory from its opening to its end, its parts and what each job means to them, which queues there are.
+Leaves to others: how messages come in (`writing`) and are found (`reading`; `coldreads` where a disk would be waited for).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from struct import Struct
-from struct import error as StructError  # noqa: N812 - it is a class
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
-from zlib import crc32
 
 from engine.store.checkpoint import Checkpoint
 from engine.store.closing import Claim, CloseStore
 from engine.store.coldreads import Reads
-from engine.store.commitlog import NO_ROOM, AllocateLog, CommitLog, CreateLog
+from engine.store.commitlog import AllocateLog, CommitLog, CreateLog
 from engine.store.config import ConfigFile
 from engine.store.consumequeue import ConsumeQueues
 from engine.store.disk import DiskFiles
-from engine.store.errors import PutRefused, PutStatus, StoreError, StoreLocked, StoreUnwritable
+from engine.store.errors import StoreError, StoreLocked, StoreUnwritable
 from engine.store.extension import Unit
 from engine.store.files import Files, Lock
 from engine.store.flushing import Flusher
@@ -29,23 +27,18 @@ from engine.store.folders import make_durable_folder
 from engine.store.following import Follower
 from engine.store.index import AllocateIndex, Index
 from engine.store.judging import Judge
-from engine.store.layout import ENTRY, ENTRY_SIZE, FILLER_SIZE, HEAD_V4, HEADS, HOLE_CODE, IPV6_EXTRA, LENGTH, MAGIC_V1
-from engine.store.queue import NO_SIZE, Queue
+from engine.store.layout import ENTRY, ENTRY_SIZE, HOLE_CODE
+from engine.store.queue import Queue
 from engine.store.reading import Reader
 from engine.store.recovery import Recovery
 from engine.store.report import Recover, RecoveryReport
-from engine.store.results import BatchEntry, GetResult, QueryResult
+from engine.store.results import GetResult, QueryResult
 from engine.store.retention import Retention, RetentionJob
 from engine.store.settings import StoreSettings
-from mqproto.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from engine.store.writing import Writer
 from mqproto.names import HALF_TOPIC, LIGHT_QUEUE_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqproto.state.node import Job
 
-_PROPERTIES_MAX: Final = 32_767
-_HOST_V4: Final = 8
-_V4: Final = ~(BORN_HOST_V6 | STORE_HOST_V6)
-#: How long a full disk is left alone before it is tried again.
-_RETRY_MS: Final = 1000
 #: Queues of the broker's own, whose offsets must not begin again.
 _KEPT_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
 
@@ -56,25 +49,20 @@ class Store:
     __slots__ = (
         "_abort",
         "_claim",
-        "_extended",
         "_files",
         "_flusher",
         "_index",
-        "_index_enabled",
         "_log",
-        "_opened_at",
         "_queues",
         "_reader",
         "_retention",
-        "_retry_at",
-        "_unflushed",
         "jobs",
         "notices",
-        "put_count",
         "reads",
         "recovery",
         "settings",
         "sync",
+        "writer",
     )
 
     def __init__(self, settings: StoreSettings, files: Files, lock: Lock, utc_offset_ms: int) -> None:
@@ -90,8 +78,6 @@ class Store:
         self._log = CommitLog(files, settings, self.jobs)
         self._queues = ConsumeQueues(files, settings)
         self._index = Index(files, settings, self.jobs, utc_offset_ms)
-        self._extended = settings.enable_consume_queue_ext
-        self._index_enabled = settings.message_index_enable
         checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
         follower = Follower(files, settings, self._log, self._queues, self._index, self._flusher, self.jobs)
@@ -100,13 +86,10 @@ class Store:
         reader = self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, memory)
         #: Reads that do not wait for the disk; the other verbs for reading do where it has to be.
         self.reads = Reads(settings, files, self._log, self._queues, self._index, self._flusher, reader, memory)
-        #: SYNC_FLUSH: messages become visible by `done`, not by `append`.
+        #: Where messages come in.
+        self.writer = Writer(settings, self._log, self._queues, self._index, self._flusher)
+        #: SYNC_FLUSH: messages become visible by `done`, not by `Writer.append`.
         self.sync = self._flusher.sync
-        self._unflushed = self._flusher.unflushed
-        self._retry_at = 0
-        #: Messages stored since it was opened, and where the log ended then.
-        self.put_count = 0
-        self._opened_at = 0
         #: What was found at opening.
         self.recovery = RecoveryReport()
 
@@ -140,7 +123,7 @@ class Store:
             for folder in (f"{root}/consumequeue", f"{root}/index"):
                 port.make_folder(folder)
             store = cls(settings, port, lock, utc_offset_ms)
-            if store._extended:
+            if settings.enable_consume_queue_ext:
                 port.make_folder(store._queues.extension.folder)
             store._start(wall, recover, thorough)
             return store
@@ -154,12 +137,10 @@ class Store:
             raise
 
     def _start(self, wall: int, recover: Recover, thorough: bool) -> None:
-        log, flusher = self._log, self._flusher
-        recovery = Recovery(self._files, self.settings, log, self._queues, self._index, flusher.checkpoint, self._abort)
+        flusher = self._flusher
+        recovery = Recovery(self._files, self.settings, self._log, self._queues, self._index, flusher.checkpoint, self._abort)
         self.recovery = recovery.run(wall, recover, thorough)
-        if self.recovery.full:
-            self._retry_at = wall
-        self._opened_at = log.end
+        self.writer.begin(wall, self.recovery.full)
         self._queues.begin_extension()
         flusher.begin(self.recovery.dispatched > 0)
         self.reads.begin()
@@ -171,7 +152,7 @@ class Store:
 
     def configure(self) -> None:
         """Values of `settings` that take effect at once have changed (`Setting.live`); no others may, as long as the store is open."""
-        self._index_enabled = self.settings.message_index_enable
+        self.writer.configure()
         self._reader.configure()
         self.reads.configure()
         self._retention.configure()
@@ -264,155 +245,10 @@ class Store:
         """Let the next message begin a new file of the log. Blocks. Raises OSError when the disk has no room."""
         self._log.begin_file()
 
-    # --- writing ---
-
-    def append(
-        self, queue: Queue, body: bytes | memoryview, properties: bytes, flag: int, sys_flag: int, born_time: int, born_host: bytes,
-        store_host: bytes, reconsume_times: int, prepared_offset: int, tags_code: int, uniq_key: str | None, keys: str | None, wall: int,
-        filter_bits: bytes = b"",
-    ) -> int:  # fmt: skip
-        """Store a message; gives its physical offset. Its queue offset is `queue.next_offset - 1` afterwards.
-
-        Prepared and rolled back messages (by the sysFlag) are stored, but have no place in the queue.
-
-        Hosts are 8 or 20 bytes (address and port); the IPv6 bits of the sysFlag are set from their lengths. `tags_code` is the
-        hash of the tag, for the schedule topic the deliver time. `filter_bits` is a bitmap of the filters that the message passes; it is
-        kept where the consume queue has an extension and no longer than configured. Raises PutRefused; then nothing was stored.
-        """
-        log = self._log
-        body_size = len(body)
-        properties_size = len(properties)
-        size = queue.fixed_size + body_size + properties_size
-        head = HEAD_V4
-        flags = sys_flag & _V4
-        if len(born_host) != _HOST_V4 or len(store_host) != _HOST_V4:
-            head, flags, size = _with_hosts(flags, size, born_host, store_host)
-        start = log.end
-        if start + size + FILLER_SIZE > log.soft or properties_size > _PROPERTIES_MAX or body_size > self.settings.max_message_size:
-            self._check(queue, size, body_size, properties_size)
-            self._make_room(size, wall)
-            start = log.end
-        placeless = flags & TRANSACTION_PREPARED  # prepared and rolled back messages have no place in the queue (store.md 2.4)
-        offset = 0 if placeless else queue.next_offset
-        try:
-            fields = head.pack(
-                size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag, offset, start, flags, born_time, born_host, wall,
-                store_host, reconsume_times, prepared_offset, body_size,
-            )  # fmt: skip
-            if self._extended and not placeless:
-                tags_code = self._queues.extend(queue, tags_code, wall, filter_bits)
-            entry = ENTRY.pack(start, size, tags_code)
-        except StructError as failure:
-            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a field is out of its range: {failure}") from None
-        at = start - log.base
-        log.view[at : at + size] = b"".join((fields, body, queue.topic_field, LENGTH.pack(properties_size), properties))
-        end = start + size
-        log.end = end
-        self.put_count += 1
-        if wall < log.last_time:
-            self._flusher.clock_went_back(wall)
-        log.last_time = wall
-        if not placeless:
-            tail = queue.tail
-            if not tail:
-                self._queues.dirty.append(queue)
-            tail += entry
-            queue.next_offset = offset + 1
-            if self.sync:
-                if not queue.unflushed:
-                    queue.unflushed = True
-                    self._unflushed.append(queue)
-            else:
-                queue.max_offset = offset + 1
-        if (uniq_key or keys) and self._index_enabled and flags & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-            self._index.add(queue, uniq_key, keys, start, wall)
-        return start
-
-    def append_batch(
-        self,
-        queue: Queue,
-        entries: Sequence[BatchEntry],
-        sys_flag: int,
-        born_time: int,
-        born_host: bytes,
-        store_host: bytes,
-        reconsume_times: int,
-        wall: int,
-    ) -> list[int]:
-        """Store messages with consecutive offsets in one file, all or none; gives their physical offsets. Raises PutRefused."""
-        _, _, extra = _with_hosts(0, 0, born_host, store_host)
-        total = 0
-        for entry in entries:
-            size = queue.fixed_size + extra + len(entry.body) + len(entry.properties)
-            self._check(queue, size, len(entry.body), len(entry.properties))
-            if not (-0x80000000 <= entry.flag <= 0x7FFFFFFF and -(1 << 63) <= entry.tags_code < 1 << 63):
-                raise PutRefused(PutStatus.MESSAGE_ILLEGAL, "a field is out of its range")
-            total += size
-        if total > self.settings.mapped_file_size_commit_log - FILLER_SIZE:
-            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a batch of {total} bytes does not fit a file of the log")
-        self._make_room(total, wall)
-        self._log.soft = self._log.limit  # there is room for all of them: none may be refused on the way
-        offsets = [
-            self.append(
-                queue, entry.body, entry.properties, entry.flag, sys_flag, born_time, born_host, store_host, reconsume_times, 0,
-                entry.tags_code, entry.uniq_key, entry.keys, wall, entry.filter_bits,
-            )
-            for entry in entries
-        ]  # fmt: skip
-        self._log.look_ahead()
-        return offsets
-
-    def _check(self, queue: Queue, size: int, body_size: int, properties_size: int) -> None:
-        """Raises PutRefused for a message that no store takes."""
-        settings = self.settings
-        if queue.removed:
-            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, f"the queue {queue.queue_id} of {queue.topic} was deleted")
-        if queue.fixed_size == NO_SIZE:
-            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"the topic {queue.topic} is too long for a record of this store")
-        if body_size > settings.max_message_size:
-            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a body of {body_size} bytes is longer than {settings.max_message_size}")
-        if properties_size > _PROPERTIES_MAX:
-            raise PutRefused(PutStatus.PROPERTIES_SIZE_EXCEEDED, f"properties of {properties_size} bytes are longer than {_PROPERTIES_MAX}")
-        if size > settings.largest_record:
-            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a record of {size} bytes is longer than {settings.largest_record}")
-
-    def _make_room(self, size: int, wall: int) -> None:
-        """The slow way of an append: prepare the place of a record, or refuse the message."""
-        flusher = self._flusher
-        if flusher.failure is not None:
-            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, f"the disk failed: {flusher.failure}")
-        if self._log.refusals:
-            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, "; ".join(self._log.refusals.values()))
-        if self._index.behind:
-            self._index.retry(wall)
-            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, "the disk has no room for the index")
-        if wall < self._retry_at:
-            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full")
-        try:
-            self._log.make_room(size)
-        except OSError as failure:
-            if failure.errno in NO_ROOM:
-                self._retry_at = wall + _RETRY_MS
-                raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full") from failure
-            flusher.fail(failure)
-            raise PutRefused(PutStatus.CREATE_MAPPED_FILE_FAILED, str(failure)) from failure
-        self._retry_at = 0
-
-    @property
-    def writable(self) -> bool:
-        """Whether the last message could be stored; false when the disk failed, or was full when last tried."""
-        flusher = self._flusher
-        return flusher.failure is None and not self._log.refusals and not self._retry_at and not self._index.behind
-
     @property
     def end(self) -> int:
         """Where the next record goes (physical offset)."""
         return self._log.end
-
-    @property
-    def put_size(self) -> int:
-        """Bytes of the messages stored since it was opened."""
-        return self._log.end - self._opened_at - self._log.skipped
 
     @property
     def last_time(self) -> int:
@@ -428,12 +264,6 @@ class Store:
     def min_physical(self) -> int:
         """Where the log begins."""
         return self._log.start
-
-    @property
-    def needs_room(self) -> bool:
-        """Whether one of the next messages may have to wait until the disk has given the log more blocks."""
-        log = self._log
-        return log.limit - log.end < min(self.settings.largest_record, log.file_size // 8)
 
     def config_file(self, name: str) -> ConfigFile:
         """A file of configuration in the data directory (store.md 10)."""
@@ -567,13 +397,3 @@ class Store:
     def dispatch_behind(self) -> int:
         """Bytes of the log that queues and index do not know yet: always 0, both are told with the message."""
         return 0
-
-
-def _with_hosts(flags: int, size: int, born_host: bytes, store_host: bytes) -> tuple[Struct, int, int]:
-    """Layout, sysFlag and size of a record whose hosts may be IPv6."""
-    born_v6, store_v6 = len(born_host) != _HOST_V4, len(store_host) != _HOST_V4
-    for host in (born_host, store_host):
-        if len(host) not in (_HOST_V4, _HOST_V4 + IPV6_EXTRA):
-            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a host has 8 or 20 bytes, not {len(host)}")
-    flags |= BORN_HOST_V6 * born_v6 | STORE_HOST_V6 * store_v6
-    return HEADS[born_v6 | store_v6 << 1], flags, size + IPV6_EXTRA * (born_v6 + store_v6)

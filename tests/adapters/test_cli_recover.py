@@ -22,7 +22,7 @@ def damaged_store(root: Path) -> Path:
     store = Store.open(settings, wall=1000)
     host = bytes(8)
     offsets = [
-        store.append(store.queue("T", 0), b"body %d" % number, b"", 0, 0, 1, host, host, 0, 0, 0, None, None, 1000 + number)
+        store.writer.append(store.queue("T", 0), b"body %d" % number, b"", 0, 0, 1, host, host, 0, 0, 0, None, None, 1000 + number)
         for number in range(3)
     ]
     store.close(2000)

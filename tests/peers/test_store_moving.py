@@ -48,7 +48,7 @@ def write_source(root: Path, port: int) -> None:
         topic, queue_id = ("Orders", number % 2) if number % 7 else ("Bills", 0)
         keys, unique = f"key-{number}", f"{number:032X}"
         properties = f"KEYS\1{keys}\2UNIQ_KEY\1{unique}\2TAGS\1t{number % 3}".encode()
-        store.append(
+        store.writer.append(
             store.queue(topic, queue_id), b"%d." % number * 80, properties, flag=number, sys_flag=0, born_time=START + number,
             born_host=host, store_host=host, reconsume_times=0, prepared_offset=0, tags_code=java_hash(f"t{number % 3}"),
             uniq_key=unique, keys=keys, wall=START + 1000 * number,
@@ -110,7 +110,7 @@ def write_other(root: Path, port: int) -> None:
     """A directory with a message of its own, whose log begins at 0."""
     store = Store.open(settings_of(root), wall=START)
     host = encode_host(f"127.0.0.1:{port}")
-    store.append(store.queue("Else", 0), b"x", b"", 0, 0, START, host, host, 0, 0, 0, None, None, START)
+    store.writer.append(store.queue("Else", 0), b"x", b"", 0, 0, START, host, host, 0, 0, 0, None, None, START)
     store.close(START)
 
 

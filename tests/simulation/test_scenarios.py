@@ -204,7 +204,7 @@ def test_a_disk_that_fails_is_never_trusted_again(settings: dict[str, str]) -> N
     for number in range(10, 13):
         producer.submit(Message("orders", b"%d" % number))
     cluster.run_for(20_000)
-    assert not cluster.broker.node.store.writable
+    assert not cluster.broker.node.store.writer.writable
     cluster.broker.host.weather = None
     with pytest.raises(MQError):
         send(producer, 13)

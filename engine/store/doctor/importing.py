@@ -161,7 +161,7 @@ class Import:
         fields = head.unpack_from(record)
         body_end = head.size + fields[14]
         try:
-            store.append(
+            store.writer.append(
                 queue,
                 record[head.size : body_end],
                 _properties(record, body_end),

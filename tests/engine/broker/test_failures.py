@@ -22,7 +22,7 @@ def put(world: World, topic: str, queue: int, properties: dict[str, str], due: i
     """Store a record as it should not be, past all checks."""
     host = bytes(8)
     place = world.store.queue(topic, queue)
-    world.store.append(place, b"x", names.encode_bytes(properties), 0, 0, 1, host, host, 0, 0, due, None, None, world.wall)
+    world.store.writer.append(place, b"x", names.encode_bytes(properties), 0, 0, 1, host, host, 0, 0, due, None, None, world.wall)
 
 
 class TestFullDisk:

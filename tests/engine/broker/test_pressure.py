@@ -119,7 +119,7 @@ class TestDisk:
         world = World(store={"allocation_window": 1 << 18, "max_message_size": 4096})
         self.stuck(world, AllocateLog, CreateLog)
         peer = world.connect()
-        while not world.store.needs_room:
+        while not world.store.writer.needs_room:
             assert peer.send(body=b"x" * 4000).code == 0
         assert peer.send().code == 0
         world.advance(1000)
@@ -138,7 +138,7 @@ class TestDisk:
         world = World(store={"allocation_window": 1 << 20, "max_message_size": 4096})
         self.stuck(world, AllocateLog, CreateLog)
         world.advance(5000)
-        assert not world.store.needs_room
+        assert not world.store.writer.needs_room
         assert world.connect().send().code == 0
 
     def test_a_flush_that_takes_long_while_much_is_written(self, monkeypatch: pytest.MonkeyPatch) -> None:

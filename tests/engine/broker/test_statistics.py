@@ -58,7 +58,7 @@ class TestWhatIsCounted:
         found = shown(peer, "BROKER_PUT_NUMS", "DefaultCluster")
         assert found is not None
         assert found.minute == StatsItem(8, 0.8, 0.0), "of the broker, events are not counted"
-        assert world.store.put_count == 8
+        assert world.store.writer.put_count == 8
 
     @pytest.mark.pure
     def test_the_quick_way_counts_as_the_general_one(self, world: World, peer: Peer) -> None:
@@ -150,7 +150,7 @@ class TestWhatIsCounted:
         assert sums(peer, "TOPIC_PUT_NUMS", "RMQ_SYS_TRANS_HALF_TOPIC") == (1, 0, 0)
         assert sums(peer, "TOPIC_PUT_NUMS") is None
         assert sums(peer, "TOPIC_PUT_NUMS", "RMQ_SYS_TRANS_OP_HALF_TOPIC") is None
-        assert world.store.put_count == 3
+        assert world.store.writer.put_count == 3
 
     def test_messages_given_back_count_on_the_topic_that_they_came_from(self, world: World, peer: Peer) -> None:
         peer.send()

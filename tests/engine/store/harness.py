@@ -139,7 +139,7 @@ class Rig:
         """Store a message; gives its physical offset."""
         pairs = {"KEYS": keys, "UNIQ_KEY": uniq_key, "TAGS": tags, **(more or {})}
         properties = "\x02".join(f"{name}\x01{value}" for name, value in pairs.items() if value).encode()
-        return self.store.append(
+        return self.store.writer.append(
             self.store.queue(topic, queue_id),
             body,
             properties,

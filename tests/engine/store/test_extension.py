@@ -27,7 +27,7 @@ def send_bits(rig: Rig, tag: str, bits: bytes) -> None:
     """A message with a bitmap."""
     properties = b"TAGS\x01" + tag.encode()
     queue = rig.store.queue("Topic", 0)
-    rig.store.append(queue, b"b", properties, 0, 0, 0, HOST, HOST, 0, 0, java_hash(tag), None, None, rig.wall, bits)
+    rig.store.writer.append(queue, b"b", properties, 0, 0, 0, HOST, HOST, 0, 0, java_hash(tag), None, None, rig.wall, bits)
 
 
 def raw_codes(rig: Rig, topic: str = "Topic", queue_id: int = 0) -> list[int]:
@@ -103,7 +103,7 @@ def test_bitmaps_are_given_back(rig: Rig) -> None:
     send_bits(rig, "TagX", b"bits")
     send_bits(rig, "TagX", b"too long")
     batch = BatchEntry(b"body", b"", 0, 7, None, None, b"map")
-    rig.store.append_batch(rig.store.queue("Topic", 0), [batch], 0, 0, HOST, HOST, 0, rig.wall)
+    rig.store.writer.append_batch(rig.store.queue("Topic", 0), [batch], 0, 0, HOST, HOST, 0, rig.wall)
     for _ in range(2):
         queue = rig.store.queue("Topic", 0)
         found = [rig.store.unit(queue, offset) for offset in range(4)]

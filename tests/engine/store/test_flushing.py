@@ -109,7 +109,7 @@ def test_a_write_that_finds_no_room_is_tried_again(make_rig: MakeRig) -> None:
         rig.now += 60_000
         rig.store.timer(rig.now, START)
         rig.run_jobs(lambda job: full if isinstance(job, WriteQueues) else None)
-    assert rig.store.writable
+    assert rig.store.writer.writable
     assert rig.bodies() == [b"body"]
     rig.settle()
     assert len(rig.files.read(f"{rig.root}/consumequeue/Topic/0/{0:020d}")) == 200
@@ -227,7 +227,7 @@ def test_after_a_failed_sync_nothing_is_taken_any_more(make_rig: MakeRig, settin
     flushed = rig.store.flushed
     rig.store.take_visible()
     rig.run_jobs(lambda job: DISK_FAILED)
-    assert not rig.store.writable
+    assert not rig.store.writer.writable
     assert rig.store.flushed == flushed
     assert rig.store.take_visible() == []
     with pytest.raises(PutRefused) as caught:
@@ -247,7 +247,7 @@ def test_failed_write_of_queues_stops_the_store(rig: Rig) -> None:
     rig.now += 120_000
     rig.store.timer(rig.now, START)
     rig.run_jobs(lambda job: DISK_FAILED if isinstance(job, WriteQueues) else None)
-    assert not rig.store.writable
+    assert not rig.store.writer.writable
 
 
 def test_close_that_fails_leaves_the_mark_of_a_crash(rig: Rig) -> None:
@@ -305,7 +305,7 @@ def test_full_disk_refuses_and_recovers() -> None:
     with pytest.raises(PutRefused):
         rig.send(body=b"too soon to ask the disk again", at=rig.wall + 500)
     rig.send(body=b"again", at=rig.wall + 1000)
-    assert rig.store.writable
+    assert rig.store.writer.writable
     assert rig.bodies()[stored:] == [b"again"]
     rig.reopen()
     assert len(rig.read()) == stored + 1
@@ -322,7 +322,7 @@ def test_nothing_is_written_where_no_blocks_are() -> None:
         assert log.end + 8 <= log.limit <= log.base + log.file_size
         if number % 5 == 0:
             rig.run_jobs()
-        if not rig.store.writable:
+        if not rig.store.writer.writable:
             break
         assert files.space is not None
         files.space = max(files.space, 30_000)
@@ -338,7 +338,7 @@ def test_index_without_room_makes_the_store_wait(make_rig: MakeRig, monkeypatch:
     assert (count, len(rig.read())) == (6, 6)
     rig.run_jobs()
     rig.send(uniq_key="after")
-    assert rig.store.writable
+    assert rig.store.writer.writable
     assert rig.found("after") == [count]
     assert rig.found("id-0") == [0]
 
@@ -355,7 +355,7 @@ def test_deleted_queues_begin_anew(rig: Rig) -> None:
     assert rig.store.delete_queues(lambda queue: queue.topic == "Topic") == [old]
     assert rig.store.find_queue("Topic", 0) is None
     with pytest.raises(PutRefused, match="deleted"):
-        rig.store.append(old, b"", b"", 0, 0, 0, bytes(8), bytes(8), 0, 0, 0, None, None, START)
+        rig.store.writer.append(old, b"", b"", 0, 0, 0, bytes(8), bytes(8), 0, 0, 0, None, None, START)
     rig.send(body=b"new")
     assert rig.store.queue("Topic", 0).next_offset == 1
     assert rig.run_jobs()[0] == "RemoveQueues"

@@ -39,7 +39,7 @@ def test_full_disk_is_read_from(ending: str, count: int) -> None:
     store = rig.open()
     assert store.recovery.full
     assert any("disk is full" in note for note in store.recovery.notes)
-    assert not store.writable
+    assert not store.writer.writable
     assert rig.bodies() == bodies
     assert [rig.found(f"Topic-{number}") for number in range(count)] == [[number] for number in range(count)]
     with pytest.raises(PutRefused, match="disk is full"):
@@ -48,7 +48,7 @@ def test_full_disk_is_read_from(ending: str, count: int) -> None:
     rig.wall += 1000
     bodies.append(b"next")
     rig.send(body=b"next", uniq_key="next")
-    assert rig.store.writable
+    assert rig.store.writer.writable
     rig.settle()
     for _ in range(2):
         assert rig.bodies() == bodies

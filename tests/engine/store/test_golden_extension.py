@@ -114,7 +114,7 @@ def test_new_units_follow_apaches(sample: Sample) -> None:
     before = (sample.root / "consumequeue_ext/Ext/3" / f"{0:020d}").read_bytes().rstrip(b"\0")
     queue = store.queue("Ext", 3)
     host = bytes(8)
-    store.append(queue, b"new", b"TAGS\x01New", 0, 0, 0, host, host, 0, 0, java_hash("New"), None, None, 1_800_000_000_000)
+    store.writer.append(queue, b"new", b"TAGS\x01New", 0, 0, 0, host, host, 0, 0, java_hash("New"), None, None, 1_800_000_000_000)
     assert served(store, "New") == [[3, queue.next_offset - 1]]
     store.close(0)
     after = (sample.root / "consumequeue_ext/Ext/3" / f"{0:020d}").read_bytes()

@@ -31,7 +31,7 @@ def send_known(rig: Rig) -> int:
     properties = RECORD[-0x4D:]
     unique = properties.partition(b"UNIQ_KEY\x01")[2].partition(b"\x02")[0].decode()
     queue = rig.store.queue("TA", 3)
-    return rig.store.append(
+    return rig.store.writer.append(
         queue, b"hello", properties, 0, 0, BORN, bytes.fromhex("7f0000010000927c"), HOST, 0, 0, 2598942, unique, "k1 k2", STORED
     )
 
@@ -124,7 +124,7 @@ def test_hosts_of_ipv6_lengthen_the_record(rig: Rig) -> None:
 
 
 def test_all_fields_of_a_record_are_kept(rig: Rig) -> None:
-    offset = rig.store.append(
+    offset = rig.store.writer.append(
         rig.store.queue("Topic", 5), b"\0abc", b"A\x01b", -1, 0x101, -2, HOST, HOST, 2**31 - 1, 2**62, -5, None, None, START
     )
     record = rig.store.record(offset)
@@ -160,7 +160,7 @@ def test_refusals_leave_no_hole(rig: Rig) -> None:
     def refused(body: bytes, properties: bytes = b"", born_host: bytes = HOST, flag: int = 0) -> PutStatus:
         end = rig.store.end
         with pytest.raises(PutRefused) as caught:
-            rig.store.append(queue, body, properties, flag, 0, 0, born_host, HOST, 0, 0, 0, "key", None, START)
+            rig.store.writer.append(queue, body, properties, flag, 0, 0, born_host, HOST, 0, 0, 0, "key", None, START)
         assert rig.store.end == end
         return caught.value.status
 
@@ -172,7 +172,7 @@ def test_refusals_leave_no_hole(rig: Rig) -> None:
     rig.send(body=b"b", queue_id=1)
     rig.send(body=b"c")
     assert (queue.next_offset, other.next_offset) == (2, 1)
-    assert rig.store.writable
+    assert rig.store.writer.writable
     for _ in range(2):
         assert (rig.bodies(), rig.bodies(queue_id=1)) == ([b"a", b"c"], [b"b"])
         assert rig.found("key") == []

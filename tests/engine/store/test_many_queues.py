@@ -102,7 +102,7 @@ def test_a_queue_takes_a_block(tmp_path: Any) -> None:
     for topic in topics(20):
         host = bytes(8)
         for _ in range(3):
-            store.append(store.queue(topic, 0), b"body", b"", 0, 0, 1, host, host, 0, 0, 0, "k", None, 1)
+            store.writer.append(store.queue(topic, 0), b"body", b"", 0, 0, 1, host, host, 0, 0, 0, "k", None, 1)
     store.close(1)
     files = [path for path in (tmp_path / "consumequeue").rglob("*") if path.is_file()]
     assert {path.stat().st_size for path in files} == {6_000_000}

@@ -26,7 +26,7 @@ class TestMarks:
         usage(rig, monkeypatch, 76)
         rig.pass_time(30_000)
         assert log_files(rig) == [2, 3, 4]
-        assert rig.store.writable
+        assert rig.store.writer.writable
 
     def test_so_does_the_disk_of_the_queues(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
         rig = aged(make_rig, delete_when=NOON)
@@ -44,7 +44,7 @@ class TestMarks:
         assert log_files(rig) == [3, 4]
         (notice,) = rig.store.notices
         assert re.match("3 files of the log are deleted, it begins at offset 12288 now: the disk of .*commitlog is 86 % full", notice)
-        assert rig.store.writable
+        assert rig.store.writer.writable
         check(rig)
 
     def test_unless_that_is_forbidden(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ class TestMarks:
         usage(rig, monkeypatch, 95)
         rig.pass_time(60_000)
         assert log_files(rig) == [2, 3, 4], "old ones go"
-        assert not rig.store.writable
+        assert not rig.store.writer.writable
 
     def test_a_full_disk_of_queues_alone_takes_a_batch(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
         rig = aged(make_rig, delete_when=NOON, delete_file_batch_max=2, file_reserved_time=10_000)
@@ -68,7 +68,7 @@ class TestMarks:
         usage(rig, monkeypatch, 91)
         rig.send()
         rig.pass_time(10_000)
-        assert not rig.store.writable
+        assert not rig.store.writer.writable
         with pytest.raises(PutRefused, match="is 91 % full with 0 MiB free, and messages are taken up to 90 %") as refused:
             rig.send()
         assert refused.value.status is PutStatus.SERVICE_NOT_AVAILABLE
@@ -87,7 +87,7 @@ class TestMarks:
         assert len(rig.read()) == 3
         usage(rig, monkeypatch, 91)
         rig.reopen()
-        assert not rig.store.writable, "known from the start"
+        assert not rig.store.writer.writable, "known from the start"
 
     def test_ends_of_jobs_do_not_open_it_again(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
         rig = make_rig(clean_resource_interval=10_000, allocation_window=1 << 18, mapped_file_size_commit_log=8 << 20)
@@ -108,7 +108,7 @@ class TestMarks:
         usage(rig, monkeypatch, 10, queues=95)
         for _ in range(5):
             rig.pass_time(10_000)
-            assert not rig.store.writable
+            assert not rig.store.writer.writable
             with pytest.raises(PutRefused, match=f"disk of {rig.root} is 95 % full"):
                 rig.send()
 

@@ -78,7 +78,7 @@ class StoreModel(RuleBasedStateMachine):
     def send_batch(self, topic: str, bodies: list[bytes]) -> None:
         keys = [self.key() for _ in bodies]
         entries = [BatchEntry(body, f"UNIQ_KEY\x01{key}".encode(), 0, 0, key, None) for body, key in zip(bodies, keys, strict=True)]
-        places = self.rig.store.append_batch(self.rig.store.queue(topic, 0), entries, 0, 0, HOST, HOST, 0, self.rig.wall)
+        places = self.rig.store.writer.append_batch(self.rig.store.queue(topic, 0), entries, 0, 0, HOST, HOST, 0, self.rig.wall)
         found = [Sent(body, key, "", self.rig.wall, place) for body, key, place in zip(bodies, keys, places, strict=True)]
         self.sent.setdefault(topic, []).extend(found)
 

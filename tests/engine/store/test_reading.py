@@ -239,7 +239,7 @@ def test_offset_by_time_finds_the_first_of_a_batch(rig: Rig) -> None:
     """REB-08."""
     at_times(rig, [100])
     queue = rig.store.queue("Topic", 0)
-    rig.store.append_batch(queue, [BatchEntry(b"x", b"", 0, 0, None, None)] * 10, 0, 0, HOST, HOST, 0, 200)
+    rig.store.writer.append_batch(queue, [BatchEntry(b"x", b"", 0, 0, None, None)] * 10, 0, 0, HOST, HOST, 0, 200)
     assert rig.store.offset_by_time(queue, 200) == 1
 
 
@@ -346,7 +346,7 @@ def test_batch_lands_in_one_file_with_offsets_in_a_row(rig: Rig) -> None:
     rig.send(body=bytes(3000))
     queue = rig.store.queue("Topic", 0)
     entries = [BatchEntry(b"%d" % n, b"UNIQ_KEY\x01u%d" % n, n, n, f"u{n}", None) for n in range(12)]
-    offsets = rig.store.append_batch(queue, entries, 0, START, HOST, HOST, 2, START)
+    offsets = rig.store.writer.append_batch(queue, entries, 0, START, HOST, HOST, 2, START)
     assert offsets[0] == 4096
     assert {offset // 4096 for offset in offsets} == {1}
     messages = rig.read(start=1)
@@ -355,7 +355,7 @@ def test_batch_lands_in_one_file_with_offsets_in_a_row(rig: Rig) -> None:
         (b"%d" % n, n, n + 1, 2) for n in range(12)
     ]
     assert rig.found("u7") == [8]
-    assert rig.store.append_batch(queue, [], 0, START, HOST, HOST, 0, START) == []
+    assert rig.store.writer.append_batch(queue, [], 0, START, HOST, HOST, 0, START) == []
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_batch_is_stored_whole_or_not_at_all(rig: Rig, bad: BatchEntry) -> None:
     queue = rig.store.queue("Topic", 0)
     good = BatchEntry(bytes(1300), b"", 0, 0, None, None)
     with pytest.raises(PutRefused):
-        rig.store.append_batch(queue, [good, bad, good], 0, START, HOST, HOST, 0, START)
+        rig.store.writer.append_batch(queue, [good, bad, good], 0, START, HOST, HOST, 0, START)
     assert (rig.store.end, queue.next_offset) == (0, 0)
 
 

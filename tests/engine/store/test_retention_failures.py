@@ -37,7 +37,7 @@ class TestFailures:
         rig.pass_time(119_000)
         assert log_files(rig) == [2, 3, 4]
         assert rig.store.queue("Topic", 0).min_offset > 0
-        assert rig.store.writable
+        assert rig.store.writer.writable
 
     @pytest.mark.parametrize("restarted", [False, True])
     def test_the_same_with_files_of_queues_and_index(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, restarted: bool) -> None:

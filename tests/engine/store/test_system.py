@@ -139,6 +139,6 @@ def test_a_system_that_tells_nothing_of_itself(tmp_path: Path, monkeypatch: pyte
     settings = StoreSettings(store_path_root_dir=str(tmp_path / "store"), max_index_num=100, max_hash_slot_num=10)
     store = Store.open(settings, wall=1)
     host: Any = bytes(8)
-    store.append(store.queue("Topic", 0), b"body", b"", 0, 0, 1, host, host, 0, 0, 0, None, None, 1)
-    assert store.writable
+    store.writer.append(store.queue("Topic", 0), b"body", b"", 0, 0, 1, host, host, 0, 0, 0, None, None, 1)
+    assert store.writer.writable
     store.close(1)

@@ -146,7 +146,7 @@ def test_a_checksum_of_the_old_place_stays_behind() -> None:
     rig.send("A", more={"a": "b"})
     queue = rig.store.queue("A", 0)
     text = b"a\x01b\x02__CRC32#\x010123456789\x02"
-    rig.store.append(queue, b"body", text, 0, 0, 0, bytes(8), bytes(8), 0, 0, 0, None, None, rig.wall)
+    rig.store.writer.append(queue, b"body", text, 0, 0, 0, bytes(8), bytes(8), 0, 0, 0, None, None, rig.wall)
     rig.close()
     data, _ = export(rig.files, rig.root, "A")
     move(rig.files, "/other", data)
