@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
 from adapters.sync.admin import SyncAdmin
 from adapters.sync.consumer import SyncConsumer
+from adapters.sync.kit import SendFuture
 from adapters.sync.lite_pull import SyncLitePullConsumer
 from adapters.sync.producer import SyncProducer
 from adapters.sync.pull import SyncPullConsumer
 from adapters.sync.push import SyncPushConsumer
 from adapters.sync.transactions import SyncTransactionProducer
 from adapters.threaded.kit import KIT
+
+S = TypeVar("S")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _futures(method: Callable[Concatenate[S, P], SendFuture[T]]) -> Callable[Concatenate[S, P], Future[T]]:
+    """The method itself, with the type that it has here: futures of this kit are the standard library's, for `wait` and `as_completed`."""
+    return cast("Callable[Concatenate[S, P], Future[T]]", method)
 
 
 class Admin(SyncAdmin):
@@ -25,16 +39,21 @@ class Consumer(SyncConsumer):
 class LitePullConsumer(SyncLitePullConsumer):
     __doc__ = SyncLitePullConsumer.__doc__
     _kit = KIT
+    commit_async = _futures(SyncLitePullConsumer.commit_async)
 
 
 class Producer(SyncProducer):
     __doc__ = SyncProducer.__doc__
     _kit = KIT
+    submit = _futures(SyncProducer.submit)
+    submit_request = _futures(SyncProducer.submit_request)
 
 
 class PullConsumer(SyncPullConsumer):
     __doc__ = SyncPullConsumer.__doc__
     _kit = KIT
+    pull_async = _futures(SyncPullConsumer.pull_async)
+    pull_block_if_not_found_async = _futures(SyncPullConsumer.pull_block_if_not_found_async)
 
 
 class PushConsumer(SyncPushConsumer):
@@ -45,3 +64,5 @@ class PushConsumer(SyncPushConsumer):
 class TransactionProducer(SyncTransactionProducer):
     __doc__ = SyncTransactionProducer.__doc__
     _kit = KIT
+    submit = _futures(SyncTransactionProducer.submit)
+    submit_request = _futures(SyncTransactionProducer.submit_request)
