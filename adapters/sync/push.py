@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 
 from adapters.driving import CLOSE_TIMEOUT_MS
 from adapters.faces.push import PushConsumerFace, consuming
 from adapters.sync.kit import Pool
 from adapters.sync.subscriber import SyncSubscriber
-from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.consumption import ConsumeTask
 
@@ -45,17 +43,21 @@ class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
 
     def _deliver(self, task: object) -> None:
         assert isinstance(task, ConsumeTask)
-        self._pool.submit(partial(self._consume, task))
+        if not self._follows(task):
+            self._pool.submit(partial(self._consume, task))
 
     def _consume(self, task: ConsumeTask) -> None:
-        result: object
+        following: ConsumeTask | None = task
+        while following is not None:
+            following = self._consumed(self._driver.enter, following, self._heard(following))
+
+    def _heard(self, task: ConsumeTask) -> object:
+        """What the listener says, or the exception that it raised."""
         token = consuming.set(self)
         try:
-            result = self._hear(task).result if self._hooks else self._call(task)
+            return self._hear(task).result if self._hooks else self._call(task)
         except BaseException as error:  # whatever it is, it is the listener's answer (CON-01)
             self._failed(error)
-            result = error
+            return error
         finally:
             consuming.reset(token)
-        with suppress(StateError):  # closed meanwhile: the messages come again
-            self._driver.enter(self._node.consumed, task, result)
