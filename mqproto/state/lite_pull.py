@@ -1,8 +1,8 @@
 """The lite pull consumer: the application polls, the consumer pulls ahead and keeps the offsets (client.md 5.2).
 
-Owns: messages that wait for a poll, what was handed out and is not confirmed yet, positions, pauses.
+Owns: who says which queues it has, polls, what a confirmation means, positions and what of them is stored.
 Leaves to others: life, listeners, questions about offsets (active), which queues there are and where they begin (assignment), the
-pull loop (pull), watched topics (watching).
+pull loop (pull) and when it waits (pull_gate), messages on their way to a poll (handout), watched topics (watching).
 
 What the offsets mean: a *position* is where a queue goes on behind everything that was handed out. A message that the last poll handed
 out counts as being worked on until the next poll or commit; only then does it leave the process queue, so the position, which is never
@@ -34,6 +34,7 @@ from mqproto.state.offsets import OffsetFile
 from mqproto.state.own_offsets import OffsetStorage
 from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_loop
 from mqproto.state.pull_consumer import QueueListener
+from mqproto.state.pull_gate import PullGate
 from mqproto.state.pull_settings import LitePullSettings
 from mqproto.state.queries import max_offset, min_offset
 from mqproto.state.rebalance import Averagely, Strategy, queue_order
@@ -72,16 +73,14 @@ class LitePullCore(ActiveConsumer):
         self.mode: Mode | None = None
         self._utc_offset_ms = utc_offset_ms
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
-        self._window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, settings.consume_max_span)
+        window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, settings.consume_max_span)
         self._handout = Handout()
+        self._gate = PullGate(window, settings.pull_threshold_for_all, self._handout, node.wake)
         self._watch = Watch(self)
         self._listeners: dict[str, QueueListener | None] = {}
         #: What the application has assigned, and the tags that it wants of assigned topics.
         self._wanted: tuple[MessageQueue, ...] = ()
         self._assigned_tags: dict[str, Subscribed] = {}
-        self._paused: set[MessageQueue] = set()
-        #: Process queues whose loop waits because too much is cached.
-        self._full: dict[ProcessQueue, None] = {}
         #: Queues whose position has moved since it was last made the offset to store.
         self._moved: set[MessageQueue] = set()
         #: Settled when messages arrive or the consumer ends.
@@ -250,12 +249,12 @@ class LitePullCore(ActiveConsumer):
         return self._hand_out(claim, limit, now)
 
     def _hand_out(self, claim: Claim, limit: int | None, now: int) -> list[MessageExt]:
-        waited = self._handout.waiting
+        crowded = self._gate.crowded
         batch = claim.batch = self._handout.take(limit)
         if batch is None:
             return []
-        if waited > self.settings.pull_threshold_for_all:
-            self._relieve(now)
+        if crowded:
+            self._gate.relieve(now)
         self.namespace.unwrap_messages(batch.messages)
         return batch.messages
 
@@ -269,7 +268,7 @@ class LitePullCore(ActiveConsumer):
         """What was handed out is done with; with `auto_commit` that is what will be stored."""
         for process_queue in self._handout.confirm():
             self._moved.add(process_queue.queue)
-            self._make_room(process_queue, now)
+            self._gate.open(process_queue, now)
         if self.settings.auto_commit and self._moved:
             for queue in self._moved:
                 position = self._position(queue)
@@ -374,7 +373,7 @@ class LitePullCore(ActiveConsumer):
         self._assignment.seek(queue, offset, now)
         self._handout.sweep()
         self._moved.add(queue)
-        self._relieve(now)
+        self._gate.relieve(now)
 
     # --- pulling
 
@@ -400,36 +399,16 @@ class LitePullCore(ActiveConsumer):
         )
 
     def hold(self, queue: ProcessQueue) -> Ticket[None] | None:
-        if queue.queue not in self._paused:
-            if self._handout.waiting <= self.settings.pull_threshold_for_all and not self._window.is_full(queue):
-                return None
-            self._full[queue] = None
-        if queue.room is None:
-            queue.room = Ticket()
-        return queue.room
-
-    def _make_room(self, queue: ProcessQueue, now: int) -> None:
-        """Let a pull loop look again whether it may pull."""
-        self._full.pop(queue, None)
-        room, queue.room = queue.room, None
-        if room is not None:
-            self.node.wake(room, now)
-
-    def _relieve(self, now: int) -> None:
-        """Messages have left: if few enough wait now, every loop that this held up looks again."""
-        if self._full and self._handout.waiting <= self.settings.pull_threshold_for_all:
-            for queue in [queue for queue in self._full if not self._window.is_full(queue)]:
-                self._make_room(queue, now)
+        return self._gate.hold(queue)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Pull from these queues no more. What is cached is still polled. Raises StateError when one is not ours."""
-        self._paused.update([self._ours(queue) for queue in queues])
+        self._gate.pause([self._ours(queue) for queue in queues])
 
     def resume(self, queues: Iterable[MessageQueue], now: int) -> None:
         """Pull from these queues again. Raises StateError when one is not ours."""
         for queue in [self._ours(queue) for queue in queues]:
-            self._paused.discard(queue)
-            self._make_room(self._assignment.queues[queue], now)
+            self._gate.resume(self._assignment.queues[queue], now)
 
     def arrived(self, queue: ProcessQueue, fresh: list[MessageExt], now: int) -> None:
         good = [message for message in fresh if not message.sys_flag & COMPRESSED]
@@ -481,11 +460,10 @@ class LitePullCore(ActiveConsumer):
         return True, now
 
     def released(self, queue: ProcessQueue, now: int) -> None:
-        self._paused.discard(queue.queue)
+        self._gate.forget(queue)
         self._moved.discard(queue.queue)
-        self._full.pop(queue, None)
         self._handout.sweep()
-        self._relieve(now)
+        self._gate.relieve(now)
 
     # --- for the node and the brokers
 
@@ -496,7 +474,7 @@ class LitePullCore(ActiveConsumer):
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
         self._assignment.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now)
         self._handout.sweep()
-        self._relieve(now)
+        self._gate.relieve(now)
 
     def running_info(self, now: int) -> bytes:
         ahead = self.node.wall_ahead
