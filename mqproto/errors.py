@@ -17,8 +17,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from mqproto.message import Message, SendResult
@@ -36,6 +37,8 @@ NO_CODE: Final = -1
 NOT_ONLINE_CODE: Final = 206
 NO_MESSAGE_CODE: Final = 208
 
+_NO_ADDRESS: Final = "no name server address is set, neither by the argument namesrv nor by NAMESRV_ADDR in the environment"
+
 #: What NO_PERMISSION may mean besides a refusal of the account: a broker or topic that takes nothing now, a group that is switched off.
 _NO_PERMISSION: Final = 16
 _CLOSED: Final = ("forbidden", "no permission,", "broadcast way")
@@ -45,6 +48,18 @@ class MQError(Exception):
     """The root of all errors that this project raises on purpose."""
 
     retriable: ClassVar[bool] = False
+
+    def __reduce__(self) -> tuple[Callable[..., MQError], tuple[Any, ...]]:
+        """Errors may be copied and travel between processes: pools of processes hang or break on exceptions that do not."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[MQError], arguments: tuple[Any, ...], facts: dict[str, Any]) -> MQError:
+    """An error as it was: its text is among the arguments, and `__init__`, which made it, would take the facts."""
+    error: MQError = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(facts)
+    return error
 
 
 class LocalProtocolError(MQError):
@@ -113,7 +128,7 @@ class NoNameServer(ClientError):
     def __init__(self, tried: tuple[str, ...] = (), reason: str = "") -> None:
         self.tried = tried
         self.reason = reason
-        text = f"no name server reachable, tried {', '.join(tried)}" if tried else "no name server address is set"
+        text = f"no name server reachable, tried {', '.join(tried)}" if tried else _NO_ADDRESS
         super().__init__(f"{text}: {reason}" if reason else text)
 
 
