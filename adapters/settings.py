@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from adapters.addressserver import address_server_url
@@ -15,7 +15,15 @@ from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.own_offsets import OffsetStorage
 from mqproto.state.pull_settings import LitePullSettings, PullConsumerSettings
 from mqproto.state.rebalance import Strategy
-from mqproto.state.settings import ClientSettings, ProducerSettings, TransactionSettings, endpoint_namespace, parse_addresses
+from mqproto.state.settings import (
+    LONGEST_MS,
+    ClientSettings,
+    ProducerSettings,
+    TransactionSettings,
+    check_range,
+    endpoint_namespace,
+    parse_addresses,
+)
 from mqproto.state.strategies import find_strategy
 
 if TYPE_CHECKING:
@@ -45,10 +53,10 @@ class ClientOptions(TypedDict, total=False):
     connect_timeout_millis: int
     client_channel_max_idle_time_seconds: int
     #: Keys of an account, for brokers with access control: `mqproto.acl.SessionCredentials`, or an object of your own with its attributes.
-    credentials: Credentials
+    credentials: Credentials | None
     #: Encrypt all connections; the settings of `adapters.tls_settings` say whom to trust, or `ssl_context` does.
     tls: bool
-    ssl_context: ssl.SSLContext
+    ssl_context: ssl.SSLContext | None
     tls_config_file: str
     tls_test_mode_enable: bool
     tls_client_auth_server: bool
@@ -99,7 +107,7 @@ class ConsumerOptions(ClientOptions, total=False):
     #: "CONSISTENT_HASH", or an object such as `mqproto.ByConfig` or one of the application's own (`mqproto.Strategy`).
     allocate_message_queue_strategy: Strategy | str
     #: Where the application keeps the group's offsets itself.
-    offset_store: OffsetStorage
+    offset_store: OffsetStorage | None
     #: Messages of a queue one after the other, by one member of the group at a time; RECONSUME_LATER pauses the queue.
     orderly: bool
     consume_from_where: ConsumeFromWhere
@@ -131,7 +139,7 @@ class ActiveOptions(ClientOptions, total=False):
     message_model: MessageModel
     #: As for push consumers.
     allocate_message_queue_strategy: Strategy | str
-    offset_store: OffsetStorage
+    offset_store: OffsetStorage | None
     local_offset_store_dir: str
     broker_suspend_max_time_millis: int
     consumer_timeout_millis_when_suspend: int
@@ -202,6 +210,13 @@ _TRANSACTIONS: Final[Mapping[str, str]] = {
     "check_thread_pool_max_size": "check_thread_pool_max_size",
     "check_request_hold_max": "check_request_hold_max",
 }
+#: What the application calls a setting of the core.
+_AS_WRITTEN: Final[Mapping[str, str]] = {
+    "name_servers": "namesrv",
+    **{attribute: name for names in (_CLIENT, _TRANSACTIONS) for name, attribute in names.items()},
+}
+#: What may be asked for; others are only read.
+_COMPRESSIONS: Final = (Compression.ZLIB.name, Compression.LZ4.name, Compression.ZSTD.name)
 #: What a consumer is made with besides settings.
 CONSUMER_PARTS: Final = frozenset({"allocate_message_queue_strategy", "offset_store", "local_offset_store_dir"})
 #: Everything else of a consumer has the attribute's name, but for what says who the client is.
@@ -240,27 +255,42 @@ def client_settings(namesrv: str | Sequence[str] | None, options: Mapping[str, A
     Where no name server is given, an address server is asked if `namesrv_domain` or the environment's ROCKETMQ_NAMESRV_DOMAIN names one.
     """
     settings = ClientSettings()
-    if namesrv is None:
-        namesrv = os.environ.get("NAMESRV_ADDR", "")
-    settings.name_servers = name_server_list(namesrv)
-    given = namesrv.split(";") if isinstance(namesrv, str) else namesrv
-    settings.namespace = next(filter(None, (endpoint_namespace(address.strip()) for address in given)), "")
+    given = _joined(os.environ.get("NAMESRV_ADDR", "") if namesrv is None else namesrv)
+    settings.name_servers = parse_addresses(given)
+    settings.namespace = next(filter(None, (endpoint_namespace(address.strip()) for address in given.split(";"))), "")
     _fill(settings, _CLIENT, options)
     if not settings.name_servers:
         domain, subgroup = text_option(options, "namesrv_domain"), text_option(options, "namesrv_domain_subgroup")
         settings.address_server = address_server_url(domain, subgroup, settings.unit_name)
     if "client_channel_max_idle_time_seconds" in options:
         seconds = _checked("client_channel_max_idle_time_seconds", options["client_channel_max_idle_time_seconds"], 120)
+        check_range("client_channel_max_idle_time_seconds", seconds, 1, LONGEST_MS // 1000)
         settings.max_idle_ms = seconds * 1000
     settings.credentials = options.get("credentials")
     settings.tls = _checked("tls", options.get("tls", options.get("ssl_context") is not None), False)
-    settings.check()
+    check_as_written(settings.check)
     return settings
 
 
 def name_server_list(namesrv: str | Sequence[str]) -> tuple[str, ...]:
-    """The addresses of a list, as one text or several."""
-    return parse_addresses(namesrv if isinstance(namesrv, str) else ";".join(namesrv))
+    """The addresses of a list, as one text or several. Raises InvalidSetting."""
+    return parse_addresses(_joined(namesrv))
+
+
+def _joined(namesrv: object) -> str:
+    if isinstance(namesrv, str):
+        return namesrv
+    if isinstance(namesrv, Sequence) and all(isinstance(one, str) for one in namesrv):
+        return ";".join(namesrv)
+    raise InvalidSetting("namesrv", namesrv, "a text host:port;host:port or a sequence of texts host:port expected")
+
+
+def check_as_written(check: Callable[[], None]) -> None:
+    """Run a check of the core, whose own names of settings are not always those that the application has written."""
+    try:
+        check()
+    except InvalidSetting as error:
+        raise InvalidSetting(_AS_WRITTEN.get(error.key, error.key), error.value, error.why) from None
 
 
 def producer_settings(group: str, options: Mapping[str, Any]) -> ProducerSettings:
@@ -372,8 +402,8 @@ def _checked(name: str, value: Any, default: T) -> T:
     elif isinstance(default, frozenset) and isinstance(value, Collection) and not isinstance(value, str | bytes):
         value = frozenset(value)
     elif isinstance(default, Compression) and isinstance(value, str):
-        if value.upper() not in Compression.__members__:
-            raise InvalidSetting(name, value, f"one of {', '.join(Compression.__members__)} expected")
+        if value.upper() not in _COMPRESSIONS:
+            raise InvalidSetting(name, value, f"one of {', '.join(_COMPRESSIONS)} expected")
         value = Compression[value.upper()]
     if type(value) is not type(default):
         raise InvalidSetting(name, "..." if "password" in name else value, f"a value of type {type(default).__name__} expected")

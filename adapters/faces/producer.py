@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, Unpack
 
 from adapters.faces.budget import Budget
 from adapters.faces.client import ClientFace
 from adapters.faces.hooks import SendHooks
-from adapters.settings import ProducerOptions, producer_settings
+from adapters.settings import ProducerOptions, check_as_written, producer_settings
 from mqproto.errors import ClientError, InvalidMessage
 from mqproto.hooks import CheckForbiddenHook, SendMessageHook
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
@@ -43,7 +44,7 @@ class ProducerFace(ClientFace):
 
     def __init__(self, group: str, namesrv: str | Sequence[str] | None = None, **options: Unpack[ProducerOptions]) -> None:
         self._producer_settings = self._read_settings(group, options)
-        check_producer(self._producer_settings)
+        check_as_written(partial(check_producer, self._producer_settings))
         super().__init__("producer", namesrv, options)
         self._hooks = SendHooks(group, self._settings.namespace)
 

@@ -58,8 +58,8 @@ _INSTANCE: Final = re.compile(r"(?:\w+://)?(MQ_INST_\w+_\w+)\.", re.ASCII)
 def check_address(key: str, address: str) -> None:
     """Raises `InvalidSetting` unless `address` is `host:port`; the last colon splits, so IPv6 literals pass."""
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65_535:
-        raise InvalidSetting(key, address, "host:port expected")
+    if not host or "," in host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65_535:
+        raise InvalidSetting(key, address, "host:port expected, of several with a semicolon between two")
 
 
 def check_range(key: str, value: int, low: int, high: int) -> None:
@@ -200,7 +200,7 @@ class ProducerSettings:
         if self.compress_type is Compression.ZLIB_UNTYPED:
             raise InvalidSetting("compress_type", self.compress_type.name, "it is only read: ZLIB means the same")
         if len(self.latency_max_ms) != len(self.not_available_ms) or not _rises(self.latency_max_ms):
-            raise InvalidSetting("latency_max_ms", self.latency_max_ms, "must rise, with one entry for each of not_available_ms")
+            raise InvalidSetting("latency_max_ms", self.latency_max_ms, "must rise, and have as many entries as not_available_duration")
 
 
 @dataclass(slots=True)

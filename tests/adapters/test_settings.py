@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import adapters.threaded
 from adapters.identity import broker_name, client_identity
 from adapters.settings import (
     CONSUMER_PARTS,
@@ -223,6 +224,62 @@ def test_what_a_client_cannot_be_told() -> None:
             client_settings("a:1", options)
     with pytest.raises(InvalidSetting):
         consumer_settings("g", {"message_model": "BROADCASTING"})
+
+
+#: What lies outside of the limits of each option that has some.
+OUTSIDE: dict[str, Any] = {
+    "poll_name_server_interval": 0,
+    "heartbeat_broker_interval": 0,
+    "mq_client_api_timeout": 0,
+    "connect_timeout_millis": 0,
+    "client_channel_max_idle_time_seconds": 86_401,
+    "default_topic_queue_nums": 0,
+    "send_msg_timeout": 0,
+    "send_msg_max_timeout_per_request": 0,
+    "compress_msg_body_over_howmuch": -1,
+    "compress_level": 10,
+    "retry_times_when_send_failed": -1,
+    "retry_times_when_send_async_failed": -1,
+    "max_message_size": 0,
+    "latency_max": (2, 1),
+    "retry_response_codes": ["1"],
+    "send_window_messages": 0,
+    "send_window_bytes": 0,
+    "compress_type": "ZLIB_UNTYPED",
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_is_wrong_is_called_as_it_was_written(name: str) -> None:
+    """Not as the core calls it, whose names the application has never seen."""
+    options: Any = {name: OUTSIDE[name]}
+    with pytest.raises(InvalidSetting, match=f"^setting {name}=") as caught:
+        adapters.threaded.Producer("g", "a:1", **options)
+    assert caught.value.key == name
+
+
+@pytest.mark.parametrize("name", sorted({"check_thread_pool_max_size", "check_request_hold_max"}))
+def test_what_is_wrong_with_questions_is_called_as_it_was_written(name: str) -> None:
+    options: Any = {name: 0}
+    with pytest.raises(InvalidSetting, match=f"^setting {name}="):
+        adapters.threaded.TransactionProducer("g", (print, print), "a:1", **options)
+
+
+@pytest.mark.parametrize("namesrv", ["a", "a:b", "a:1,b:2", ["a:1", "b"], 9876, b"a:1", ("a", 1), [None]], ids=repr)
+def test_what_is_no_list_of_name_servers(namesrv: Any) -> None:
+    with pytest.raises(InvalidSetting, match=r"^setting namesrv=.*host:port") as caught:
+        adapters.threaded.Producer("g", namesrv)
+    assert caught.value.key == "namesrv"
+    with adapters.threaded.Producer("g", "a:1") as producer, pytest.raises(InvalidSetting, match=r"^setting namesrv=.*host:port"):
+        producer.update_name_server_addresses(namesrv)
+
+
+def test_what_may_be_none() -> None:
+    """So that whoever may have it or not need not tell both cases apart."""
+    options: ConsumerOptions = {"credentials": None, "ssl_context": None, "offset_store": None}
+    consumer = adapters.threaded.PushConsumer("g", print, "a:1", **options)
+    assert consumer._settings.credentials is None
+    assert not consumer._settings.tls
 
 
 def test_clients_of_one_process_differ_unless_they_are_named() -> None:
