@@ -170,6 +170,8 @@ class LitePullOptions(ActiveOptions, total=False):
     poll_timeout_millis: int
     topic_metadata_check_interval_millis: int
     pull_time_delay_millis_when_exception: int
+    enable_msg_trace: bool
+    customized_trace_topic: str
 
 
 #: Where a setting lives, for those whose name is not that of the attribute.

@@ -138,6 +138,7 @@ class ActiveConsumer(ConsumerBase, ABC):
             _, now = yield Wait(stored, now + OFFSET_TIMEOUT_MS)
             yield from self.node.remove_consumer(self, now)
         self._end(now)
+        yield from self._close_trace(now)
         self.phase = Phase.STOPPED
         self.node.wake(self._stopped, now)
 

@@ -29,7 +29,7 @@ from mqproto.state.consumer_report import TopicRates, queue_info, running_info, 
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import Concurrent, ConsumeTask
 from mqproto.state.direct import DirectDeliveries
-from mqproto.state.flows import Flow, Sleep, Wait, current
+from mqproto.state.flows import Flow, Sleep, Wait
 from mqproto.state.lookup import find_broker
 from mqproto.state.node import Deliver, Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
@@ -39,7 +39,7 @@ from mqproto.state.pull import PULL_TIMEOUT_MS, ProcessQueue, Subscribed, Window
 from mqproto.state.queries import offset_by_time
 from mqproto.state.queue_locks import LOCK_TIMEOUT_MS, RENEW_MS, RETRY_MS, OwnLocks
 from mqproto.state.rebalance import Averagely, Strategy, queue_order
-from mqproto.state.trace import TRACE_CLOSE_MS, Tracer, outcome_code
+from mqproto.state.trace import outcome_code
 
 __all__ = ["TAG", "ConsumeContext", "ConsumeTask", "ConsumerCore", "ConsumerSettings", "Phase", "check_subscription"]
 
@@ -83,9 +83,8 @@ class ConsumerCore(ConsumerBase):
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
         self._direct = DirectDeliveries(settings, listener, node.namespace, self.act)
         self._rates: dict[str, TopicRates] = {}
-        self._trace: Tracer | None = None
         if settings.enable_msg_trace:
-            self._trace = Tracer(node, node.namespace.unwrap(settings.group), "CONSUME", settings.customized_trace_topic)
+            self._open_trace(settings.customized_trace_topic)
         #: Settled when the last delivery has ended, while somebody waits for that.
         self._idle: Ticket[None] | None = None
 
@@ -191,9 +190,7 @@ class ConsumerCore(ConsumerBase):
                 now = yield from self._unlock_all(self._locks, now)
             yield from self.node.remove_consumer(self, now)
         self._assignment.close(now)
-        if self._trace is not None:
-            now = yield from current(now)
-            yield from self._trace.close(now, now + TRACE_CLOSE_MS)
+        yield from self._close_trace(now)
         self.phase = Phase.STOPPED
         self.node.wake(self._stopped, now)
 

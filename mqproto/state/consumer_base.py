@@ -1,6 +1,7 @@
 """What the consumers of all kinds have in common, whether they push messages or are asked for them.
 
-Owns: the phases of a life, subscriptions, the rounds in which queues are shared out, how routes are found and where a queue is read.
+Owns: the phases of a life, subscriptions, the rounds in which queues are shared out, how routes are found and where a queue is read, the
+beginning and the end of the trace.
 Leaves to others: which queues there are (assignment, sharing), what is done with them (the kinds).
 """
 
@@ -26,6 +27,7 @@ from mqproto.state.node import Action, Ticket
 from mqproto.state.pull import ProcessQueue, Subscribed
 from mqproto.state.routes import RouteTable
 from mqproto.state.settings import ProducerSettings
+from mqproto.state.trace import TRACE_CLOSE_MS, Tracer
 from mqproto.validation import check_consumer_group, check_topic
 
 #: Offsets are stored for the first time this long after the start (client.md 1.3).
@@ -77,6 +79,8 @@ class ConsumerBase:
         #: Settled to have queues shared out before the time.
         self._wake: Ticket[None] = Ticket()
         self._stopped: Ticket[None] = Ticket()
+        #: Of kinds that have one, if it is wanted.
+        self._trace: Tracer | None = None
 
     # --- what its parts ask of it
 
@@ -163,6 +167,16 @@ class ConsumerBase:
             self._check_starting()
             success(outcome, address)
         return now
+
+    def _open_trace(self, topic: str) -> None:
+        """Tell a topic, or the usual one where it is empty, of what is consumed."""
+        self._trace = Tracer(self.node, self.namespace.unwrap(self.group), "CONSUME", topic)
+
+    def _close_trace(self, now: int) -> Flow[None]:
+        """Wait a moment until what is left of it is sent."""
+        if self._trace is not None:
+            now = yield from current(now)
+            yield from self._trace.close(now, now + TRACE_CLOSE_MS)
 
     # --- loops
 

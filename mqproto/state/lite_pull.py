@@ -74,7 +74,9 @@ class LitePullCore(ActiveConsumer):
         self._utc_offset_ms = utc_offset_ms
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
         window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, settings.consume_max_span)
-        self._handout = Handout()
+        if settings.enable_msg_trace:
+            self._open_trace(settings.customized_trace_topic)
+        self._handout = Handout(self._trace)
         self._gate = PullGate(window, settings.pull_threshold_for_all, self._handout, node.wake)
         self._watch = Watch(self)
         self._listeners: dict[str, QueueListener | None] = {}
@@ -250,7 +252,7 @@ class LitePullCore(ActiveConsumer):
 
     def _hand_out(self, claim: Claim, limit: int | None, now: int) -> list[MessageExt]:
         crowded = self._gate.crowded
-        batch = claim.batch = self._handout.take(limit)
+        batch = claim.batch = self._handout.take(limit, now)
         if batch is None:
             return []
         if crowded:
@@ -266,7 +268,7 @@ class LitePullCore(ActiveConsumer):
 
     def _confirm(self, now: int) -> None:
         """What was handed out is done with; with `auto_commit` that is what will be stored."""
-        for process_queue in self._handout.confirm():
+        for process_queue in self._handout.confirm(now):
             self._moved.add(process_queue.queue)
             self._gate.open(process_queue, now)
         if self.settings.auto_commit and self._moved:

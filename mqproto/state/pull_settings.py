@@ -13,7 +13,7 @@ from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import InvalidSetting
 from mqproto.state.consumer_settings import DEFAULT_GROUP, RECONSUME_TIMES_ENDLESS, check_timestamp, start_time
 from mqproto.state.settings import LONGEST_MS, check_range
-from mqproto.validation import check_consumer_group
+from mqproto.validation import check_consumer_group, check_topic
 
 
 @dataclass(slots=True)
@@ -84,6 +84,9 @@ class LitePullSettings(ActiveSettings):
     #: How often the queues of watched topics are compared.
     topic_metadata_check_interval_millis: int = 30_000
     pull_time_delay_millis_when_exception: int = 1_000
+    #: Tell the trace topic of everything that is polled (client.md 3.14); an empty topic means the usual one.
+    enable_msg_trace: bool = False
+    customized_trace_topic: str = ""
 
     def check(self) -> None:
         """As `ActiveSettings.check`."""
@@ -92,6 +95,8 @@ class LitePullSettings(ActiveSettings):
             raise InvalidSetting("consume_from_where", self.consume_from_where, "a ConsumeFromWhere expected")
         if self.consume_timestamp:
             check_timestamp(self.consume_timestamp)
+        if self.customized_trace_topic:
+            check_topic(self.customized_trace_topic)
         for key, low, high in _LITE_RANGES:
             check_range(key, getattr(self, key), low, high)
 

@@ -19,7 +19,6 @@ from mqproto.errors import MQError
 from mqproto.message import Message, MessageExt, SendResult, SendStatus
 from mqproto.names import GROUP_LENGTH_MAX, TRACE_PRODUCER, TRACE_TOPIC
 from mqproto.namespaces import Namespace
-from mqproto.state.consumption import ConsumeTask
 from mqproto.state.flows import Flow, Wait
 from mqproto.state.node import Ticket
 from mqproto.state.producer import ProducerCore, ProducerHost
@@ -49,6 +48,16 @@ class TraceHost(ProducerHost, Protocol):
     tracers: list[Tracer]
 
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]: ...
+
+
+class Delivery(Protocol):
+    """Messages that went to the application together: a list for a listener, a message that was taken, what a poll brought."""
+
+    messages: list[MessageExt]
+    #: When they went.
+    started_at: int
+    #: What the trace knows them by.
+    trace_id: str
 
 
 class Record:
@@ -117,24 +126,24 @@ class Tracer:
         text = tracing.transaction_ended(message, wall, region, self._group, topic, address, transaction_id, state, checked)
         self.add(Record(text, message.msg_id, message.keys), now)
 
-    def consuming(self, task: ConsumeTask, now: int) -> None:
+    def consuming(self, delivery: Delivery, now: int) -> None:
         """A delivery goes to the application."""
         wall = now + self._host.wall_ahead
-        task.trace_id = self._host.ids.next(wall)
-        for message in task.messages:
+        delivery.trace_id = self._host.ids.next(wall)
+        for message in delivery.messages:
             if _traced(message):
                 region, keys = message.properties.get(properties.MSG_REGION), message.properties.get(properties.KEYS)
-                text = tracing.consuming(wall, region, self._group, task.trace_id, message.msg_id, message.reconsume_times, keys)
+                text = tracing.consuming(wall, region, self._group, delivery.trace_id, message.msg_id, message.reconsume_times, keys)
                 self.add(Record(text, message.msg_id, keys), now)
 
-    def consumed(self, task: ConsumeTask, code: ConsumeCode, succeeded: int, now: int) -> None:
+    def consumed(self, delivery: Delivery, code: ConsumeCode, succeeded: int, now: int) -> None:
         """The application has answered: so many messages from the front succeeded."""
         wall = now + self._host.wall_ahead
-        cost_ms = (now - task.started_at) // max(1, len(task.messages))
-        for index, message in enumerate(task.messages):
+        cost_ms = (now - delivery.started_at) // max(1, len(delivery.messages))
+        for index, message in enumerate(delivery.messages):
             if _traced(message):
                 keys, success = message.properties.get(properties.KEYS), index < succeeded
-                text = tracing.consumed(task.trace_id, message.msg_id, cost_ms, success, keys, code, wall, self._group)
+                text = tracing.consumed(delivery.trace_id, message.msg_id, cost_ms, success, keys, code, wall, self._group)
                 self.add(Record(text, message.msg_id, keys), now)
 
     # --- sending

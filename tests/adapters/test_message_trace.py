@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from mqproto import Message
+from mqproto import ConsumeFromWhere, Message
 from mqproto.names import TRACE_TOPIC
 from tests.adapters.conftest import World
-from tests.adapters.harness import Collector
+from tests.adapters.harness import PATIENCE, Collector
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 def records(collector: Collector, count: int) -> list[list[str]]:
@@ -42,6 +44,25 @@ def test_sends_and_deliveries_are_told(world: World) -> None:
     consumed = records(collector, 9)[3:]
     assert sorted(one[0] for one in consumed) == ["SubAfter"] * 3 + ["SubBefore"] * 3
     assert {one[5] for one in consumed if one[0] == "SubBefore"} == {one[5] for one in found}
+
+
+def test_polls_are_told(world: World) -> None:
+    """With the poll that hands a message out and with the next one; the last one's messages are not done with."""
+    producer = world.producer()
+    first = producer.send(Message(world.topic, b"x", keys="key"))
+    second = producer.send(Message(world.topic, b"y"), queue=first.queue)
+    consumer = world.make(world.runtime.module.LitePullConsumer, "polls", world.namesrv, enable_msg_trace=True, consume_from_where=FIRST)
+    consumer.subscribe(world.topic)
+    consumer.start()
+    for body in (b"x", b"y"):
+        (message,) = consumer.poll(int(PATIENCE * 1000), max_messages=1)
+        assert message.body == body
+    consumer.close()
+    world.topic = TRACE_TOPIC
+    before, after, last = records(world.collect(group="reads-traces"), 3)
+    assert (before[0], before[3], before[5], before[7]) == ("SubBefore", "polls", first.msg_id, "key")
+    assert (after[0], after[1], after[2], after[4], after[8]) == ("SubAfter", before[4], first.msg_id, "true", "polls")
+    assert (last[0], last[5]) == ("SubBefore", second.msg_id)
 
 
 def test_a_topic_of_its_own(world: World) -> None:
