@@ -14,8 +14,6 @@ from mqproto.errors import CompressionMissing, RemoteProtocolError
 from mqproto.flags import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
 
 LEVEL: Final = 5
-#: Bodies of this size and more are compressed by producers.
-THRESHOLD: Final = 4096
 #: Default limit of what a body may inflate to: more than any that fits a frame plainly, by a factor of eight.
 INFLATED_MAX: Final = 128 << 20
 #: A piece of a Zstandard frame inflates without a limit of its own: 4 bytes to at most 128 KiB, so this much to at most 16 MiB.

@@ -76,13 +76,6 @@ def unwrap_namespace(namespace: str, name: str) -> str:
     return prefix + bare[len(wrapping) :] if namespace and bare.startswith(wrapping) else name
 
 
-def strip_namespace(name: str) -> str:
-    """The name without its namespace, whichever that is: everything up to the first `%` behind a retry or dead-letter prefix."""
-    prefix, bare = _split_prefix(name)
-    namespace, mark, inner = bare.partition(NAMESPACE_MARK)
-    return prefix + inner if namespace and mark and not is_system_topic(name) and not is_system_group(name) else name
-
-
 def _split_prefix(name: str) -> tuple[str, str]:
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):

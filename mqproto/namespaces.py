@@ -8,10 +8,9 @@ namespace.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
-from mqproto.message import MessageExt, MessageQueue, SendResult
+from mqproto.message import MessageExt, MessageQueue
 from mqproto.names import unwrap_namespace, wrap_namespace
 
 
@@ -49,10 +48,6 @@ class Namespace:
     def unwrap_queues(self, queues: Iterable[MessageQueue]) -> tuple[MessageQueue, ...]:
         """Queues as the application knows them, in the same order."""
         return tuple(map(self.unwrap_queue, queues))
-
-    def unwrap_result(self, result: SendResult) -> SendResult:
-        """The result of a send as the application gets it."""
-        return replace(result, queue=self.unwrap_queue(result.queue)) if self.name else result
 
     def unwrap_messages(self, messages: Iterable[MessageExt]) -> None:
         """Give messages, in place, the topics that the application knows."""

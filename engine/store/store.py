@@ -15,7 +15,6 @@ from engine.store.checkpoint import Checkpoint
 from engine.store.closing import Claim, CloseStore
 from engine.store.coldreads import Reads
 from engine.store.commitlog import AllocateLog, CommitLog, CreateLog
-from engine.store.config import ConfigFile
 from engine.store.consumequeue import ConsumeQueues
 from engine.store.disk import DiskFiles
 from engine.store.errors import StoreError, StoreLocked, StoreUnwritable
@@ -264,10 +263,6 @@ class Store:
     def min_physical(self) -> int:
         """Where the log begins."""
         return self._log.start
-
-    def config_file(self, name: str) -> ConfigFile:
-        """A file of configuration in the data directory (store.md 10)."""
-        return ConfigFile(f"{self.settings.store_path_root_dir}/config/{name}", self._files)
 
     # --- the machine ---
 

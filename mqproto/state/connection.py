@@ -29,7 +29,6 @@ CALLS_LIMIT: Final = 65_535
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
 #: From this size up a body is a buffer of its own; below, one joined buffer is cheaper (style: 16 KiB).
 SEPARATE_BODY: Final = 16_384
-_RESPONSE: Final = 1
 _ONEWAY: Final = 2
 
 

@@ -31,7 +31,6 @@ _BEGINNING: Final = Struct(">8sII")
 _BLOCK: Final = Struct(">4sII")
 #: Number of the queue in the head, queue offset; the record follows.
 _ITEM: Final = Struct(">IQ")
-_CHAIN: Final = Struct(">I")
 _HEAD: Final = b"HEAD"
 _MESSAGES: Final = b"MSGS"
 _TRAILER: Final = b"DONE"

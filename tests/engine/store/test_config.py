@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from engine.store import ConfigDamaged, ConfigFile, DiskFiles, Files, MemoryFiles
-from tests.engine.store.harness import memory_rig
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -151,13 +150,6 @@ def test_one_generation_survives_every_step(steps: int, damaged: bool, kind: str
     assert found is not None
     assert found["n"] in ({3} if saved else {1, 2, 3})
     assert found["n"] >= (1 if damaged else 2)
-
-
-def test_store_names_its_files() -> None:
-    rig = memory_rig()
-    rig.store.config_file("topics.json").save("{}")
-    assert rig.files.read("/store/config/topics.json") == b"{}"
-    rig.store.close(0)
 
 
 def test_damaged_file_is_set_aside(place: tuple[Files, str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.store import MemoryFiles
+from engine.store import ConfigFile, MemoryFiles
 from engine.store.doctor import Finding, Report, check
 from engine.store.layout import BLANK, ENTRY, INDEX_ENTRY, INDEX_HEAD, SCHEDULE_TOPIC
 from tests.engine.store.doctor.test_check import fill
@@ -20,7 +20,7 @@ INDEX_ENTRIES = 40 + 4 * 100
 def rig() -> Rig:
     """A directory in memory with 72 messages in several files, stopped in an orderly way."""
     rig = Rig(MemoryFiles(forgetful=True), "/store")
-    rig.store.config_file("topics.json").save('{"topicConfigTable":{"Orders":{}},"dataVersion":{"counter":1}}')
+    ConfigFile(f"{rig.root}/config/topics.json", rig.files).save('{"topicConfigTable":{"Orders":{}},"dataVersion":{"counter":1}}')
     fill(rig)
     rig.close()
     return rig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles, MemoryFiles, Store
+from engine.store import ConfigFile, DiskFiles, MemoryFiles, Store
 from engine.store.doctor import Repair, RepairRefused, check
 from engine.store.errors import StoreLocked
 from engine.store.layout import SCHEDULE_TOPIC
@@ -27,7 +27,7 @@ def rig() -> Rig:
 
 
 def filled(rig: Rig) -> Rig:
-    rig.store.config_file("topics.json").save(CONFIG)
+    ConfigFile(f"{rig.root}/config/topics.json", rig.files).save(CONFIG)
     fill(rig)
     rig.close()
     return rig
