@@ -1,6 +1,6 @@
 """What consumers that are asked for messages have in common: the pull consumer and the lite pull consumer (client.md 5).
 
-Owns: their life, their offset store, calls of listeners for queues, what the application may ask about queues and offsets.
+Owns: the end of their life, calls of listeners for queues, what the application may ask about queues and offsets.
 Leaves to others: which messages go to the application, and when their offsets move (pull_consumer, lite_pull).
 
 User code runs outside the node: a listener's call goes out as a `ListenerCall` by a `Deliver` action, and no answer is expected.
@@ -19,10 +19,9 @@ from mqproto.bodies import (
     ConsumerData,
     ConsumeType,
     DirectConsumeResult,
-    MessageModel,
     SubscriptionData,
 )
-from mqproto.errors import ClientError, InvalidSetting, MQError, NoRoute, StateError
+from mqproto.errors import ClientError, NoRoute
 from mqproto.flags import pull_flag
 from mqproto.headers import PullMessageRequest
 from mqproto.message import MessageExt, MessageQueue
@@ -30,10 +29,10 @@ from mqproto.state import queries
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer_base import TAG, ConsumerBase, Phase
 from mqproto.state.flows import Flow, Refresh, Wait
-from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker
+from mqproto.state.lookup import REFRESH_TIMEOUT_MS
 from mqproto.state.node import Deliver
-from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
-from mqproto.state.own_offsets import OffsetStorage, OwnOffsets
+from mqproto.state.offsets import OFFSET_TIMEOUT_MS, OffsetFile
+from mqproto.state.own_offsets import OffsetStorage
 from mqproto.state.pull import Subscribed
 from mqproto.state.pull_settings import ActiveSettings
 
@@ -61,67 +60,21 @@ class ActiveConsumer(ConsumerBase, ABC):
         offset_file: OffsetFile | None,
         offset_storage: OffsetStorage | None,
     ) -> None:
-        """`settings` are checked, with the group as it travels. BROADCASTING needs an `offset_file`, else raises InvalidSetting."""
-        super().__init__(node, settings.group)
+        """`settings` are checked, with the group as it travels. Else as `ConsumerBase`."""
+        super().__init__(node, settings.group, settings.message_model, offset_file, offset_storage)
         self.listener = listener
-        self.broadcasts = settings.message_model is MessageModel.BROADCASTING
-        self._offsets: OffsetStore
-        if offset_storage is not None:
-            self._offsets = OwnOffsets(self.group, offset_storage, self.notice)
-        elif not self.broadcasts:
-            self._offsets = RemoteOffsets(self.group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False))
-        elif offset_file is None:
-            raise InvalidSetting("message_model", settings.message_model.value, "an offset file is needed")
-        else:
-            self._offsets = LocalOffsets(offset_file, self.notice)
 
     # --- what a kind decides
-
-    @abstractmethod
-    def _begin_loops(self, now: int) -> None:
-        """Begin what runs from the start to the end, as `_loops`."""
 
     @abstractmethod
     def _persist(self, now: int) -> Flow[None]:
         """Store the offsets that are known."""
 
     @abstractmethod
-    def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
-        """See `ConsumerPort`, as the next two."""
-
-    @abstractmethod
-    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None: ...
-
-    @abstractmethod
-    def running_info(self, now: int) -> bytes: ...
-
-    @abstractmethod
     def _end(self, now: int) -> None:
         """The consumer is over: forget queues and messages."""
 
     # --- life
-
-    def start(self, now: int) -> Flow[None]:
-        """The start, to be run by `ClientNode.start`; when it has ended, queues are being shared out.
-
-        Raises StateError (started before, or the node has a consumer of this group), NoNameServer and other MQErrors when the name
-        servers cannot be reached, BrokerError when a broker refuses a filter. A failed consumer is over: make a new one.
-        """
-        if self.phase is not Phase.CREATED:
-            raise StateError(f"consumer {self.group} is {self.phase.value} already")
-        self.node.add_consumer(self)
-        self.phase = Phase.STARTING
-        self._started_at = self.wall(now)
-        try:
-            now = yield from self._find_routes(list(self.topics()), now)
-            now = yield from self._check_filters(now)
-        except MQError:
-            yield from self.shutdown(now)
-            raise
-        _, now = yield Wait(self.node.heartbeat(now))
-        self._check_starting()
-        self.phase = Phase.RUNNING
-        self._begin_loops(now)
 
     def shutdown(self, now: int) -> Flow[None]:
         """The end: offsets stored, the group unregistered. Twice is harmless."""
@@ -213,9 +166,6 @@ class ActiveConsumer(ConsumerBase, ABC):
             list(self._told_subscriptions()),
             settings.unit_mode,
         )
-
-    def offsets(self) -> dict[MessageQueue, int]:
-        return self._offsets.table()
 
     def consume_directly(self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int) -> None:
         """No listener could be given a message of an operator's."""

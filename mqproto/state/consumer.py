@@ -1,8 +1,8 @@
 """The push consumer: one group of one client node (client.md 1.2, 4).
 
-Owns: its life, its subscriptions, when queues are shared out and offsets stored, and the wiring of its parts.
-Leaves to others: which queues it has (assignment), pulling (pull), deliveries (consumption), where offsets are kept (offsets), links and
-flows (client node), calling the listener (adapter).
+Owns: the end of its life, which rounds it goes through, and the wiring of its parts.
+Leaves to others: its start, its subscriptions and the rounds themselves (consumer_base), which queues it has (assignment), pulling
+(pull), deliveries (consumption), where offsets are kept (offsets), links and flows (client node), calling the listener (adapter).
 
 An adapter makes a core on a node, starts `start` as a flow of the node, calls the listener for every `ConsumeTask` that a `Deliver`
 action brings, and answers by `ClientNode.consumed`.
@@ -10,16 +10,11 @@ action brings, and answers by `ClientNode.consumed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mqproto.bodies import (
-    ConsumerData,
-    ConsumeType,
-    MessageModel,
-)
-from mqproto.errors import InvalidSetting, MQError, StateError
+from mqproto.bodies import ConsumerData, ConsumeType
 from mqproto.message import ConsumeContext, MessageExt, MessageQueue
 from mqproto.names import retry_topic
 from mqproto.state.assignment import Assignment
@@ -30,11 +25,10 @@ from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import Concurrent, ConsumeTask
 from mqproto.state.direct import DirectDeliveries
 from mqproto.state.flows import Flow, Sleep, Wait
-from mqproto.state.lookup import find_broker
 from mqproto.state.node import Deliver, Ticket
-from mqproto.state.offsets import OFFSET_TIMEOUT_MS, LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
+from mqproto.state.offsets import OFFSET_TIMEOUT_MS, OffsetFile
 from mqproto.state.ordered import Ordered
-from mqproto.state.own_offsets import OffsetStorage, OwnOffsets
+from mqproto.state.own_offsets import OffsetStorage
 from mqproto.state.pull import PULL_TIMEOUT_MS, ProcessQueue, Subscribed, Window, pull_header, pull_loop
 from mqproto.state.queries import offset_by_time
 from mqproto.state.queue_locks import LOCK_TIMEOUT_MS, RENEW_MS, RETRY_MS, OwnLocks
@@ -64,16 +58,14 @@ class ConsumerCore(ConsumerBase):
         if node.namespace:
             settings = replace(settings, group=node.namespace.wrap(settings.group))
             settings.check()
-        super().__init__(node, settings.group)
+        super().__init__(node, settings.group, settings.message_model, offset_file, offset_storage)
         #: The group in them is as it travels.
         self.settings = settings
         self.listener = listener
-        self.broadcasts = settings.message_model is MessageModel.BROADCASTING
         self._utc_offset_ms = utc_offset_ms
         self._suspended = False
         span = None if settings.orderly else settings.consume_concurrently_max_span
         self._window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, span)
-        self._offsets: OffsetStore = self._make_offsets(offset_file, offset_storage)
         self._locks = OwnLocks(self) if settings.orderly and not self.broadcasts else None
         self._consumption: Concurrent | Ordered
         if settings.orderly:
@@ -87,15 +79,6 @@ class ConsumerCore(ConsumerBase):
             self._open_trace(settings.customized_trace_topic)
         #: Settled when the last delivery has ended, while somebody waits for that.
         self._idle: Ticket[None] | None = None
-
-    def _make_offsets(self, offset_file: OffsetFile | None, offset_storage: OffsetStorage | None) -> OffsetStore:
-        if offset_storage is not None:
-            return OwnOffsets(self.group, offset_storage, self.notice)
-        if not self.broadcasts:
-            return RemoteOffsets(self.group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False))
-        if offset_file is None:
-            raise InvalidSetting("message_model", self.settings.message_model.value, "an offset file is needed")
-        return LocalOffsets(offset_file, self.notice)
 
     # --- what its parts ask of it
 
@@ -118,48 +101,22 @@ class ConsumerCore(ConsumerBase):
 
         Replaces a subscription of the same topic. Raises InvalidName, InvalidExpressionError, StateError.
         """
-        if self.phase in (Phase.STOPPING, Phase.STOPPED):
-            raise StateError(f"consumer {self.group} is {self.phase.value}")
+        self._check_open()
         topic = self.namespace.wrap(topic)
         check_subscription(topic, expression, kind)
         self._subscribe(topic, expression, kind, now)
-        if self.phase is Phase.RUNNING:
-            self.node.heartbeat(now)
-            self.rebalance_soon(now)
+        self._announce(now)
 
     def unsubscribe(self, topic: str, *, now: int) -> None:
         """Stop consuming a topic; its queues are given up at once. An unknown topic is no error."""
-        topic = self.namespace.wrap(topic)
-        if self._subscriptions.pop(topic, None) is not None:
-            del self._subscribed[topic]
-            if self.phase is Phase.RUNNING:
-                self.node.heartbeat(now)
-                self.rebalance_soon(now)
+        self._unsubscribe(self.namespace.wrap(topic), now)
 
     # --- life
 
-    def start(self, now: int) -> Flow[None]:
-        """The start, to be run by `ClientNode.start`; when it has ended, queues are being shared out.
+    def _own_topics(self) -> Iterable[str]:
+        return () if self.broadcasts else (retry_topic(self.group),)
 
-        Raises StateError (started before, or the node has a consumer of this group), NoNameServer and other MQErrors when the name
-        servers cannot be reached, BrokerError when a broker refuses a filter. A failed consumer is over: make a new one.
-        """
-        if self.phase is not Phase.CREATED:
-            raise StateError(f"consumer {self.group} is {self.phase.value} already")
-        self.node.add_consumer(self)
-        self.phase = Phase.STARTING
-        self._started_at = self.wall(now)
-        if not self.broadcasts:
-            self._subscribe(retry_topic(self.group), "*", TAG, now)
-        try:
-            now = yield from self._find_routes(list(self._subscriptions), now)
-            now = yield from self._check_filters(now)
-        except MQError:
-            yield from self.shutdown(now)
-            raise
-        _, now = yield Wait(self.node.heartbeat(now))
-        self._check_starting()
-        self.phase = Phase.RUNNING
+    def _begin_loops(self, now: int) -> None:
         settings = self.settings
         self._loops = [
             self.spawn(self._rebalance_loop(self._share_out, settings.rebalance_interval, now), now),
@@ -226,8 +183,7 @@ class ConsumerCore(ConsumerBase):
         Queues of other members stay where they are. Raises StateError unless it runs, and MQErrors of brokers that cannot say where
         that is; nothing has moved then.
         """
-        if self.phase is not Phase.RUNNING:
-            raise StateError(f"consumer {self.group} is {self.phase.value}")
+        self._check_running()
         found: dict[MessageQueue, int] = {}
         for queue in sorted((one for one in self._assignment.queues if one.topic == topic), key=queue_order):
             found[queue], now = yield from offset_by_time(self.routes, queue, wall, now)
@@ -385,15 +341,8 @@ class ConsumerCore(ConsumerBase):
             settings.unit_mode,
         )
 
-    def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
-        if topic in self._subscriptions and self.phase is Phase.RUNNING:
-            self.rebalance_soon(now)
-
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
         self._assignment.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now)
-
-    def offsets(self) -> dict[MessageQueue, int]:
-        return self._offsets.table()
 
     def running_info(self, now: int) -> bytes:
         ahead = self.node.wall_ahead

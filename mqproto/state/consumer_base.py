@@ -1,20 +1,21 @@
 """What the consumers of all kinds have in common, whether they push messages or are asked for them.
 
-Owns: the phases of a life, subscriptions, the rounds in which queues are shared out, how routes are found and where a queue is read, the
-beginning and the end of the trace.
+Owns: the phases of a life and its start, subscriptions, where offsets are kept, the rounds in which queues are shared out, how routes are
+found and where a queue is read, the beginning and the end of the trace.
 Leaves to others: which queues there are (assignment, sharing), what is done with them (the kinds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
-from mqproto.bodies import CheckClient, SubscriptionData
+from mqproto.bodies import CheckClient, ConsumerData, MessageModel, SubscriptionData
 from mqproto.codes import RequestCode
-from mqproto.errors import BrokerError, ConnectionLost, MQError, NoRoute, StateError
+from mqproto.errors import BrokerError, ConnectionLost, InvalidSetting, MQError, NoRoute, StateError
 from mqproto.filters.tags import InvalidExpressionError, parse_tags
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.names import INNER_PRODUCER
@@ -24,6 +25,8 @@ from mqproto.state.consumption import retry_message, send_back
 from mqproto.state.flows import Call, Flow, Refresh, Sleep, Wait, current, success
 from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker, find_reader
 from mqproto.state.node import Action, Ticket
+from mqproto.state.offsets import LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
+from mqproto.state.own_offsets import OffsetStorage, OwnOffsets
 from mqproto.state.pull import ProcessQueue, Subscribed
 from mqproto.state.routes import RouteTable
 from mqproto.state.settings import ProducerSettings
@@ -63,12 +66,31 @@ def check_subscription(topic: str, expression: str, kind: str) -> None:
     subscription_data(topic, expression, kind)
 
 
-class ConsumerBase:
+class ConsumerBase(ABC):
     """One group of one client node."""
 
-    def __init__(self, node: ClientNode, group: str) -> None:
+    def __init__(
+        self,
+        node: ClientNode,
+        group: str,
+        message_model: MessageModel,
+        offset_file: OffsetFile | None,
+        offset_storage: OffsetStorage | None,
+    ) -> None:
+        """`group` as it travels. BROADCASTING needs an `offset_file`, unless the application keeps offsets itself in an
+        `offset_storage`, else raises InvalidSetting."""
         self.node = node
         self.group = group
+        self.broadcasts = message_model is MessageModel.BROADCASTING
+        self._offsets: OffsetStore
+        if offset_storage is not None:
+            self._offsets = OwnOffsets(group, offset_storage, self.notice)
+        elif not self.broadcasts:
+            self._offsets = RemoteOffsets(group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False))
+        elif offset_file is None:
+            raise InvalidSetting("message_model", message_model.value, "an offset file is needed")
+        else:
+            self._offsets = LocalOffsets(offset_file, self.notice)
         self.phase = Phase.CREATED
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribed: dict[str, Subscribed] = {}
@@ -81,6 +103,34 @@ class ConsumerBase:
         self._stopped: Ticket[None] = Ticket()
         #: Of kinds that have one, if it is wanted.
         self._trace: Tracer | None = None
+
+    # --- what a kind decides. See `ConsumerPort` where nothing is said.
+
+    def _own_topics(self) -> Iterable[str]:
+        """Topics that it has from the start, whatever the application subscribes."""
+        return ()
+
+    @abstractmethod
+    def _begin_loops(self, now: int) -> None:
+        """Begin what runs from the start to the end, as `_loops`."""
+
+    @abstractmethod
+    def shutdown(self, now: int) -> Flow[None]: ...
+
+    @abstractmethod
+    def heartbeat_data(self) -> ConsumerData: ...
+
+    @abstractmethod
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None: ...
+
+    @abstractmethod
+    def running_info(self, now: int) -> bytes: ...
+
+    @abstractmethod
+    def consume_directly(self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int) -> None: ...
+
+    @abstractmethod
+    def consumed(self, task: Any, result: Any, now: int) -> None: ...
 
     # --- what its parts ask of it
 
@@ -131,10 +181,50 @@ class ConsumerBase:
         self._subscriptions[topic] = data
         self._subscribed[topic] = Subscribed(data.expression, kind, version, frozenset(data.tags))
 
+    def _unsubscribe(self, topic: str, now: int) -> None:
+        """An unknown topic is no error."""
+        if self._subscriptions.pop(topic, None) is not None:
+            del self._subscribed[topic]
+            self._announce(now)
+
+    def _announce(self, now: int) -> None:
+        """Subscriptions have changed: if the consumer runs, brokers are told and queues shared out anew."""
+        if self.phase is Phase.RUNNING:
+            self.node.heartbeat(now)
+            self.rebalance_soon(now)
+
     def subscribed(self, topic: str) -> Subscribed | None:
         return self._subscribed.get(topic)
 
     # --- life
+
+    def start(self, now: int) -> Flow[None]:
+        """The start, to be run by `ClientNode.start`; when it has ended, queues are being shared out.
+
+        Raises StateError (started before, or the node has a consumer of this group), NoNameServer and other MQErrors when the name
+        servers cannot be reached, BrokerError when a broker refuses a filter. A failed consumer is over: make a new one.
+        """
+        if self.phase is not Phase.CREATED:
+            raise StateError(f"consumer {self.group} is {self.phase.value} already")
+        self.node.add_consumer(self)
+        self.phase = Phase.STARTING
+        self._started_at = self.wall(now)
+        for topic in self._own_topics():
+            self._subscribe(topic, "*", TAG, now)
+        try:
+            now = yield from self._find_routes(list(self.topics()), now)
+            now = yield from self._check_filters(now)
+        except MQError:
+            yield from self.shutdown(now)
+            raise
+        _, now = yield Wait(self.node.heartbeat(now))
+        self._check_starting()
+        self.phase = Phase.RUNNING
+        self._begin_loops(now)
+
+    def _check_open(self) -> None:
+        if self.phase in (Phase.STOPPING, Phase.STOPPED):
+            raise StateError(f"consumer {self.group} is {self.phase.value}")
 
     def _check_running(self) -> None:
         if self.phase is not Phase.RUNNING:
@@ -261,3 +351,10 @@ class ConsumerBase:
 
     def consumer_ids_changed(self, now: int) -> None:
         self.rebalance_soon(now)
+
+    def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
+        if topic in self._subscriptions and self.phase is Phase.RUNNING:
+            self.rebalance_soon(now)
+
+    def offsets(self) -> dict[MessageQueue, int]:
+        return self._offsets.table()

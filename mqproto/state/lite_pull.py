@@ -119,9 +119,7 @@ class LitePullCore(ActiveConsumer):
         self._decide(Mode.SUBSCRIBE)
         self._subscribe(topic, expression, kind, now)
         self._listeners[topic] = listener
-        if self.phase is Phase.RUNNING:
-            self.node.heartbeat(now)
-            self.rebalance_soon(now)
+        self._announce(now)
 
     def unsubscribe(self, topic: str, now: int) -> None:
         """Give up a topic: its share, or its assigned queues. An unknown one is no error."""
@@ -129,11 +127,8 @@ class LitePullCore(ActiveConsumer):
         self._listeners.pop(topic, None)
         if self.mode is Mode.ASSIGN:
             self._take_wanted([queue for queue in self._wanted if queue.topic != topic], now)
-        elif self._subscriptions.pop(topic, None) is not None:
-            del self._subscribed[topic]
-            if self.phase is Phase.RUNNING:
-                self.node.heartbeat(now)
-                self.rebalance_soon(now)
+        else:
+            self._unsubscribe(topic, now)
 
     def assign(self, queues: Iterable[MessageQueue], now: int) -> None:
         """Have these queues and no others, before or after the start; those that stay go on untouched.
@@ -159,10 +154,6 @@ class LitePullCore(ActiveConsumer):
             raise StateError(f"consumer {self.group} is {self.phase.value}: what assigned queues bring is said before the start")
         tags = parse_tags(expression)
         self._assigned_tags[self.namespace.wrap(topic)] = Subscribed(tags.expression, TAG, 0, frozenset(tags.tags))
-
-    def _check_open(self) -> None:
-        if self.phase in (Phase.STOPPING, Phase.STOPPED):
-            raise StateError(f"consumer {self.group} is {self.phase.value}")
 
     def _decide(self, mode: Mode) -> None:
         if self.mode not in (None, mode):
@@ -468,10 +459,6 @@ class LitePullCore(ActiveConsumer):
         self._gate.relieve(now)
 
     # --- for the node and the brokers
-
-    def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
-        if topic in self._subscriptions and self.phase is Phase.RUNNING:
-            self.rebalance_soon(now)
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
         self._assignment.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now)
