@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -137,6 +138,39 @@ def test_store_stands_alone() -> None:
                 if name == "mqproto.state" or name.startswith("mqproto.state.node"):
                     continue
                 assert not name.startswith(strangers), f"{path}:{line}: imports {name}"
+
+
+#: Inside the floors: what the modules that match may not know, because it stands on them or beside them.
+STOREYS = [
+    ("mqproto/[!_]*.py", ("mqproto.state",)),  # `mqproto` itself hands out names of all its modules
+    ("mqproto/*/*.py", ("mqproto.state",)),
+    ("engine/*.py", ("engine.broker", "engine.namesrv", "engine.store")),
+    ("engine/store/*.py", ("engine.store.doctor",)),
+    ("adapters/[!_]*.py", ("adapters.faces", "adapters.sync", "adapters.threaded", "adapters.gevent", "adapters.anyio", "adapters.cli")),
+    ("adapters/faces/*.py", ("adapters.sync", "adapters.threaded", "adapters.gevent", "adapters.anyio", "adapters.cli")),
+    ("adapters/sync/*.py", ("adapters.threaded", "adapters.gevent", "adapters.anyio", "adapters.cli")),
+    ("adapters/threaded/*.py", ("adapters.gevent", "adapters.anyio", "adapters.cli")),
+    ("adapters/gevent/*.py", ("adapters.threaded", "adapters.anyio", "adapters.cli")),
+    ("adapters/anyio/*.py", ("adapters.threaded", "adapters.gevent", "adapters.sync", "adapters.cli")),
+    ("adapters/simulated/*.py", ("adapters.threaded", "adapters.gevent", "adapters.sync", "adapters.anyio", "adapters.cli")),
+]
+
+
+@pytest.mark.parametrize(("pattern", "strangers"), STOREYS, ids=[pattern for pattern, _ in STOREYS])
+def test_arrows_inside_a_floor(pattern: str, strangers: tuple[str, ...]) -> None:
+    """What does not wait knows nothing of what does, what serves two runtimes knows neither."""
+    found = [path for path in sorted(ROOT.glob(pattern)) if path.parts[-3:-1] != ("mqproto", "state")]
+    assert found
+    for path in found:
+        for name, line in imported(path):
+            assert not f"{name}.".startswith(tuple(f"{stranger}." for stranger in strangers)), f"{path}:{line}: imports {name}"
+
+
+def test_every_machine_is_on_the_map() -> None:
+    """The table of `mqproto/state` in docs/architecture.md."""
+    _, _, table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("| what | modules of `mqproto/state` |")
+    named = set(re.findall(r"`(\w+)/?`", table.partition("\n\n")[0]))
+    assert named == {path.stem for path in (ROOT / "mqproto" / "state").iterdir()} - {"__init__", "__pycache__"}
 
 
 RUNTIMES = {"gevent": {"gevent", "greenlet"}, "anyio": {"anyio", "trio", "asyncio", "uvloop", "sniffio"}}
