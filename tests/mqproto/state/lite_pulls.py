@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from mqproto.codes import RequestCode
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.active import ListenerCall
 from mqproto.state.handout import Claim
 from mqproto.state.lite_pull import LitePullCore
-from mqproto.state.node import Deliver, Ticket
+from mqproto.state.node import Ticket
 from mqproto.state.pull_settings import LitePullSettings
 from tests.mqproto.state.consumers import FIRST, File
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 
 Q0, Q1 = queue_of("T"), queue_of("T", 1)
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    """Bodies that tell messages apart."""
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def pulls(cluster: Cluster, queue_id: int = 0) -> list[int]:
+    """The offsets that a queue was pulled from."""
+    return [int(one.fields["queueOffset"]) for one in cluster.requests(RequestCode.PULL_MESSAGE) if one.fields["queueId"] == str(queue_id)]
 
 
 def make(cluster: Cluster, *topics: str, group: str = "g", file: File | None = None, **settings: Any) -> LitePullCore:
@@ -55,14 +65,3 @@ def poll_all(cluster: Cluster, consumer: LitePullCore) -> list[bytes]:
     while found := poll(cluster, consumer):
         bodies += found
     return bodies
-
-
-def calls(cluster: Cluster) -> list[tuple[Any, ...]]:
-    """The listeners' calls so far."""
-    found = []
-    for action in cluster.stage.delivered:
-        assert isinstance(action, Deliver)
-        assert isinstance(action.task, ListenerCall)
-        assert (action.task.group, action.task.listener) == ("g", "face")
-        found.append((action.task.function, *action.task.arguments))
-    return found

@@ -13,7 +13,8 @@ from mqproto.filters.tags import InvalidExpressionError
 from mqproto.message import MessageQueue
 from mqproto.state.pull_settings import LitePullSettings
 from tests.mqproto.state.consumers import FIRST, File
-from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, begin_poll, calls, make, poll, poll_all, polling
+from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, begin_poll, make, poll, poll_all, polling
+from tests.mqproto.state.pull_consumers import calls
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 from tests.mqproto.state.stage import NS, WALL
 

@@ -1,4 +1,4 @@
-"""The lite pull consumer on a client node: polls, confirmations, offsets, seeking, flow control."""
+"""The lite pull consumer on a client node: polls, confirmations, offsets, trouble."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mqproto.bodies import ConsumeFromWhere, MessageModel, ResetOffsets
-from mqproto.codec import encode_response
+from mqproto.bodies import MessageModel, ResetOffsets
 from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, ClientError, StateError
 from mqproto.message import MessageQueue
@@ -15,19 +14,10 @@ from mqproto.state.handout import Claim
 from mqproto.state.lite_pull import LitePullCore
 from mqproto.state.pull_settings import LitePullSettings
 from tests.mqproto.state.consumers import FIRST, File
-from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, begin_poll, poll, poll_all, polling
+from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, begin_poll, numbers, poll, poll_all, polling, pulls
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 
 UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
-
-
-def numbers(count: int, start: int = 0) -> list[bytes]:
-    return [b"%d" % number for number in range(start, start + count)]
-
-
-def pulls(cluster: Cluster, queue_id: int = 0) -> list[int]:
-    """The offsets that a queue was pulled from."""
-    return [int(one.fields["queueOffset"]) for one in cluster.requests(RequestCode.PULL_MESSAGE) if one.fields["queueId"] == str(queue_id)]
 
 
 # --- polling
@@ -271,193 +261,6 @@ def test_what_is_committed_can_be_asked_for_any_queue(cluster: Cluster) -> None:
     cluster.broker.refuses[RequestCode.QUERY_CONSUMER_OFFSET] = 2
     with pytest.raises(BrokerError):
         cluster.stage.run(consumer.committed(queue_of("U"), 0))
-
-
-# --- where to begin
-
-
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, [b"0", b"1", b"2"]),
-        (ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, []),
-        (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, [b"2"]),
-    ],
-)
-def test_where_a_new_group_begins(cluster: Cluster, where: ConsumeFromWhere, expected: list[bytes]) -> None:
-    """client.md 4.3, 5.2."""
-    for number, time in enumerate((1_000_000_000_000, 1_600_000_000_000, 1_700_000_001_000)):
-        cluster.put("T", b"%d" % number, store_time=time)
-    consumer = polling(cluster, "T", consume_from_where=where, consume_timestamp="20231114221320")
-    assert poll_all(cluster, consumer) == expected
-
-
-def test_a_kept_offset_comes_first(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(4))
-    cluster.broker.offsets["T", 0] = 3
-    assert poll_all(cluster, polling(cluster, "T")) == [b"3"]
-
-
-# --- seeking
-
-
-def test_seeking_goes_on_there_with_the_next_poll(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(30))
-    consumer = polling(cluster, "T")
-    poll(cluster, consumer)
-    cluster.stage.run(consumer.seek(Q0, 25, cluster.stage.now))
-    assert poll(cluster, consumer) == numbers(5, 25)
-    cluster.stage.run(consumer.seek(Q0, 2, cluster.stage.now))
-    assert poll(cluster, consumer) == numbers(10, 2)
-
-
-def test_with_auto_commit_a_seek_is_committed_by_the_next_poll(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(30))
-    consumer = polling(cluster, "T")
-    poll_all(cluster, consumer)
-    cluster.stage.run(consumer.seek(Q0, 2, cluster.stage.now))
-    assert consumer.offsets()[Q0] == 30
-    poll(cluster, consumer, 1)
-    assert consumer.offsets()[Q0] == 2, "it may go down"
-    poll(cluster, consumer, 1)
-    assert consumer.offsets()[Q0] == 3
-
-
-def test_without_auto_commit_a_seek_commits_nothing(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(30))
-    cluster.broker.offsets["T", 0] = 20
-    consumer = polling(cluster, "T", auto_commit=False)
-    cluster.stage.run(consumer.seek_to_begin(Q0, cluster.stage.now))
-    assert len(poll_all(cluster, consumer)) == 30
-    cluster.advance(20_000)
-    assert cluster.broker.offsets["T", 0] == 20
-
-
-def test_seeking_to_the_ends(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(9))
-    cluster.broker.minimum["T", 0] = 4
-    consumer = assigned(cluster, Q0)
-    cluster.stage.run(consumer.seek_to_end(Q0, cluster.stage.now))
-    assert poll_all(cluster, consumer) == []
-    cluster.stage.run(consumer.seek_to_begin(Q0, cluster.stage.now))
-    assert poll_all(cluster, consumer) == numbers(5, 4)
-    for offset in (3, 10):
-        with pytest.raises(ClientError, match="which has 4 to 9"):
-            cluster.stage.run(consumer.seek(Q0, offset, cluster.stage.now))
-    with pytest.raises(StateError, match="is not assigned"):
-        cluster.stage.run(consumer.seek(Q1, 0, cluster.stage.now))
-
-
-def test_what_was_handed_out_before_a_seek_moves_nothing_any_more(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(30))
-    consumer = polling(cluster, "T")
-    poll(cluster, consumer)
-    cluster.stage.run(consumer.seek(Q0, 5, cluster.stage.now))
-    poll(cluster, consumer, 1)
-    assert consumer.offsets()[Q0] == 5
-
-
-def test_an_answer_from_before_a_seek_is_dropped(cluster: Cluster) -> None:
-    """CON-17."""
-    consumer = polling(cluster, "T")
-    stale = cluster.broker.held[0].request
-    assert stale.fields["queueId"] == "0"
-    cluster.broker.minimum["T", 0] = 0
-    cluster.stage.run(consumer.seek_to_begin(Q0, cluster.stage.now))
-    fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "70", "minOffset": "0", "maxOffset": "70"}
-    cluster.stage.receive(cluster.broker.address, encode_response(stale.opaque, 19, fields))
-    cluster.put("T", b"a")
-    assert poll_all(cluster, consumer) == [b"a"]
-
-
-# --- pausing and flow control
-
-
-def test_a_paused_queue_is_not_pulled_but_what_is_cached_is_polled(cluster: Cluster) -> None:
-    """client.md 5.2."""
-    cluster.put("T", *numbers(3))
-    consumer = polling(cluster, "T")
-    consumer.pause([Q0])
-    cluster.put("T", b"3")  # the pull that waits brings this one
-    cluster.put("T", b"4")
-    cluster.put("T", b"other", queue_id=1)
-    assert sorted(poll_all(cluster, consumer)) == [b"0", b"1", b"2", b"3", b"other"]
-    cluster.advance(30_000)
-    assert poll(cluster, consumer) == []
-    consumer.resume([Q0, Q1], cluster.stage.now)
-    cluster.stage.settle()
-    assert poll(cluster, consumer) == [b"4"]
-    with pytest.raises(StateError):
-        consumer.pause([queue_of("U")])
-    with pytest.raises(StateError):
-        consumer.resume([queue_of("U")], 0)
-
-
-def test_a_full_queue_is_pulled_again_when_messages_are_done(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(100))
-    consumer = assigned(cluster, Q0, pull_threshold_for_queue=15)
-    assert pulls(cluster) == [0, 10]
-    poll(cluster, consumer)
-    assert pulls(cluster) == [0, 10], "handed out is not done"
-    poll(cluster, consumer)
-    assert pulls(cluster) == [0, 10, 20]
-
-
-def test_a_full_consumer_pulls_again_when_few_enough_messages_wait(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(100))
-    cluster.put("T", *numbers(100, 100), queue_id=1)
-    consumer = assigned(cluster, Q0, Q1, pull_threshold_for_all=25)
-    assert (pulls(cluster), pulls(cluster, 1)) == ([0, 10], [0, 10]), "both were on their way when 20 messages waited"
-    bodies = poll(cluster, consumer)
-    assert (pulls(cluster), pulls(cluster, 1)) == ([0, 10], [0, 10])
-    bodies += poll(cluster, consumer)
-    assert len(pulls(cluster)) + len(pulls(cluster, 1)) > 4
-    assert sorted(bodies + poll_all(cluster, consumer)) == sorted(numbers(200)), "and nothing has waited for a timer"
-
-
-def test_room_for_all_is_room_for_each(cluster: Cluster) -> None:
-    """A queue that others have held up goes on as soon as few enough messages wait, not only when its own are done."""
-    cluster.put("T", *numbers(100))
-    consumer = assigned(cluster, Q0, Q1, pull_threshold_for_all=15)
-    cluster.put("T", *numbers(5, 100), queue_id=1)
-    assert pulls(cluster, 1) == [0], "the first pull was waiting; 25 messages hold the next one up"
-    assert poll(cluster, consumer) == numbers(10)
-    assert pulls(cluster, 1) == [0, 5]
-
-
-def test_a_seek_makes_room(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(100))
-    consumer = assigned(cluster, Q0, Q1, pull_threshold_for_all=15)
-    cluster.put("T", *numbers(5, 100), queue_id=1)
-    cluster.stage.run(consumer.seek(Q0, 100, cluster.stage.now))
-    assert pulls(cluster, 1) == [0, 5]
-
-
-def test_a_pause_ends_with_the_assignment(cluster: Cluster) -> None:
-    consumer = assigned(cluster, Q0, Q1)
-    consumer.pause([Q0])
-    consumer.assign([Q1], cluster.stage.now)
-    consumer.assign([Q0, Q1], cluster.stage.now)
-    cluster.stage.settle()
-    cluster.put("T", *numbers(3))
-    cluster.put("T", *numbers(3, 3))
-    assert poll_all(cluster, consumer) == numbers(6)
-
-
-def test_a_wide_span_holds_a_queue_up(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(100))
-    assigned(cluster, Q0, consume_max_span=15)
-    assert pulls(cluster) == [0, 10]
-
-
-def test_a_queue_that_goes_makes_room_for_others(cluster: Cluster) -> None:
-    cluster.put("T", *numbers(100))
-    cluster.put("T", *numbers(100, 100), queue_id=1)
-    consumer = assigned(cluster, Q0, Q1, pull_threshold_for_all=25)
-    before = len(pulls(cluster, 1))
-    consumer.assign([Q1], cluster.stage.now)
-    cluster.stage.settle()
-    assert len(pulls(cluster, 1)) > before
 
 
 # --- trouble

@@ -7,10 +7,10 @@ import pytest
 from mqproto.codes import RequestCode
 from mqproto.message import MessageQueue
 from mqproto.state.node import Deliver
-from tests.mqproto.state import lite_pulls, test_pull_consumer
+from tests.mqproto.state import lite_pulls, pull_consumers
 from tests.mqproto.state.lite_pulls import Q0, Q1, begin_poll, polling
+from tests.mqproto.state.pull_consumers import pull
 from tests.mqproto.state.scripted_broker import Cluster
-from tests.mqproto.state.test_pull_consumer import pull
 
 WIRE = MessageQueue("ns%T", "b", 0)
 
@@ -34,7 +34,7 @@ def told(cluster: Cluster) -> list[object]:
 
 def test_a_pull_consumer(cluster: Cluster) -> None:
     cluster.stage.begin()
-    consumer = test_pull_consumer.make(cluster)
+    consumer = pull_consumers.make(cluster)
     consumer.register("T", on_change, 0)
     cluster.start(consumer)
     cluster.put("ns%T", b"a", b"b")
