@@ -45,6 +45,7 @@ def lite_options(job: Job) -> LitePullOptions:
         "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         "auto_commit_interval_millis": 1000,
         "auto_commit": job.options.get("commit") != "sync",
+        "enable_msg_trace": "trace" in job.options,
     }
     _fill(options, job)
     return options

@@ -30,6 +30,7 @@ public final class Probe46 {
         probe.hurry(consumer);
         consumer.setInstanceName("probe-" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setEnableMsgTrace(!probe.text("trace", "").isEmpty());
         consumer.subscribe(probe.need("topic"), probe.text("tag", "*"));
         consumer.start();
         probe.print("started", true);
@@ -42,6 +43,7 @@ public final class Probe46 {
             received += messages.size();
         }
         consumer.commitSync();
+        Thread.sleep(probe.number("settle", 0));
         consumer.shutdown();
         probe.print("done", received >= expect, "received", received);
         return received >= expect;
