@@ -26,7 +26,14 @@ def choose_queue(selector: Selector, queues: Sequence[MessageQueue], message: Me
         raise ClientError(f"the queue selector failed: {error!r}") from error
     if queue is None:
         raise ClientError("the queue selector chose no queue")
+    check_queue(queue)
     return queue
+
+
+def check_queue(queue: MessageQueue) -> None:
+    """Raises ClientError for what is no queue, such as its number: that alone does not say at which broker."""
+    if not isinstance(queue, MessageQueue):
+        raise ClientError(f"a MessageQueue expected, as results and selectors have them, not {queue!r}")
 
 
 def select_by_hash(queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:

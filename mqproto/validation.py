@@ -96,6 +96,8 @@ def _check_message(message: Message, size_max: int) -> None:
         raise InvalidMessage(f"delay level {message.delay_level} is negative")
     if not -(1 << 31) <= message.flag < 1 << 31:
         raise InvalidMessage(f"flag {message.flag} does not fit 32 bits")
+    if message.tags is not None and not isinstance(message.tags, str):
+        raise InvalidMessage(f"tags is of type {type(message.tags).__name__}, not a text: a message has one tag")
     _check_marks(properties.TAGS, message.tags or "")
     _check_marks(properties.KEYS, join_keys(message.keys))
     for name, value in message.properties.items():

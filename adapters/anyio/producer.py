@@ -35,7 +35,7 @@ class Producer(ProducerFace, AsyncClient):
         Cancelling gives the send up: whether the broker has taken it is then unknown.
         """
         self._life.check()
-        if selector is not None:
+        if selector is not None or argument is not None:
             queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
             return await self._driver.wait(self._begin_send, message, queue, timeout_ms)
@@ -81,7 +81,7 @@ class Producer(ProducerFace, AsyncClient):
     ) -> None:
         """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
         self._life.check()
-        if selector is not None:
+        if selector is not None or argument is not None:
             queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
             await self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
@@ -114,7 +114,7 @@ class Producer(ProducerFace, AsyncClient):
         message: its body and properties are the responder's. Cancelling gives the request up.
         """
         self._life.check()
-        if selector is not None:
+        if selector is not None or argument is not None:
             queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
             return await self._driver.wait(self._begin_request, message, queue, timeout_ms)
@@ -123,7 +123,7 @@ class Producer(ProducerFace, AsyncClient):
             return await self._driver.wait(self._begin_request, cast(Message, context.message), queue, timeout_ms)
 
     async def _select(
-        self, message: Messages, queue: MessageQueue | None, selector: Selector, argument: object, timeout_ms: int | None
+        self, message: Messages, queue: MessageQueue | None, selector: Selector | None, argument: object, timeout_ms: int | None
     ) -> tuple[MessageQueue, int]:
         """The queue that the application has chosen now, and what is left of the time."""
         selection = Selection(self, message, queue, selector, argument, timeout_ms)

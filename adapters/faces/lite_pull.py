@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, Unpack
 
 from adapters.faces.active import ActiveFace, QueueListener, TopicListener
+from adapters.faces.budget import check_timeout
 from adapters.identity import utc_offset_ms
 from adapters.settings import LitePullOptions, lite_pull_settings
 from mqproto.errors import ClientError, StateError
@@ -188,6 +189,7 @@ class LitePullConsumerFace(ActiveFace):
 
     def _patience(self, timeout_ms: int | None) -> int:
         patience = self._lite_settings.poll_timeout_millis if timeout_ms is None else timeout_ms
+        check_timeout(patience)
         if patience < 0:
             raise ClientError(f"a poll that waits for {patience} ms makes no sense")
         return patience

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, Unpack
 
-from adapters.faces.budget import Budget
+from adapters.faces.budget import Budget, check_timeout
 from adapters.faces.client import ClientFace
 from adapters.faces.hooks import SendHooks
 from adapters.settings import ProducerOptions, check_as_written, producer_settings
 from mqproto.errors import ClientError, InvalidMessage
 from mqproto.hooks import CheckForbiddenHook, SendMessageHook
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
-from mqproto.selectors import Selector, choose_queue, random_selector
+from mqproto.selectors import Selector, check_queue, choose_queue, random_selector
 from mqproto.splitting import split_batch
 from mqproto.state.flows import Flow, Sleep
 from mqproto.state.node import Ticket
@@ -86,6 +86,8 @@ class ProducerFace(ClientFace):
             yield from self._node.remove_producer(self._core, now)
 
     def _begin_send(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[SendResult]:
+        if queue is not None or timeout_ms is not None:
+            check_choice(queue, timeout_ms)
         if isinstance(message, Message):
             return self._node.send(self._core, message, now, queue, timeout_ms)
         return self._node.start(self._core.send_batch(message, now, queue=queue, timeout_ms=timeout_ms), now)
@@ -93,11 +95,13 @@ class ProducerFace(ClientFace):
     def _begin_oneway(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[None]:
         if not isinstance(message, Message):
             raise InvalidMessage("a batch cannot be sent one-way")
+        check_choice(queue, timeout_ms)
         return self._node.start(self._core.send_oneway(message, now, queue=queue, timeout_ms=timeout_ms), now)
 
     def _begin_request(self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[MessageExt]:
         if not isinstance(message, Message):
             raise InvalidMessage("a batch cannot ask for a reply")
+        check_choice(queue, timeout_ms)
         flow = self._node.requests.ask(self._core, message, now, queue=queue, timeout_ms=timeout_ms)
         return self._node.start(flow, now)
 
@@ -105,10 +109,19 @@ class ProducerFace(ClientFace):
         return self._node.start(self._core.room(place), now, limited=False)
 
     def _begin_flush(self, timeout_ms: int | None, now: int) -> Ticket[bool]:
+        check_choice(None, timeout_ms)
         return self._node.start(self._core.flush(None if timeout_ms is None else now + timeout_ms), now, limited=False)
 
     def _begin_queues(self, topic: str, timeout_ms: int | None, now: int) -> Ticket[tuple[MessageQueue, ...]]:
         return self._node.start(self._core.publish_queues(topic, now, timeout_ms=timeout_ms), now)
+
+
+def check_choice(queue: MessageQueue | None, timeout_ms: int | None) -> None:
+    """Check what a send may be told besides its message. Raises ClientError."""
+    if queue is not None:
+        check_queue(queue)
+    if timeout_ms is not None:
+        check_timeout(timeout_ms)
 
 
 class Selection:
@@ -119,10 +132,12 @@ class Selection:
         producer: ProducerFace,
         message: Messages,
         queue: MessageQueue | None,
-        selector: Selector,
+        selector: Selector | None,
         argument: object,
         timeout_ms: int | None,
     ) -> None:
+        if selector is None:
+            raise ClientError("an argument is what a selector chooses by: give one, selector=select_by_hash for instance")
         if queue is not None:
             raise ClientError("give a queue or a selector, not both")
         if not isinstance(message, Message):

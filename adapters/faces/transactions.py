@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack, cast
 
-from adapters.faces.producer import ProducerFace
+from adapters.faces.producer import ProducerFace, check_choice
 from adapters.settings import ProducerOptions, TransactionOptions, transaction_settings
 from mqproto.errors import InvalidMessage, InvalidSetting
 from mqproto.hooks import EndTransactionHook
@@ -69,6 +69,7 @@ class TransactionProducerFace(ProducerFace):
     def _begin_half(self, message: Message, timeout_ms: int | None, now: int) -> Ticket[Half]:
         if not isinstance(message, Message):
             raise InvalidMessage("a batch cannot be sent in a transaction")
+        check_choice(None, timeout_ms)
         return self._node.start(self._transactions.send_half(message, now, timeout_ms=timeout_ms), now)
 
     def _begin_end(self, half: Half, ended: TransactionSendResult, now: int) -> Ticket[TransactionSendResult]:

@@ -24,9 +24,10 @@ from adapters.settings import (
 from adapters.simulated.clients import Consumer, Listener, Member, Takes
 from adapters.simulated.records import Delivery, Operation
 from mqproto.errors import MQError
+from mqproto.filters.tags import TAG
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue, PullResult
 from mqproto.state.active import ListenerCall
-from mqproto.state.consumer_base import TAG, Phase
+from mqproto.state.consumer_base import Phase
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.flows import Flow
 from mqproto.state.handout import Claim as PollClaim

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from adapters.faces.producer import Messages, ProducerFace, Selection
+from adapters.faces.producer import Messages, ProducerFace, Selection, check_choice
 from adapters.sync.client import SyncClient
 from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
 from mqproto.errors import BatchIncomplete, StateError
@@ -48,7 +48,7 @@ class SyncProducer(ProducerFace, SyncClient):
         not run.
         """
         self._life.check()
-        if selector is not None:
+        if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
             return self._driver.wait(self._begin_send, message, queue, timeout_ms)
@@ -99,7 +99,7 @@ class SyncProducer(ProducerFace, SyncClient):
         TooManyRequests in its future. Further attempts follow lost connections only, never an answer (client.md 3.5).
         """
         self._life.check()
-        if selector is not None:
+        if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if self._hooks.any:
             return self._hooked(self._begin_submit, message, queue, timeout_ms)
@@ -116,7 +116,7 @@ class SyncProducer(ProducerFace, SyncClient):
     ) -> None:
         """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
         self._life.check()
-        if selector is not None:
+        if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
             self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
@@ -149,7 +149,7 @@ class SyncProducer(ProducerFace, SyncClient):
         message: its body and properties are the responder's.
         """
         self._life.check()
-        if selector is not None:
+        if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
             return self._driver.wait(self._begin_request, message, queue, timeout_ms)
@@ -168,7 +168,7 @@ class SyncProducer(ProducerFace, SyncClient):
     ) -> SendFuture[MessageExt]:
         """The same without waiting: the reply, or why there is none, is in the future. (A selector is waited for.)"""
         self._life.check()
-        if selector is not None:
+        if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if self._hooks.any:
             return self._hooked(self._begin_submitted_request, message, queue, timeout_ms)
@@ -213,7 +213,7 @@ class SyncProducer(ProducerFace, SyncClient):
         return future
 
     def _select(
-        self, message: Messages, queue: MessageQueue | None, selector: Selector, argument: object, timeout_ms: int | None
+        self, message: Messages, queue: MessageQueue | None, selector: Selector | None, argument: object, timeout_ms: int | None
     ) -> tuple[MessageQueue, int]:
         """The queue that the application has chosen now, and what is left of the time."""
         selection = Selection(self, message, queue, selector, argument, timeout_ms)
@@ -226,6 +226,8 @@ class SyncProducer(ProducerFace, SyncClient):
         self, future: OpenFuture[SendResult], message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int
     ) -> Ticket[SendResult]:
         core = self._core
+        if queue is not None or timeout_ms is not None:
+            check_choice(queue, timeout_ms)
         if isinstance(message, Message):
             ticket = future.ticket = self._node.send(core, message, now, queue, timeout_ms, True)
         else:

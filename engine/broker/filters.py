@@ -13,8 +13,8 @@ from typing import Final
 from engine.store import NOWHERE, Judge, properties_of
 from mqproto import properties as names
 from mqproto.filters.bloom import passes
-from mqproto.filters.sql import SQL92, Condition, compile_sql
-from mqproto.filters.tags import InvalidExpressionError, parse_tags
+from mqproto.filters.sql import Condition, compile_sql
+from mqproto.filters.tags import SQL92, InvalidExpressionError, parse_tags
 
 #: Expressions of either kind that are remembered, and how long they may be together: one takes up to a hundred times its length.
 _EXPRESSIONS_MAX: Final = 4096

@@ -18,7 +18,6 @@ from mqproto.filters import sql_parts
 from mqproto.filters.sql_parts import Constant, Function, Logic, Long, Node, Properties, Property, UnfitError, Value
 from mqproto.filters.tags import InvalidExpressionError
 
-SQL92: Final = "SQL92"
 #: Characters of an expression, and how deep it may be nested: evaluation recurses.
 LENGTH_MAX: Final = 65_536
 DEPTH_MAX: Final = 64

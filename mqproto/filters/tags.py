@@ -13,6 +13,9 @@ from mqproto.ids import java_hash
 
 ALL: Final = "*"
 OR: Final = "||"
+#: The kinds of expressions, as brokers are told of them.
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
 
 
 class InvalidExpressionError(ClientError):
@@ -48,6 +51,8 @@ def parse_tags(expression: str | None) -> TagFilter:
 
     Raises InvalidExpressionError for an expression that names no tag (`||`, blanks), which would match nothing.
     """
+    if expression is not None and not isinstance(expression, str):
+        raise InvalidExpressionError(repr(expression), "a text expected, with || between two tags")
     if not expression or expression == ALL:
         return EVERYTHING
     tags = tuple(dict.fromkeys(tag for part in expression.split(OR) if (tag := part.strip())))

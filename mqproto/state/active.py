@@ -22,12 +22,13 @@ from mqproto.bodies import (
     SubscriptionData,
 )
 from mqproto.errors import ClientError, NoRoute
+from mqproto.filters.tags import TAG
 from mqproto.flags import pull_flag
 from mqproto.headers import PullMessageRequest
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state import queries
 from mqproto.state.client import ClientNode
-from mqproto.state.consumer_base import TAG, ConsumerBase, Phase
+from mqproto.state.consumer_base import ConsumerBase, Phase
 from mqproto.state.flows import Flow, Refresh, Wait
 from mqproto.state.lookup import REFRESH_TIMEOUT_MS
 from mqproto.state.node import Deliver

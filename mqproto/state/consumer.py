@@ -15,11 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from mqproto.bodies import ConsumerData, ConsumeType
+from mqproto.filters.tags import TAG
 from mqproto.message import ConsumeContext, MessageExt, MessageQueue
 from mqproto.names import retry_topic
 from mqproto.state.assignment import Assignment
 from mqproto.state.client import ClientNode
-from mqproto.state.consumer_base import TAG, ConsumerBase, Phase, check_subscription
+from mqproto.state.consumer_base import ConsumerBase, Phase, check_subscription
 from mqproto.state.consumer_report import TopicRates, queue_info, running_info, start_facts
 from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import Concurrent, ConsumeTask

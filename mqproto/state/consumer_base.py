@@ -16,7 +16,7 @@ from typing import Any, Final
 from mqproto.bodies import CheckClient, ConsumerData, MessageModel, SubscriptionData
 from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, ConnectionLost, InvalidSetting, MQError, NoRoute, StateError
-from mqproto.filters.tags import InvalidExpressionError, parse_tags
+from mqproto.filters.tags import SQL92, TAG, InvalidExpressionError, parse_tags
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.names import INNER_PRODUCER
 from mqproto.namespaces import Namespace
@@ -37,7 +37,6 @@ from mqproto.validation import check_consumer_group, check_topic
 FIRST_PERSIST_MS: Final = 10_000
 #: How soon the first round that lacked something is followed by another.
 REBALANCE_RETRY_MS: Final = 1_000
-TAG: Final = "TAG"
 
 
 class Phase(Enum):
@@ -55,7 +54,9 @@ def subscription_data(topic: str, expression: str, kind: str, version: int = 0) 
     if kind == TAG:
         tags = parse_tags(expression)
         return SubscriptionData(topic, tags.expression, TAG, list(tags.tags), sorted(tags.codes), version)
-    if not expression.strip():
+    if kind != SQL92:
+        raise InvalidExpressionError(expression, f"there are {TAG} and {SQL92}, no kind {kind!r}")
+    if not isinstance(expression, str) or not expression.strip():
         raise InvalidExpressionError(expression, "it is blank")
     return SubscriptionData(topic, expression, kind, version=version)
 

@@ -18,13 +18,13 @@ from enum import Enum
 from typing import Any, Final
 
 from mqproto.errors import ClientError, StateError
-from mqproto.filters.tags import parse_tags
+from mqproto.filters.tags import TAG, parse_tags
 from mqproto.flags import COMPRESSED
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.active import ActiveConsumer, check_offset, pull_fields
 from mqproto.state.assignment import Assignment
 from mqproto.state.client import ClientNode
-from mqproto.state.consumer_base import TAG, Phase, check_subscription
+from mqproto.state.consumer_base import Phase, check_subscription
 from mqproto.state.consumer_report import active_running_info, queue_info, start_facts
 from mqproto.state.dead_letters import bury
 from mqproto.state.flows import Flow, Sleep, Wait

@@ -195,9 +195,9 @@ class PlainSends:
         self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, for_callback: bool, now: int
     ) -> Ticket[SendResult] | None:
         """Send a message the usual way; None, and nothing has happened, where that is not possible or not known to be."""
-        if type(message) is not Message:
+        if type(message) is not Message or type(message.topic) is not str:
             return None
-        lane = self._lanes.get(message.topic) if type(message.topic) is str else None
+        lane = self._lanes.get(message.topic)
         if lane is None or lane.changes != self._routes.changes or self._producer.closed:
             lane = self._find_lane(message.topic)
             if lane is None:
@@ -246,7 +246,7 @@ class PlainSends:
 
     def _find_lane(self, topic: str) -> Lane | None:
         """The lane of a topic; None where its sends are of another kind, or where to send to is not known."""
-        lane = self._lanes.get(topic) if type(topic) is str else None
+        lane = self._lanes.get(topic)
         routes = self._routes
         if lane is not None and lane.info is routes.publish(lane.topic) and not self._producer.closed:
             lane.routes_changed(routes.changes)

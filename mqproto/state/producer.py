@@ -178,8 +178,7 @@ class ProducerCore:
         Where the broker leaves what was sent before unread, the send waits as it does for room in the window (TooManyRequests).
         """
         parcel = self._pack(message, now, False)
-        timeout_ms = self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = now + timeout_ms
+        deadline = self._deadline(now, timeout_ms)
         target = self._checked_queue(parcel, queue)
         place = self.window.enter(1, len(parcel.body))
         try:
@@ -211,7 +210,7 @@ class ProducerCore:
 
     def publish_queues(self, topic: str, now: int, *, timeout_ms: int | None = None) -> Flow[tuple[MessageQueue, ...]]:
         """The queues that a message of the topic could go to, in order, for a selector. Raises NoNameServer, NoRoute or CallExpired."""
-        deadline = now + (self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
+        deadline = self._deadline(now, timeout_ms)
         info, _ = yield from self._publish_info(self.namespace.wrap(topic), now, deadline)
         return self.namespace.unwrap_queues(info.queues) if self.namespace else info.queues
 
@@ -226,6 +225,14 @@ class ProducerCore:
     def _check_open(self) -> None:
         if self.closed:
             raise StateError(f"producer {self.group} is closed")
+
+    def _deadline(self, now: int, timeout_ms: int | None) -> int:
+        """When a send has to be over. Raises TooManyRequests where there is no time for it at all."""
+        if timeout_ms is None:
+            timeout_ms = self.settings.send_timeout_ms
+        if timeout_ms <= 0:
+            raise TooManyRequests(f"a budget of {timeout_ms} ms leaves no time to send anything")
+        return now + timeout_ms
 
     # --- room
 
@@ -259,7 +266,7 @@ class ProducerCore:
     def _deliver(
         self, parcel: Parcel, now: int, queue: MessageQueue | None, timeout_ms: int | None, attempts_max: int, retry_answers: bool
     ) -> Flow[SendResult]:
-        deadline = now + (self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
+        deadline = self._deadline(now, timeout_ms)
         target = self._checked_queue(parcel, queue)
         place = self.window.enter(parcel.messages, len(parcel.body))
         try:

@@ -16,13 +16,14 @@ from typing import Any, Final, TypeAlias
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import ClientError
+from mqproto.filters.tags import TAG
 from mqproto.flags import COMPRESSED
 from mqproto.headers import PullMessageResponse
 from mqproto.message import MessageExt, MessageQueue, PullResult, PullStatus
 from mqproto.record import decode_records
 from mqproto.state.active import ActiveConsumer, check_offset, pull_fields
 from mqproto.state.client import ClientNode
-from mqproto.state.consumer_base import TAG, subscription_data
+from mqproto.state.consumer_base import subscription_data
 from mqproto.state.consumer_report import active_running_info, start_facts
 from mqproto.state.flows import Call, Flow, answer, current
 from mqproto.state.lookup import find_reader
