@@ -28,6 +28,11 @@ class File:
     def run(self) -> None: ...
 
 
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    """Bodies that tell messages apart."""
+    return [b"%d" % number for number in range(start, start + count)]
+
+
 def make(cluster: Cluster, *topics: str, group: str = "g", file: File | None = None, **settings: Any) -> ConsumerCore:
     consumer = ConsumerCore(cluster.stage.node, ConsumerSettings(group=group, **settings), "listener", offset_file=file)
     for topic in topics:

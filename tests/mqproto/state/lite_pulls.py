@@ -16,11 +16,6 @@ from tests.mqproto.state.scripted_broker import Cluster, queue_of
 Q0, Q1 = queue_of("T"), queue_of("T", 1)
 
 
-def numbers(count: int, start: int = 0) -> list[bytes]:
-    """Bodies that tell messages apart."""
-    return [b"%d" % number for number in range(start, start + count)]
-
-
 def pulls(cluster: Cluster, queue_id: int = 0) -> list[int]:
     """The offsets that a queue was pulled from."""
     return [int(one.fields["queueOffset"]) for one in cluster.requests(RequestCode.PULL_MESSAGE) if one.fields["queueId"] == str(queue_id)]

@@ -16,7 +16,8 @@ from mqproto.state.admin import AdminCore
 from mqproto.state.consumer import ConsumerCore
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.node import Deliver, Ticket
-from tests.mqproto.state.test_consumer_cluster import LATER, SUCCESS, Consumer, Town, numbers
+from tests.mqproto.state.consumers import numbers
+from tests.mqproto.state.town import LATER, SUCCESS, Consumer, Town
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from mqproto.message import MessageExt
 from mqproto.state.consumer import ConsumerSettings
 from mqproto.state.iterated import Claim, IteratedCore
 from mqproto.state.node import Ticket
-from tests.mqproto.state.test_consumer_cluster import CALM, Town, numbers
+from tests.mqproto.state.consumers import numbers
+from tests.mqproto.state.town import CALM, Town
 
 #: Places of a member; the rest waits at the brokers.
 PLACES = 4

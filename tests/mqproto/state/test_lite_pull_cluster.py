@@ -16,8 +16,8 @@ from mqproto.state.lite_pull import LitePullCore
 from mqproto.state.node import Ticket
 from mqproto.state.pull_consumer import PullConsumerCore
 from mqproto.state.pull_settings import LitePullSettings, PullConsumerSettings
-from tests.mqproto.state.consumers import FIRST
-from tests.mqproto.state.test_consumer_cluster import CALM, Town, numbers
+from tests.mqproto.state.consumers import FIRST, numbers
+from tests.mqproto.state.town import CALM, Town
 
 #: Broker, queue and offset of a message.
 Place = tuple[str, int, int]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mqproto.errors import StateError
-from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, numbers, poll, poll_all, polling, pulls
+from tests.mqproto.state.consumers import numbers
+from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, poll, poll_all, polling, pulls
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 
 

@@ -13,8 +13,8 @@ from mqproto.message import MessageQueue
 from mqproto.state.handout import Claim
 from mqproto.state.lite_pull import LitePullCore
 from mqproto.state.pull_settings import LitePullSettings
-from tests.mqproto.state.consumers import FIRST, File
-from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, begin_poll, numbers, poll, poll_all, polling, pulls
+from tests.mqproto.state.consumers import FIRST, File, numbers
+from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, begin_poll, poll, poll_all, polling, pulls
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 
 UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET

@@ -7,7 +7,8 @@ import pytest
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.codec import encode_response
 from mqproto.errors import ClientError, StateError
-from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, numbers, poll, poll_all, polling
+from tests.mqproto.state.consumers import numbers
+from tests.mqproto.state.lite_pulls import Q0, Q1, assigned, poll, poll_all, polling
 from tests.mqproto.state.scripted_broker import Cluster
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mqproto.message import Message, MessageQueue
 from mqproto.state.admin import AdminCore
-from tests.mqproto.state.test_consumer_cluster import Consumer, Town
+from tests.mqproto.state.town import Consumer, Town
 
 BROKER = "192.0.2.10:10911"
 

@@ -10,7 +10,7 @@ import pytest
 from engine.broker.node import Broker
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.state.admin import AdminCore
-from tests.mqproto.state.test_consumer_cluster import LATER, SUCCESS, Town
+from tests.mqproto.state.town import LATER, SUCCESS, Town
 
 
 @pytest.fixture
