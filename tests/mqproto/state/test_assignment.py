@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import suppress
-from typing import Any
-
 import pytest
 
 from mqproto.bodies import ConsumerIds
@@ -20,34 +16,24 @@ from mqproto.state.offsets import RemoteOffsets
 from mqproto.state.pull import ProcessQueue
 from mqproto.state.rebalance import Averagely
 from mqproto.state.routes import RouteTable
+from tests.mqproto.state.by_hand import Q0, Q1, HandFlows
 from tests.mqproto.state.stage import route
 
-Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 
-
-class Host:
+class Host(HandFlows):
     client_id = "me"
     api_timeout_ms = 3_000
     failure_pause_ms = 1_000
 
     def __init__(self) -> None:
+        super().__init__()
         self.routes = RouteTable()
         self.routes.update("T", route("b=b:1"))
-        self.notices: list[str] = []
-        self.flows: list[tuple[Generator[Effect, tuple[Any, int], None], Effect]] = []
         self.pulling: list[tuple[MessageQueue, int]] = []
         self.busy = False
         self.heartbeats = 0
         self.acquired = True
         self.let_go: list[MessageQueue] = []
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
-
-    def spawn(self, flow: Flow[None], now: int) -> Ticket[None]:
-        with suppress(StopIteration):
-            self.flows.append((flow, next(flow)))
-        return Ticket()
 
     def cancel(self, ticket: Ticket[None], now: int) -> None: ...
 
@@ -68,15 +54,6 @@ class Host:
 
     def released(self, queue: ProcessQueue, now: int) -> None:
         self.let_go.append(queue.queue)
-
-    def go_on(self, outcome: object, now: int, index: int = 0) -> Effect | None:
-        flow, _ = self.flows.pop(index)
-        try:
-            effect = flow.send((outcome, now))
-        except StopIteration:
-            return None
-        self.flows.insert(index, (flow, effect))
-        return effect
 
     def effects(self) -> list[Effect]:
         return [effect for _, effect in self.flows]

@@ -1,10 +1,6 @@
-"""Deliveries: what results mean, how many run, and what becomes of failed messages."""
+"""Deliveries: how many run, what becomes of failed messages and of those that take long."""
 
 from __future__ import annotations
-
-from collections.abc import Generator
-from contextlib import suppress
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,152 +9,18 @@ from hypothesis import strategies as st
 from mqproto import properties as names
 from mqproto.bodies import MessageModel
 from mqproto.codec import Command
-from mqproto.codes import RequestCode
-from mqproto.errors import MQError, NoRoute
+from mqproto.errors import NoRoute
 from mqproto.flags import COMPRESSED
-from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
-from mqproto.namespaces import NO_NAMESPACE
-from mqproto.state.consumer_settings import ConsumerSettings
+from mqproto.message import ConsumeStatus
 from mqproto.state.consumption import (
-    Concurrent,
     ConsumeTask,
     Deliveries,
-    judge,
-    restore_topic,
-    retry_message,
-    send_back,
-    split,
 )
-from mqproto.state.flows import Call, Effect, Expired, Flow, Sleep
-from mqproto.state.node import Ticket
-from mqproto.state.offsets import RemoteOffsets
+from mqproto.state.flows import Call, Sleep
 from mqproto.state.pull import ProcessQueue
+from tests.mqproto.state.by_hand import QUEUE, Bench, message, task
 
-QUEUE = MessageQueue("T", "b", 0)
 SUCCESS, LATER = ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER
-
-
-def message(offset: int, **others: Any) -> MessageExt:
-    return MessageExt("T", b"x", queue_offset=offset, physical_offset=1000 + offset, broker_name="b", **others)
-
-
-def task(count: int, **context: Any) -> ConsumeTask:
-    return ConsumeTask("g", "listener", [message(n) for n in range(count)], ConsumeContext(QUEUE, **context), ProcessQueue(QUEUE, 0))
-
-
-# --- results
-
-
-@pytest.mark.parametrize(
-    ("result", "ack_index", "succeeded", "complaint"),
-    [
-        (SUCCESS, 2**31 - 1, 3, None),
-        (SUCCESS, 2, 3, None),
-        (SUCCESS, 0, 1, None),
-        (SUCCESS, -1, 0, None),
-        (SUCCESS, -9, 0, None),
-        (LATER, 2**31 - 1, 0, None),
-        (ConsumeStatus.COMMIT, 2**31 - 1, 0, "the listener of group g returned COMMIT, which only ordered consumption knows"),
-        (ConsumeStatus.ROLLBACK, 2, 0, "the listener of group g returned ROLLBACK, which only ordered consumption knows"),
-        (None, 2**31 - 1, 0, "the listener of group g returned None instead of a ConsumeStatus"),
-        (True, 2**31 - 1, 0, "the listener of group g returned True instead of a ConsumeStatus"),
-        ("CONSUME_SUCCESS", 2, 0, "the listener of group g returned 'CONSUME_SUCCESS' instead of a ConsumeStatus"),
-        (ValueError("no"), 2, 0, "the listener of group g raised ValueError: no"),
-        (SystemExit(3), 2, 0, "the listener of group g raised SystemExit: 3"),
-        (TypeError("takes 0 positional arguments"), 2, 0, "the listener of group g raised TypeError: takes 0 positional arguments"),
-    ],
-)
-def test_only_success_succeeds(result: object, ack_index: int, succeeded: int, complaint: str | None) -> None:
-    """CON-01."""
-    verdict = judge(result, task(3, ack_index=ack_index))
-    assert (verdict.succeeded, verdict.complaint) == (succeeded, complaint)
-
-
-def test_lists_are_cut_into_deliveries_and_unreadable_messages_stand_alone() -> None:
-    messages = [message(0), message(1), message(2), message(3, sys_flag=COMPRESSED), message(4), message(5)]
-    assert [[one.queue_offset for one in chunk] for chunk in split(messages, 2)] == [[0, 1], [2], [3], [4, 5]]
-    assert [len(chunk) for chunk in split(messages[:3], 1)] == [1, 1, 1]
-    assert split([], 5) == []
-
-
-@given(st.lists(st.booleans(), max_size=20), st.integers(1, 5))
-def test_cutting_loses_and_reorders_nothing(unreadable: list[bool], size: int) -> None:
-    messages = [message(n, sys_flag=COMPRESSED if bad else 0) for n, bad in enumerate(unreadable)]
-    chunks = split(messages, size)
-    assert [one for chunk in chunks for one in chunk] == messages
-    assert all(0 < len(chunk) <= size for chunk in chunks)
-    assert all(len(chunk) == 1 for chunk in chunks if any(one.sys_flag for one in chunk))
-
-
-def test_a_retried_message_shows_its_first_topic() -> None:
-    """CON-10, and only in the group's own retry topic."""
-    for topic, shown in [("%RETRY%g", "T"), ("%RETRY%other", "%RETRY%other"), ("U", "U")]:
-        one = MessageExt(topic, b"", {names.RETRY_TOPIC: "T"})
-        restore_topic(one, "g")
-        assert one.topic == shown
-    plain = MessageExt("%RETRY%g", b"")
-    restore_topic(plain, "g")
-    assert plain.topic == "%RETRY%g"
-
-
-# --- sending back
-
-
-def test_the_request_that_sends_back_is_that_of_java() -> None:
-    """Golden capture consume-retry."""
-    one = MessageExt("Retries", b"x", {names.UNIQ_KEY: "C00002032ADA4E0E2F2A945445910000"}, physical_offset=5475, broker_name="broker-a")
-    flow = send_back(one, "golden-retry", 0, 16, "127.0.0.1:10911", 0)
-    fields = {
-        "maxReconsumeTimes": "16",
-        "offset": "5475",
-        "bname": "broker-a",
-        "delayLevel": "0",
-        "originTopic": "Retries",
-        "originMsgId": "C00002032ADA4E0E2F2A945445910000",
-        "unitMode": "false",
-        "group": "golden-retry",
-    }
-    assert next(flow) == Call("127.0.0.1:10911", RequestCode.CONSUMER_SEND_MSG_BACK, fields, deadline=5_000)
-    with pytest.raises(StopIteration) as stop:
-        flow.send((Command(code=0, flag=1), 3))
-    assert stop.value.value == 3
-
-
-@pytest.mark.parametrize("outcome", [Command(code=1, flag=1, remark="no"), Expired("b:1", 5_000)])
-def test_a_refusal_to_take_back_is_an_error(outcome: object) -> None:
-    flow = send_back(message(0), "g", 0, 16, "b:1", 0)
-    next(flow)
-    with pytest.raises(MQError):
-        flow.send((outcome, 3))
-
-
-def test_a_message_that_no_broker_takes_back_becomes_a_new_one() -> None:
-    """client.md 4.12."""
-    one = message(5, reconsume_times=2, flag=9)
-    one.properties = {
-        names.UNIQ_KEY: "A" * 32,
-        names.TAGS: "x",
-        names.TRANSACTION_PREPARED: "true",
-        names.MIN_OFFSET: "0",
-        names.MAX_OFFSET: "9",
-        names.CONSUME_START_TIME: "1",
-        names.DELAY: "1",
-        "own": "value",
-    }
-    again = retry_message(one, "g", 16)
-    assert (again.topic, again.body, again.flag, again.delay_level) == ("%RETRY%g", b"x", 9, 5)
-    assert again.properties == {
-        names.UNIQ_KEY: "A" * 32,
-        names.TAGS: "x",
-        "own": "value",
-        names.ORIGIN_MESSAGE_ID: "A" * 32,
-        names.RETRY_TOPIC: "T",
-        names.RECONSUME_TIME: "3",
-        names.MAX_RECONSUME_TIMES: "16",
-    }
-    assert names.RETRY_TOPIC not in one.properties, "the message itself stays as it is"
-    one.properties[names.ORIGIN_MESSAGE_ID] = "first"
-    assert retry_message(one, "g", 16).properties[names.ORIGIN_MESSAGE_ID] == "first"
 
 
 # --- places
@@ -189,96 +51,8 @@ def test_deliveries_of_dropped_queues_are_left_out() -> None:
     assert deliveries.take(5) == [there]
 
 
-class Host:
-    """A consumer without a node: flows run by hand."""
-
-    namespace = NO_NAMESPACE
-
-    def __init__(self) -> None:
-        self.delivered: list[ConsumeTask] = []
-        self.notices: list[str] = []
-        self.flows: list[tuple[Generator[Effect, tuple[Any, int], None], Effect]] = []
-        self.resent: list[Message] = []
-        self.resend_failure: MQError | None = NoRoute("%RETRY%g")
-        self.no_master = False
-        self.moves = 0
-        self.ends: list[int] = []
-        self.idles = 0
-
-    def wall(self, now: int) -> int:
-        return now + 1_000_000
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
-
-    def deliver(self, task: ConsumeTask, now: int) -> None:
-        self.delivered.append(task)
-
-    def spawn(self, flow: Flow[None], now: int) -> Ticket[None]:
-        with suppress(StopIteration):
-            self.flows.append((flow, next(flow)))
-        return Ticket()
-
-    def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
-        yield from ()
-        if self.no_master:
-            raise NoRoute(queue.topic)
-        return "b:1", now
-
-    def resend(self, message: Message, now: int) -> Flow[int]:
-        yield from ()
-        self.resent.append(message)
-        if self.resend_failure is not None:
-            raise self.resend_failure
-        return now
-
-    def moved(self, queue: ProcessQueue, now: int) -> None:
-        self.moves += 1
-
-    def ended(self, task: ConsumeTask, result: object, succeeded: int, now: int) -> None:
-        self.ends.append(succeeded)
-
-    def idle(self, now: int) -> None:
-        self.idles += 1
-
-    def go_on(self, outcome: object, now: int, index: int = 0) -> Effect | None:
-        """Resume a flow; its next effect, or None at its end."""
-        flow, _ = self.flows.pop(index)
-        try:
-            effect = flow.send((outcome, now))
-        except StopIteration:
-            return None
-        self.flows.insert(index, (flow, effect))
-        return effect
-
-    def effect(self, index: int = 0) -> Effect:
-        return self.flows[index][1]
-
-
 TAKEN = Command(code=0, flag=1)
 REFUSED = Command(code=1, flag=1, remark="no")
-
-
-def locate(queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
-    raise AssertionError
-
-
-class Bench:
-    def __init__(self, **settings: Any) -> None:
-        self.host = Host()
-        self.offsets = RemoteOffsets("g", locate)
-        self.consumption = Concurrent(ConsumerSettings(group="g", **settings), "listener", self.offsets, self.host)
-        self.queue = ProcessQueue(QUEUE, 0)
-        self.queue.start(0)
-
-    def pulled(self, *messages: MessageExt, now: int = 0) -> None:
-        self.consumption.submit(self.queue, self.queue.put(messages, 0), now)
-
-    def answer(self, index: int, result: object, now: int = 1) -> None:
-        self.consumption.consumed(self.host.delivered[index], result, now)
-
-    def committed(self) -> int | None:
-        return self.offsets.known(QUEUE)
 
 
 def test_the_offset_is_the_smallest_unfinished_one() -> None:

@@ -9,20 +9,20 @@ import pytest
 from mqproto.errors import NoRoute
 from mqproto.message import ConsumeStatus
 from mqproto.state.flows import Sleep
-from tests.mqproto.state.test_ordered import Q0, Bench, message
+from tests.mqproto.state.by_hand import Q0, OrderedBench, message
 
 SUCCESS, LATER = ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER
 COMMIT, ROLLBACK = ConsumeStatus.COMMIT, ConsumeStatus.ROLLBACK
 
 
-def answer(bench: Bench, result: object, *, auto_commit: bool = False, now: int = 1) -> None:
+def answer(bench: OrderedBench, result: object, *, auto_commit: bool = False, now: int = 1) -> None:
     """What a listener does that has taken the commits over."""
     bench.delivered[-1].context.auto_commit = auto_commit
     bench.answer(result, now=now)
 
 
-def pulled(count: int, **settings: Any) -> Bench:
-    bench = Bench(**settings)
+def pulled(count: int, **settings: Any) -> OrderedBench:
+    bench = OrderedBench(**settings)
     bench.pulled(Q0, *[message(n) for n in range(count)])
     return bench
 
@@ -43,7 +43,7 @@ def test_a_rollback_brings_everything_since_the_last_commit_again_in_order() -> 
         answer(bench, result)
     assert bench.effect() == Sleep(1_001)
     assert bench.offsets.known(Q0) == 1
-    bench.go_on(1_001)
+    bench.go_on(None, 1_001)
     for _ in range(3):
         answer(bench, SUCCESS)
     answer(bench, COMMIT)
@@ -58,7 +58,7 @@ def test_a_failure_lets_what_was_consumed_before_wait_for_its_commit() -> None:
     answer(bench, SUCCESS)
     answer(bench, LATER)
     assert bench.offsets.known(Q0) is None
-    bench.go_on(1_001)
+    bench.go_on(None, 1_001)
     answer(bench, COMMIT)
     assert (bench.offsets_seen(), bench.offsets.known(Q0)) == ([0, 1, 1], 2)
     assert bench.delivered[-1].messages[0].reconsume_times == 1
@@ -100,7 +100,7 @@ def test_a_dead_letter_is_done_with_whatever_is_rolled_back() -> None:
     assert len(bench.resent) == 1
     assert bench.offsets.known(Q0) == 0
     answer(bench, ROLLBACK)
-    bench.go_on(1_001)
+    bench.go_on(None, 1_001)
     answer(bench, SUCCESS)
     answer(bench, COMMIT)
     assert bench.offsets_seen() == [0, 1, 2, 0, 2]
@@ -112,7 +112,7 @@ def test_a_dead_letter_that_cannot_be_stored_is_no_commit() -> None:
     bench.resend_failure = NoRoute("%RETRY%g")
     answer(bench, SUCCESS)
     answer(bench, LATER)
-    bench.go_on(1)
+    bench.go_on(None, 1)
     assert bench.offsets.known(Q0) is None
 
 
@@ -121,7 +121,7 @@ def test_of_a_list_the_front_can_be_committed() -> None:
     bench.delivered[0].context.ack_index = 1
     answer(bench, COMMIT)
     assert bench.offsets.known(Q0) == 2
-    bench.go_on(1_001)
+    bench.go_on(None, 1_001)
     assert bench.offsets_seen() == [0, 1, 2, 2]
 
 
