@@ -139,6 +139,9 @@ class Access(Family[W]):
 class AdminFace(ClientFace, Generic[W]):
     """What operators ask of clusters, by families: `admin.topics.create("orders", cluster="DefaultCluster")`.
 
+    The families are `topics`, `groups`, `offsets`, `messages`, `brokers`, `name_servers`, `traffic` and `access`; `help(admin.topics)`
+    lists the operations of one, `help(admin.topics.create)` says what one of them takes, gives and raises.
+
     `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. `timeout_ms` limits
     each request: an operation of several takes longer. Further settings are Apache's in snake_case (`ClientOptions`). Brokers do not see
     an admin client as a member of anything. Raises InvalidSetting.

@@ -6,6 +6,7 @@ of the flow, seen on one of a client whose methods are coroutines it is a corout
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from types import MethodType
@@ -51,6 +52,11 @@ class Operation(Generic[P, R]):
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[R]]) -> None:
         self._flow = flow
         self.__doc__ = flow.__doc__
+        found = inspect.signature(flow)
+        #: What `help` and its like show: the result, and not the flow whose result it is.
+        self._signature = found.replace(
+            parameters=list(found.parameters.values())[1:], return_annotation=str(found.return_annotation).removeprefix("Flow[")[:-1]
+        )
 
     @overload
     def __get__(self, family: None, owner: type) -> Self: ...
@@ -66,4 +72,6 @@ class Operation(Generic[P, R]):
         def method(*arguments: P.args, **settings: P.kwargs) -> Any:
             return family._client._perform(family._name, lambda core: flow(core, *arguments, **settings))
 
-        return update_wrapper(method, MethodType(flow, family))
+        update_wrapper(method, MethodType(flow, family))
+        method.__signature__ = self._signature  # type: ignore[attr-defined]
+        return method

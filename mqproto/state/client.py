@@ -268,6 +268,9 @@ class ClientNode(FlowNode):
         others = sum(address not in tried for address in self.name_servers.addresses)
         return max(1, left_ms // (1 + others))
 
+    def any_name_server(self) -> str:
+        return f"name server ({self.name_servers})"
+
     def search(self, now: int) -> Ticket[None] | None:
         return None if self._search is None or self.name_servers.addresses else self._search.ask_for_call(now)
 

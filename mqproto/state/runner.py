@@ -132,7 +132,7 @@ class FlowNode(TaskNode):
 
     def request(self, task: Task[Any], effect: Call | Oneway, now: int) -> None:
         if now >= effect.deadline:
-            self._ready.append((task, (Expired(effect.address or NAME_SERVER, max(0, effect.deadline - task.since)), now)))
+            self._ready.append((task, (Expired(effect.address or self.any_name_server(), max(0, effect.deadline - task.since)), now)))
             return
         address = effect.address
         if address is None:

@@ -380,16 +380,20 @@ class TaskNode(NodeBase, ABC):
         self._jobs[id(effect.job)] = (effect.job, task)
         self.actions.append(Run(effect.job))
 
+    def any_name_server(self) -> str:
+        """What did not answer, where it was any of the name servers and not one at a link."""
+        return NAME_SERVER
+
     def timed(self, task: Task[Any], now: int) -> None:
         """The time of a task's effect has come: the end of a sleep, or the limit of something else."""
         effect = task.effect
         outcome: Expired | CallExpired | None = None
         self._stop_waiting(task)
         if isinstance(effect, Refresh):
-            outcome = CallExpired(NAME_SERVER, now - task.since)
+            outcome = CallExpired(self.any_name_server(), now - task.since)
         elif isinstance(effect, Call | Oneway):
             link = task.link
-            outcome = Expired(NAME_SERVER if link is None else link.address, now - task.since)
+            outcome = Expired(self.any_name_server() if link is None else link.address, now - task.since)
             if link is not None:
                 link.waiting.pop(task, None)
                 task.link = None

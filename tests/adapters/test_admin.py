@@ -494,3 +494,10 @@ def test_an_operation_that_is_cancelled(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert world.runtime.call(give_up, f"127.0.0.1:{silent.getsockname()[1]}")
     assert "TBW102" in world.runtime.call(admin.topics.names)
+
+
+def test_help_shows_the_result_and_not_how_it_comes_about(operator: Operator) -> None:
+    signature = inspect.signature(operator.topics.create)
+    assert signature.return_annotation == "list[str]"
+    assert list(signature.parameters)[:3] == ["topic", "broker", "cluster"]
+    assert "broker of an address" in (inspect.getdoc(operator.topics.create) or "")

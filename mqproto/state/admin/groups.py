@@ -132,11 +132,14 @@ class Groups:
         tables = yield from self._desk.at_each(f"asking for group {group}", [place.address for place in masters], self.configs)
         return {address: table[group] for address, table in tables.items() if group in table}
 
-    def create(self, config: GroupConfig, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
+    def create(self, config: GroupConfig | str, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
         """Create a group, or set up anew one that is there, at the broker of an address or at each master of a cluster; their addresses.
 
-        All of `config` counts: what is not given there gets its default. Raises InvalidName, NoCluster; for a cluster PartlyFailed.
+        All of `config` (`mqproto.bodies.GroupConfig`) counts: what is not given there gets its default; a name alone does for a group
+        that has nothing else. Raises InvalidName, NoCluster; for a cluster PartlyFailed.
         """
+        if isinstance(config, str):
+            config = GroupConfig(config)
         check_consumer_group(config.name)
         body = config.to_json()
 

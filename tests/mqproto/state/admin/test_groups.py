@@ -56,6 +56,7 @@ def test_the_configuration_goes_to_every_master() -> None:
     servers = Servers()
     config = GroupConfig(GROUP, retry_max_times=2)
     assert servers.run(servers.core.groups.create(config, cluster=CLUSTER)) == [A, B]
+    assert servers.run(servers.core.groups.create("plain", broker=A)) == [A]
     for address in (A, B):
         assert GroupConfig.from_json(bytes(servers.stage.peers[address].of(200)[0].body)) == config
     with pytest.raises(InvalidName):
