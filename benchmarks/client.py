@@ -4,7 +4,7 @@
 
 Needs the Java kit of tests/peers for the broker; where the C++ or the Java client cannot be had, its column says so. Every round of a row
 is given to one client after the other, never to two at once. One process for each client lives through all rounds, so that a just-in-time
-compiler gets warm. The figures are of one machine on one day: only the ratio says something, and no figure makes this program fail.
+compiler gets warm; idling and memory have one of their own. The figures are of one machine on one day: only the ratio says something, and no figure makes this program fail.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ CLIENT_JVM = ["-server", "-Xms256m", "-Xmx512m", "-Drocketmq.client.logUseSlf4j=
 QUEUES, MANY_QUEUES = 8, 1000
 #: How often a peer's client may fail in a round.
 TRIES = 3
+#: Rows of one round by a process that has done nothing before: what others left in its memory is not theirs.
+ALONE = ("idle", "memory")
 SEND_TOPIC, FULL_TOPIC, QUICK_TOPIC, WIDE_TOPIC, LONG_TOPIC = "BenchSend", "BenchFull", "BenchQuick", "BenchWide", "BenchLong"
 
 
@@ -248,9 +250,11 @@ class Bench:
     def run(self, row: str, rounds: int) -> None:
         """All rounds of a row."""
         for name in self.sides(row):
+            if row in ALONE and name in self._sides:
+                self._sides.pop(name).end()
             try:
                 self.side(name)
-                if row not in ("idle", "memory"):
+                if row not in ALONE:
                     self.sure(row, name)  # warm
             except peers.PeerMissingError as missing:
                 self.results.missing[name] = str(missing)
@@ -258,7 +262,7 @@ class Bench:
                 if name in OURS:
                     raise
                 self.results.missing[name] = f"{row}: {failure}"
-        for turn in range(1 if row in ("idle", "memory") else rounds):
+        for turn in range(1 if row in ALONE else rounds):
             for name in self.sides(row):
                 if name not in self.results.missing:
                     figures = self.sure(row, name)
