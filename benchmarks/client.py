@@ -4,7 +4,8 @@
 
 Needs the Java kit of tests/peers for the broker; where the C++ or the Java client cannot be had, its column says so. Every round of a row
 is given to one client after the other, never to two at once. One process for each client lives through all rounds, so that a just-in-time
-compiler gets warm; idling and memory have one of their own. The figures are of one machine on one day: only the ratio says something, and no figure makes this program fail.
+compiler gets warm; idling and memory have one of their own. The figures are of one machine on one day: only the ratio says something, and
+no figure makes this program fail.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Unpack
+from typing import Any, Unpack
 
 import anyio
 import anyio.lowlevel
@@ -13,13 +13,10 @@ import anyio.to_thread
 
 from adapters.anyio.subscriber import AsyncSubscriber
 from adapters.driving import CLOSE_TIMEOUT_MS
-from adapters.faces.push import PushConsumerFace, consuming
+from adapters.faces.push import AT_A_STRETCH, PushConsumerFace, consuming
 from adapters.settings import ConsumerOptions
 from mqproto.message import MessageExt
 from mqproto.state.consumption import ConsumeTask
-
-#: Deliveries of one task in a row that let nothing else run.
-_AT_A_STRETCH: Final = 16
 
 
 class _Place:
@@ -92,7 +89,7 @@ class PushConsumer(PushConsumerFace, AsyncSubscriber):
                     if following is None:
                         return
                     at_a_stretch = 0  # others have run meanwhile
-                elif at_a_stretch == _AT_A_STRETCH:
+                elif at_a_stretch == AT_A_STRETCH:
                     await anyio.lowlevel.checkpoint()  # listeners that wait for nothing must not keep the others from running
                     at_a_stretch = 0
                 at_a_stretch += 1

@@ -17,6 +17,9 @@ from mqproto.errors import InvalidSetting, StateError
 from mqproto.state.consumer_settings import check_places
 from mqproto.state.consumption import ConsumeTask
 
+#: Deliveries in a row by one task, thread or greenlet, which may let nothing else run meanwhile.
+AT_A_STRETCH: Final = 16
+
 log: Final = logging.getLogger("mqproto.client")
 
 #: Set where a delivery has just ended, while the node hears of it: the consumer, and room for the delivery that follows in the same place.

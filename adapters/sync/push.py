@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from adapters.driving import CLOSE_TIMEOUT_MS
-from adapters.faces.push import PushConsumerFace, consuming
+from adapters.faces.push import AT_A_STRETCH, PushConsumerFace, consuming
 from adapters.sync.kit import Pool
 from adapters.sync.subscriber import SyncSubscriber
 from mqproto.message import MessageExt
@@ -47,9 +47,13 @@ class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
             self._pool.submit(partial(self._consume, task))
 
     def _consume(self, task: ConsumeTask) -> None:
-        following: ConsumeTask | None = task
-        while following is not None:
-            following = self._consumed(self._driver.enter, following, self._heard(following))
+        """Do this delivery, and for a while those that follow from it: to hand each over would cost a switch or two between threads."""
+        for _ in range(AT_A_STRETCH):
+            following = self._consumed(self._driver.enter, task, self._heard(task))
+            if following is None:
+                return
+            task = following
+        self._pool.submit(partial(self._consume, task))
 
     def _heard(self, task: ConsumeTask) -> object:
         """What the listener says, or the exception that it raised."""

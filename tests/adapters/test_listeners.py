@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import anyio
+import gevent
 import pytest
 
+from adapters.faces.push import AT_A_STRETCH
 from mqproto import ConsumeStatus, Message, MessageQueue
 from mqproto.bodies import MessageModel
 from mqproto.errors import (
@@ -62,6 +66,48 @@ def test_a_failing_message_does_not_hold_up_others(world: World) -> None:
     world.consumer(listener, consume_thread_min=1)
     collector.wait(5)
     assert Counter(collector.bodies()) == Counter([b"one", b"bad", b"bad", b"two", b"three"])
+
+
+@pytest.mark.parametrize("runtime", ["gevent", "asyncio", "trio"], indirect=True)
+def test_a_listener_that_waits_for_nothing_lets_others_run(world: World) -> None:
+    """However much waits for it: heartbeats and the rest of the program share its thread."""
+    turns, heard = 0, list[int]()
+    ticking, done = threading.Event(), threading.Event()
+
+    def tick() -> bool:
+        nonlocal turns
+        turns += 1
+        ticking.set()
+        return not done.is_set()
+
+    async def tick_in_task() -> None:
+        while tick():
+            await anyio.sleep(0)
+
+    def tick_in_greenlet() -> None:
+        while tick():
+            gevent.sleep(0)
+
+    def listener(messages: Any, context: Any) -> ConsumeStatus:
+        heard.append(turns)
+        if len(heard) >= 300:
+            done.set()
+        return ConsumeStatus.SUCCESS
+
+    producer = world.producer()
+    for start in range(0, 300, 50):
+        producer.send([Message(world.topic, b"%d" % number) for number in range(start, start + 50)])
+    bystander = tick_in_task if isinstance(world.runtime, Anyio) else tick_in_greenlet
+    thread = threading.Thread(target=world.runtime.call, args=(bystander,))
+    thread.start()
+    try:
+        assert ticking.wait(PATIENCE)
+        world.consumer(listener, consume_thread_min=1)
+        assert done.wait(PATIENCE)
+    finally:
+        done.set()
+        thread.join(PATIENCE)
+    assert max(Counter(heard).values()) <= 2 * AT_A_STRETCH, "the order of tasks in a round is free"
 
 
 def test_ordered_consumption_takes_a_queue_in_turn_and_waits_for_a_message_that_failed(world: World) -> None:
