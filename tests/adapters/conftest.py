@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from mqproto import ConsumeStatus
+from mqproto import ConsumeStatus, Message
 from mqproto.bodies import ConsumeFromWhere, DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
 from mqproto.codec import FrameSplitter, decode, encode_request
 from mqproto.codes import RequestCode
+from mqproto.errors import RequestTimeout, SendFailed
 from mqproto.hosts import split_address
 from tests.adapters.harness import NAMES, PATIENCE, Collector, Proxy, Runtime, as_listener, open_runtime, threads_of_ours
 
@@ -64,7 +65,8 @@ class World:
         return made
 
     def producer(self, group: str = "", **settings: Any) -> Any:
-        """A producer that runs."""
+        """A producer that runs, and has time: the machine may be slow."""
+        settings = {"send_msg_timeout": 30_000, **settings}
         return self.start(self.runtime.module.Producer, group or f"p-{self.group}", self.namesrv, **settings)
 
     def consumer(
@@ -79,6 +81,17 @@ class World:
         if start:
             consumer.start()
         return consumer
+
+    def ask_in_vain(self, producer: Any, body: bytes) -> RequestTimeout:
+        """A request of the topic that nobody answers. Where not even the send was done in time, another one gets more."""
+        for timeout_ms in (300, 3_000, 30_000):
+            try:
+                producer.request(Message(self.topic, body), timeout_ms=timeout_ms)
+            except RequestTimeout as failure:
+                return failure
+            except SendFailed:
+                pass
+        raise AssertionError("the request was not even sent")
 
     def collect(self, **settings: Any) -> Collector:
         """A consumer whose messages all succeed."""
