@@ -302,6 +302,17 @@ class Store:
             return False
         return True
 
+    def run_jobs(self, now: int, wall: int) -> None:
+        """Run all jobs here, for owners that have no loop beside which they could run. Blocks."""
+        while self.jobs:
+            job = self.jobs.pop(0)
+            failure: OSError | None = None
+            try:
+                job.run()
+            except OSError as raised:
+                failure = raised
+            self.done(job, failure, now, wall)
+
     def timer(self, now: int, wall: int) -> None:
         """Time has passed (`now` monotonic, both in ms)."""
         if self._index.late:  # there was no room for them, and no new key may ever come to ask again

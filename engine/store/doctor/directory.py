@@ -14,7 +14,8 @@ from typing import Any, Final
 from engine.store.checkpoint import Checkpoint
 from engine.store.config import ConfigFile
 from engine.store.doctor.indexes import IndexView
-from engine.store.doctor.log import LogView, Walk, most_common
+from engine.store.doctor.log import LogView, Walk
+from engine.store.doctor.parts import most_common
 from engine.store.doctor.queues import QueueView
 from engine.store.errors import ConfigDamaged, StoreUnreadable
 from engine.store.files import Files

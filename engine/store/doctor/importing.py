@@ -90,7 +90,7 @@ class Import:
 
     def close(self) -> None:
         """Give the directory back, orderly. Blocks. Raises StoreUnwritable."""
-        self._run_jobs()
+        self._store.run_jobs(self._now, self._wall)
         self._store.close(self._wall)
         for path, time in self._times.items():
             self._files.set_modified(path, time)
@@ -122,7 +122,7 @@ class Import:
             if not one.messages and one.fate is Fate.KEPT:
                 self._store.skip_to(queue, one.source.end)  # all its messages are gone, and the next one has its offset
         self._store.want_flush()
-        self._run_jobs()
+        self._store.run_jobs(self._now, self._wall)
         self._save_tables()
         for queue in queues:
             self._times.update(self._file_times(queue))
@@ -134,7 +134,7 @@ class Import:
         blank = any(one.first == 0 and one.source.begin and one.messages for one in self._plan.queues)
         if blank and store.min_physical == 0 and store.end < store.settings.mapped_file_size_commit_log:
             store.begin_log_file()
-            self._run_jobs()
+            self._store.run_jobs(self._now, self._wall)
 
     def _file_times(self, queue: Queue) -> Iterator[tuple[str, int]]:
         """When the last message of each file of a queue was stored: 4.x looks for a time in the first file that was written at that time
@@ -153,7 +153,7 @@ class Import:
         store, record = self._store, message.record
         places = 0
         if one.keeps_offsets and message.offset > queue.next_offset:
-            self._run_jobs()
+            self._store.run_jobs(self._now, self._wall)
             places = message.offset - queue.next_offset if queue.next_offset else 0
             store.skip_to(queue, message.offset)
         facts = facts_of(record)
@@ -182,27 +182,16 @@ class Import:
         if places:
             store.lead_over(queue, places)
         if store.jobs:
-            self._run_jobs()
+            self._store.run_jobs(self._now, self._wall)
 
     # --- the driver ---
-
-    def _run_jobs(self) -> None:
-        store = self._store
-        while store.jobs:
-            job = store.jobs.pop(0)
-            failure: OSError | None = None
-            try:
-                job.run()
-            except OSError as raised:
-                failure = raised
-            store.done(job, failure, self._now, self._wall)
 
     def _pass_time(self) -> None:
         """Let the store write out what came together: nothing here takes long enough for its clock."""
         self._since = 0
         self._now += _ROUND_MS
         self._store.timer(self._now, self._wall)
-        self._run_jobs()
+        self._store.run_jobs(self._now, self._wall)
 
     # --- configurations ---
 

@@ -5,13 +5,13 @@ Only `pread` is used, in windows of 1 MiB, so that files may end, be deleted or 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
+from engine.store.doctor.parts import most_common, offset_files
 from engine.store.files import Files, ReadFile
-from engine.store.layout import MAGIC_FILLER, SIZE_MAGIC, is_offset_name
+from engine.store.layout import MAGIC_FILLER, SIZE_MAGIC
 from engine.store.records import BROKEN, FILLER, NOTHING, measure, next_record
 
 _WINDOW: Final = 1 << 20
@@ -53,16 +53,7 @@ class LogView:
         self.folder = folder
         #: Names in the folder that are no names of log files.
         self.strange: list[str] = []
-        self.parts: list[LogPart] = []
-        for name in files.names(folder):
-            path = f"{folder}/{name}"
-            if not is_offset_name(name) or files.is_folder(path):
-                self.strange.append(name)
-                continue
-            try:
-                self.parts.append(LogPart(int(name), path, files.size(path)))
-            except FileNotFoundError:  # a broker has just deleted it
-                continue
+        self.parts = [LogPart(start, path, size) for start, path, size in offset_files(files, folder, self.strange)]
         #: Bytes of a file: what most of them have.
         self.file_size = most_common([part.size for part in self.parts if part.size], 1)
         #: Files that the disk does not give count as empty and are listed here with the reason, instead of raising OSError.
@@ -229,9 +220,3 @@ class Walk:
             at += size
         self.end = offset
         self.stop = Stop.THERE if offset >= end or size > 0 else Stop.NOTHING if size in (NOTHING, FILLER) else Stop.BROKEN
-
-
-def most_common(sizes: list[int], default: int) -> int:
-    """The size that most of them have, the larger one of equally many."""
-    counts = Counter(sizes)
-    return max(counts, key=lambda size: (counts[size], size)) if counts else default

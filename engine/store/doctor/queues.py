@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from engine.store.doctor.parts import offset_files
 from engine.store.files import Files
-from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, is_offset_name
+from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE
 
 
 class QueuePart(NamedTuple):
@@ -30,16 +31,7 @@ class QueueView:
         self.per_file = max(file_size // ENTRY_SIZE, 1)
         #: Names in the folder that are no names of queue files.
         self.strange: list[str] = []
-        self.parts: list[QueuePart] = []
-        for name in files.names(folder):
-            path = f"{folder}/{name}"
-            if not is_offset_name(name) or files.is_folder(path):
-                self.strange.append(name)
-                continue
-            try:
-                self.parts.append(QueuePart(int(name) // ENTRY_SIZE, path, files.size(path)))
-            except FileNotFoundError:  # a broker has just deleted it
-                continue
+        self.parts = [QueuePart(start // ENTRY_SIZE, path, size) for start, path, size in offset_files(files, folder, self.strange)]
         self._by_first = {part.first: part for part in self.parts}
 
     def __str__(self) -> str:

@@ -251,14 +251,7 @@ class Repair:
                 store.delete_queues(
                     lambda queue: (queue.topic, queue.queue_id) not in before and queue.topic not in topics and queue.topic not in UNLISTED
                 )
-        while store.jobs:
-            job = store.jobs.pop(0)
-            failure: OSError | None = None
-            try:
-                job.run()
-            except OSError as raised:
-                failure = raised
-            store.done(job, failure, 0, wall)
+        store.run_jobs(0, wall)
         store.close(wall)
 
     # --- setting aside ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.store.doctor.log import most_common
+from engine.store.doctor.parts import most_common
 from engine.store.extension import Unit, unit_at
 from engine.store.files import Files
 from engine.store.layout import UNIT_SIZE_MAX, is_offset_name, offset_name

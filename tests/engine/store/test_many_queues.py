@@ -154,6 +154,14 @@ def test_messages_and_deletions_between_slices(make_rig: MakeRig) -> None:
     assert {len(rig.read(topic)) for topic in topics() if topic not in gone} == {4}
 
 
+def run_one_slice(rig: Rig) -> None:
+    """The jobs that there are, and none that follow from them."""
+    jobs, rig.store.jobs[:] = list(rig.store.jobs), []
+    for job in jobs:
+        job.run()
+        rig.store.done(job, None, rig.now, rig.wall)
+
+
 @pytest.mark.parametrize("at", range(0, 9, 2))
 def test_the_end_comes_between_slices(make_rig: MakeRig, at: int) -> None:
     """Jobs that were asked for and did not run are made good at the end."""
@@ -162,10 +170,7 @@ def test_the_end_comes_between_slices(make_rig: MakeRig, at: int) -> None:
     rig.run_jobs()
     rig.store.timer(0, rig.wall)
     for _ in range(at):
-        jobs, rig.store.jobs[:] = list(rig.store.jobs), []
-        for job in jobs:
-            job.run()
-            rig.store.done(job, None, rig.now, rig.wall)
+        run_one_slice(rig)
     rig.store.jobs.clear()
     rig.store.close(rig.wall)
     rig.open()
@@ -185,10 +190,7 @@ def test_power_goes_between_slices(at: int) -> None:
     rig.run_jobs()
     rig.store.timer(0, rig.wall)
     for _ in range(at):
-        jobs, rig.store.jobs[:] = list(rig.store.jobs), []
-        for job in jobs:
-            job.run()
-            rig.store.done(job, None, rig.now, rig.wall)
+        run_one_slice(rig)
     rig.cut_power()
     rig.open()
     assert counts(rig) == {2}

@@ -17,17 +17,12 @@ from mqproto.state.consumer import ConsumerCore
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.node import Deliver, Ticket
 from tests.mqproto.state.consumers import numbers
-from tests.mqproto.state.town import LATER, SUCCESS, Consumer, Town
+from tests.mqproto.state.town import LATER, SUCCESS, Consumer, Town, town_of_one_queue
 
 
 @pytest.fixture
 def town() -> Town:
-    """With a topic of one queue."""
-    town = Town()
-    host, node = town.client()
-    topics = AdminCore(node).topics
-    town.run(host, node, lambda now: topics.create("T", broker="192.0.2.10:10911", read_queues=1, write_queues=1))
-    return town
+    return town_of_one_queue()
 
 
 def broker(town: Town) -> Broker:

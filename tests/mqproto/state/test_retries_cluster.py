@@ -10,17 +10,12 @@ import pytest
 from engine.broker.node import Broker
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.state.admin import AdminCore
-from tests.mqproto.state.town import LATER, SUCCESS, Town
+from tests.mqproto.state.town import LATER, SUCCESS, Town, town_of_one_queue
 
 
 @pytest.fixture
 def town() -> Town:
-    """With a topic of one queue."""
-    town = Town()
-    host, node = town.client()
-    topics = AdminCore(node).topics
-    town.run(host, node, lambda now: topics.create("T", broker="192.0.2.10:10911", read_queues=1, write_queues=1))
-    return town
+    return town_of_one_queue()
 
 
 def test_properties_that_leave_no_room_for_a_way_back(town: Town) -> None:

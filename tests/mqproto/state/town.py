@@ -13,6 +13,7 @@ from engine.store import Store, StoreSettings
 from engine.store.memory import MemoryFiles
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendResult
+from mqproto.state.admin import AdminCore
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer import ConsumerCore, ConsumerSettings
 from mqproto.state.consumption import ConsumeTask
@@ -73,6 +74,15 @@ class Town:
 
     def consumer(self, *topics: str, listener: Listener | None = None, **settings: Any) -> Consumer:
         return Consumer(self, topics, listener or (lambda messages: SUCCESS), settings)
+
+
+def town_of_one_queue() -> Town:
+    """A town with the topic T, which has one queue."""
+    town = Town()
+    host, node = town.client()
+    topics = AdminCore(node).topics
+    town.run(host, node, lambda now: topics.create("T", broker="192.0.2.10:10911", read_queues=1, write_queues=1))
+    return town
 
 
 class Producer:
