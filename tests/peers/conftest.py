@@ -49,25 +49,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 class Servers:
-    """Running servers by kind, each started when first asked for and shared by all tests of this process."""
+    """Running servers by kind, each started when first asked for and shared by all tests of this process. `settings` are the brokers'."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self._folder, self._settings = folder, settings
         self._stack = ExitStack()
         self._running: dict[str, Server] = {}
+        self._started: list[Server] = []
 
     def __getitem__(self, kind: str) -> Server:
         server = self._running.get(kind)
         if server is None:
-            home = self._folder / kind.replace(":", "-")
-            server = self._running[kind] = self._stack.enter_context(serve(kind, home))
+            home = self._folder / f"{kind.replace(':', '-')}-{len(self._started)}"
+            server = self._running[kind] = self._stack.enter_context(serve(kind, home, 0, **self._settings))
+            self._started.append(server)
         for process in server.processes:
-            assert process.poll() is None, f"{kind} ended with {process.returncode} during an earlier test; see {server.home}"
+            if process.poll() is not None:
+                del self._running[kind]  # the next test gets a new one
+                raise AssertionError(f"{kind} ended with {process.returncode} during an earlier test; see {server.home}")
         return server
 
     def close(self) -> None:
         """End all of them, Apache's without its slow farewell."""
-        for server in self._running.values():
+        for server in self._started:
             if not server.ours:
                 server.crash()
         self._stack.close()
@@ -84,6 +88,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 def clients() -> Iterator[Clients]:
     with probes.all_clients() as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on(clients: Clients) -> Iterator[None]:
+    """A test that fails leaves no consumers behind, which would slow down the others."""
+    yield
+    clients.abandon()
 
 
 @pytest.fixture(scope="session")

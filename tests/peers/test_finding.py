@@ -57,12 +57,12 @@ def test_a_refused_message_comes_back_inside_its_namespace(pair: Pair) -> None:
 def test_a_consumer_that_uses_the_second_port(pair: Pair, orderly: bool) -> None:
     """Members, locks, offsets and messages that are sent back go there; pulls and heartbeats do not."""
     topic, group = pair.topic("Vip"), pair.name("vip")
-    open_group(java(pair), topic, group)
+    open_group(pair, topic, group)
     sent = pair.produce(topic=topic, count=8, vip=True)
     outcome = consume(pair, topic, group, 8, vip=True, orderly=orderly, fail=1, threads=1)
     assert {line["body"] for line in outcome.messages} == {message.body.decode() for message in sent}
     assert len(outcome.refused) == 1
-    committed(java(pair), topic, group, [2] * 4)
+    committed(pair, topic, group, [2] * 4)
 
 
 @pytest.mark.parametrize("namespace", ["", NAMESPACE])

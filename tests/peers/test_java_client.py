@@ -36,6 +36,7 @@ def test_what_is_sent_is_stored_and_consumed(pair: Pair) -> None:
     open_group(pair, topic, group)
     assert_same(pair.server, sent, consume(pair, topic, group, 8).messages)
     committed(pair, topic, group, [2] * 4)
+    assert [line["committed"] for line in offsets(pair, topic, group)] == [2] * 4
 
 
 def test_asynchronous_sends(pair: Pair) -> None:
@@ -141,6 +142,13 @@ def test_pulling_by_tag(pair: Pair) -> None:
     topic = pair.name("PullTag")
     sent = pair.produce(topic=topic, count=12, tag="TagA,TagB,TagC", queue=1)
     assert_same(pair.server, [message for message in sent if message.tags != "TagB"], pull(pair, topic, 8, tag="TagA || TagC"))
+
+
+def test_what_was_pulled_is_committed(pair: Pair) -> None:
+    topic, group = pair.topic("PullCommit"), pair.name("pull-commit")
+    sent = pair.produce(topic=topic, count=8, shard=4)
+    assert_same(pair.server, sent, pair.run("pull", topic=topic, group=group).messages)
+    committed(pair, topic, group, [2] * 4)
 
 
 def test_a_missing_topic(pair: Pair) -> None:

@@ -31,7 +31,7 @@ def mixed(pair: Pair, **options: Any) -> Iterator[Mixed]:
 
 @pairs(*[f"java-4.9.7 @ {server}" for server in MEMBERS])
 @pytest.mark.parametrize("orderly", [False, True])
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(800)
 def test_members_come_and_go(pair: Pair, orderly: bool) -> None:
     """Each queue has one owner, no message is lost, none comes twice while members stay.
 
@@ -75,7 +75,7 @@ def test_members_of_all_languages_share_the_queues(pair: Pair) -> None:
         need(kind)
     java = pair.other("java-4.9.7")
     topic, group = pair.topic("Languages"), pair.name("languages")
-    open_group(java, topic, group)  # the C++ client would begin a new group at the end of each queue
+    open_group(pair, topic, group)  # the C++ client would begin a new group at the end of each queue
     options = {"topic": topic, "group": group, "expect": 10_000, "seconds": 280}
     cpp, node, go, ours = (
         one.start("consume", instance=pair.name("member"), **options) for one in (*(pair.other(kind) for kind in others), pair)
@@ -103,7 +103,7 @@ def test_orderly_members_of_other_languages(pair: Pair, kind: str) -> None:
         need(program)
     java = pair.other("java-4.9.7")
     topic, group = pair.topic("Turns"), pair.name("turns")
-    open_group(java, topic, group)
+    open_group(pair, topic, group)
     options = {"topic": topic, "group": group, "orderly": True, "expect": 10_000, "seconds": 280}
     ours = pair.start("consume", instance=pair.name("member"), **options)
     wait_for(ours, "started")

@@ -7,7 +7,7 @@ from typing import Any
 from tests.peers.kit.checks import Sent, assert_same
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Line, finish, wait_for
-from tests.peers.kit.steps import committed, consume, find, gather, offsets, open_group, pull, share_out
+from tests.peers.kit.steps import committed, consume, find, gather, gather_some, offsets, open_group, pull, share_out
 
 CPP, NODE, GO = "cpp @ ours:threaded", "node @ ours:threaded", "go @ ours:threaded"
 JAVA = "java-4.9.7"
@@ -144,9 +144,9 @@ def shown(pair: Pair, *names: str) -> dict[str, Any]:
 def test_it_consumes_what_java_sends(pair: Pair) -> None:
     topic, group = pair.topic("Received"), pair.name("received")
     sent = java(pair).produce(topic=topic, count=8, shard=4, tag="TagA,TagB", keys="order", props="color:red,n:#")
-    open_group(java(pair), topic, group)
-    got(pair, sent, consume(pair, topic, group, 8, **shown(pair, "color", "n")).messages)
-    committed(java(pair), topic, group, [2] * 4)
+    open_group(pair, topic, group)
+    got(pair, sent, consume(pair, topic, group, 8, settle=1000, **shown(pair, "color", "n")).messages)
+    committed(pair, topic, group, [2] * 4)
     more = java(pair).produce(topic=topic, count=4, body="more", tag="TagM", keys="more")
     got(pair, more, consume(pair, topic, group, 4).messages)
 
@@ -203,15 +203,15 @@ def test_everybody_gets_a_broadcast_message(pair: Pair) -> None:
     while not all(len(queues) == 4 for queues in listening):  # the C++ client begins at the end of a queue, whenever that is
         early = java(pair).produce(topic=topic, count=4, shard=4, body=pair.name("early"))
         for queues, member in zip(listening, members, strict=True):
-            queues.update(line["queueId"] for line in gather(member, {message.body.decode() for message in early}, 1))
+            queues.update(line["queueId"] for line in gather_some(member, {message.body.decode() for message in early}, 1))
     sent = java(pair).produce(topic=topic, count=8, tag="TagN", body="news")
     for member in members:
-        received = gather(member, {message.body.decode() for message in sent}, 90)
+        received = gather(member, {message.body.decode() for message in sent})
         got(pair, sent, received)
         member.stop()
     for member in members:
         finish(member, status=None)
-    committed(java(pair), topic, group, [0] * 4)  # their offsets are their own
+    committed(pair, topic, group, [0] * 4)  # their offsets are their own
 
 
 @pairs(CPP, GO)

@@ -327,9 +327,12 @@ def test_name_servers(desk: Desk) -> None:
     assert config.keys() == shown.pairs(desk.tool.run("getNamesrvConfig"), "  =  ").keys()
     assert desk(servers.update_config, {"clusterTest": "false"}) == {names: {"clusterTest": "false"}}
     topic = desk.topic("Closed")
-    assert desk(servers.wipe_write_perm, BROKER_NAME)[names] > 0
     try:
-        assert desk(desk.admin.topics.route, topic).queues[0].perm == 4
+        for _ in range(5):  # a registration of the broker's in between brings the permission back
+            assert desk(servers.wipe_write_perm, BROKER_NAME)[names] > 0
+            if (perm := desk(desk.admin.topics.route, topic).queues[0].perm) == 4:
+                break
+        assert perm == 4
     finally:
         if desk.release == "4.4.0":  # does not know 327; a topic that a send makes brings all of them back, one of an admin only itself
             wire.make_topic(names, desk.server.broker, desk.name("Opens"), 4)
@@ -342,7 +345,7 @@ def test_name_servers(desk: Desk) -> None:
 @pytest.mark.not_with("apache:4.9.7", "it knows the requests")
 @pytest.mark.not_with("apache:5.3.3", "it knows the requests")
 def test_what_an_old_server_does_not_answer(desk: Desk) -> None:
-    admin = desk.runtime.call(desk.runtime.module.Admin, desk.server.names, timeout_ms=300)
+    admin = desk.runtime.call(desk.runtime.module.Admin, desk.server.names, timeout_ms=3000)
     desk.runtime.call(admin.start)
     try:
         with pytest.raises(CallExpired):
@@ -390,6 +393,7 @@ def test_accounts(tmp_path: Path) -> None:
             with pytest.raises(AccessDenied, match="Need admin permission"):
                 _when_known(lambda: second.topics.create("Guarded", broker=server.broker))
             admin.topics.create("Guarded", broker=server.broker)
+            wire.wait_route(server.names, "Guarded")
             assert second.messages.between("Guarded") == []
             admin.access.put_account(Account("SecondKey", "second-secret", admin=True), broker=server.broker)
             _when(lambda: second.topics.create("Guarded", broker=server.broker), "Need admin permission")

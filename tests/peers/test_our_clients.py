@@ -113,10 +113,10 @@ def test_delayed_messages(pair: Pair) -> None:
 
 def test_we_consume_what_java_sends(pair: Pair) -> None:
     topic, group = pair.topic("Received"), pair.name("received")
-    open_group(java(pair), topic, group)
+    open_group(pair, topic, group)
     sent = java(pair).produce(topic=topic, count=8, shard=4, tag="TagA,TagB", keys="order", props="color:red,n:#")
     assert_same(pair.server, sent, consume(pair, topic, group, 8).messages)
-    committed(java(pair), topic, group, [2] * 4)
+    committed(pair, topic, group, [2] * 4)
     more = java(pair).produce(topic=topic, count=4, mode="batch", body="more", tag="TagM", keys="more")
     assert_same(pair.server, more, consume(pair, topic, group, 4).messages)
 
@@ -151,7 +151,7 @@ def test_a_refused_message_comes_back(pair: Pair) -> None:
             assert again[message.msg_id]["reconsumeTimes"] == 1
             assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == (topic, message.offset_msg_id)
     assert len(again) == 2
-    committed(java(pair), f"%RETRY%{group}", group, [2])
+    committed(pair, f"%RETRY%{group}", group, [2])
 
 
 @pytest.mark.not_with("apache:4.4.0", "nobody may read a group's dead letters there")
@@ -178,7 +178,7 @@ def test_everybody_gets_a_broadcast_message(pair: Pair) -> None:
     members = [pair.start("consume", instance=instance, **options) for instance in instances]
     for member in members:
         assert_same(pair.server, sent, finish(member).messages)
-    committed(java(pair), topic, group, [0] * 4)  # their offsets are their own
+    committed(pair, topic, group, [0] * 4)  # their offsets are their own
     more = java(pair).produce(topic=topic, count=4, body="more")
     again = pair.start("consume", instance=instances[0], **{**options, "expect": 4})
     assert_same(pair.server, more, finish(again).messages)  # and they outlive the process
@@ -222,14 +222,14 @@ def test_nothing_is_lost_when_members_change(pair: Pair) -> None:
     options = {"topic": topic, "group": group, "expect": 1000, "seconds": 100}
     members = [pair.start("consume", instance=pair.name("member"), **options)]
     wait_for(members[0], "started")
-    first = java(pair).produce(topic=topic, count=100, mode="async", body="first")
+    first = java(pair).produce(topic=topic, count=100, body="first")
     members.append(pair.start("consume", instance=pair.name("member"), **options))
-    second = java(pair).produce(topic=topic, count=100, mode="async", body="second")
+    second = java(pair).produce(topic=topic, count=100, body="second")
     wait_for(members[1], "started")
     members[0].stop()
     received = {line["body"] for line in finish(members[0], status=1).messages}
     left = {message.body.decode() for message in [*first, *second]} - received
-    gather(members[1], left, 90)
+    gather(members[1], left)
     members[1].stop()
     received |= {line["body"] for line in finish(members[1], status=1).messages}
     assert received == {message.body.decode() for message in [*first, *second]}

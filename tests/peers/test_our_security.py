@@ -56,7 +56,8 @@ class Client:
 
 
 def producer(runtime: Runtime, server: Server, **options: Any) -> Client:
-    return Client(runtime, runtime.call(runtime.module.Producer, "acl-producer", server.names, send_msg_timeout=PATIENCE_MS, **options))
+    settings = {"send_msg_timeout": PATIENCE_MS, "mq_client_api_timeout": PATIENCE_MS, **options}
+    return Client(runtime, runtime.call(runtime.module.Producer, "acl-producer", server.names, **settings))
 
 
 # --- access control, over TLS
@@ -83,6 +84,7 @@ def test_who_has_rights_sends_and_consumes(guarded: Server, runtime: Runtime, ca
         as_listener(runtime, listener),
         guarded.names,
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        mq_client_api_timeout=PATIENCE_MS,
         **options,
     )
     made.subscribe("AclTopic")
@@ -150,7 +152,7 @@ def test_the_query_by_unique_key(guarded: Server, runtime: Runtime) -> None:
 @pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
 @pytest.mark.parametrize("release", ["4.9.7", "5.3.3"])
 def test_modes_of_servers(tmp_path: Path, release: str, mode: str) -> None:
-    """TLS-01: who is refused is refused before anything is stored; a client with TLS gets a quick, clear error from a server without."""
+    """TLS-01: who is refused is refused before anything is stored; a client with TLS gets a clear error from a server without, at once."""
     need(f"apache:{release}")
     with open_runtime("threaded") as runtime, secured(tmp_path / "server", release, mode) as server:
         fine: dict[str, Any] = {} if mode == "disabled" else dict(TRUSTING)
@@ -160,7 +162,6 @@ def test_modes_of_servers(tmp_path: Path, release: str, mode: str) -> None:
         stored = 0
         for options in ({}, dict(TRUSTING)):
             refused = (mode == "enforcing" and not options) or (mode == "disabled" and bool(options))
-            begun = time.monotonic()
             with producer(runtime, server, **options) as sender:
                 if not refused:
                     assert sender("send", Message("AclTopic", b"x"), queue=queue).status is SendStatus.SEND_OK
@@ -168,9 +169,10 @@ def test_modes_of_servers(tmp_path: Path, release: str, mode: str) -> None:
                     continue
                 with pytest.raises(MQError) as caught:
                     sender("send", Message("AclTopic", b"x"), queue=queue)
-            assert time.monotonic() - begun < 10
+            said = str(caught.value)
+            assert "closed" in said or "reset" in said, f"the server ends the connection, no time-out of ours does: {said}"
             if options:
-                assert "TLS" in str(caught.value)
+                assert "TLS" in said
         with producer(runtime, server, **fine) as sender:
             assert sender("send", Message("AclTopic", b"after"), queue=queue).queue_offset == first + stored + 1
 

@@ -13,8 +13,9 @@ from adapters.threaded import PullConsumer
 from tests.peers.kit import wire
 from tests.peers.kit.hands import JAVA
 from tests.peers.kit.pairs import Pair, pairs
+from tests.peers.kit.probes import finish
 from tests.peers.kit.secured import TRACES
-from tests.peers.kit.steps import consume, find
+from tests.peers.kit.steps import consume, find, traced
 
 pytestmark = pairs(
     "ours-threaded @ apache:4.4.0",
@@ -29,13 +30,6 @@ pytestmark = pairs(
 ROW: Final = r" +[0-9a-fA-F:.]+ +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+ms +success *$"
 
 
-def wait_stored(pair: Pair, key: str, count: int) -> None:
-    """Return when so many trace messages can be found by a key."""
-    until = time.monotonic() + 60
-    while len((outcome := pair.other(JAVA).run("query", topic=TRACES, key=key, status=None)).messages) < count:
-        assert time.monotonic() < until, outcome
-
-
 @pytest.mark.parametrize("mode", ["sync", "batch"])
 def test_mqadmin_finds_what_was_sent_and_consumed(pair: Pair, mqadmin: Callable[..., str], mode: str) -> None:
     wire.make_topic(pair.server.names, pair.server.broker, TRACES, 1)
@@ -45,10 +39,9 @@ def test_mqadmin_finds_what_was_sent_and_consumed(pair: Pair, mqadmin: Callable[
     consume(pair, topic, group, count, trace=True)
     for message in sent:
         assert message.msg_id is not None
-        wait_stored(pair, message.msg_id, 2)
-        text = mqadmin("queryMsgTraceById", "-i", message.msg_id)
-        assert len(re.findall(rf"^Pub +{sender[:20]}{ROW}", text, re.MULTILINE)) == 1, text
-        assert len(re.findall(rf"^Sub +{group[:20]}{ROW}", text, re.MULTILINE)) == 1, text
+        rows = rf"^Pub +{sender[:20]}{ROW}", rf"^Sub +{group[:20]}{ROW}"
+        text = traced(mqadmin, message.msg_id, *rows)
+        assert [len(re.findall(one, text, re.MULTILINE)) for one in rows] == [1, 1], text
     assert find(pair.other(JAVA), "query", topic=TRACES, key="traced-0")
 
 
@@ -87,9 +80,10 @@ def test_mqadmin_finds_what_was_polled_and_java_tells_the_same(pair: Pair, mqadm
     topic, ours, javas = pair.name("Polled"), pair.name("polling"), pair.name("polling-java")
     sent = pair.produce(topic=topic, count=3, tag="TagT", keys="polled")
     pair.run("litepull", topic=topic, group=ours, expect=3, trace=True)
-    # Java's trace ends with its consumer, whatever is left of it.
-    pair.other(JAVA).run("litepull", topic=topic, group=javas, expect=3, trace=True, settle=3_000)
+    java = pair.other(JAVA).start("litepull", topic=topic, group=javas, expect=1000, seconds=200, trace=True)
     told, said = records_of(pair, ours, 6), records_of(pair, javas, 6)
+    java.stop()  # its trace ends with it, whatever is left of it
+    finish(java, status=1)
     assert sorted(map(in_common, told)) == sorted(map(in_common, said))
     for records in (told, said):
         deliveries = {record[5]: record for record in records if record[0] == "SubBefore"}
@@ -100,9 +94,9 @@ def test_mqadmin_finds_what_was_polled_and_java_tells_the_same(pair: Pair, mqadm
             assert int(after[3]) >= 0
     for message in sent:
         assert message.msg_id is not None
-        text = mqadmin("queryMsgTraceById", "-i", message.msg_id)
-        for group in (ours, javas):
-            assert len(re.findall(rf"^Sub +{group}{ROW}", text, re.MULTILINE)) == 1, text
+        rows = [rf"^Sub +{group}{ROW}" for group in (ours, javas)]
+        text = traced(mqadmin, message.msg_id, *rows)
+        assert [len(re.findall(one, text, re.MULTILINE)) for one in rows] == [1, 1], text
 
 
 def test_the_end_of_a_transaction_does_not_disturb_the_tool(pair: Pair, mqadmin: Callable[..., str]) -> None:
@@ -111,8 +105,6 @@ def test_the_end_of_a_transaction_does_not_disturb_the_tool(pair: Pair, mqadmin:
     topic, sender = pair.name("TracedHalf"), pair.name("sending")
     outcome = pair.run("transact", topic=topic, count=1, outcome="commit", group=sender, trace=True)
     (msg_id,) = {line["msgId"] for line in outcome.lines if "msgId" in line}
-    wait_stored(pair, msg_id, 1)
-    text = mqadmin("queryMsgTraceById", "-i", msg_id)
-    assert re.search(rf"^Pub +{sender[:20]} ", text, re.MULTILINE), text
+    text = traced(mqadmin, msg_id, rf"^Pub +{sender[:20]} ")
     assert "success" in text
     assert "Exception" not in text

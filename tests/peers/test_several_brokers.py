@@ -67,7 +67,7 @@ def test_a_broker_and_a_name_server_leave_and_come_back(kind: str, clients: Clie
         brokers = {name: broker(name) for name in ports}
         for port in ports.values():
             wire.make_topic(f"127.0.0.1:{names_ports[0]}", f"127.0.0.1:{port}", topic, 4)
-        consumer = client.start("consume", names=names, topic=topic, group=group, expect=10_000, seconds=120)
+        consumer = client.start("consume", names=names, topic=topic, group=group, expect=10_000, seconds=250)
         assert produce(24) == {"broker-a", "broker-b"}
         stop(name_servers[0])  # type: ignore[arg-type]
         stop(brokers["broker-b"])  # type: ignore[arg-type]

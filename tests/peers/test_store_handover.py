@@ -14,6 +14,8 @@ from tests.peers.kit.checks import assert_same
 from tests.peers.kit.filling import add_from_ipv6, check_ipv6
 from tests.peers.kit.hands import NEAR, OURS, Hands, wait_saved
 from tests.peers.kit.peers import JAVA_VERSIONS
+from tests.peers.kit.probes import finish
+from tests.peers.kit.steps import asked_about, pull
 from tests.peers.kit.survey import HALF, assert_serves_the_same, wait_for_queue
 
 
@@ -45,15 +47,18 @@ def test_what_waits_is_finished_by_the_next_broker(hands: Hands, tmp_path: Path,
     """Half messages are asked for and committed, delayed ones delivered as their sender made them, and ours knows of both afterwards."""
     need(f"apache:{version}")
     directory = hands.written("stopped").copied(tmp_path)
-    quick = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "messageDelayLevel": NEAR}
+    quick = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "transactionCheckMax": "1000", "messageDelayLevel": NEAR}
     with directory.under(f"apache:{version}", **quick) as server:
         pair = hands.pair(server)
-        checked = pair.run("transact", topic="Bought", group="buyers", count=0, checks=1, check="commit", seconds=120)
+        checked = pair.start("transact", topic="Bought", group="buyers", count=0, checks=1000, check="commit", seconds=250)
+        (asked, *_) = asked_about(checked, {"turn1-pending-0"})
+        assert len(pull(pair, "Bought", 3)) == 3  # its producer stays until the answer has arrived
+        checked.stop()
+        finish(checked, status=1)
         wait_for_queue(pair, "Waiting", 1)
     with directory.under(OURS) as server:
         found = hands.look(server)
         halves = [line for line in found.of(HALF) if line["body"] == "turn1-pending-0"]
-        asked = next(line for line in checked.lines if "check" in line)
         assert (asked["body"], asked["transactionId"]) == ("turn1-pending-0", halves[0]["msgId"])
         (bought,) = [line for line in found.of("Bought") if line["body"] == "turn1-pending-0"]
         assert bought["preparedTransactionOffset"] in [line["physicalOffset"] for line in halves]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.peers.kit import probes
+from tests.peers.kit import probes, wire
 from tests.peers.kit.mqadmin import VERSION, Mqadmin
 from tests.peers.kit.printed import comparable
 from tests.peers.kit.probes import Clients, finish, wait_for
@@ -146,7 +146,9 @@ class Story:
         for _ in range(11):
             wait_for(consumer, "body")
         self.settled(11)
-        time.sleep(1)  # heartbeats of a second
+        until = time.monotonic() + 60  # an idle producer is known by its heartbeats alone
+        while "@idle" not in (said := self.tool.run("producerConnection", "-g", "admin-idle", "-t", TOPIC)):
+            assert time.monotonic() < until, said
         try:
             yield
         finally:
@@ -154,18 +156,15 @@ class Story:
                 client.stop()
             finish(consumer, status=1)
             finish(idle)
-            until = time.monotonic() + 60  # a client says that it leaves on its way out
-            while "admin-consumer" in self.tool.run("consumerConnection", "-g", GROUP) and time.monotonic() < until:
-                time.sleep(0.05)
 
     def settled(self, count: int) -> None:
         """Return when the group has committed `count` messages."""
-        until = time.monotonic() + 60
+        queues, until = wire.queues_of(self.server.names, TOPIC), time.monotonic() + 60
         while True:
-            queues = probes.run(self.java, "offsets", names=self.server.names, topic=TOPIC, group=GROUP).queues
-            if sum(max(0, queue["committed"]) for queue in queues) == count:
+            committed = [wire.committed(self.broker, GROUP, TOPIC, queue_id) for queue_id in queues]
+            if sum(max(0, offset) for offset in committed) == count:
                 return
-            assert time.monotonic() < until, queues
+            assert time.monotonic() < until, committed
 
     def watching(self, offset_id: str) -> None:
         one, broker = self.one, self.broker

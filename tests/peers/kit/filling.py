@@ -13,8 +13,8 @@ from mqproto.ids import java_hash
 from tests.peers.kit import wire
 from tests.peers.kit.checks import Sent, assert_same
 from tests.peers.kit.pairs import Pair
-from tests.peers.kit.probes import Line
-from tests.peers.kit.steps import consume, open_group
+from tests.peers.kit.probes import Line, finish
+from tests.peers.kit.steps import consume, gather, open_group
 from tests.peers.kit.survey import HALF, OP, SCHEDULE, Survey, wait_for_queue
 
 #: Files of the log and of the index are so small that a filled directory has several of each.
@@ -66,6 +66,7 @@ def fill(pair: Pair, filled: Filled) -> None:
     wait_for_queue(pair, "Later", 2 * turn)
     filled.add("Big", to_the_edge(pair, "Big", mark))
     filled.add("Big", pair.produce(topic="Big", count=12, size=11_000 + turn, compress=100_000_000, keys=f"{mark}-big"))
+    wait_for_queue(pair, "Big", len(filled.sent["Big"]))  # queues and index follow the log
 
 
 def _transactions(pair: Pair, mark: str) -> None:
@@ -82,8 +83,10 @@ def _retries(pair: Pair, filled: Filled, mark: str) -> None:
         if filled.turns == 1:
             open_group(pair, "Retried", group)
     # A group of a broker that has been restarted may begin before its newest commit: then there is more than the new.
-    retried = consume(pair, "Retried", "retrying", 2, fail=1, threads=1)
-    assert {line["body"] for line in retried.messages} >= {message.body.decode() for message in sent}
+    retrying = pair.start("consume", topic="Retried", group="retrying", expect=1000, fail=1, threads=1)
+    gather(retrying, {message.body.decode() for message in sent})
+    retrying.stop()
+    finish(retrying, status=1)
     consume(pair, "Retried", "dying", 1, fail=1, max=0, threads=1)
     wait_for_queue(pair, "%DLQ%dying", filled.turns)
     filled.add("Retried", sent)

@@ -106,6 +106,11 @@ class Forking:
         finally:
             os.close(writing)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the program is there to be asked."""
+        return self._process.poll() is None
+
     def ended(self, number: int) -> int | None:
         """The exit status of one of its processes, None when it does not end soon."""
         self._control.send(json.dumps(number).encode())

@@ -11,11 +11,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.peers.kit import wire
 from tests.peers.kit.filling import QUEUES, SMALL_FILES, Filled, check_filled, fill
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, free_port, serve
-from tests.peers.kit.survey import SCHEDULE, Place, Survey, read_table, survey
+from tests.peers.kit.survey import SCHEDULE, Place, Survey, survey
 
 JAVA = "java-4.9.7"
 OURS = "ours:threaded"
@@ -51,13 +52,13 @@ class Hands:
     """What passes directories from broker to broker."""
 
     def __init__(self, clients: Clients, folder: Path) -> None:
-        self._client, self._clients, self._folder = clients[JAVA], clients, folder
+        self._clients, self._folder = clients, folder
         self._numbers = itertools.count(1)
         self._written: dict[str, Directory] = {}
 
     def pair(self, server: Server) -> Pair:
         """The Java client beside a server."""
-        return Pair(server, self._client, self._clients, self._numbers)
+        return Pair(server, self._clients[JAVA], self._clients, self._numbers)
 
     def written(self, end: str) -> Directory:
         """A directory of our broker's, `stopped` under ASYNC_FLUSH or `killed` under SYNC_FLUSH; made once, to be copied."""
@@ -104,6 +105,6 @@ def wait_saved(directory: Directory) -> None:
 
 def _saved(file: Path) -> object:
     try:
-        return read_table(file.read_text())["offsetTable"]
+        return wire.read_table(file.read_text())["offsetTable"]
     except (OSError, ValueError):  # it is being replaced
         return None

@@ -11,9 +11,12 @@ from mqproto import Message, MessageQueue
 from mqproto.errors import MQError
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Line, ProcessStep, Running
+from tests.peers.kit.steps import FORGOTTEN_S
 
 #: How long a change of members may take: an orderly Java member keeps the lock of a queue in work for 20 s (client.md 3.6).
 PATIENCE: Final = 90.0
+#: The same where one has died: a broker that takes in its last heartbeat behind the end of its connection counts it for two minutes more.
+PATIENCE_WITH_THE_DEAD: Final = PATIENCE + FORGOTTEN_S
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Mixed:
         self._topic, self.group = pair.topic("Mixed", queues), pair.name("mixed")
         self._pace = pace
         self._work = int(options.get("work", 0))
-        self._options = {"topic": self._topic, "group": self.group, "expect": 1_000_000, "seconds": 300, **options}
+        self._options = {"topic": self._topic, "group": self.group, "expect": 1_000_000, "seconds": 1000, **options}
+        self._patience = PATIENCE
         self._running: dict[str, Running] = {}
         self._leaving: dict[str, Running] = {}
         self._started: set[str] = set()
@@ -58,7 +62,7 @@ class Mixed:
         names = [self._pair.name(f"{letter}-{kind}") for letter, kind in kinds.items()]
         for name, kind in zip(names, kinds.values(), strict=True):
             self._running[name] = self._pair.other(kind).start("consume", instance=name, **self._options)
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._patience
         while not self._started.issuperset(names):
             self._go_on()
             assert time.monotonic() < until, f"not started: {names}"
@@ -78,6 +82,7 @@ class Mixed:
     def kill(self, name: str) -> None:
         """One whose process is its own ends without a word."""
         self._moving = True
+        self._patience = PATIENCE_WITH_THE_DEAD
         self._abrupt.add(name)
         step = self._leaving[name] = self._running.pop(name)
         assert isinstance(step, ProcessStep)
@@ -123,18 +128,21 @@ class Mixed:
 
     def handed_out(self) -> None:
         """Return when every message has been handed to a member at least once, and those that leave have left."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._patience
         while self._leaving or not all(self._times.values()):
             self.collect()
-            lost = [(body, self.places[body]) for body, times in self._times.items() if not times]
-            assert time.monotonic() < until, f"never handed out: {lost[:20]}; still leaving: {list(self._leaving)}; {self._shares()}"
+            assert time.monotonic() < until, self._missing()
             time.sleep(0.002)
+
+    def _missing(self) -> str:
+        lost = [(body, self.places[body]) for body, times in self._times.items() if not times]
+        return f"never handed out: {lost[:20]}; still leaving: {list(self._leaving)}; {self._shares()}"
 
     # --- queues
 
     def settle(self) -> None:
         """Return when every queue has one owner, as the members themselves say, and each has its fair share; messages go on meanwhile."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._patience
         while not self._fair(shares := self._shares()):
             self._go_on()
             assert time.monotonic() < until, f"queues stayed with {shares}"

@@ -133,8 +133,15 @@ class Mqadmin:
         return self._tool.folder
 
     def run(self, *words: str, seconds: float = 120) -> str:
-        """What one command prints. Raises PeerFailedError when it does not end in time, or ends the tool."""
-        return self._tool.run([*words, "-n", self.server.names], seconds)
+        """What one command prints. Raises PeerFailedError when it does not end in time, or ends the tool.
+
+        The tool gives a server five seconds for an answer, and a busy machine has two tries more.
+        """
+        for _ in range(3):
+            said = self._tool.run([*words, "-n", self.server.names], seconds)
+            if "RemotingTimeoutException" not in said:
+                break
+        return said
 
     def endless(self, lines: int, *words: str, seconds: float = 120) -> str:
         """The first lines of a command that has no end of its own, in a process of its own that is killed then."""

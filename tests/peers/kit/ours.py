@@ -6,9 +6,10 @@ produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode
          props=k:v,k:v]
 consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
          work=MILLISECONDS instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
+         with settle= the listeners have ended when it leaves
 
 Both take namespace=, vip= and trace=true.
-transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=COUNT seconds=120]
+transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=MESSAGES seconds=120]
 request  names= topic= [count=1 seconds=60 group= mode=sync|async ...]
 reply    names= topic= group= [expect=1 seconds=120]
 pull     names= topic= group= [tag=* kind=TAG|SQL92 max=1000]
@@ -131,6 +132,8 @@ class Job:
             found["allocate_message_queue_strategy"] = self.options["strategy"]
         if "instance" in self.options:
             found["instance_name"] = self.options["instance"]
+        if "settle" in self.options:
+            found["await_termination_millis_when_shutdown"] = 30_000
         return found
 
     def selector(self) -> tuple[Callable[..., MessageQueue] | None, str]:
@@ -228,6 +231,7 @@ def consume(job: Job) -> bool:
 def iterate(job: Job) -> bool:
     """The same without a listener."""
     options = job.consumer_options()
+    options.pop("await_termination_millis_when_shutdown", None)
     consumer: adapters.threaded.Consumer
     consumer = sync_module(job.adapter).Consumer(
         job.options["group"], job.options["names"], max_unacked=options.pop("consume_thread_min"), **options

@@ -30,7 +30,7 @@ class Books:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.checks = 0
+        self.asked: set[str] = set()
         outcome = job.options.get("outcome", "commit")
         self.expect = job.number("checks", job.number("count", 1) if outcome == "unknown" else 0)
         self.until = 0.0
@@ -43,7 +43,7 @@ class Books:
 
     def check(self, message: MessageExt) -> LocalTransactionState:
         show(check=message.msg_id, transactionId=message.msg_id, body=message.body.decode(errors="replace"), topic=message.topic)
-        self.checks += 1
+        self.asked.add(message.msg_id)
         return STATES[self._job.options.get("check", "commit")]
 
     async def execute_async(self, message: Message, argument: Any) -> LocalTransactionState:
@@ -55,11 +55,11 @@ class Books:
     def waiting(self) -> bool:
         """Whether more questions are to be waited for."""
         self.until = self.until or time.monotonic() + self._job.number("seconds", 120)
-        return self.checks < self.expect and not self._job.left.is_set() and time.monotonic() < self.until
+        return len(self.asked) < self.expect and not self._job.left.is_set() and time.monotonic() < self.until
 
     def end(self) -> bool:
-        show(done=True, checks=self.checks)
-        return self.checks >= self.expect
+        show(done=True, checks=len(self.asked))
+        return len(self.asked) >= self.expect
 
 
 def replier_options(job: Job) -> ConsumerOptions:

@@ -74,6 +74,9 @@ class Running(Protocol):
     def stop(self) -> None:
         """Ask a consumer to leave now, as its group's other members would see it leave."""
 
+    def abandon(self) -> None:
+        """Its test is over: let it end, if it has not."""
+
 
 def wait_for(running: Running, key: str, seconds: float = 120) -> Line:
     """Read lines until one has `key`, and return that one."""
@@ -95,8 +98,9 @@ def finish(running: Running, seconds: float = 150, status: int | None = 0) -> Ou
 
 
 def describe(outcome: Outcome) -> str:
-    """An outcome for a failure's text: the last lines, shortened."""
-    lines = [json.dumps(line)[:600] for line in outcome.lines[-8:]]
+    """An outcome for a failure's text: what failed, and the last lines, shortened."""
+    failed = [line for line in outcome.lines[:-8] if "failed" in line]
+    lines = [json.dumps(line)[:600] for line in (*failed[:8], *outcome.lines[-8:])]
     return "\n  ".join([f"{len(outcome.lines)} lines, the last:", *lines, outcome.errors[-1500:]])
 
 
@@ -137,6 +141,7 @@ class JavaClient:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 # closed when the process has ended
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
         self._steps: dict[int, queue.SimpleQueue[Line | None]] = {}
+        self._open: list[JavaStep] = []
         self._numbers = itertools.count(1)
         self._reader = threading.Thread(target=self._read, name=self.kind, daemon=True)
         self._reader.start()
@@ -146,7 +151,19 @@ class JavaClient:
         lines: queue.SimpleQueue[Line | None] = queue.SimpleQueue()
         self._steps[step] = lines
         self._write(str(step), command, *_pairs(options))
-        return JavaStep(self, step, lines)
+        self._open.append(JavaStep(self, step, lines))
+        return self._open[-1]
+
+    @property
+    def alive(self) -> bool:
+        """Whether commands can be started."""
+        return self._process.poll() is None
+
+    def abandon(self) -> None:
+        """Nobody waits for the commands that are under way."""
+        for step in self._open:
+            step.abandon()
+        self._open.clear()
 
     def stop_step(self, step: int) -> None:
         """End the waiting of a consumer."""
@@ -189,7 +206,7 @@ class JavaClient:
             self._steps[step].put(line)
             if "exit" in line:
                 self._steps[step].put(None)
-        for lines in self._steps.values():
+        for lines in [*self._steps.values()]:
             lines.put(None)
 
 
@@ -198,6 +215,7 @@ class JavaStep:
 
     def __init__(self, client: JavaClient, step: int, lines: queue.SimpleQueue[Line | None]) -> None:
         self._client, self._step, self._lines = client, step, lines
+        self._ended = False
         self.outcome = Outcome(status=-1)
 
     def next_line(self, seconds: float) -> Line | None:
@@ -207,6 +225,7 @@ class JavaStep:
             self.outcome.errors = self._client.errors()
             raise PeerFailedError(f"{self._client.kind}: nothing more in time; {describe(self.outcome)}") from None
         if line is None:
+            self._ended = True
             self.outcome.errors = self._client.errors()
             self._lines.put(None)
             return None
@@ -222,6 +241,10 @@ class JavaStep:
     def stop(self) -> None:
         self._client.stop_step(self._step)
 
+    def abandon(self) -> None:
+        if not self._ended and self._client.alive:
+            self.stop()
+
 
 # --- the others, a process for each command ---------------------------------------------------------------------------
 
@@ -233,20 +256,34 @@ class ProcessClient:
         self.kind = kind
         self.offsets = Path(tempfile.mkdtemp(prefix="peers-offsets-"))
         self._forking: Forking | None = None
+        self._open: list[ProcessStep] = []
 
     def start(self, command: str, **options: object) -> Running:
-        arguments = [command, *_pairs(options)]
         errors = tempfile.TemporaryFile()  # noqa: SIM115 # closed when the process has ended
+        self._open.append(ProcessStep(self.kind, self._spawn([command, *_pairs(options)], errors), errors))
+        return self._open[-1]
+
+    @property
+    def alive(self) -> bool:
+        """Whether commands can be started."""
+        return self._forking is None or self._forking.alive
+
+    def abandon(self) -> None:
+        """End the commands that are under way."""
+        for step in self._open:
+            step.abandon()
+        self._open.clear()
+
+    def _spawn(self, arguments: list[str], errors: IO[bytes]) -> subprocess.Popen[bytes] | Forked:
         if self.kind.startswith("ours-"):
-            return ProcessStep(self.kind, self._forks().start(arguments, errors.fileno()), errors)
+            return self._forks().start(arguments, errors.fileno())
         if self.kind == "cpp":
             line = peers.cpp_probe_command(*arguments)
         elif self.kind == "node":
             line = peers.node_probe_command(*arguments)
         else:
             line = peers.go_probe_command(*arguments, offsets=self.offsets)
-        process = subprocess.Popen(line, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
-        return ProcessStep(self.kind, process, errors)
+        return subprocess.Popen(line, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
 
     def _forks(self) -> Forking:
         if self._forking is None:
@@ -297,6 +334,11 @@ class ProcessStep:
         """End it without notice."""
         self._process.kill()
 
+    def abandon(self) -> None:
+        if not self._errors.closed:
+            self.kill()
+            self._end()
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         for text in self._process.stdout:
@@ -330,12 +372,14 @@ def install(kind: str) -> None:
 
 
 class Clients:
-    """Clients by kind, each made when first asked for; `close` ends them all."""
+    """Clients by kind, each made when first asked for, and anew when its program has died; `close` ends them all."""
 
     def __init__(self) -> None:
         self._made: dict[str, JavaClient | ProcessClient] = {}
 
     def __getitem__(self, kind: str) -> JavaClient | ProcessClient:
+        if kind in self._made and not self._made[kind].alive:
+            self._made.pop(kind).close()
         if kind not in self._made:
             if kind.startswith("java-"):
                 version = kind.removeprefix("java-")
@@ -343,6 +387,11 @@ class Clients:
             else:
                 self._made[kind] = ProcessClient(kind)
         return self._made[kind]
+
+    def abandon(self) -> None:
+        """A test is over: what it has started, and has not seen the end of, ends."""
+        for client in self._made.values():
+            client.abandon()
 
     def close(self) -> None:
         """End every process that is still there."""

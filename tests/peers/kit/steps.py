@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tests.peers.kit import wire
 from tests.peers.kit.pairs import Pair
-from tests.peers.kit.probes import Line, Outcome, Running
+from tests.peers.kit.probes import Line, Outcome, Running, describe, wait_for
 
-GET_CONSUMER_LIST_BY_GROUP = 38
 #: Apache's brokers forget a member whose connection is gone without a word after two minutes, and look every ten seconds.
 FORGOTTEN_S = 140
 
@@ -22,6 +22,28 @@ def pull(pair: Pair, topic: str, expect: int, seconds: float = 60, **options: An
         messages = pair.run("pull", topic=topic, group=pair.name("puller"), **options).messages
         if len(messages) >= expect or time.monotonic() > until:
             return messages
+
+
+def stored(pair: Pair, topic: str, ids: set[str], besides: Collection[str] = ()) -> list[Line]:
+    """What the queues of a topic hold once they hold the messages with these ids, and none but `besides`."""
+    until = time.monotonic() + 60
+    while True:
+        lines = [line for line in pull(pair, topic, len(ids)) if line["msgId"] not in besides]
+        found = {line["msgId"] for line in lines}
+        assert found <= ids, f"not sent: {found - ids}"
+        if found == ids:
+            return lines
+        assert time.monotonic() < until, f"never stored: {ids - found}"
+
+
+def asked_about(producer: Running, bodies: set[str], seconds: float = 120) -> list[Line]:
+    """All questions about transactions that a producer has got, once it has got those about messages with these bodies."""
+    until = time.monotonic() + seconds
+    while True:
+        asked = [line for line in producer.outcome.lines if "check" in line]
+        if bodies <= {line["body"] for line in asked}:
+            return asked
+        wait_for(producer, "check", until - time.monotonic())
 
 
 def find(pair: Pair, command: str, **options: Any) -> list[Line]:
@@ -38,31 +60,24 @@ def offsets(pair: Pair, topic: str, group: str, **options: Any) -> list[Line]:
 
 
 def open_group(pair: Pair, topic: str, group: str) -> None:
-    """Commit the first offset of each queue, one after the other (with the Java client).
+    """Commit the first offset of each queue, one after the other.
 
     Apache's broker makes a group's table with the first commit and loses those that come in the same moment; a consumer that ends right
-    after its first messages commits once only.
+    after its first messages commits once only. Nobody joins the group for this: its members would share the queues with those who come.
     """
-    pair.run("pull", topic=topic, group=group, max=0)
-    empty(pair, group)
-
-
-def empty(pair: Pair, group: str) -> None:
-    """Wait until the broker knows no member of a group whose clients have ended.
-
-    Java's client sends heartbeats from a thread of its own. One that is under way when the client ends is taken after its UNREGISTER and
-    even after the end of its connection, and the broker then counts a member that is not there among those that share the queues.
-    """
-    until = time.monotonic() + FORGOTTEN_S
-    while wire.ask(pair.server.broker, GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})[0]["code"] == 0:
-        assert time.monotonic() < until, f"{group} still has members"
+    wire.make_group(pair.server.broker, group)
+    for queue_id in wire.queues_of(pair.server.names, topic):
+        wire.commit(pair.server.broker, group, topic, queue_id, 0)
 
 
 def committed(pair: Pair, topic: str, group: str, expect: list[int]) -> None:
-    """The group's offset of every queue; a client that leaves does not wait for its last commits to be taken, and one that stays commits
-    for the first time after ten seconds."""
-    until = time.monotonic() + 60
-    while (found := [line["committed"] for line in offsets(pair, topic, group)]) != expect:
+    """Return when these are the group's offsets of all queues: a client that leaves does not wait for its last commits to be taken, and
+    one that stays commits for the first time after ten seconds.
+
+    The broker is asked by hand. A client of the group that lives for a second is a member of it, and takes queues from the others.
+    """
+    queues, until = wire.queues_of(pair.server.names, topic), time.monotonic() + 60
+    while (found := [wire.committed(pair.server.broker, group, topic, queue_id) for queue_id in queues]) != expect:
         assert time.monotonic() < until, f"committed {found}, not {expect}"
 
 
@@ -94,14 +109,24 @@ def share_out(pair: Pair, topic: str, members: list[Running]) -> list[set[int]]:
         assert time.monotonic() < until, f"queues stayed with {taken}"
 
 
-def gather(member: Running, bodies: set[str], seconds: float) -> list[Line]:
-    """The messages with these bodies, as soon as the member has got all of them, or what it got of them in time."""
+def gather(member: Running, bodies: set[str], seconds: float = 90) -> list[Line]:
+    """The messages with these bodies, once the member has got all of them."""
+    found = gather_some(member, bodies, seconds)
+    missing = sorted(bodies - {line["body"] for line in found})
+    assert not missing, f"{len(missing)} of {len(bodies)} never came: {missing[:20]}; {describe(member.outcome)}"
+    return found
+
+
+def gather_some(member: Running, bodies: set[str], seconds: float) -> list[Line]:
+    """The same, or what the member got of them in time, or before it ended."""
     until = time.monotonic() + seconds
     found: list[Line] = []
     while len({line["body"] for line in found}) < len(bodies) and (left := until - time.monotonic()) > 0:
         line = next_within(member, left)
         if line is not None and line.get("body") in bodies:
             found.append(line)
+        elif line is None and member.waiting():  # its end is all that is left
+            break
     return found
 
 
@@ -111,13 +136,23 @@ def move_back(pair: Pair, consumer: Running, bodies: set[str], mqadmin: Callable
     Release 5 tells a queue's consumer with its next pull, and on a busy machine has answered "nothing new" instead: then it is told again.
     """
     left = set(bodies)
-    for _ in range(3 if pair.server.kind.startswith("apache:5") else 1):
+    times, seconds = (3, 25) if pair.server.kind.startswith("apache:5") else (1, 90)
+    for _ in range(times):
         said = mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", str(since))
         assert topic in said
-        left -= {line["body"] for line in gather(consumer, left, 25)}
+        left -= {line["body"] for line in gather_some(consumer, left, seconds)}
         if not left:
             return
-    raise AssertionError(f"not once more: {left}")
+    raise AssertionError(f"not once more: {left}; {describe(consumer.outcome)}")
+
+
+def traced(mqadmin: Callable[..., str], msg_id: str, *rows: str) -> str:
+    """What mqadmin shows of a message once it shows these rows: brokers put into their index a moment later what they have taken."""
+    text, until = "", time.monotonic() + 60
+    while not all(re.search(row, text, re.MULTILINE) for row in rows):
+        assert time.monotonic() < until, f"not all of {rows} in\n{text}"
+        text = mqadmin("queryMsgTraceById", "-i", msg_id)
+    return text
 
 
 def next_within(running: Running, seconds: float) -> Line | None:

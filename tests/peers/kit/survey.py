@@ -7,8 +7,6 @@ id, its place in the log and its time, and the tables of topics, groups and offs
 from __future__ import annotations
 
 import bisect
-import json
-import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -34,11 +32,6 @@ _GROUP = ("brokerId", "consumeBroadcastEnable", "consumeEnable", "consumeFromMin
 _OWN_GROUPS = ("@CID_RMQ_SYS_TRANS", "@TOOLS_CONSUMER")
 
 Place = tuple[str, int, int]
-
-
-def read_table(text: str) -> Any:
-    """JSON as Java's brokers write it: numbers as keys have no quotes."""
-    return json.loads(re.sub(r"([{,]\s*)(-?\d+)(\s*:)", r'\1"\2"\3', text))
 
 
 @dataclass
@@ -83,7 +76,7 @@ def survey(pair: Pair, queues: Mapping[str, int], via: str, holes: Collection[Pl
     for name, (code, member) in _TABLES.items():
         header, body = wire.ask(pair.server.broker, code, {})
         assert header["code"] == 0, header
-        found.tables[name] = read_table(body.decode())[member]
+        found.tables[name] = wire.read_table(body.decode())[member]
     check_whole(found, holes)
     return found
 

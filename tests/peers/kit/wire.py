@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import struct
 import time
 from typing import Any
 
 SEND_MESSAGE_V2, GET_ROUTEINFO_BY_TOPIC = 310, 105
+QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, UPDATE_SUBSCRIPTION_GROUP = 14, 15, 200
+QUERY_NOT_FOUND = 22
 
 
 def ask(address: str, code: int, fields: dict[str, str], body: bytes = b"", seconds: float = 30) -> tuple[dict[str, Any], bytes]:
@@ -73,6 +76,40 @@ def wait_route(names: str, topic: str, seconds: float = 60) -> None:
         if time.monotonic() > until:
             raise TimeoutError(f"no route for {topic} in {seconds} s")
         time.sleep(0.02)
+
+
+def read_table(text: str) -> Any:
+    """JSON as Java's servers write it: numbers as keys have no quotes."""
+    return json.loads(re.sub(r"([{,]\s*)(-?\d+)(\s*:)", r'\1"\2"\3', text))
+
+
+def queues_of(names: str, topic: str) -> list[int]:
+    """The queues of a topic, which has one broker, once the name server knows it."""
+    wait_route(names, topic)
+    (queues,) = read_table(ask(names, GET_ROUTEINFO_BY_TOPIC, {"topic": topic})[1].decode())["queueDatas"]
+    return list(range(queues["readQueueNums"]))
+
+
+def committed(broker: str, group: str, topic: str, queue_id: int) -> int:
+    """The offset that a group has committed for a queue, -1 where it has none. Whoever asks like this is no member of the group."""
+    header, _ = ask(broker, QUERY_CONSUMER_OFFSET, {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)})
+    if header["code"] == QUERY_NOT_FOUND:
+        return -1
+    assert header["code"] == 0, header
+    return int(header["extFields"]["offset"])
+
+
+def make_group(broker: str, group: str) -> None:
+    """Make a group as brokers make one whose first member has come. Release 5 takes no offsets of others."""
+    header, _ = ask(broker, UPDATE_SUBSCRIPTION_GROUP, {}, json.dumps({"groupName": group}).encode())
+    assert header["code"] == 0, header
+
+
+def commit(broker: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+    """Commit an offset for a group, and return when the broker has taken it."""
+    fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
+    header, _ = ask(broker, UPDATE_CONSUMER_OFFSET, fields)
+    assert header["code"] == 0, header
 
 
 def first_accepted(address: str, topic: str, deadline: float) -> float:

@@ -435,14 +435,26 @@ func pullWithin(client rocketmq.PullConsumer, queue *primitive.MessageQueue, off
 	}
 }
 
+// startKnownProducer starts one that brokers can push replies to, as they can to clients that have sent a heartbeat. This library sends its
+// first one a second after the start, to brokers whose routes it knows by then, and the next after 30. A message for no queue makes it look
+// the route up, no more; a client that took too long for this is of no use.
+func startKnownProducer() rocketmq.Producer {
+	for {
+		begin := time.Now()
+		client := startProducer(producer.WithQueueSelector(placed{}))
+		nowhere := newMessage(0)
+		nowhere.Queue = &primitive.MessageQueue{QueueId: -1}
+		_, _ = client.SendSync(context.Background(), nowhere)
+		if time.Since(begin) < 900*time.Millisecond {
+			time.Sleep(2500 * time.Millisecond)
+			return client
+		}
+		check(client.Shutdown())
+	}
+}
+
 func request() bool {
-	client := startProducer(producer.WithQueueSelector(placed{}))
-	// A broker can push a reply only to a client that sent a heartbeat, and this library sends its first one a second after the start,
-	// to brokers whose routes it knows by then, and the next after 30. A message for no queue makes it look the route up, no more.
-	nowhere := newMessage(0)
-	nowhere.Queue = &primitive.MessageQueue{QueueId: -1}
-	_, _ = client.SendSync(context.Background(), nowhere)
-	time.Sleep(1500 * time.Millisecond)
+	client := startKnownProducer()
 	for i := 0; i < number("count", 1); i++ {
 		reply, err := client.Request(context.Background(), seconds("seconds", 60), newMessage(i))
 		check(err)
@@ -466,7 +478,7 @@ func reply() bool {
 			}
 			if err != nil {
 				show(fields{"failed": err.Error()})
-				continue
+				return consumer.ConsumeRetryLater, nil
 			}
 			show(fields{"answered": message.MsgId})
 			answered.Add(1)

@@ -43,8 +43,7 @@ public final class Probe46 {
             received += messages.size();
         }
         consumer.commitSync();
-        Thread.sleep(probe.number("settle", 0));
-        consumer.shutdown();
+        Probe.leave(consumer, consumer::shutdown);
         probe.print("done", received >= expect, "received", received);
         return received >= expect;
     }
@@ -56,7 +55,7 @@ public final class Probe46 {
             Message reply = producer.request(probe.message(i), 1000L * probe.number("seconds", 60));
             probe.print("reply", new String(reply.getBody(), StandardCharsets.UTF_8), "correlation", reply.getProperty("CORRELATION_ID"));
         }
-        producer.shutdown();
+        Probe.leave(producer, producer::shutdown);
         probe.print("done", true);
         return true;
     }
@@ -79,6 +78,7 @@ public final class Probe46 {
                     answered.incrementAndGet();
                 } catch (Exception failure) {
                     probe.print("failed", failure.toString());
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
                 }
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
@@ -86,11 +86,11 @@ public final class Probe46 {
         consumer.start();
         probe.print("started", true);
         long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(probe.number("seconds", 120));
-        while (answered.get() < probe.number("expect", 1) && System.nanoTime() < until) {
+        while (answered.get() < probe.number("expect", 1) && !probe.stopped() && System.nanoTime() < until) {
             Thread.sleep(20);
         }
-        consumer.shutdown();
-        producer.shutdown();
+        Probe.leave(consumer, consumer::shutdown);
+        Probe.leave(producer, producer::shutdown);
         probe.print("done", answered.get() >= probe.number("expect", 1));
         return answered.get() >= probe.number("expect", 1);
     }

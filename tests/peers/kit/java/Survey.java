@@ -36,7 +36,7 @@ final class Survey {
                 survey.queue(new MessageQueue(word.substring(0, colon), probe.text("broker", "broker-a"), id));
             }
         }
-        consumer.shutdown();
+        Probe.leave(consumer, consumer::shutdown);
         probe.print("done", true);
         return true;
     }
