@@ -145,9 +145,9 @@ class Job:
             return lambda queues, message, argument: queues[argument % len(queues)], "shard"
         return None, ""
 
-    def argument(self, index: int) -> int:
-        """What the selector gets."""
-        return index % self.number("shard", 1)
+    def argument(self, index: int) -> int | None:
+        """What the selector gets, if there is one."""
+        return index % self.number("shard", 1) if {"queue", "shard"} & self.options.keys() else None
 
     def listen(self, messages: list[MessageExt]) -> ConsumeStatus:
         """The listener."""
@@ -191,7 +191,7 @@ def produce(job: Job) -> bool:
         job.options.get("group", "probe-producer"), job.options["names"], **job.producer_options()
     ) as producer:
         if mode == "batch":
-            show_result(producer.send([job.message(index) for index in range(count)], selector=selector, argument=0))
+            show_result(producer.send([job.message(index) for index in range(count)], selector=selector, argument=job.argument(0)))
         elif mode == "async":
             for future in [producer.submit(job.message(index)) for index in range(count)]:
                 show_result(future.result())
@@ -265,7 +265,7 @@ async def produce_async(job: Job) -> bool:
             show_result(await producer.send(job.message(index), selector=selector, argument=job.argument(index)))
 
         if mode == "batch":
-            show_result(await producer.send([job.message(index) for index in range(count)], selector=selector, argument=0))
+            show_result(await producer.send([job.message(index) for index in range(count)], selector=selector, argument=job.argument(0)))
         elif mode == "async":
             async with anyio.create_task_group() as tasks:
                 for index in range(count):
