@@ -25,7 +25,8 @@ SOURCE = ["mqproto", "engine", "adapters", "README.md", "LICENSE", "pyproject.to
 BESIDE = ["tests", "docs", "examples", "benchmarks", "scripts", "README.md", "pyproject.toml", "setup.py", "LICENSE"]
 #: What is tried on compiled modules: the tests of these, and some of all that stands on them.
 TRIED = [
-    *(f"tests/mqproto/test_{name}.py" for name in ("batch", "codec", "ids", "message", "properties", "record", "registration_body")),
+    *(f"tests/mqproto/test_{name}.py" for name in ("batch", "codec", "frames", "ids", "message")),
+    *(f"tests/mqproto/test_{name}.py" for name in ("properties", "record", "registration_body")),
     "tests/mqproto/state",
     "--ignore=tests/mqproto/state/admin",
     "--ignore=tests/mqproto/state/conformance",

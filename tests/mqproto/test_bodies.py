@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from typing import Any
 
 import pytest
@@ -215,18 +214,6 @@ def test_topic_config_with_attributes() -> None:
     assert topic_to_text(topic, 412) == "TopicA 4 8 6 SINGLE_TAG"
 
 
-def test_register_body_compressed(golden: Golden) -> None:
-    (vector,) = golden.vectors("register-body-compressed")
-    for release, version in (("4.4.0", 293), ("4.9.7", 407), ("5.3.3", 479)):
-        theirs = vector.output(release)
-        state = 0 if version == 479 else None
-        attributes: dict[str, str] | None = {} if version == 479 else None
-        topics = {"T1": TopicConfig("T1", 4, 4, attributes=attributes)}
-        body = RegisterBrokerBody(TopicTable(DataVersion(1700000000000, 2, state), topics), [])
-        assert RegisterBrokerBody.decode(bytes.fromhex(theirs["compressed"]), compressed=True, version=version) == body
-        assert zlib.decompress(body.to_compressed(version)).hex() == theirs["plain"]
-
-
 # --- recorded bodies --------------------------------------------------------------------------------------------------
 
 
@@ -261,67 +248,6 @@ def agrees(cls: type[Body], theirs: bytes, version: str, code: int) -> None:
         assert without(ours, set()) == without(theirs, set())  # the empty list, that Java leaves out
     else:
         assert ours == theirs, code
-
-
-def test_compressed_registrations(golden: Golden) -> None:
-    """With and without the word of the request: they are told by their first byte."""
-    seen = 0
-    for version in VERSIONS:
-        for name in golden.capture_names(version):
-            if not name.startswith(("boot", "register-again")):
-                continue
-            for exchange in golden.exchanges(version, name):
-                request = exchange.request
-                if request.code != 103 or not request.body:
-                    continue
-                number = request.header["version"]
-                compressed = request.fields.get("compressed") == "true"
-                body = RegisterBrokerBody.decode(request.body, compressed=compressed, version=number)
-                assert RegisterBrokerBody.decode(request.body, compressed=False, version=number) == body
-                if request.body[0] == 0x78:
-                    seen += 1
-                    assert body.topic_table.topics
-                    assert zlib.decompress(body.to_compressed(number)) == zlib.decompress(request.body)
-    assert seen > 2
-
-
-def test_registrations_of_other_forms() -> None:
-    table = TopicTable(DataVersion(5, 6), {"T": TopicConfig("T", order=True)})
-    assert RegisterBrokerBody.decode(b"", compressed=False, version=407) == RegisterBrokerBody()
-    assert RegisterBrokerBody.decode(b"", compressed=True, version=407) == RegisterBrokerBody()
-    assert RegisterBrokerBody.decode(table.to_json(), compressed=False, version=36) == RegisterBrokerBody(table)
-    body = RegisterBrokerBody(table, ["f:1"])
-    assert RegisterBrokerBody.decode(memoryview(body.to_json()), compressed=False, version=37) == body
-
-
-@pytest.mark.parametrize(
-    "plain",
-    [
-        b"",
-        b"\0\0\0\1",
-        b"\0\0\0\2{}",
-        b"\0\0\0\2{}\0\0\0\1",
-        b"\0\0\0\2{}\0\0\0\1\0\0\0\1x\0\0\0\2[]",
-        b"\0\0\0\2{}\0\0\0\0\xff\xff\xff\xff",
-        b"\0\0\0\2[]\0\0\0\0\0\0\0\2[]",
-        b"\0\0\0\2{}\0\0\0\0\0\0\0\2{}",
-        b"\0\0\0\2{}\0\0\0\0\0\0\0\2[]\0\0\0\1",
-    ],
-)
-def test_broken_compressed_registrations(plain: bytes) -> None:
-    with pytest.raises(RemoteProtocolError):
-        RegisterBrokerBody.decode(zlib.compress(plain), compressed=True, version=479)
-
-
-def test_registrations_that_are_no_zlib_or_too_large() -> None:
-    whole = RegisterBrokerBody().to_compressed()
-    for data in (b"\x78", b"x", whole[:-1]):
-        with pytest.raises(RemoteProtocolError):
-            RegisterBrokerBody.decode(data, compressed=True, version=407)
-    with pytest.raises(RemoteProtocolError, match="too large"):
-        RegisterBrokerBody.decode(zlib.compress(bytes(65 << 20)), compressed=True, version=407)
-    null = zlib.compress(b"\0\0\0\2{}\0\0\0\0\0\0\0\4null")
-    assert RegisterBrokerBody.decode(null, compressed=True, version=407) == RegisterBrokerBody()
 
 
 # --- configuration files ----------------------------------------------------------------------------------------------
@@ -586,13 +512,3 @@ def test_null_members_are_absent_ones(cls: type[Body]) -> None:
     for text in ("[]", "null", "", "7", '"x"'):
         with pytest.raises(JsonError):
             cls.from_json(text)
-
-
-@given(st.binary(max_size=300))
-def test_any_registration_gives_a_body_or_one_error(data: bytes) -> None:
-    for compressed in (False, True):
-        for body in (data, zlib.compress(data)):
-            try:
-                RegisterBrokerBody.decode(body, compressed=compressed, version=479)
-            except RemoteProtocolError:
-                continue

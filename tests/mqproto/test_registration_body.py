@@ -1,8 +1,9 @@
-"""Registrations that are read and written in slices: the same as in one go."""
+"""The bodies of registrations: as Apache's brokers make them, and in slices the same as in one go."""
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Generator
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable, read_registration
 from mqproto.bodies.registration import SLICE_TOPICS
 from mqproto.errors import RemoteProtocolError
-from tests.golden.golden import GOLDEN, VERSIONS
+from tests.golden.golden import GOLDEN, VERSIONS, Golden
 
 VERSION = DataVersion(1_700_000_000_000, 7)
 
@@ -158,3 +159,89 @@ def test_any_json_gives_the_same_as_in_one_go(value: dict[str, Any], escaped: bo
             read(text)
     else:
         assert read(text)[0] == expected
+
+
+# --- Apache's ---------------------------------------------------------------------------------------------------------
+
+
+def test_register_body_compressed(golden: Golden) -> None:
+    (vector,) = golden.vectors("register-body-compressed")
+    for release, version in (("4.4.0", 293), ("4.9.7", 407), ("5.3.3", 479)):
+        theirs = vector.output(release)
+        state = 0 if version == 479 else None
+        attributes: dict[str, str] | None = {} if version == 479 else None
+        topics = {"T1": TopicConfig("T1", 4, 4, attributes=attributes)}
+        body = RegisterBrokerBody(TopicTable(DataVersion(1700000000000, 2, state), topics), [])
+        assert RegisterBrokerBody.decode(bytes.fromhex(theirs["compressed"]), compressed=True, version=version) == body
+        assert zlib.decompress(body.to_compressed(version)).hex() == theirs["plain"]
+
+
+def test_compressed_registrations(golden: Golden) -> None:
+    """With and without the word of the request: they are told by their first byte."""
+    seen = 0
+    for version in VERSIONS:
+        for name in golden.capture_names(version):
+            if not name.startswith(("boot", "register-again")):
+                continue
+            for exchange in golden.exchanges(version, name):
+                request = exchange.request
+                if request.code != 103 or not request.body:
+                    continue
+                number = request.header["version"]
+                compressed = request.fields.get("compressed") == "true"
+                body = RegisterBrokerBody.decode(request.body, compressed=compressed, version=number)
+                assert RegisterBrokerBody.decode(request.body, compressed=False, version=number) == body
+                if request.body[0] == 0x78:
+                    seen += 1
+                    assert body.topic_table.topics
+                    assert zlib.decompress(body.to_compressed(number)) == zlib.decompress(request.body)
+    assert seen > 2
+
+
+def test_registrations_of_other_forms() -> None:
+    table = TopicTable(DataVersion(5, 6), {"T": TopicConfig("T", order=True)})
+    assert RegisterBrokerBody.decode(b"", compressed=False, version=407) == RegisterBrokerBody()
+    assert RegisterBrokerBody.decode(b"", compressed=True, version=407) == RegisterBrokerBody()
+    assert RegisterBrokerBody.decode(table.to_json(), compressed=False, version=36) == RegisterBrokerBody(table)
+    body = RegisterBrokerBody(table, ["f:1"])
+    assert RegisterBrokerBody.decode(memoryview(body.to_json()), compressed=False, version=37) == body
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        b"",
+        b"\0\0\0\1",
+        b"\0\0\0\2{}",
+        b"\0\0\0\2{}\0\0\0\1",
+        b"\0\0\0\2{}\0\0\0\1\0\0\0\1x\0\0\0\2[]",
+        b"\0\0\0\2{}\0\0\0\0\xff\xff\xff\xff",
+        b"\0\0\0\2[]\0\0\0\0\0\0\0\2[]",
+        b"\0\0\0\2{}\0\0\0\0\0\0\0\2{}",
+        b"\0\0\0\2{}\0\0\0\0\0\0\0\2[]\0\0\0\1",
+    ],
+)
+def test_broken_compressed_registrations(plain: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        RegisterBrokerBody.decode(zlib.compress(plain), compressed=True, version=479)
+
+
+def test_registrations_that_are_no_zlib_or_too_large() -> None:
+    whole = RegisterBrokerBody().to_compressed()
+    for data in (b"\x78", b"x", whole[:-1]):
+        with pytest.raises(RemoteProtocolError):
+            RegisterBrokerBody.decode(data, compressed=True, version=407)
+    with pytest.raises(RemoteProtocolError, match="too large"):
+        RegisterBrokerBody.decode(zlib.compress(bytes(65 << 20)), compressed=True, version=407)
+    null = zlib.compress(b"\0\0\0\2{}\0\0\0\0\0\0\0\4null")
+    assert RegisterBrokerBody.decode(null, compressed=True, version=407) == RegisterBrokerBody()
+
+
+@given(st.binary(max_size=300))
+def test_any_registration_gives_a_body_or_one_error(data: bytes) -> None:
+    for compressed in (False, True):
+        for body in (data, zlib.compress(data)):
+            try:
+                RegisterBrokerBody.decode(body, compressed=compressed, version=479)
+            except RemoteProtocolError:
+                continue
