@@ -7,39 +7,10 @@ from typing import Any
 import pytest
 
 from engine import longwork
-from engine.broker.registration import Registration
 from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig
-from mqproto.codec import Command
 from mqproto.ids import body_crc
 from tests.engine.broker.harness import Peer, World
-
-TWO = "192.0.2.1:9876;ns2:9876"
-IDENTITY = {"brokerAddr": "192.0.2.2:10911", "brokerId": "0", "brokerName": "broker-a", "clusterName": "DefaultCluster"}
-
-
-def make(addresses: str = "192.0.2.1:9876", **settings: Any) -> World:
-    return World(namesrv_addr=addresses, **settings)
-
-
-def taken(server: Peer) -> Command:
-    (request,) = server.read()
-    return request
-
-
-def topics(request: Command) -> set[str]:
-    body = RegisterBrokerBody.decode(request.body, compressed=request.fields["compressed"] == "true", version=request.version)
-    return set(body.topic_table.topics)
-
-
-def version(request: Command) -> DataVersion:
-    return RegisterBrokerBody.from_json(request.body).topic_table.data_version
-
-
-def registered(world: World) -> Peer:
-    """A name server that has confirmed the first registration."""
-    server = world.open_dialled()
-    server.answer(taken(server))
-    return server
+from tests.engine.broker.registering import IDENTITY, TWO, make, registered, taken, topics, version
 
 
 def test_everything_is_told_when_a_link_comes_up() -> None:
@@ -271,120 +242,6 @@ def test_a_broker_that_is_not_fully_open_says_so_of_each_topic() -> None:
     request = taken(world.open_dialled())
     table = RegisterBrokerBody.from_json(request.body).topic_table
     assert {config.perm for config in table.topics.values()} == {4}
-
-
-def change(world: World, **settings: Any) -> Registration:
-    """An entry of the broker that changes settings; whose methods to call then."""
-    world.broker.timer(world.now)
-    for name, value in settings.items():
-        setattr(world.broker.settings, name, value)
-    return world.broker.registration
-
-
-class TestChangedSettings:
-    """What an operator changes while the broker runs."""
-
-    def test_another_permission_is_told_with_every_topic(self) -> None:
-        world = make(TWO)
-        servers = [registered(world), registered(world)]
-        before = world.broker.topics.version.counter
-        done: list[int] = []
-        change(world, broker_permission=4).permission_changed(lambda: done.append(1))
-        for server in servers:
-            assert done == []
-            request = taken(server)
-            assert {config.perm for config in RegisterBrokerBody.from_json(request.body).topic_table.topics.values()} == {4}
-            assert version(request).counter == before + 1
-            server.answer(request)
-        assert done == [1]
-
-    def test_without_a_name_server_a_permission_is_known_to_all_at_once(self) -> None:
-        world = make()
-        done: list[int] = []
-        world.broker.registration.permission_changed(lambda: done.append(1))
-        assert done == [1]
-        world.broker.registration.permission_changed()
-
-    def test_a_lost_link_lets_nobody_wait(self) -> None:
-        world = make()
-        server = registered(world)
-        done: list[int] = []
-        world.broker.registration.permission_changed(lambda: done.append(1))
-        world.broker.registration.permission_changed(lambda: done.append(2))
-        assert done == []
-        server.close()
-        assert done == [1, 2]
-
-    def test_a_name_server_that_is_added_is_told_and_one_that_is_removed_learns_it(self) -> None:
-        world = make(TWO)
-        one, two = registered(world), registered(world)
-        change(world, namesrv_addr="ns3:9876;192.0.2.1:9876").addresses_changed()
-        world.act()
-        assert [dial.link.address for dial in world.dials] == ["ns3:9876"]
-        assert one.read() == [], "it is known there"
-        farewell = taken(two)
-        assert (farewell.code, farewell.fields) == (104, IDENTITY)
-        two.answer(farewell)
-        assert two.ended()
-        three = world.open_dialled()
-        full = taken(three)
-        assert "TBW102" in topics(full)
-        three.answer(full)
-        world.advance(30_000)
-        assert world.dials == [], "nobody dials the one that was left"
-        assert [request.code for request in one.read()] == [103]
-
-    def test_a_silent_one_that_is_removed_is_not_waited_for(self) -> None:
-        world = make(TWO)
-        registered(world), registered(world)
-        change(world, namesrv_addr="192.0.2.1:9876").addresses_changed()
-        world.advance(3000)
-        assert [(hang_up.link.address, hang_up.reason) for hang_up in world.hang_ups] == [
-            ("ns2:9876", "no longer a name server of this broker")
-        ]
-
-    def test_one_that_cannot_be_reached_is_tried_no_more_once_it_is_removed(self) -> None:
-        world = make(TWO)
-        for _ in range(2):  # the first pause is none
-            world.broker.closed(world.dials.pop().link, "refused", world.now)
-            world.advance(0)
-        change(world, namesrv_addr="192.0.2.1:9876").addresses_changed()
-        registered(world)
-        world.advance(20_000)
-        assert world.dials == []
-
-    def test_the_first_name_server_may_come_while_the_broker_runs_and_the_last_may_go(self) -> None:
-        world = World()
-        world.advance(60_000)
-        change(world, namesrv_addr="192.0.2.1:9876").addresses_changed()
-        world.act()
-        server = registered(world)
-        world.advance(30_000)
-        server.answer(taken(server))
-        change(world, namesrv_addr="").addresses_changed()
-        server.answer(taken(server))
-        assert server.ended()
-        world.advance(60_000)
-        assert world.dials == []
-
-    def test_a_broker_that_ends_takes_no_new_ones(self) -> None:
-        world = make()
-        registered(world)
-        world.close()
-        change(world, namesrv_addr=TWO).addresses_changed()
-        world.broker.registration.period_changed()
-        world.advance(60_000)
-        assert world.dials == []
-
-    def test_the_period(self) -> None:
-        world = make()
-        server = registered(world)
-        world.advance(20_000)
-        change(world, register_name_server_period=10_000).period_changed()
-        world.advance(9_999)
-        assert server.read() == []
-        world.advance(1)
-        assert len(server.read()) == 1
 
 
 class TestManyTopics:
