@@ -371,8 +371,11 @@ class PollingDriver(Entrance):
     def _drop(self, stream: Stream) -> None:
         if stream.gone:
             return
-        del self._streams[stream.fd]
         self._poller.unregister(stream.fd)
+        self._let_go(stream)
+        del self._streams[stream.fd]
+
+    def _let_go(self, stream: Stream) -> None:
         with self._lock:
             stream.gone = True
             stream.link.driver_slot = GONE
@@ -446,12 +449,21 @@ class PollingDriver(Entrance):
 
     def _shut(self) -> None:
         """After the loop: close everything that is left, and let nobody wait any more."""
+        try:
+            self._shut_all()
+        except BaseException:  # an interrupt, which must not leave anybody waiting
+            self._shut_all()
+            raise
+
+    def _shut_all(self) -> None:
+        """Twice is harmless, however far the first one came."""
         with self._lock:
             self._quit = True
         self._rouse()  # a thread that polls on behalf of the loop
         self._stop_listening(0)
-        for stream in list(self._streams.values()):
-            self._drop(stream)
+        for stream in self._streams.values():
+            self._let_go(stream)
+        self._streams.clear()
         for dial in self._dials.values():
             dial.give_up()
         for sock in (self._waker, self._wakes):

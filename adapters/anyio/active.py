@@ -44,6 +44,8 @@ class AsyncActiveConsumer(ActiveFace, AsyncClient):
                 if (scope.cancel_called or self._driver.ending) and isinstance(error, anyio.get_cancelled_exc_class()):
                     raise  # ... unless it was cancelled because all of this ends
                 self._failed(task, error)
+                if isinstance(error, KeyboardInterrupt):
+                    self._driver.interrupted(error)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of the queue will get. Raises MQError when its broker cannot be asked, as the next ones."""

@@ -81,20 +81,25 @@ class AsyncClient(ClientFace):
 
     async def _end(self, timeout_ms: int) -> None:
         """Leave the instance, as far as it has come about. Twice is harmless."""
-        if self._instance is None:
+        instance = self._instance
+        if instance is None:
             return
+        driver = instance.driver
         patience = self._close_within(timeout_ms)
         inside = _inside.get()
-        if INSTANCES.leave(self._instance, self):
-            if self._driver.is_over():
+        if INSTANCES.leave(instance, self):
+            if driver.begun and driver.is_over():
                 return
-            with anyio.CancelScope(shield=True):
-                async with self._instance.lock:  # who is about to start the driver does that first, or not at all
-                    pass
-            await self._driver.stop(patience, from_inside=inside is not None and inside[0] is self._driver)
+            try:
+                with anyio.CancelScope(shield=True):
+                    async with instance.lock:  # who is about to start the driver does that first, or not at all
+                        pass
+            finally:
+                await driver.stop(patience, from_inside=inside is not None and inside[0] is driver)
             return
-        with suppress(StateError):  # the others have closed meanwhile, and this one with them
-            await self._driver.wait(self._begin_close, timeout_ms)
+        if self._has_joined:
+            with suppress(StateError):  # the others have closed meanwhile, and this one with them
+                await driver.wait(self._begin_close, timeout_ms)
         for scope in self._scopes:
             if inside is None or scope is not inside[1]:
                 scope.cancel()

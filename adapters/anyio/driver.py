@@ -54,7 +54,8 @@ class Driver(PollingDriver):
         # There is one thread, and it leaves the node before it waits: the lock costs little and is never waited for.
         lock = threading.Lock()
         super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
-        self._started = False
+        #: Whether the task that turns the loop runs, or has run: it alone knows.
+        self.begun = False
         self._home: object = None
         self._aim = FOREVER  # when the timer task wakes the loop
         self._loop: asyncio.AbstractEventLoop | None = None  # None under trio
@@ -62,18 +63,26 @@ class Driver(PollingDriver):
         self._resuming: deque[Resuming] = deque()
         self._to_start: deque[Callable[[], Coroutine[Any, Any, object]]] = deque()
         self._starting: asyncio.Future[None]
+        self._fresh: list[Coroutine[Any, Any, object]] = []  # of the tasks that were started last
 
     async def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
         self.enter(_nothing)  # not if it was stopped before
-        self._started = True
         self._home = home()
-        self._loop = None if in_trio() else asyncio.get_running_loop()
         self._rearmed, self._over, self._turned_off = anyio.Event(), anyio.Event(), anyio.Event()
         self._group = anyio.create_task_group()
         self._limiter = anyio.CapacityLimiter(JOBS_AT_A_TIME)
         begun = anyio.Event()
-        self._task = spawn(partial(self._run, begun))
+        # A task that belongs to nobody's group may be begun and ended from different tasks.
+        if in_trio():
+            import trio
+
+            self._uninterrupted = trio.lowlevel.enable_ki_protection(_run_uninterrupted)
+            trio.lowlevel.spawn_system_task(self._run, begun, context=copy_context())
+        else:
+            self._loop = asyncio.get_running_loop()
+            self._task = self._loop.create_task(self._run(begun))  # no function in between, in which an interrupt would lose the coroutine
+            self._task.add_done_callback(_hear_of)
         await begun.wait()
         self.enter(self.node.begin)
 
@@ -83,7 +92,7 @@ class Driver(PollingDriver):
         At the time-out everything is closed as it is. Cancelling the caller has the same effect. `from_inside`: the caller is one of the
         driver's own tasks (`soon`); it is cancelled with the others and not waited for.
         """
-        if not self._started:
+        if not self.begun:
             if not self._shut_down:
                 self._shut()
             return True
@@ -173,11 +182,22 @@ class Driver(PollingDriver):
 
     def soon(self, work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:
         """Run a coroutine function in a task of the driver's, cancelled when the driver ends. It must not raise."""
-        if self._loop is None or not self._turning:
+        if self._loop is None:
+            self._group.start_soon(partial(self._uninterrupted, work, *arguments))
+            return
+        if not self._turning:
             self._group.start_soon(work, *arguments)
             return
         self._to_start.append(partial(work, *arguments))  # tasks start from tasks alone, and a turn is none
         _settle(self._starting)
+
+    def interrupted(self, interrupt: BaseException) -> None:
+        """Bring an interrupt that came to what runs for the application in a task of the driver's to whoever runs the event loop.
+
+        Not under trio, where none comes to these tasks.
+        """
+        if self._loop is not None:
+            self._loop.call_soon(_raise, interrupt)
 
     def check_home(self) -> None:
         """Raises StateError outside of the event loop that the driver was started in."""
@@ -186,7 +206,7 @@ class Driver(PollingDriver):
 
     def is_over(self) -> bool:
         """Whether it has ended. One whose event loop was closed under it gives its descriptors back here."""
-        if self._started and self._loop is not None and self._loop.is_closed() and not self._quit:
+        if self.begun and self._loop is not None and self._loop.is_closed() and not self._quit:
             self._pending.clear()  # whoever waited went with the loop
             self.abandon()
         return super().is_over()
@@ -201,27 +221,51 @@ class Driver(PollingDriver):
 
     async def _run(self, begun: anyio.Event) -> None:
         """All that the driver does, from begin to end."""
+        if self._shut_down:  # stopped before it began
+            return
+        self.begun = True
+        cancelled = anyio.get_cancelled_exc_class()
+        interrupt: BaseException | None = None
         try:
             async with self._group:
-                self._open()
-                self.soon(self._tick)
-                begun.set()
-                if self._loop is not None and self._poller.fileno() >= 0:
-                    await self._turn_by_events(self._loop)
-                else:
-                    timeout: float | None = 0.0
-                    while timeout is None or timeout >= 0:
-                        timeout = self._turn(await self._poll(timeout))
-                self._turned_off.set()
-                if self.failure is not None:  # a task was interrupted inside: who waits in others must not wait for `stop`
-                    raise self.failure
-                await anyio.sleep_forever()  # tasks of the application end by `stop`
-        except Exception as failure:  # nobody may wait for ever because of it
-            self._fail(failure)
+                try:
+                    await self._turn_to_the_end(begun)
+                except cancelled:
+                    raise
+                except Exception as failure:  # nobody may wait for ever because of it
+                    self._fail(failure)
+                except BaseException as failure:
+                    interrupt = failure
+                    self._cut_short(failure)
+                self._group.cancel_scope.cancel()
+        except BaseExceptionGroup as failures:  # of the tasks of the group
+            failed = failures.split(cancelled)[1]
+            if isinstance(failed, ExceptionGroup):
+                self._fail(failed)
+            elif failed is not None:  # an interrupt, which has ended the event loop: that may run again all the same
+                self._cut_short(failed)
         finally:
+            for coroutine in self._fresh:
+                coroutine.close()  # where its task was cancelled before it began, and else harmless
             self._shut()
             for event in (begun, self._turned_off, self._over):
                 event.set()
+        if interrupt is not None:
+            raise interrupt
+
+    async def _turn_to_the_end(self, begun: anyio.Event) -> None:
+        self._open()
+        self.soon(self._tick)
+        begun.set()
+        if self._loop is not None and self._poller.fileno() >= 0:
+            await self._turn_by_events(self._loop)
+        else:
+            timeout: float | None = 0.0
+            while timeout is None or timeout >= 0:
+                timeout = self._turn(await self._poll(timeout))
+        self._turned_off.set()
+        if self.failure is None:  # else a task was interrupted inside: who waits in others must not wait for `stop`
+            await anyio.sleep_forever()  # tasks of the application end by `stop`
 
     async def _turn_by_events(self, loop: asyncio.AbstractEventLoop) -> None:
         """Turn until it is over. The poller stays registered with the event loop: a task that waited for it anew in every turn would cost
@@ -264,8 +308,11 @@ class Driver(PollingDriver):
             while not is_over:
                 await self._starting
                 self._starting = loop.create_future()
+                self._fresh.clear()  # those of before have begun since
                 while self._to_start:
-                    self._group.start_soon(self._to_start.popleft())
+                    coroutine = self._to_start.popleft()()
+                    self._fresh.append(coroutine)
+                    self._group.start_soon(_given, coroutine)
         finally:
             is_over = True
             loop.remove_reader(fd)
@@ -305,6 +352,29 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+def _hear_of(task: asyncio.Task[None]) -> None:
+    """Take note of how the loop's task has ended. An interrupt has ended the event loop too, and asyncio need not tell of it again."""
+    failure = None if task.cancelled() else task.exception()
+    if isinstance(failure, Exception):
+        log.critical("a driver did not end in order", exc_info=failure)
+
+
+def _given(coroutine: Coroutine[Any, Any, object]) -> Coroutine[Any, Any, object]:
+    return coroutine
+
+
+def _raise(interrupt: BaseException) -> None:
+    raise interrupt
+
+
+async def _run_uninterrupted(work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:
+    """What a task of the driver's does under trio: interrupts that come to it go to the main task, at its next checkpoint.
+
+    An exception of theirs is none: the tasks belong to one of trio's own, in which it is a fault of trio.
+    """
+    await work(*arguments)
+
+
 def _nothing(now: int) -> None:
     """An entry for the sake of what waits to be written."""
 
@@ -325,12 +395,3 @@ def in_trio() -> bool:
 
         return trio.lowlevel.in_trio_task()
     return False
-
-
-def spawn(main: Callable[[], Coroutine[Any, Any, None]]) -> object:
-    """Run a task that belongs to nobody's task group, so that it may be begun and ended from different tasks."""
-    if in_trio():
-        import trio
-
-        return trio.lowlevel.spawn_system_task(main, context=copy_context())
-    return asyncio.get_running_loop().create_task(main())

@@ -83,7 +83,10 @@ class PushConsumer(PushConsumerFace, AsyncSubscriber):
         with self._cancelled_at_close() as scope:
             at_a_stretch = 1
             while True:
-                following = self._consumed(self._driver.enter, task, await self._heard(task, scope))
+                answer = await self._heard(task, scope)
+                following = self._consumed(self._driver.enter, task, answer)
+                if isinstance(answer, KeyboardInterrupt):
+                    self._driver.interrupted(answer)
                 if following is None:
                     following = await self._next()
                     if following is None:

@@ -82,6 +82,8 @@ class TransactionProducer(TransactionProducerFace, Producer):
                     result = error
             with suppress(StateError):  # closed meanwhile: the broker asks another producer of the group
                 self._driver.enter(self._node.checked, task, self._answered(task, result))
+            if isinstance(result, KeyboardInterrupt):
+                self._driver.interrupted(result)
 
 
 async def called(function: Callable[..., Any], *arguments: object, limiter: anyio.CapacityLimiter | None = None) -> object:

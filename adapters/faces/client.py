@@ -40,6 +40,8 @@ class ClientFace:
 
     _node: ClientNode
     _instance: Any = None
+    #: Whether `_joined` has run to its end: else there is nothing of the client in the node.
+    _has_joined = False
 
     def __init__(self, kind: str, namesrv: str | Sequence[str] | None, options: ClientOptions, *, keep_default_name: bool = False) -> None:
         self._settings = client_settings(namesrv, options)

@@ -81,6 +81,7 @@ class Instances(Generic[D]):
             instance.clients.add(client)
             self._table[key] = instance
         client._joined(instance.node)
+        client._has_joined = True
         return instance
 
     def leave(self, instance: Instance[D], client: ClientFace) -> bool:

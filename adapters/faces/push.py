@@ -124,7 +124,7 @@ class PushConsumerFace(SubscriberFace):
         """Running deliveries get half of the time, so that enough is left to store what they achieved; but a listener that closes its
         own consumer is not waited for."""
         if not self._awaits_as_set:
-            self._core.settings.await_termination_millis_when_shutdown = 0 if self._is_listening else timeout_ms // 2
+            self._consumer_settings.await_termination_millis_when_shutdown = 0 if self._is_listening else timeout_ms // 2
         return super()._close_within(timeout_ms)
 
 

@@ -26,6 +26,12 @@ def greenlet_stacks() -> str:
     return "\n".join(gevent.util.format_run_info())
 
 
+def bring_to_main(interrupt: KeyboardInterrupt) -> None:
+    """Signals find whichever greenlet runs, and mean the main one."""
+    hub = gevent.get_hub()
+    hub.loop.run_callback(hub.handle_system_error, KeyboardInterrupt, interrupt)
+
+
 class Greenlets:
     """A pool of greenlets: `limit` pieces of work at a time, the others wait their turn."""
 
@@ -51,6 +57,8 @@ class Greenlets:
         with self._turns:
             try:
                 work()
+            except KeyboardInterrupt as interrupt:
+                bring_to_main(interrupt)
             except BaseException:  # even SystemExit ends the work and nothing else (CON-01)
                 log.exception("%s: a piece of work failed", self._name)
 
@@ -88,6 +96,9 @@ class GeventKit:
 
     def pool(self, name: str, limit: int) -> Greenlets:
         return Greenlets(name, limit)
+
+    def interrupted(self, interrupt: KeyboardInterrupt) -> None:
+        bring_to_main(interrupt)
 
     def beside(self, work: Callable[[], T]) -> T:
         result: T = gevent.get_hub().threadpool.apply(work)

@@ -53,6 +53,8 @@ class SyncActiveConsumer(ActiveFace, SyncClient):
             task.function(*task.arguments)
         except BaseException as error:  # whatever it is, it is no reason to end the thread
             self._failed(task, error)
+            if isinstance(error, KeyboardInterrupt):
+                self._kit.interrupted(error)
 
     def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of the queue will get. Raises MQError when its broker cannot be asked, as the next ones."""

@@ -99,14 +99,15 @@ class SyncClient(ClientFace):
             with suppress(StateError):
                 if alone:
                     instance.driver.enter(instance.node.close)
-                else:
+                elif self._has_joined:
                     instance.driver.enter(self._begin_close, timeout_ms)
 
     def _leave(self, instance: Instance[Driver], timeout_ms: int) -> None:
         patience = self._close_within(timeout_ms)
         if not self._kit.instances.leave(instance, self):
-            with suppress(StateError):  # the others have closed meanwhile, and this one with them
-                instance.driver.wait(self._begin_close, timeout_ms)
+            if self._has_joined:
+                with suppress(StateError):  # the others have closed meanwhile, and this one with them
+                    instance.driver.wait(self._begin_close, timeout_ms)
             return
         with instance.lock:  # who is about to start the driver does that first, or not at all
             pass

@@ -72,6 +72,9 @@ class Kit(Protocol):
     def future(self, pool: Pool, read: Callable[[Ticket[Any]], Any]) -> OpenFuture[Any]:
         """A future whose callbacks run in the pool; `read` is the driver's `outcome`."""
 
+    def interrupted(self, interrupt: KeyboardInterrupt) -> None:
+        """It came to the application's code in a pool: have whom it is meant for hear of it."""
+
     def beside(self, work: Callable[[], T]) -> T:
         """Do something that may block and wait for it, without stopping others."""
 

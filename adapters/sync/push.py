@@ -49,7 +49,10 @@ class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
     def _consume(self, task: ConsumeTask) -> None:
         """Do this delivery, and for a while those that follow from it: to hand each over would cost a switch or two between threads."""
         for _ in range(AT_A_STRETCH):
-            following = self._consumed(self._driver.enter, task, self._heard(task))
+            answer = self._heard(task)
+            following = self._consumed(self._driver.enter, task, answer)
+            if isinstance(answer, KeyboardInterrupt):
+                self._kit.interrupted(answer)
             if following is None:
                 return
             task = following

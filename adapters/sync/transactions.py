@@ -72,3 +72,5 @@ class SyncTransactionProducer(TransactionProducerFace, SyncProducer):
             result = error
         with suppress(StateError):  # closed meanwhile: the broker asks another producer of the group
             self._driver.enter(self._node.checked, task, self._answered(task, result))
+        if isinstance(result, KeyboardInterrupt):
+            self._kit.interrupted(result)

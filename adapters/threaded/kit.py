@@ -44,6 +44,9 @@ class ThreadKit:
     def pool(self, name: str, limit: int) -> Workers:
         return Workers(name, limit)
 
+    def interrupted(self, interrupt: KeyboardInterrupt) -> None:
+        pass  # it was raised there: signals come to the main thread alone
+
     def beside(self, work: Callable[[], T]) -> T:
         return work()  # other threads go on meanwhile
 

@@ -9,28 +9,51 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+import pytest
+
+from mqproto import Message, SendResult
 from mqproto.codec import FrameSplitter, decode, encode_response
 from mqproto.codes import RequestCode
+from mqproto.errors import StateError
+from tests.adapters.harness import PATIENCE
 from tests.mqproto.state.stage import route
 
 #: Behind these instructions the interpreter looks for signals.
 _CHECKED: Final = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME"})
+_ROOT: Final = Path(__file__).parents[2]
+_OURS: Final = tuple(str(_ROOT / package) for package in ("adapters", "mqproto"))
 
 Trace = Callable[[FrameType, str, Any], Any]
 
 
+def interrupt(*arguments: Any) -> Any:
+    """What the handler of Ctrl-C does as a rule."""
+    raise KeyboardInterrupt
+
+
+def every_file(name: str) -> bool:
+    return True
+
+
+def our_files(name: str) -> bool:
+    """The functions of which are for us to mend."""
+    return name.startswith(_OURS)
+
+
 class Interrupt:
     """Raises KeyboardInterrupt in the calling thread, once, at the `at`-th place of a function and all that it calls at which a signal may
-    be handled. `places` is how many there were. A file whose functions are not for us to mend may be left out.
+    be handled, or does there what `how` does. `places` is how many there were. Those of functions in files that do not count are none.
     """
 
-    def __init__(self, code: CodeType, at: int, *, leaving_out: str = "") -> None:
+    def __init__(self, code: CodeType, at: int, counts: Callable[[str], bool] = every_file, how: Callable[[], object] = interrupt) -> None:
         self._code = code
         self._at = at
-        self._left_out = leaving_out
+        self._counts = counts
+        self._how = how
         self._depth = 0
         self._last: dict[FrameType, str] = {}
         self.places = 0
@@ -51,10 +74,16 @@ class Interrupt:
         gc.enable()
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
-        if self.came or frame.f_code.co_filename == self._left_out or not (self._depth or frame.f_code is self._code):
+        outermost = frame.f_code is self._code
+        if self.came or not (self._depth or outermost):
+            return None
+        counts = self._counts(frame.f_code.co_filename)
+        if not counts and not outermost:
             return None
         self._depth += 1
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if frame.f_code.co_code[frame.f_lasti + 1] < 2:  # where a coroutine goes on behind an `await` there is no look
+            self._last[frame] = "RESUME"
+        frame.f_trace_opcodes, frame.f_trace_lines = counts, False
         return self._inside
 
     def _inside(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
@@ -64,14 +93,15 @@ class Interrupt:
             if frame.f_back is not None:
                 self._last[frame.f_back] = ""  # behind a call of Python code there is no look
         elif event == "opcode" and self.places < self._at:
-            before = self._last.get(frame, "RESUME")
-            self._last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if before in _CHECKED:
+            before = self._last.get(frame, "")
+            now = self._last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if before in _CHECKED and now != "GET_AWAITABLE":  # nor behind one that makes a coroutine
                 self.places += 1
                 if self.places == self._at:
+                    sys.settrace(None)
                     self._last.clear()
                     self._note(frame)
-                    raise KeyboardInterrupt
+                    self._how()
         return self._inside
 
     def _note(self, frame: FrameType | None) -> None:
@@ -170,3 +200,71 @@ def sent_bodies(data: bytes) -> list[bytes]:
     splitter = FrameSplitter()
     requests = [decode(frame) for frame in splitter.feed(data)]
     return [bytes(request.body) for request in requests if request.code == RequestCode.SEND_MESSAGE_V2]
+
+
+def bodies(count: int) -> list[bytes]:
+    return [b"%06d|" % number * 100 for number in range(count)]
+
+
+class Sender:
+    """A producer in use: a loop of submits and a send by one, and a send that gets no answer by another."""
+
+    def __init__(self, server: Recorder, module: Any) -> None:
+        self.server = server
+        self.producer = module.Producer("g", server.address).start()
+        self.outcomes: list[object] = []
+        self.futures: list[Any] = []
+        self.results: list[SendResult] = []
+        self._join = self._beside(self._wait)
+        self._wait_held()
+
+    def _beside(self, function: Callable[[], None]) -> Callable[[float], object]:
+        """Call a function beside the caller; what waits for its end."""
+        thread = threading.Thread(target=function)
+        thread.start()
+        return thread.join
+
+    def _wait_held(self) -> None:
+        """Until the other's message has come to the server."""
+        assert self.server.held.acquire(timeout=PATIENCE)
+
+    def _loop_runs(self) -> bool:
+        return bool(loop_of(self.producer).is_alive())
+
+    def _wait(self) -> None:
+        try:
+            self.outcomes.append(self.producer.send(Message("topic", b"hold"), timeout_ms=3_600_000))
+        except BaseException as failure:
+            self.outcomes.append(failure)
+
+    def send_all(self) -> None:
+        *first, last = bodies(4)
+        for body in first:
+            self.futures.append(self.producer.submit(Message("topic", body), timeout_ms=3_600_000))
+        self.results.append(self.producer.send(Message("topic", last)))
+
+    def check(self) -> bool:
+        """Whatever was interrupted: all is well, or all is over. Which of both."""
+        is_over: bool = self.producer._driver.is_over()
+        if is_over:
+            with pytest.raises(StateError, match="make a new one"):
+                self.producer.send(Message("topic", b"refused"))
+        else:
+            self.producer.send(Message("topic", b"afterwards"))
+        for future in self.futures:
+            failure = future.exception(PATIENCE)
+            assert failure is None or is_over or "interrupted while sending" in str(failure)
+        self.producer.close(1)
+        self._join(PATIENCE)
+        (outcome,) = self.outcomes
+        assert isinstance(outcome, StateError)
+        assert not self._loop_runs()
+        for data in self.server.taken(PATIENCE):
+            assert set(sent_bodies(data)) <= {*bodies(4), b"hold", b"afterwards"}
+        return is_over
+
+
+def loop_of(client: Any) -> Any:
+    """The thread, or greenlet, of the driver that a client belongs to."""
+    driver = client._instance.driver
+    return getattr(driver, "_thread", None) or driver._greenlet

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from adapters import threaded
 from adapters.entering import Entrance
 from adapters.sockets import listen, port_of
 from adapters.sync.client import SyncClient
-from adapters.threaded import Producer
-from mqproto import Message, SendResult
+from mqproto import Message
 from mqproto.errors import StateError
 from mqproto.state.node import Deliver, Link, Ticket
 from tests.adapters.conftest import runtime_without_threads_left
 from tests.adapters.harness import NAMES, PATIENCE, Proxy, Runtime
-from tests.adapters.interrupts import Interrupt, Recorder, recorder, sent_bodies
+from tests.adapters.interrupts import Interrupt, Recorder, Sender, interrupt, loop_of, recorder
 from tests.adapters.test_drivers import heard
 from tests.adapters.toys import Caller
 
@@ -116,10 +116,6 @@ class Rig:
 def rig(runtime: Runtime) -> Iterator[Rig]:
     with ExitStack() as stack:
         yield Rig(runtime, stack)
-
-
-def interrupt(*arguments: Any) -> Any:
-    raise KeyboardInterrupt
 
 
 def write(rig: Rig, now: int) -> None:
@@ -287,80 +283,26 @@ def server() -> Iterator[Recorder]:
         yield opened
 
 
-def bodies(count: int) -> list[bytes]:
-    return [b"%06d|" % number * 100 for number in range(count)]
-
-
-def loop_of(producer: Producer) -> threading.Thread:
-    """The thread of the driver that a producer belongs to."""
-    assert producer._instance is not None
-    driver: Any = producer._instance.driver
-    thread: threading.Thread = driver._thread
-    return thread
-
-
-class Sender:
-    """A producer in use: a loop of submits and a send in one thread, and a send that gets no answer in another."""
-
-    def __init__(self, server: Recorder) -> None:
-        self.server = server
-        self.producer = Producer("g", server.address).start()
-        self.outcomes: list[object] = []
-        self.futures: list[Any] = []
-        self.results: list[SendResult] = []
-        self._waiting = threading.Thread(target=self._wait)
-        self._waiting.start()
-        assert server.held.acquire(timeout=PATIENCE)
-
-    def _wait(self) -> None:
-        try:
-            self.outcomes.append(self.producer.send(Message("topic", b"hold"), timeout_ms=3_600_000))
-        except BaseException as failure:
-            self.outcomes.append(failure)
-
-    def send_all(self) -> None:
-        *first, last = bodies(4)
-        for body in first:
-            self.futures.append(self.producer.submit(Message("topic", body), timeout_ms=3_600_000))
-        self.results.append(self.producer.send(Message("topic", last)))
-
-    def check(self) -> bool:
-        """Whatever was interrupted: all is well, or all is over. Which of both."""
-        is_over = self.producer._driver.is_over()
-        if is_over:
-            with pytest.raises(StateError, match="make a new one"):
-                self.producer.send(Message("topic", b"refused"))
-        else:
-            self.producer.send(Message("topic", b"afterwards"))
-        for future in self.futures:
-            failure = future.exception(PATIENCE)
-            assert failure is None or is_over or "interrupted while sending" in str(failure)
-        self.producer.close(1)
-        self._waiting.join(PATIENCE)
-        (outcome,) = self.outcomes
-        assert isinstance(outcome, StateError)
-        assert not loop_of(self.producer).is_alive()
-        for data in self.server.taken(PATIENCE):
-            assert set(sent_bodies(data)) <= {*bodies(4), b"hold", b"afterwards"}
-        return is_over
-
-
 def test_at_every_place_of_a_send(server: Recorder) -> None:
     """Each time with a new client: nobody waits for ever, and the broker never gets bytes that do not belong together."""
     ends = set()
     at = 1
     while True:
-        sender = Sender(server)
-        with Interrupt(Entrance.launch.__code__, at) as interrupt, suppress(KeyboardInterrupt):
+        sender = Sender(server, threaded)
+        with Interrupt(Entrance.launch.__code__, at) as cut, suppress(KeyboardInterrupt):
             sender.send_all()
         ends.add(sender.check())
-        if not interrupt.came:
+        if not cut.came:
             break
         at += STRIDE
     assert len(sender.futures) == 3
     assert sender.results
     assert ends == {True, False}
-    assert interrupt.places > 100
+    assert cut.places > 100
+
+
+def not_in_threading(name: str) -> bool:
+    return name != threading.__file__
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets of drivers that were being made
@@ -368,20 +310,20 @@ def test_at_every_place_of_a_send(server: Recorder) -> None:
 def test_at_every_place_of_a_start_and_an_end(server: Recorder, step: str) -> None:
     at = 1
     while True:
-        producer = Producer("g", server.address)
+        producer = threaded.Producer("g", server.address)
         if step == "close":
             producer.start()
             producer.send(Message("topic", b"before"))
-        with Interrupt(getattr(SyncClient, step).__code__, at, leaving_out=threading.__file__) as interrupt, suppress(KeyboardInterrupt):
+        with Interrupt(getattr(SyncClient, step).__code__, at, not_in_threading) as cut, suppress(KeyboardInterrupt):
             getattr(producer, step)()
         producer.close()
         server.taken(PATIENCE)
         if producer._instance is not None and (loop := loop_of(producer)).ident:
             loop.join(PATIENCE)
             assert not loop.is_alive()
-        if not interrupt.came:
+        if not cut.came:
             break
         at += 1
-    assert interrupt.places > 100
-    with Producer("g", server.address) as producer:
+    assert cut.places > 100
+    with threaded.Producer("g", server.address) as producer:
         producer.send(Message("topic", b"a later client is not confused"))
