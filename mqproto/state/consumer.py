@@ -144,19 +144,20 @@ class ConsumerCore(ConsumerBase):
         if registered:
             stored = self.spawn(self._assignment.persist(now), now)
             _, now = yield Wait(stored, now + OFFSET_TIMEOUT_MS)
+            queues = list(self._assignment.queues)
+            self._assignment.close(now)  # first: a queue that is still tried would be locked again, and that nobody would give back
             if self._locks is not None:
-                now = yield from self._unlock_all(self._locks, now)
+                now = yield from self._unlock_all(self._locks, queues, now)
             yield from self.node.remove_consumer(self, now)
-        self._assignment.close(now)
         yield from self._close_trace(now)
         self.phase = Phase.STOPPED
         self.node.wake(self._stopped, now)
 
-    def _unlock_all(self, locks: OwnLocks, now: int) -> Flow[int]:
+    def _unlock_all(self, locks: OwnLocks, queues: list[MessageQueue], now: int) -> Flow[int]:
         """Give all locks back before other members hear of our end: they would find a queue locked, and Java's try again after 20 s."""
         deadline = now + LOCK_TIMEOUT_MS
         by_broker: dict[str, list[MessageQueue]] = {}
-        for queue in self._assignment.queues:
+        for queue in queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
         for ticket in [self.spawn(locks.release(mine, now, answered=True), now) for mine in by_broker.values()]:
             _, now = yield Wait(ticket, deadline)

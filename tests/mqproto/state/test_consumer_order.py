@@ -173,6 +173,20 @@ def test_nobody_hears_of_the_end_before_the_locks_are_free(cluster: Cluster) -> 
     assert len(cluster.requests(RequestCode.UNREGISTER_CLIENT)) == 1
 
 
+def test_the_end_locks_nothing_any_more(cluster: Cluster) -> None:
+    """A queue that another member had until now is not taken in the middle of the end: nobody would give it back for a minute."""
+    cluster.broker.locked_elsewhere.add(queue_of("T"))
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.advance(500)
+    cluster.broker.locked_elsewhere.clear()
+    cluster.broker.ignores |= {RequestCode.UNLOCK_BATCH_MQ, RequestCode.UNREGISTER_CLIENT}
+    before = len(cluster.requests(RequestCode.LOCK_BATCH_MQ))
+    ticket = cluster.stage.start(consumer.shutdown(cluster.stage.now))
+    cluster.advance(5_000)
+    assert ticket.settled
+    assert len(cluster.requests(RequestCode.LOCK_BATCH_MQ)) == before
+
+
 def test_a_broker_that_takes_no_unlock_does_not_hold_up_the_end(cluster: Cluster) -> None:
     consumer = consuming(cluster, "T", orderly=True)
     cluster.broker.ignores.add(RequestCode.UNLOCK_BATCH_MQ)
