@@ -34,7 +34,7 @@ from mqproto.state.handout import Claim as PollClaim
 from mqproto.state.iterated import Claim, IteratedCore
 from mqproto.state.lite_pull import LitePullCore
 from mqproto.state.node import Deliver, Ticket
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 from mqproto.state.pull_consumer import PullConsumerCore
 
 if TYPE_CHECKING:

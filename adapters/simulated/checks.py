@@ -20,7 +20,7 @@ from engine.store.settings import SYNC_FLUSH
 from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
 from mqproto.names import dlq_topic
 from mqproto.record import RecordError, decode_record
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 
 #: All stored messages by their queue, from its first offset on.
 Stored: TypeAlias = dict[MessageQueue, list[MessageExt]]

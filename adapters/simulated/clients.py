@@ -30,8 +30,8 @@ from mqproto.state.consumer_base import ConsumerBase
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.flows import Flow
 from mqproto.state.node import Deliver, Ticket
+from mqproto.state.process_queue import ProcessQueue
 from mqproto.state.producer import ProducerCore
-from mqproto.state.pull import ProcessQueue
 from mqproto.state.settings import ClientIdentity
 
 if TYPE_CHECKING:

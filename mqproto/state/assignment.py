@@ -16,7 +16,7 @@ from mqproto.names import RETRY_PREFIX
 from mqproto.state.flows import Flow, Sleep, current
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetStore
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 from mqproto.state.queries import max_offset, offset_by_time
 from mqproto.state.rebalance import Changes, Strategy, changes, queue_order
 from mqproto.state.sharing import Sharing, SharingHost

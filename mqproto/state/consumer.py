@@ -30,7 +30,8 @@ from mqproto.state.node import Deliver, Ticket
 from mqproto.state.offsets import OFFSET_TIMEOUT_MS, OffsetFile
 from mqproto.state.ordered import Ordered
 from mqproto.state.own_offsets import OffsetStorage
-from mqproto.state.pull import PULL_TIMEOUT_MS, ProcessQueue, Subscribed, Window, pull_header, pull_loop
+from mqproto.state.process_queue import ProcessQueue, Window
+from mqproto.state.pull import PULL_TIMEOUT_MS, Subscribed, pull_header, pull_loop
 from mqproto.state.queries import offset_by_time
 from mqproto.state.queue_locks import LOCK_TIMEOUT_MS, RENEW_MS, RETRY_MS, OwnLocks
 from mqproto.state.rebalance import Averagely, Strategy, queue_order

@@ -27,7 +27,8 @@ from mqproto.state.lookup import REFRESH_TIMEOUT_MS, find_broker, find_reader
 from mqproto.state.node import Action, Ticket
 from mqproto.state.offsets import LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
 from mqproto.state.own_offsets import OffsetStorage, OwnOffsets
-from mqproto.state.pull import ProcessQueue, Subscribed
+from mqproto.state.process_queue import ProcessQueue
+from mqproto.state.pull import Subscribed
 from mqproto.state.routes import RouteTable
 from mqproto.state.settings import ProducerSettings
 from mqproto.state.trace import TRACE_CLOSE_MS, Tracer

@@ -13,7 +13,7 @@ from mqproto.bodies import ConsumerRunningInfo, ConsumeStatusData, ConsumeType, 
 from mqproto.codes import VERSION, version_name
 from mqproto.message import MessageQueue
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 from mqproto.state.pull_settings import ActiveSettings
 
 _MINUTE_S: Final = 60

@@ -1,7 +1,7 @@
 """Handing messages to the application, and what becomes of them by its answer (client.md 4.10, 4.12).
 
 Owns: deliveries that are ready and running, the meaning of a listener's result, the requests that send a failed message back.
-Leaves to others: calling listeners (adapter), the cache of each queue (pull), what is done when (consumer).
+Leaves to others: calling listeners (adapter), the cache of each queue (process_queue), what is done when (consumer).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.flows import Call, Flow, Sleep, current, success
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetStore
-from mqproto.state.pull import ProcessQueue, reason_of
+from mqproto.state.process_queue import ProcessQueue
+from mqproto.state.pull import reason_of
 
 #: Limit of the send-back request (client.md 4.12).
 SEND_BACK_TIMEOUT_MS: Final = 5_000

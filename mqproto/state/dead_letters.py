@@ -9,7 +9,8 @@ from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer_settings import RECONSUME_TIMES_CONCURRENT
 from mqproto.state.consumption import send_back
 from mqproto.state.flows import Flow, Sleep, current
-from mqproto.state.pull import ProcessQueue, reason_of
+from mqproto.state.process_queue import ProcessQueue
+from mqproto.state.pull import reason_of
 
 #: The delay level that means: straight to the dead letters (client.md 4.12).
 _DEAD: Final = -1

@@ -18,7 +18,7 @@ from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.consumption import ConsumeTask, judge, restore_topic
 from mqproto.state.node import Action, Deliver
 from mqproto.state.ordered import judge_ordered
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 
 #: Messages that operators may have under way to the listener at once, beside the ordinary deliveries.
 DIRECT_MAX: Final = 16

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 
 from mqproto.message import MessageExt
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 from mqproto.state.trace import Tracer
 from mqproto.tracing import ConsumeCode
 

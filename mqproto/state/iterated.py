@@ -25,7 +25,7 @@ from mqproto.state.flows import Flow, Sleep, Wait
 from mqproto.state.node import Action, Deliver, Ticket
 from mqproto.state.offsets import OffsetFile
 from mqproto.state.own_offsets import OffsetStorage
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 from mqproto.state.rebalance import Strategy
 
 _MINUTE_MS: Final = 60_000

@@ -32,7 +32,8 @@ from mqproto.state.handout import Claim, Handout
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetFile
 from mqproto.state.own_offsets import OffsetStorage
-from mqproto.state.pull import ProcessQueue, Subscribed, Window, pull_loop
+from mqproto.state.process_queue import ProcessQueue, Window
+from mqproto.state.pull import Subscribed, pull_loop
 from mqproto.state.pull_consumer import QueueListener
 from mqproto.state.pull_gate import PullGate
 from mqproto.state.pull_settings import LitePullSettings

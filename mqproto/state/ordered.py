@@ -2,7 +2,7 @@
 (client.md 4.13).
 
 Owns: what waits in each queue, which delivery of a queue is running, what was consumed and not committed, pauses after failures.
-Leaves to others: locks of queues (queue_locks), calling listeners (adapter), the cache of each queue (pull).
+Leaves to others: locks of queues (queue_locks), calling listeners (adapter), the cache of each queue (process_queue).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from mqproto.state.consumption import (
 )
 from mqproto.state.flows import Flow, Sleep, current
 from mqproto.state.offsets import OffsetStore
-from mqproto.state.pull import ProcessQueue, reason_of
+from mqproto.state.process_queue import ProcessQueue
+from mqproto.state.pull import reason_of
 
 #: Bounds of the pause after a failure, wherever it was set.
 PAUSE_MIN_MS: Final = 10

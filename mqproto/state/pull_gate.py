@@ -2,7 +2,7 @@
 (client.md 5.2).
 
 Owns: which queues are paused, which loops wait because too much is cached, when they look again.
-Leaves to others: the loops (pull), what is cached (pull, handout), which queues there are (assignment).
+Leaves to others: the loops (pull), what is cached (process_queue, handout), which queues there are (assignment).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from mqproto.message import MessageQueue
 from mqproto.state.handout import Handout
 from mqproto.state.node import Ticket
-from mqproto.state.pull import ProcessQueue, Window
+from mqproto.state.process_queue import ProcessQueue, Window
 
 
 class PullGate:

@@ -29,7 +29,7 @@ from mqproto import (
 )
 from mqproto.errors import InvalidSetting, StateError
 from mqproto.state.consumption import ConsumeTask
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Anyio, Collector, holder
 from tests.adapters.toys import Echo

@@ -19,8 +19,8 @@ from mqproto.state.handout import Handout
 from mqproto.state.iterated import IteratedCore
 from mqproto.state.node import Ticket
 from mqproto.state.ordered import Ordered
+from mqproto.state.process_queue import ProcessQueue
 from mqproto.state.producer import ProducerCore
-from mqproto.state.pull import ProcessQueue
 from mqproto.state.queue_locks import OwnLocks
 from mqproto.state.requesting import Requests
 from mqproto.state.send_window import SendWindow

@@ -12,7 +12,7 @@ from adapters.simulated import Cluster, Consumer, Producer, Weather, checks
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.state.node import Ticket
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 
 
 class Scene:

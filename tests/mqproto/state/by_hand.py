@@ -15,7 +15,7 @@ from mqproto.state.flows import Effect, Flow
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import RemoteOffsets
 from mqproto.state.ordered import Ordered
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 Q0, Q1 = QUEUE, MessageQueue("T", "b", 1)

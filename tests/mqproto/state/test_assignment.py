@@ -13,7 +13,7 @@ from mqproto.state.consumer_settings import ConsumerSettings
 from mqproto.state.flows import Call, Effect, Flow, Oneway, Refresh, Sleep
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import RemoteOffsets
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 from mqproto.state.rebalance import Averagely
 from mqproto.state.routes import RouteTable
 from tests.mqproto.state.by_hand import Q0, Q1, HandFlows

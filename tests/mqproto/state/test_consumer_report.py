@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mqproto.bodies import ConsumeStatusData
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer_report import Rate, TopicRates, queue_info
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 
 
 def test_figures_are_of_the_last_minute_and_failures_of_the_last_hour() -> None:

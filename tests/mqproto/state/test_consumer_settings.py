@@ -7,7 +7,7 @@ import pytest
 from mqproto.bodies import MessageModel
 from mqproto.errors import InvalidName, InvalidSetting
 from mqproto.state.consumer import ConsumerCore, ConsumerSettings
-from mqproto.state.pull import Window
+from mqproto.state.process_queue import Window
 from tests.mqproto.state.consumers import make
 from tests.mqproto.state.scripted_broker import Cluster
 

@@ -17,7 +17,7 @@ from mqproto.state.consumption import (
     Deliveries,
 )
 from mqproto.state.flows import Call, Sleep
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 from tests.mqproto.state.by_hand import QUEUE, Bench, message, task
 
 SUCCESS, LATER = ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mqproto.message import MessageExt
 from mqproto.state.handout import Batch, Handout
-from mqproto.state.pull import ProcessQueue
+from mqproto.state.process_queue import ProcessQueue
 from tests.mqproto.state.scripted_broker import queue_of
 
 
