@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if here in item.path.parents:
             item.add_marker("peer")
             if item.get_closest_marker("timeout") is None:  # a busy machine may take minutes for the start of a server, which counts
-                item.add_marker(pytest.mark.timeout(300))
+                item.add_marker(pytest.mark.timeout(600))
     impossible = [item for item in items for lacking in item.iter_markers("not_with") if lacking.args[0] in item.name]
     if impossible:
         config.hook.pytest_deselected(items=impossible)

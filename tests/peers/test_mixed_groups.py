@@ -25,7 +25,7 @@ MEMBERS = {
 
 @contextmanager
 def mixed(pair: Pair, **options: Any) -> Iterator[Mixed]:
-    with Producer(pair.name("sender"), pair.server.names, send_msg_timeout=20_000) as producer, Admin(pair.server.names) as admin:
+    with Producer(pair.name("sender"), pair.server.names, send_msg_timeout=60_000) as producer, Admin(pair.server.names) as admin:
         yield Mixed(pair, producer, admin, **options)
 
 

@@ -130,7 +130,7 @@ def desk(request: pytest.FixtureRequest, servers: Servers, clients: Clients, too
     need(kind)
     with open_runtime(runtime_name) as runtime:
         server = servers[kind]
-        admin = runtime.call(runtime.module.Admin, server.names, timeout_ms=30_000)
+        admin = runtime.call(runtime.module.Admin, server.names, timeout_ms=60_000)
         runtime.call(admin.start)
         try:
             yield Desk(server, Mqadmin(tool, server), runtime, admin, clients[f"java-{VERSION}"])
@@ -375,7 +375,7 @@ def guarded(home: Path, version: str) -> Iterator[Server]:
 
 @contextmanager
 def operator(server: Server, access_key: str, secret_key: str) -> Iterator[Admin]:
-    with Admin(server.names, credentials=SessionCredentials(access_key, secret_key), timeout_ms=15_000) as admin:
+    with Admin(server.names, credentials=SessionCredentials(access_key, secret_key), timeout_ms=60_000) as admin:
         yield admin
 
 

@@ -199,7 +199,7 @@ def test_we_pull_and_poll_what_java_sends(stage: Stage, pair: Pair) -> None:
 
 def test_we_administer(stage: Stage, pair: Pair) -> None:
     topic, group = pair.name("Made"), pair.name("made")
-    admin = stage.start("Admin", timeout_ms=30_000)
+    admin = stage.start("Admin", timeout_ms=60_000)
 
     def do(operation: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
         return stage.runtime.call(operation, *arguments, **settings)

@@ -102,7 +102,7 @@ def test_who_has_rights_sends_and_consumes(guarded: Server, runtime: Runtime, ca
         assert {message.body for message in messages} == {*bodies, mark + b"one-way"}
         assert [message.reconsume_times for message in messages if message.msg_id in refused] == [1]
     assert not caplog.records, [record.getMessage() for record in caplog.records]
-    with Client(runtime, runtime.call(runtime.module.Admin, guarded.names, **TRUSTING, credentials=ADMIN)) as admin:
+    with Client(runtime, runtime.call(runtime.module.Admin, guarded.names, **TRUSTING, credentials=ADMIN, timeout_ms=PATIENCE_MS)) as admin:
         kinds: set[bytes] = set()
         until = time.monotonic() + 60
         while kinds != {b"Pub", b"SubBefore", b"SubAfter"}:  # queues follow the log
@@ -133,10 +133,10 @@ def test_who_has_none_is_told_so(guarded: Server, runtime: Runtime, account: Ses
 
 def test_the_query_by_unique_key(guarded: Server, runtime: Runtime) -> None:
     """ACL-01: the one field that releases sign differently. Java's own query fails with 4.4."""
-    options = {**TRUSTING, "credentials": ADMIN}
+    options: dict[str, Any] = {**TRUSTING, "credentials": ADMIN}
     with producer(runtime, guarded, **options) as sender:
         sent = sender("send", Message("AclTopic", b"to be found"))
-    with Client(runtime, runtime.call(runtime.module.Admin, guarded.names, **options)) as admin:
+    with Client(runtime, runtime.call(runtime.module.Admin, guarded.names, **options, timeout_ms=PATIENCE_MS)) as admin:
         found = None
         until = time.monotonic() + 60
         while found is None and time.monotonic() < until:  # the index follows the log

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final
 
 #: How many seconds the end of a process is waited for.
-PATIENCE: Final = 10.0
+PATIENCE: Final = 60.0
 #: Bytes of a request (the words of a command, or the number of a process whose end is waited for) and of an answer.
 _LIMIT: Final = 1 << 20
 #: As they are before anybody patches them.

@@ -60,6 +60,11 @@ class Outcome:
         return [line for line in self.lines if "committed" in line]
 
 
+def is_line(text: bytes) -> bool:
+    """Whether it is one of a probe. Some libraries log to the standard output now and then; who is killed may leave a piece of a line."""
+    return text.startswith(b"{") and text.endswith(b"\n")
+
+
 class Running(Protocol):
     """A command under way."""
 
@@ -199,7 +204,7 @@ class JavaClient:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for text in self._process.stdout:
-            if not text.startswith(b"{"):  # the remoting layer of some releases logs to stdout now and then
+            if not is_line(text):
                 continue
             line: Line = json.loads(text)
             step = line.pop("step")
@@ -342,7 +347,7 @@ class ProcessStep:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for text in self._process.stdout:
-            if text.startswith(b"{"):
+            if is_line(text):
                 self._lines.put(json.loads(text))
         self._lines.put(None)
 
@@ -350,7 +355,7 @@ class ProcessStep:
         if self._errors.closed:
             return
         try:
-            self.outcome.status = self._process.wait(10)
+            self.outcome.status = self._process.wait(60)
         except subprocess.TimeoutExpired:  # it closed its output and hangs
             self._process.kill()
             self.outcome.status = self._process.wait()

@@ -93,7 +93,7 @@ def wait_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: f
     raise PeerFailedError(f"nothing listens on port {port} (exit status {process.poll()}):\n{_tail(log)}")
 
 
-def stop(process: subprocess.Popen[bytes], seconds: float = 60) -> int:
+def stop(process: subprocess.Popen[bytes], seconds: float = 120) -> int:
     """End a process as an operator would, by SIGTERM; returns its exit status."""
     process.terminate()
     try:

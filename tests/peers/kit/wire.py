@@ -18,7 +18,7 @@ QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, UPDATE_SUBSCRIPTION_GROUP = 14, 1
 QUERY_NOT_FOUND = 22
 
 
-def ask(address: str, code: int, fields: dict[str, str], body: bytes = b"", seconds: float = 30) -> tuple[dict[str, Any], bytes]:
+def ask(address: str, code: int, fields: dict[str, str], body: bytes = b"", seconds: float = 60) -> tuple[dict[str, Any], bytes]:
     """Send one request over a connection of its own; returns the answer's header and body. Raises OSError when there is none."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), seconds) as link:
