@@ -126,6 +126,16 @@ def test_core_is_pure(path: Path) -> None:
     assert "os.environ" not in path.read_text(encoding="utf-8"), f"{path}: reads the environment"
 
 
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for folder in ("mqproto", "engine", "adapters")
+        for path in modules(folder)
+        if ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) is None
+    ]
+    assert silent == []
+
+
 def test_store_stands_alone() -> None:
     """The store knows nothing of brokers and name servers, and these two nothing of each other."""
     for folder, strangers in (

@@ -1,0 +1,1 @@
+"""Machines and flows: inputs and times in, bytes and actions out (docs/architecture.md has the map)."""
