@@ -11,11 +11,25 @@ from adapters.faces.budget import Budget
 from adapters.faces.consumer import ConsumerFace
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
-from mqproto.state.iterated import Claim
+from mqproto.state.iterated import Claim, Expired
 
 
 class Consumer(ConsumerFace, AsyncSubscriber):
     __doc__ = ConsumerFace.__doc__
+
+    async def _end(self, timeout_ms: int) -> None:
+        try:
+            await super()._end(timeout_ms)
+        finally:
+            self._given_up()
+
+    def _deliver(self, task: object) -> None:
+        assert isinstance(task, Expired)
+        if self._hooks:
+            self._driver.soon(self._tell, task)
+
+    async def _tell(self, task: Expired) -> None:
+        self._took_too_long(task)
 
     async def receive(self, timeout_ms: int | None = None) -> MessageExt | None:
         """The next message, as iteration gives it; None when none came within `timeout_ms`, or the consumer is closed.
@@ -33,13 +47,13 @@ class Consumer(ConsumerFace, AsyncSubscriber):
                 message = self._enter(self._take, claim)
                 if message is None:
                     message = await self._driver.wait(self._begin_receive, claim, None if budget is None else budget.left_ms())
-                if message is None or self._is_wanted(message):
+                if message is None or self._is_wanted(message, claim):
                     return message
             except StateError as failure:
                 self._nothing_comes(failure)
                 return None
-            except BaseException:
-                self._interrupted(claim)
+            except BaseException as error:
+                self._interrupted(claim, error)
                 raise
 
     def __aiter__(self) -> Self:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, TypeVarTuple, Unpack
+from typing import Final, Unpack
 
 from adapters.faces.filtering import Filters
 from adapters.faces.subscriber import SubscriberFace
+from adapters.faces.taken_hooks import TakenHooks
 from adapters.settings import ConsumerOptions
-from mqproto.consume_hooks import FilterMessageHook
+from mqproto.consume_hooks import ConsumeMessageHook, ConsumeOutcome, FilterMessageHook
 from mqproto.errors import InvalidSetting, StateError
-from mqproto.message import MessageExt
+from mqproto.message import ConsumeStatus, MessageExt
 from mqproto.state.consumer_settings import THREADS_MAX
-from mqproto.state.iterated import Claim, IteratedCore
+from mqproto.state.iterated import Claim, Expired, IteratedCore
 from mqproto.state.node import Ticket
 from mqproto.state.settings import check_range
-
-Ts = TypeVarTuple("Ts")
 
 #: Messages that may be out, or fetched ahead for the next who asks, unless the application says otherwise.
 MAX_UNACKED: Final = 100
@@ -53,6 +52,16 @@ class ConsumerFace(SubscriberFace):
         options["consume_thread_min"] = max_unacked
         super().__init__(group, namesrv, options)
         self._filters = Filters(group, unit_mode=self._consumer_settings.unit_mode)
+        self._hooks = TakenHooks(group, self._settings.namespace)
+
+    def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
+        """Have a hook see every message from now on: before the application gets it, in the thread or task that asks for it, and after.
+
+        After `ack` (SUCCESS) and `retry_later` (FAILED), in the thread or task that calls them; FAILED also where the answer no longer
+        counts because the queue is another member's. What nobody settles has TIME_OUT after `consume_timeout`, beside the application,
+        and FAILED when the consumer is closed. EXCEPTION when whoever asked was interrupted meanwhile: the message is for the next.
+        """
+        self._hooks.add(hook)
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
         """Have a hook sort messages out before the application gets them, in the thread or task that asks for them; what it takes out is
@@ -62,50 +71,69 @@ class ConsumerFace(SubscriberFace):
     def ack(self, message: MessageExt) -> bool:
         """The message is processed. False when that does not count: it was settled before, it took too long, its queue is another
         member's now, or the consumer is closed; then it comes again, or has come already."""
-        return self._settle(self._ack, message)
+        return self._settle(message, ConsumeStatus.SUCCESS, 0)
 
     def retry_later(self, message: MessageExt, delay_level: int = 0) -> bool:
         """The message shall come again: after a time that the broker chooses (longer each time), or that `delay_level` names; -1 makes it
         a dead letter. With `orderly` its queue pauses instead; broadcasting drops it. False as with `ack`."""
-        return self._settle(self._retry_later, message, delay_level)
+        return self._settle(message, ConsumeStatus.RECONSUME_LATER, delay_level)
 
-    def _settle(self, verb: Callable[[*Ts, int], bool], *arguments: *Ts) -> bool:
+    def _settle(self, message: MessageExt, result: ConsumeStatus, delay_level: int) -> bool:
         if self._life.closed:
             return False
         self._life.check()
         try:
-            return self._enter(verb, *arguments)
+            counts, taken_at = self._enter(self._settled, message, result, delay_level)
         except StateError:  # closed by somebody else just now
             return False
+        if taken_at is not None:  # else whoever has settled it says so
+            outcome = ConsumeOutcome.SUCCESS if counts and result is ConsumeStatus.SUCCESS else ConsumeOutcome.FAILED
+            self._hooks.end(message, taken_at, outcome, result)
+        return counts
 
-    def _is_wanted(self, message: MessageExt) -> bool:
-        """Whether the filters leave a message; one that they take out is done with."""
-        if self._filters.left_of_any([message]):
-            return True
-        self.ack(message)
-        return False
+    def _is_wanted(self, message: MessageExt, claim: Claim) -> bool:
+        """Whether the filters leave a message, which then goes to the application; one that they take out is done with."""
+        if not self._filters.left_of_any([message]):
+            self.ack(message)
+            return False
+        if self._hooks:
+            self._hooks.begin(message, claim.queue, claim.taken_at)
+            if self._life.closed:  # meanwhile: perhaps nobody looks any more at what has begun
+                self._hooks.end(message, claim.taken_at, ConsumeOutcome.FAILED)
+        return True
 
     def _nothing_comes(self, failure: StateError) -> None:
         """How waiting ends when the consumer is closed meanwhile; else raises the failure."""
         if not self._life.closed:
             raise failure
 
-    def _interrupted(self, claim: Claim) -> None:
+    def _interrupted(self, claim: Claim, error: BaseException) -> None:
         """Whoever waited will not see what came."""
-        with suppress(StateError):
-            self._enter(self._give_back, claim)
+        try:
+            if claim.message is not None:
+                self._hooks.end(claim.message, claim.taken_at, ConsumeOutcome.EXCEPTION, None, error)
+        finally:
+            with suppress(StateError):
+                self._enter(self._give_back, claim)
+
+    def _took_too_long(self, task: Expired) -> None:
+        self._hooks.end(task.message, task.taken_at, ConsumeOutcome.TIME_OUT)
+
+    def _given_up(self) -> None:
+        """The consumer is closed: nothing that is out can be settled any more."""
+        self._hooks.end_all(ConsumeOutcome.FAILED)
 
     # Verbs for the driver.
 
-    def _ack(self, message: MessageExt, now: int) -> bool:
-        return self._core.ack(message, now)
-
-    def _retry_later(self, message: MessageExt, delay_level: int, now: int) -> bool:
-        return self._core.retry_later(message, now, delay_level)
+    def _settled(self, message: MessageExt, result: ConsumeStatus, delay_level: int, now: int) -> tuple[bool, int | None]:
+        """Whether it counts, and when the message was taken, unless it was settled before."""
+        core = self._core
+        taken_at = core.taken_at(message)
+        counts = core.ack(message, now) if result is ConsumeStatus.SUCCESS else core.retry_later(message, now, delay_level)
+        return counts, taken_at
 
     def _take(self, claim: Claim, now: int) -> MessageExt | None:
-        message = claim.message = self._core.take(now)
-        return message
+        return self._core.take(claim, now)
 
     def _give_back(self, claim: Claim, now: int) -> None:
         self._core.give_back(claim, now)

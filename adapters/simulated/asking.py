@@ -28,10 +28,9 @@ from mqproto.filters.tags import TAG
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue, PullResult
 from mqproto.state.active import ListenerCall
 from mqproto.state.consumer_base import Phase
-from mqproto.state.consumption import ConsumeTask
 from mqproto.state.flows import Flow
 from mqproto.state.handout import Claim as PollClaim
-from mqproto.state.iterated import Claim, IteratedCore
+from mqproto.state.iterated import Claim, Expired, IteratedCore
 from mqproto.state.lite_pull import LitePullCore
 from mqproto.state.node import Deliver, Ticket
 from mqproto.state.process_queue import ProcessQueue
@@ -52,23 +51,13 @@ def never() -> bool:
     return False
 
 
-class _Core(IteratedCore):
-    """Tells its program which messages took too long."""
-
-    expired: Callable[[MessageExt], None]
-
-    def _expire(self, task: ConsumeTask, now: int) -> None:
-        self.expired(task.messages[0])
-        super()._expire(task, now)
-
-
 class Iterator(Consumer):
     """A push consumer without a listener, with `tasks` loops that take a message, work on it and acknowledge it, or let it come again.
 
     The `verdict` is given a list of one message, as a listener is. Where `forgets` says so a message is never settled.
     """
 
-    core: _Core
+    core: IteratedCore
 
     def __init__(
         self,
@@ -86,10 +75,9 @@ class Iterator(Consumer):
         self.forgets = forgets
         self._working: dict[int, Delivery] = {}
         super().__init__(cluster, group, verdict, topics, "*", takes_ms, options)
-        self.core.expired = self._expired
 
-    def make_core(self, group: str, options: ConsumerOptions) -> _Core:
-        return _Core(self.node, consumer_settings(group, options), self.listener, strategy=strategy_option(options))
+    def make_core(self, group: str, options: ConsumerOptions) -> IteratedCore:
+        return IteratedCore(self.node, consumer_settings(group, options), self.listener, strategy=strategy_option(options))
 
     def begin_of_life(self, now: int) -> Flow[None]:
         yield from self.core.start(now)
@@ -142,8 +130,9 @@ class Iterator(Consumer):
         except RuntimeError:
             return ConsumeStatus.RECONSUME_LATER
 
-    def _expired(self, message: MessageExt) -> None:
-        delivery = self._working.pop(id(message), None)
+    def _deliver(self, action: Deliver) -> None:
+        assert isinstance(action.task, Expired)
+        delivery = self._working.pop(id(action.task.message), None)
         if delivery is not None:
             self.cluster.records.ended(delivery, ConsumeStatus.RECONSUME_LATER, self.cluster.now)
 

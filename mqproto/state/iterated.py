@@ -4,6 +4,8 @@ To consumption this is an application like any other: what is handed out waits h
 the application has one. So everything else is as with a listener: places (`consume_thread_min`, here the messages that are handed out
 and not acknowledged), order, retries, dead letters, the offset, which never passes a message that is not acknowledged.
 
+What nobody settles in time is told to the adapter, by a `Deliver` action with an `Expired`.
+
 Owns: messages that wait to be taken, who waits for one, which are taken and since when.
 Leaves to others: everything about brokers and queues (consumer and its parts), waiting and threads (adapters).
 """
@@ -12,11 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mqproto import properties as names
 from mqproto.errors import InvalidSetting, StateError
-from mqproto.message import ConsumeStatus, MessageExt
+from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
 from mqproto.state.client import ClientNode
 from mqproto.state.consumer import ConsumerCore, Phase
 from mqproto.state.consumer_settings import ConsumerSettings
@@ -32,12 +35,27 @@ _MINUTE_MS: Final = 60_000
 
 
 class Claim:
-    """What a waiting application got, for when it was interrupted and will never know: see `IteratedCore.give_back`."""
+    """What an application got and when, for when it was interrupted and will never know: see `IteratedCore.give_back`."""
 
-    __slots__ = ("message",)
+    __slots__ = ("message", "queue", "taken_at")
+
+    message: MessageExt | None
+    #: Only of a message.
+    queue: MessageQueue
 
     def __init__(self) -> None:
-        self.message: MessageExt | None = None
+        self.message = None
+        self.taken_at = 0
+
+
+@dataclass(slots=True, eq=False)
+class Expired:
+    """A message, taken at that time, that nobody settled: for the client that `listener` stands for, which has nothing to answer."""
+
+    group: str
+    listener: Any
+    message: MessageExt
+    taken_at: int
 
 
 class IteratedCore(ConsumerCore):
@@ -97,7 +115,7 @@ class IteratedCore(ConsumerCore):
 
     # --- what the application asks
 
-    def take(self, now: int) -> MessageExt | None:
+    def take(self, claim: Claim, now: int) -> MessageExt | None:
         """A message that waits here; None when there is none."""
         while self._parked:
             task = self._parked.popleft()
@@ -110,14 +128,20 @@ class IteratedCore(ConsumerCore):
             self._taken[id(message)] = task
             if self._trace is not None and not task.trace_id and task in self._consumption.deliveries.running:
                 self._trace.consuming(task, now)
+            claim.message, claim.queue, claim.taken_at = message, task.context.queue, now
             return message
         return None
+
+    def taken_at(self, message: MessageExt) -> int | None:
+        """When a message was taken that nobody has settled; None for any other."""
+        task = self._taken.get(id(message))
+        return None if task is None else task.started_at
 
     def receive(self, claim: Claim, timeout_ms: int | None, now: int) -> Flow[MessageExt | None]:
         """The next message; None when none came within `timeout_ms`, or the consumer is closed. Who waits longest is served first."""
         deadline = None if timeout_ms is None else now + timeout_ms
         while not self._ended:
-            message = claim.message = self.take(now)
+            message = self.take(claim, now)
             if message is not None or (deadline is not None and now >= deadline):
                 return message
             turn: Ticket[None] = Ticket()
@@ -170,6 +194,7 @@ class IteratedCore(ConsumerCore):
     def _expire(self, task: ConsumeTask, now: int) -> None:
         (message,) = task.messages
         del self._taken[id(message)]
+        self.node.actions.append(Deliver(Expired(self.group, self.listener, message, task.started_at)))
         if not task.process_queue.dropped:
             self.notice(
                 f"group {self.group}: the message at offset {message.queue_offset} of {task.context.queue} was not acknowledged within "

@@ -16,8 +16,6 @@ import pytest
 import adapters.anyio
 from mqproto import (
     ConsumeContext,
-    ConsumeMessageContext,
-    ConsumeMessageHook,
     ConsumeOutcome,
     ConsumeStatus,
     FilterMessageContext,
@@ -31,45 +29,9 @@ from mqproto.errors import InvalidSetting, StateError
 from mqproto.state.consumption import ConsumeTask
 from mqproto.state.process_queue import ProcessQueue
 from tests.adapters.conftest import World
-from tests.adapters.harness import PATIENCE, Anyio, Collector, holder
+from tests.adapters.harness import Anyio, Collector, holder
 from tests.adapters.toys import Echo
-
-
-class Watcher(ConsumeMessageHook):
-    """Keeps what it sees, and where it runs."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.begun: list[ConsumeMessageContext] = []
-        self.ended: list[tuple[ConsumeMessageContext, ConsumeOutcome | None]] = []
-        self.threads: set[str] = set()
-
-    def consume_message_before(self, context: ConsumeMessageContext) -> None:
-        context.attributes["body"] = context.messages[0].body
-        self.begun.append(context)
-        self.threads.add(threading.current_thread().name)
-
-    def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        with self.changed:
-            self.ended.append((context, context.outcome))
-            self.changed.notify_all()
-
-    def wait(self, count: int) -> list[tuple[ConsumeMessageContext, ConsumeOutcome | None]]:
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.ended) >= count, PATIENCE)
-            return list(self.ended)
-
-
-class Broken(ConsumeMessageHook, FilterMessageHook):
-    def consume_message_before(self, context: ConsumeMessageContext) -> None:
-        raise ValueError("before")
-
-    def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        raise ValueError("after")
-
-    def filter_message(self, context: FilterMessageContext) -> None:
-        context.messages.clear()
-        raise ValueError("filter")
+from tests.adapters.watching import Broken, Watcher
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -15,8 +15,8 @@ from mqproto.errors import InvalidSetting
 from mqproto.message import MessageExt
 from mqproto.names import TRACE_TOPIC
 from mqproto.state.consumer import ConsumerSettings
-from mqproto.state.iterated import Claim, IteratedCore
-from mqproto.state.node import Ticket
+from mqproto.state.iterated import Claim, Expired, IteratedCore
+from mqproto.state.node import Deliver, Ticket
 from mqproto.state.trace import FLUSH_MS
 from tests.mqproto.state.consumers import FIRST, File
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
@@ -47,7 +47,7 @@ class Application:
         return message
 
     def maybe(self) -> MessageExt | None:
-        message = self.core.take(self.stage.now)
+        message = self.core.take(Claim(), self.stage.now)
         self.stage.settle()
         return message
 
@@ -190,6 +190,43 @@ def test_what_takes_too_long_comes_again_and_its_place_is_free(cluster: Cluster)
     assert application.drain() == [b"1", b"2", b"3"]
     assert application.committed() == 4
     assert any("was not acknowledged within 1 min and comes again" in line for line in cluster.stage.node.notices)
+
+
+def test_the_adapter_hears_of_what_took_too_long(cluster: Cluster) -> None:
+    application = Application(cluster, "T", consume_timeout=1).start()
+    cluster.put("T", b"0", b"1")
+    cluster.stage.advance(10)
+    claim = Claim()
+    message = application.core.take(claim, cluster.stage.now)
+    taken_at = cluster.stage.now
+    cluster.stage.advance(5)
+    acknowledged = application.take()
+    assert message is not None
+    assert (claim.message, claim.queue, claim.taken_at) == (message, queue_of("T"), taken_at)
+    assert (application.core.taken_at(message), application.core.taken_at(acknowledged)) == (taken_at, taken_at + 5)
+    assert application.ack(acknowledged)
+    assert application.core.taken_at(acknowledged) is None
+    cluster.stage.advance(MINUTE - 6)
+    assert cluster.stage.delivered == []
+    cluster.stage.advance(1)
+    (action,) = cluster.stage.delivered
+    assert isinstance(action, Deliver)
+    told = action.task
+    assert isinstance(told, Expired)
+    assert (told.group, told.listener, told.message, told.taken_at) == ("g", "face", message, taken_at)
+    assert application.core.taken_at(message) is None
+    cluster.advance(2 * MINUTE)
+    assert len(cluster.stage.delivered) == 1
+
+
+def test_in_a_namespace_the_queue_of_a_message_is_the_applications() -> None:
+    cluster = Cluster("b", namespace="ns")
+    cluster.topic("ns%T")
+    application = Application(cluster, "T").start()
+    cluster.put("ns%T", b"0")
+    claim = Claim()
+    message = application.core.take(claim, cluster.stage.now)
+    assert (message, claim.queue) == (claim.message, queue_of("T"))
 
 
 def test_forgotten_messages_do_not_stop_consumption_for_good(cluster: Cluster) -> None:

@@ -29,6 +29,7 @@ class Member:
         self.town = town
         self.random = random
         self.host, self.node = town.client()
+        self.host.on_deliver = lambda _: None  # what is said of messages that it forgets
         given = {"group": "consumers", "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "consume_timeout": 1, **settings}
         self.core = IteratedCore(self.node, ConsumerSettings(consume_thread_min=PLACES, **given), "face")
         self.core.subscribe("T", now=town.world.now)
@@ -148,7 +149,7 @@ def test_a_closed_member_hands_over_what_it_had_not_acknowledged() -> None:
     taken: list[MessageExt] = []
 
     def work(now: int) -> None:
-        taken.extend(message for _ in range(3) if (message := first.core.take(now)) is not None)
+        taken.extend(message for _ in range(3) if (message := first.core.take(Claim(), now)) is not None)
         first._ack(taken[0], now)
 
     first.host.enter(work)
