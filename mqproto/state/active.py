@@ -202,5 +202,5 @@ def pull_fields(
 
 def check_offset(queue: MessageQueue, offset: int) -> None:
     """Raises ClientError for an offset that no queue can have."""
-    if offset < 0:
-        raise ClientError(f"{queue} can have no offset {offset}")
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        raise ClientError(f"{queue} can have no offset {offset!r}")

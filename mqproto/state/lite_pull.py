@@ -341,8 +341,8 @@ class LitePullCore(ActiveConsumer):
         wrapped = yield from self._about_to_seek(queue)
         low, now = yield from min_offset(self.routes, wrapped, now)
         high, now = yield from max_offset(self.routes, wrapped, now)
-        if not low <= offset <= high:
-            raise ClientError(f"offset {offset} is not in {queue}, which has {low} to {high}")
+        if not isinstance(offset, int) or not low <= offset <= high:
+            raise ClientError(f"offset {offset!r} is not in {queue}, which has {low} to {high}")
         self._seek(wrapped, offset, now)
 
     def seek_to_begin(self, queue: MessageQueue, now: int) -> Flow[None]:

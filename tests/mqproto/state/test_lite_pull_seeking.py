@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mqproto.bodies import ConsumeFromWhere
@@ -77,9 +79,13 @@ def test_seeking_to_the_ends(cluster: Cluster) -> None:
     assert poll_all(cluster, consumer) == []
     cluster.stage.run(consumer.seek_to_begin(Q0, cluster.stage.now))
     assert poll_all(cluster, consumer) == numbers(5, 4)
-    for offset in (3, 10):
+    wrong: Any
+    for wrong in (3, 10, "5", 5.0):
         with pytest.raises(ClientError, match="which has 4 to 9"):
-            cluster.stage.run(consumer.seek(Q0, offset, cluster.stage.now))
+            cluster.stage.run(consumer.seek(Q0, wrong, cluster.stage.now))
+    for wrong in (-1, "5", 5.0, None, True):
+        with pytest.raises(ClientError, match="can have no offset"):
+            cluster.stage.run(consumer.commit_sync({Q0: wrong}, cluster.stage.now))
     with pytest.raises(StateError, match="is not assigned"):
         cluster.stage.run(consumer.seek(Q1, 0, cluster.stage.now))
 

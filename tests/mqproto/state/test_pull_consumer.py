@@ -197,6 +197,8 @@ def test_an_expression_travels_with_a_version(cluster: Cluster, consumer: PullCo
     ("queue", "expression", "offset", "count", "error"),
     [
         (Q0, "*", -1, 1, ClientError),
+        (Q0, "*", "1", 1, ClientError),
+        (Q0, "*", 1.5, 1, ClientError),
         (Q0, "*", 0, 0, ClientError),
         (Q0, "||", 0, 1, InvalidExpressionError),
         (queue_of("T", broker="nobody"), "*", 0, 1, NoRoute),
@@ -204,7 +206,7 @@ def test_an_expression_travels_with_a_version(cluster: Cluster, consumer: PullCo
     ],
 )
 def test_what_cannot_be_pulled(
-    cluster: Cluster, consumer: PullConsumerCore, queue: MessageQueue, expression: str, offset: int, count: int, error: type[MQError]
+    cluster: Cluster, consumer: PullConsumerCore, queue: MessageQueue, expression: str, offset: Any, count: int, error: type[MQError]
 ) -> None:
     with pytest.raises(error):
         cluster.stage.run(pull(consumer, queue, expression, offset, count))
