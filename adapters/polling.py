@@ -190,7 +190,12 @@ class PollingDriver(Entrance):
                 send_batch(batch)
         finally:
             if batch:
-                self._settle(batch)
+                try:
+                    self._settle(batch)
+                except BaseException:  # an interrupt, which ends the loop: sockets that are being sent to are not closed
+                    self._quit = True
+                    self._settle(batch)
+                    raise
         if delivered and not batch:
             self.let_begin()
         for action in others:

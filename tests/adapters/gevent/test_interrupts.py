@@ -27,7 +27,7 @@ from adapters.threaded import Standalone
 from mqproto import ConsumeFromWhere, ConsumeStatus, Message
 from tests.adapters.conftest import QUICK_RETRIES
 from tests.adapters.harness import PATIENCE
-from tests.adapters.interrupts import Interrupt, Recorder, Sender, loop_of, recorder
+from tests.adapters.interrupts import Interrupt, Recorder, Sender, bodies, loop_of, recorder
 
 GEVENT = str(Path(gevent.__file__).parent)
 #: Of the places where an interrupt may come every so many is tried.
@@ -93,6 +93,30 @@ def test_in_a_listener() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert heard == [b"x"] * 2
+
+
+@pytest.mark.pure
+def test_while_the_driver_counts_what_it_has_sent(server: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections are closed all the same."""
+    producer = adapters.gevent.Producer("g", server.address).start()
+    producer.send(Message("topic", b"before"))
+    driver: Any = producer._driver
+    settle = driver._settle
+    came: list[object] = []
+
+    def cut_off(batch: Any) -> None:
+        if gevent.getcurrent() is driver._greenlet and not came:
+            came.append(batch)
+            raise KeyboardInterrupt
+        settle(batch)
+
+    monkeypatch.setattr(driver, "_settle", cut_off)
+    futures = [producer.submit(Message("topic", body)) for body in bodies(2)]  # the second one is the loop's to write
+    with pytest.raises(KeyboardInterrupt):
+        futures[1].result(PATIENCE)
+    producer.close()
+    assert came
+    assert server.taken(PATIENCE)
 
 
 CODES = {"caller": Entrance.launch.__code__, "driver": PollingDriver._turn.__code__}
