@@ -388,7 +388,16 @@ def text_option(options: Mapping[str, Any], name: str) -> str:
 def _refuse_unknown(options: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name not in own and name not in _CLIENT and name not in _OTHERS:
-            raise InvalidSetting(name, value, "there is no such setting")
+            raise InvalidSetting(name, value, f"there is no such setting{_nearest(name, {*own, *_CLIENT, *_OTHERS})}")
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    """A hint for whoever has mistyped a name, or written it as Java does."""
+    import difflib  # programs without mistakes need it not
+
+    snake_case = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    found = difflib.get_close_matches(snake_case, known, 1, 0.8)
+    return f"; is {found[0]} meant?" if found else ""
 
 
 def _fill(settings: Any, names: Mapping[str, str], options: Mapping[str, Any]) -> None:

@@ -226,6 +226,22 @@ def test_what_a_client_cannot_be_told() -> None:
         consumer_settings("g", {"message_model": "BROADCASTING"})
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("send_msg_timout", "; is send_msg_timeout meant?"),
+        ("sendMsgTimeout", "; is send_msg_timeout meant?"),
+        ("namespaceV2", "; is namespace_v2 meant?"),
+        ("orderly", ""),
+    ],
+)
+def test_a_name_that_nobody_knows(name: str, hint: str) -> None:
+    options: Any = {name: 1}
+    with pytest.raises(InvalidSetting) as caught:
+        adapters.threaded.Producer("g", "a:1", **options)
+    assert str(caught.value) == f"setting {name}=1: there is no such setting{hint}"
+
+
 #: What lies outside of the limits of each option that has some.
 OUTSIDE: dict[str, Any] = {
     "poll_name_server_interval": 0,
