@@ -41,7 +41,7 @@ from mqproto.state.vip import vip_target
 FIRST_POLL_MS: Final = 10
 FIRST_HEARTBEAT_MS: Final = 1_000
 #: How long a farewell waits for the answer to a heartbeat.
-FAREWELL_WAIT_MS: Final = 1_000
+FAREWELL_WAIT_MS: Final = 2_000
 #: The field by which every request says that its client pulls (client.md 9, "Stream type").
 STREAM_MARK: Final = {"ReqT": "0"}
 
