@@ -69,6 +69,11 @@ class Life:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def began_here(self) -> bool:
+        """Whether it was started, and in this process."""
+        return self._started and self._fork == forks.count
+
     def start(self) -> None:
         """Raises StateError the second time and after the end."""
         if self._closed:

@@ -79,12 +79,13 @@ class ConsumerFace(SubscriberFace):
         return self._settle(message, ConsumeStatus.RECONSUME_LATER, delay_level)
 
     def _settle(self, message: MessageExt, result: ConsumeStatus, delay_level: int) -> bool:
-        if self._life.closed:
+        if not self._life.closed:
+            self._life.check()
+        elif self._instance is None or not self._life.began_here:
             return False
-        self._life.check()
-        try:
+        try:  # also while it is being closed, which may wait for this
             counts, taken_at = self._enter(self._settled, message, result, delay_level)
-        except StateError:  # closed by somebody else just now
+        except StateError:  # it is closed
             return False
         if taken_at is not None:  # else whoever has settled it says so
             outcome = ConsumeOutcome.SUCCESS if counts and result is ConsumeStatus.SUCCESS else ConsumeOutcome.FAILED

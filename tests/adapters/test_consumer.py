@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from mqproto import ConsumeFromWhere, Message, MessageExt, MessageModel
+from mqproto import ConsumeFromWhere, ConsumeOutcome, Message, MessageExt, MessageModel
 from mqproto.errors import InvalidSetting, NoNameServer, StateError
+from mqproto.state.consumer_base import Phase
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Anyio, Collector, Proxy, Runtime
+from tests.adapters.watching import Watcher
 
 #: Messages that somebody waits for come long before.
 LONG_MS = int(PATIENCE * 1000)
@@ -231,6 +233,25 @@ def test_life(world: World) -> None:
     iterate(world, consumer, lambda message: True)
     with pytest.raises(StateError):
         consumer.start()
+
+
+def test_closing_waits_for_answers_if_it_is_told_to(world: World) -> None:
+    consumer = make(world, await_termination_millis_when_shutdown=LONG_MS)
+    watcher = Watcher()
+    consumer.register_consume_message_hook(watcher)
+    send(world, b"x")
+    message = consumer.receive(LONG_MS)
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(consumer.close, 2 * LONG_MS)
+        while consumer._target._core.phase is not Phase.STOPPING:
+            pass  # the whole test has a time-out
+        assert consumer.ack(message)
+        closing.result(PATIENCE / 2)
+    assert not consumer.ack(message)
+    assert [outcome for _, outcome in watcher.ended] == [ConsumeOutcome.SUCCESS]
+    again = make(world)
+    send(world, b"later")
+    assert again.receive(LONG_MS).body == b"later", "what was acknowledged does not come again"
 
 
 def test_suspending_and_other_topics(world: World) -> None:
