@@ -5,7 +5,7 @@ SIGTERM and Ctrl-C end it in order: running listeners finish, progress is stored
 
 import logging
 import signal
-from queue import SimpleQueue
+import time
 
 from adapters.threaded import PushConsumer
 from mqproto import ConsumeFromWhere, ConsumeStatus, MessageExt
@@ -22,9 +22,9 @@ def handle(messages: list[MessageExt]) -> ConsumeStatus:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
-    stop: SimpleQueue[int] = SimpleQueue()  # a handler may put something in at any moment; to set a threading.Event may hang
+    asked: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.put(number))
+        signal.signal(number, lambda number, frame: asked.append(number))
     consumer = PushConsumer(
         "order-workers",
         handle,  # name servers: the environment's NAMESRV_ADDR
@@ -35,7 +35,8 @@ def main() -> None:
     consumer.subscribe("Orders", "paid || refunded")
     with consumer:
         log.info("ready")
-        stop.get()
+        while not asked:  # a wait without end for an event or a queue misses a signal that comes just before it begins
+            time.sleep(0.2)
     log.info("stopped")
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
-from queue import Empty, SimpleQueue
 
 from adapters.cli.access import access, add_access
 from adapters.cli.options import add_name_server
 from adapters.cli.output import complain, message_json, message_text, show
 from adapters.threaded import PushConsumer
+from adapters.threaded.bell import Bell
 from mqproto import ConsumeFromWhere
 from mqproto.message import ConsumeStatus, MessageExt
 
@@ -38,15 +37,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 class _Printer:
-    """The listener: prints, counts, and says when enough was seen. Called by one thread at a time."""
+    """The listener: prints, counts, and rings when enough was seen. Called by one thread at a time."""
 
     def __init__(self, count: int, as_json: bool) -> None:
+        self.bell = Bell(signal.SIGINT, signal.SIGTERM, on_signal=self.end)
         self.left = count
         self.line = message_json if as_json else message_text
         self.bounded = count > 0
         self.full = False
-        #: Gets something when it is time to stop.
-        self.stop: SimpleQueue[None] = SimpleQueue()
 
     def __call__(self, messages: Sequence[MessageExt]) -> ConsumeStatus:
         if self.full:
@@ -64,18 +62,15 @@ class _Printer:
         return ConsumeStatus.SUCCESS
 
     def end(self) -> None:
-        """Enough was seen. From a signal's handler too: of all that could be done there, this alone never hangs."""
+        """Enough was seen. From a signal's handler too, where nothing may wait."""
         self.full = True
-        self.stop.put(None)
+        self.bell.ring()
 
 
 def run(options: argparse.Namespace) -> int:
     if options.count < 0 or options.seconds < 0:
         return complain("--count and --seconds must not be negative")
     printer = _Printer(options.count, options.json)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: printer.end())
     consumer = PushConsumer(
         options.group,
         printer,
@@ -85,6 +80,6 @@ def run(options: argparse.Namespace) -> int:
         **access(options),
     )
     consumer.subscribe(options.topic, options.expression)
-    with consumer, suppress(Empty):
-        printer.stop.get(timeout=options.seconds or None)
+    with printer.bell, consumer:
+        printer.bell.wait(options.seconds or None)
     return 0

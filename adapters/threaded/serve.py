@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from adapters.sync.servers import SyncServer
+from adapters.threaded.bell import Bell
 from adapters.threaded.kit import KIT
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Ope
 
     Raises what opening raises. `backend` is not used: there is one kind of threads.
     """
-    asked: SimpleQueue[int] = SimpleQueue()  # an event would hang where the signal comes while it takes its lock to wait
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: asked.put(number))
-    with _Server(plan) as server:
+    with Bell(signal.SIGINT, signal.SIGTERM) as bell, _Server(plan) as server:
         announce(server.opened)
-        asked.get()
+        bell.wait()

@@ -28,6 +28,34 @@ def announce(opened):
 serve(lambda: (), announce)
 """
 
+#: While the main thread waits, another one gets the signal: to the interpreter it is one that came too late to be seen before the wait and
+#: too early to interrupt it.
+MISSED = """
+import signal, sys, threading
+from adapters.threaded.serve import serve
+main = threading.get_ident()
+def kill():
+    while sys._current_frames()[main].f_code.co_name not in ("select", "serve"):
+        pass
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+def announce(opened):
+    threading.Thread(target=kill).start()
+    print("serving", flush=True)
+serve(lambda: (), announce)
+print("over", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals come in their own way there")
+def test_a_signal_that_interrupts_nothing() -> None:
+    process = subprocess.Popen([sys.executable, "-c", MISSED], stdout=subprocess.PIPE, text=True)
+    with process:
+        try:
+            assert process.communicate(timeout=PATIENCE)[0] == "serving\nover\n"
+            assert process.returncode == 0
+        finally:
+            process.kill()
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals come in their own way there")
 @pytest.mark.parametrize("line", [1, 2, 4, 6, 8, 10, 12, 14, 16, 20])
