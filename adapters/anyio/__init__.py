@@ -1,5 +1,10 @@
 """mqproto for asyncio and trio, by way of anyio: every method that waits is `async`."""
 
+try:
+    import anyio as _anyio  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("adapters.anyio needs the package anyio: install mqproto[anyio]", name="anyio") from error
+
 from adapters.anyio.admin import Admin
 from adapters.anyio.consumer import Consumer
 from adapters.anyio.driver import Driver

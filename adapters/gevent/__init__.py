@@ -1,5 +1,10 @@
 """mqproto for gevent: every method waits in the greenlet that calls it. Nothing needs to be monkey-patched."""
 
+try:
+    import gevent as _gevent  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("adapters.gevent needs the package gevent: install mqproto[gevent]", name="gevent") from error
+
 from adapters.credentials import credentials_from_file
 from adapters.faces.producer import select_by_random
 from adapters.gevent.clients import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
