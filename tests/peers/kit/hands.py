@@ -22,10 +22,17 @@ JAVA = "java-4.9.7"
 OURS = "ours:threaded"
 #: The last level is over when a test says so, by taking a shorter one.
 FAR, NEAR = " ".join(["1s"] * 17 + ["1h"]), " ".join(["1s"] * 18)
-#: Tables are saved soon, so that a test need not wait long before it kills a broker.
-SETTINGS = {**SMALL_FILES, "messageDelayLevel": FAR, "flushConsumerOffsetInterval": "500", "flushDelayOffsetInterval": "500"}
-#: Nobody is asked about pending transactions unless a test wants it; release 5 writes its op messages at once.
-APACHES = {"transactionCheckInterval": "3600000", "transactionOpBatchInterval": "10"}
+#: Tables are saved soon, so that a test need not wait long before it kills a broker. Nobody is asked about pending transactions, which adds
+#: messages, unless a test wants it.
+SETTINGS = {
+    **SMALL_FILES,
+    "messageDelayLevel": FAR,
+    "flushConsumerOffsetInterval": "500",
+    "flushDelayOffsetInterval": "500",
+    "transactionCheckInterval": "3600000",
+}
+#: Release 5 writes its op messages at once.
+APACHES = {"transactionOpBatchInterval": "10"}
 
 
 @dataclass

@@ -36,7 +36,8 @@ SMALL = {
 #: Brokers drop what they could not begin within 200 ms, and what comes while their disk is slow; a busy test machine is slower than that.
 PATIENT = {"waitTimeMillsInSendQueue": "30000", "osPageCacheBusyTimeOutMills": "30000"}
 #: Release 5 spends a sixth of a core on writing its timers every second, and a whole one until the first interval of these metrics is over.
-CALM = {"timerFlushIntervalMs": "60000", "transactionMetricFlushInterval": "200"}
+#: Name servers forget a broker of which they have not heard for two minutes, as little as four registrations: there are twelve here.
+CALM = {"timerFlushIntervalMs": "60000", "transactionMetricFlushInterval": "200", "registerNameServerPeriod": "10000"}
 #: What tests want of either broker. Every level of delay is short: a refused message comes back at once and not after ten seconds.
 COMMON = {
     "brokerClusterName": "DefaultCluster",
@@ -81,7 +82,7 @@ def _tail(log: Path) -> str:
     return log.read_text(errors="replace")[-3000:] if log.exists() else ""
 
 
-def wait_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
+def wait_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 300) -> None:
     """Return when something listens on `port`; raise PeerFailedError if `process` ends first or the time is over."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -138,7 +139,7 @@ def apache_names_command(version: str, home: Path, port: int) -> list[str]:
     """Apache's name server: writes its configuration below `home`; run it with ROCKETMQ_HOME=home."""
     home.mkdir(parents=True, exist_ok=True)
     peers.write_logging(home, "namesrv")
-    (home / "namesrv.conf").write_text(f"listenPort={port}\nkvConfigPath={home}/kvConfig.json\n")
+    (home / "namesrv.conf").write_text(f"listenPort={port}\nkvConfigPath={home}/kvConfig.json\nserverChannelMaxIdleTimeSeconds=600\n")
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
     flags = ["-Xmx256m", *peers.SHORT_LIVED, f"-Duser.home={home}"]
     return peers.java_command(version, main, "-c", str(home / "namesrv.conf"), flags=flags)

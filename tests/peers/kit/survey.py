@@ -57,7 +57,7 @@ def survey(pair: Pair, queues: Mapping[str, int], via: str, holes: Collection[Pl
     """
     wire.wait_route(pair.server.names, via)
     words = ",".join(f"{topic}:{count}" for topic, count in queues.items())
-    outcome = pair.run("survey", group="surveyors", queues=words, via=via, limit=120)
+    outcome = pair.run("survey", group="surveyors", queues=words, via=via, limit=300)
     found = Survey(pair.server.kind)
     for line in outcome.lines:
         if "surveyed" in line:
