@@ -146,8 +146,8 @@ class Assignment:
             offset, now = yield from self._try_first_offset(queue.queue, first_offset, now)
         if not queue.dropped:
             queue.start(offset)
-            if first_offset is None:
-                self._offsets.update(queue.queue, offset, may_decrease=True)
+            if first_offset is None and self._offsets.known(queue.queue) is None:  # else the application has said meanwhile how far it is
+                self._offsets.update(queue.queue, offset)
             yield from self._host.pull(queue, now)
 
     def _try_first_offset(self, queue: MessageQueue, first_offset: int | None, now: int) -> Flow[tuple[int | None, int]]:

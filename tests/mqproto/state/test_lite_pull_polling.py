@@ -192,6 +192,20 @@ def test_given_offsets_are_committed_as_they_are(cluster: Cluster) -> None:
     assert consumer.offsets()[Q0] == 4, "a refused commit changes nothing"
 
 
+def test_a_commit_before_it_is_known_where_a_queue_begins_stays(cluster: Cluster) -> None:
+    """The answer of the broker, which has another offset, comes later."""
+    cluster.put("T", *numbers(9))
+    cluster.broker.offsets["T", 0] = 7
+    consumer = polling(cluster, auto_commit=False)
+    consumer.assign([Q0], cluster.stage.now)
+    consumer.commit({Q0: 4}, False, cluster.stage.now)
+    cluster.advance(1_000)
+    assert poll_all(cluster, consumer) == numbers(9)[7:]
+    assert consumer.offsets()[Q0] == 4
+    cluster.advance(10_000)
+    assert cluster.broker.offsets["T", 0] == 4
+
+
 def test_a_commit_that_a_broker_refuses_fails_when_all_have_answered(cluster: Cluster) -> None:
     cluster.put("T", b"a")
     consumer = polling(cluster, "T", auto_commit=False)
