@@ -64,6 +64,7 @@ class Driver(PollingDriver):
         self._to_start: deque[Callable[[], Coroutine[Any, Any, object]]] = deque()
         self._starting: asyncio.Future[None]
         self._fresh: list[Coroutine[Any, Any, object]] = []  # of the tasks that were started last
+        self._uninterrupted: Callable[..., Coroutine[Any, Any, object]] = _run_uninterrupted  # protected from them at the start
 
     async def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
