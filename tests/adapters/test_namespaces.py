@@ -79,7 +79,7 @@ def test_messages_taken_one_by_one(world: World) -> None:
     consumer = world.start(world.runtime.module.Consumer, world.group, world.namesrv, namespace=SPACE, consume_from_where=first)
     consumer.subscribe(world.topic)
     world.producer(namespace=SPACE).send(Message(world.topic, b"x"))
-    message = consumer.receive(PATIENCE * 1000)
+    message = consumer.receive(int(PATIENCE * 1000))
     assert message is not None
     assert (message.topic, message.body) == (world.topic, b"x")
     consumer.ack(message)
@@ -99,7 +99,7 @@ def test_consumers_that_are_asked(world: World) -> None:
     poller = world.make(world.runtime.module.LitePullConsumer, world.group, world.namesrv, namespace=SPACE)
     poller.assign([queue])
     poller.start()
-    (message,) = poller.poll(PATIENCE * 1000)
+    (message,) = poller.poll(int(PATIENCE * 1000))
     assert (message.topic, message.body) == (world.topic, b"y")
     assert poller.assignment() == (queue,)
 
