@@ -25,6 +25,8 @@ _PAUSE_MAX_S: Final = 1e-3
 #: How long the loop lets a delivery begin before it goes on at once, with the next pull most likely: a thread that has just been woken gets
 #: the interpreter's lock when somebody lets go of it for longer than a moment. The system makes of it what it can, some 60 microseconds.
 _HANDOVER_S: Final = 1e-6
+#: How long a wait goes on without a look at signals: one that comes just before the wait begins is not seen while it lasts.
+_HEARS_EVERY_S: Final = 1.0
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -94,7 +96,8 @@ class Driver(PollingDriver):
         ticket: Ticket[T] | None = None
         try:
             ticket = self.launch(gate.release, verb, arguments)
-            gate.acquire()
+            while not gate.acquire(timeout=_HEARS_EVERY_S):
+                pass
         except BaseException:  # an interrupt, or a refusal: the gate may be open or be opened, so nobody may wait at it again
             del self._local.gate
             if ticket is not None:

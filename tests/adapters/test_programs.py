@@ -134,16 +134,17 @@ def test_a_signal_while_the_listener_works(server: Standalone, number: signal.Si
     group = f"signalled-{number.name}"
     program = (
         """
-    import signal, threading
+    import signal, time, threading
     stop = threading.Event()
-    def handle(number, frame):
-        threading.Thread(target=stop.set).start()  # the main thread may hold the event's lock at this very moment
+    asked = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
+        signal.signal(number, lambda number, frame: asked.append(number))
     """
         + CONSUMER.format(group=group, work="stop.wait()")
         + """
-    stop.wait()
+    while not asked:  # a wait without end for the event misses a signal that comes just before it begins
+        time.sleep(0.01)
+    stop.set()
     consumer.close()
     print("closed", flush=True)
     """
@@ -177,6 +178,33 @@ def test_an_interrupt_ends_a_waiting_send(server: Standalone) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err, out) == (0, "", "interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals come in their own way there")
+def test_an_interrupt_that_came_too_late_to_be_seen_before_the_wait(server: Standalone) -> None:
+    """Another thread gets the signal: nothing wakes the main thread's wait, for an answer that never comes."""
+    program = """
+    import signal, threading, time
+    from adapters.threaded import Producer
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    main = threading.get_ident()
+    def interrupt():
+        seen = 0
+        while seen < 5:
+            time.sleep(0.01)
+            seen += sys._current_frames()[main].f_code.co_name == "wait"
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    with Producer("p", namesrv) as producer:
+        producer.send(Message("topic", b"x"))
+        thread.start()
+        try:
+            producer.request(Message("topic", b"x"), timeout_ms=3_600_000)
+        except KeyboardInterrupt:
+            print("interrupted")
+    thread.join()
+    """
+    assert run(server, program) == "interrupted\n"
 
 
 @pytest.mark.parametrize("adapter", ["gevent", "threaded"])
