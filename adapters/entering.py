@@ -132,15 +132,26 @@ class Entrance:
         """
         return self.launch(None, verb, arguments, together)
 
-    def launch(self, wake: Callable[[], None] | None, verb: Callable[[*Ts, int], T], arguments: tuple[*Ts], together: bool = False) -> T:
+    def enter_from_pool(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
+        """The same for one of several threads that do little else; see `adapters.threaded.Driver`."""
+        return self.launch(None, verb, arguments)
+
+    def launch(
+        self,
+        wake: Callable[[], None] | None,
+        verb: Callable[[*Ts, int], T],
+        arguments: tuple[*Ts],
+        together: bool = False,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> T:
         """Do the same with an operation of the node, of which the verb gives the ticket: `wake` is called once, from any thread, when it
-        has ended or can end no more.
+        has ended or can end no more. `lock`: another way to take the driver's own.
         """
         ticket: Ticket[Any] | None = None
         batch: Batch | None = None
         mid_step = False
         try:
-            with self._lock:
+            with self._lock if lock is None else lock:
                 if self._quit:
                     raise self._has_ended(self._refusal)
                 mid_step = True

@@ -50,7 +50,7 @@ class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
         """Do this delivery, and for a while those that follow from it: to hand each over would cost a switch or two between threads."""
         for _ in range(AT_A_STRETCH):
             answer = self._heard(task)
-            following = self._consumed(self._driver.enter, task, answer)
+            following = self._consumed(self._driver.enter_from_pool, task, answer)
             if isinstance(answer, KeyboardInterrupt):
                 self._kit.interrupted(answer)
             if following is None:

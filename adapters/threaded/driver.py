@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 from adapters.driving import JOBS_AT_A_TIME, log
 from adapters.pollers import Poller, make_poller
 from adapters.polling import PollingDriver
+from adapters.threaded.patience import Patience
 from adapters.threaded.workers import Workers
 from mqproto.state.node import Node, Ticket
 
@@ -51,6 +52,7 @@ class Driver(PollingDriver):
     ) -> None:
         lock = threading.Lock()
         super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
+        self._patience = Patience(lock)
         self._jobs = Workers(f"{name}-jobs", JOBS_AT_A_TIME)
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._local = threading.local()
@@ -129,6 +131,11 @@ class Driver(PollingDriver):
         time.sleep(min(under_way * _PAUSE_EACH_S, _PAUSE_MAX_S))
         self._woken = False  # who found it set has been inside by now, and the turn that follows serves him
         return 0.0
+
+    def enter_from_pool(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
+        """`enter` for a thread of a pool, of which many come at once: see `Patience`, which is not for a thread that signals interrupt."""
+        main = threading.current_thread() is threading.main_thread()
+        return self.launch(None, verb, arguments, lock=None if main else self._patience)
 
     def let_begin(self) -> None:
         time.sleep(_HANDOVER_S)
