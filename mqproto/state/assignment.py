@@ -241,6 +241,10 @@ class Assignment:
         """Store the offsets of all queues."""
         return self._offsets.persist(list(self.queues), now)
 
+    def refresh(self, now: int) -> Flow[None]:
+        """The same, every few seconds."""
+        return self._offsets.refresh(list(self.queues), now)
+
     def close(self, now: int) -> None:
         """Drop everything; offsets were stored before."""
         for process_queue in self.queues.values():

@@ -122,7 +122,7 @@ class ConsumerCore(ConsumerBase):
         settings = self.settings
         self._loops = [
             self.spawn(self._rebalance_loop(self._share_out, settings.rebalance_interval, now), now),
-            self.spawn(self._persist_loop(self._assignment.persist, settings.persist_consumer_offset_interval, now), now),
+            self.spawn(self._persist_loop(self._assignment.refresh, settings.persist_consumer_offset_interval, now), now),
             self.spawn(self._sweep_loop(now), now),
         ]
         if self._locks is not None:

@@ -180,7 +180,7 @@ class LitePullCore(ActiveConsumer):
         settings = self.settings
         self._loops = [self.spawn(self._watch.loop(settings.topic_metadata_check_interval_millis, now), now)]
         interval_ms = settings.auto_commit_interval_millis if settings.auto_commit else settings.persist_consumer_offset_interval
-        self._loops.append(self.spawn(self._persist_loop(self._persist, interval_ms, now), now))
+        self._loops.append(self.spawn(self._persist_loop(self._assignment.refresh, interval_ms, now), now))
         if self.mode is Mode.ASSIGN:
             self._assignment.assign(self._wanted, now)
         self._loops.append(self.spawn(self._rebalance_loop(self._share_out, settings.rebalance_interval, now), now))

@@ -26,6 +26,8 @@ from mqproto.state.rebalance import queue_order
 
 #: Both requests about offsets wait this long (client.md 5.3).
 OFFSET_TIMEOUT_MS: Final = 5_000
+#: How often a broker is told the offsets that it has been told before. A push consumer's pulls bring them too, every 15 s or so.
+TELL_ALL_MS: Final = 30_000
 #: How long a commit waits before it looks again whether another save of the local file has ended.
 SAVE_PAUSE_MS: Final = 10
 
@@ -52,6 +54,9 @@ class OffsetStore(Protocol):
 
     def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
         """Keep the offsets that these queues have in memory. Failures are left to the next time (client.md 5.5)."""
+
+    def refresh(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
+        """The same every few seconds: offsets that were kept already need not be told again each time."""
 
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
         """Keep the last offset of a queue that is forgotten already."""
@@ -88,12 +93,18 @@ class OffsetTable:
 class RemoteOffsets(OffsetTable):
     """Offsets kept by the brokers (CLUSTERING)."""
 
-    __slots__ = ("_group", "_locate")
+    __slots__ = ("_group", "_locate", "_tell_all_at", "_told")
 
     def __init__(self, group: str, locate: Locate) -> None:
         super().__init__()
         self._group = group
         self._locate = locate
+        self._told: dict[MessageQueue, int] = {}
+        self._tell_all_at = 0
+
+    def forget(self, queue: MessageQueue) -> None:
+        super().forget(queue)
+        self._told.pop(queue, None)
 
     def _fields(self, queue: MessageQueue) -> dict[str, str]:
         return {"consumerGroup": self._group, "topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
@@ -112,7 +123,7 @@ class RemoteOffsets(OffsetTable):
         return None if offset < 0 else offset, now
 
     def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """UPDATE_CONSUMER_OFFSET one-way for each queue, changed or not: a broker that lost the last ones in a crash learns them again.
+        """UPDATE_CONSUMER_OFFSET one-way for each queue, changed or not.
 
         Each offset is looked up when its turn comes: one that was read before would undo a correction made meanwhile.
         """
@@ -121,8 +132,18 @@ class RemoteOffsets(OffsetTable):
             if offset is not None:
                 now = yield from self._send(queue, offset, now)
 
+    def refresh(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
+        """The changed ones, and sometimes all: a broker that lost the last ones in a crash learns them again."""
+        if now >= self._tell_all_at:
+            self._tell_all_at = now + TELL_ALL_MS
+        else:
+            known, told = self._offsets, self._told
+            queues = [queue for queue in queues if known.get(queue) != told.get(queue)]
+        return self.persist(queues, now)
+
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
         yield from self._send(queue, offset, now)
+        self._told.pop(queue, None)  # somebody else may tell another one from now on
 
     def commit(self, queue: MessageQueue, offset: int, now: int) -> Flow[tuple[MQError | None, int]]:
         """UPDATE_CONSUMER_OFFSET with an answer."""
@@ -140,6 +161,7 @@ class RemoteOffsets(OffsetTable):
         try:
             address, now = yield from self._locate(queue, now)
             _, now = yield Oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
+            self._told[queue] = offset
         except MQError:  # the next time brings it
             now = yield from current(now)
         return now
@@ -196,6 +218,8 @@ class LocalOffsets(OffsetTable):
 
     def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
         yield from self._save({queue: self._offsets[queue] for queue in queues if queue in self._offsets})
+
+    refresh = persist
 
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
         yield from self._save({queue: offset})

@@ -92,6 +92,8 @@ class OwnOffsets(OffsetTable):
     def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
         yield from self._save({queue: self._offsets[queue] for queue in queues if queue in self._offsets})
 
+    refresh = persist
+
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
         yield from self._save({queue: offset})
         if queue not in self._wanted:

@@ -88,7 +88,7 @@ class PullConsumerCore(ActiveConsumer):
         settings = self.settings
         self._loops = [
             self.spawn(self._rebalance_loop(self._share_out, settings.rebalance_interval, now), now),
-            self.spawn(self._persist_loop(self._persist, settings.persist_consumer_offset_interval, now), now),
+            self.spawn(self._persist_loop(self._refresh, settings.persist_consumer_offset_interval, now), now),
         ]
 
     def _end(self, now: int) -> None:
@@ -211,9 +211,15 @@ class PullConsumerCore(ActiveConsumer):
         return kept
 
     def _persist(self, now: int) -> Flow[None]:
+        return self._store(self._offsets.persist, now)
+
+    def _refresh(self, now: int) -> Flow[None]:
+        return self._store(self._offsets.refresh, now)
+
+    def _store(self, store: Callable[[list[MessageQueue], int], Flow[None]], now: int) -> Flow[None]:
         """Own queues every time, others only when the application has set them since: they may be somebody else's affair by now."""
         own = [queue for share in self._own.values() for queue in share]
-        yield from self._offsets.persist(own, now)
+        yield from store(own, now)
         self._unsaved.difference_update(own)
         for queue in sorted(self._unsaved, key=queue_order):
             offset = self._offsets.known(queue)

@@ -141,8 +141,15 @@ def test_offsets_are_stored_every_few_seconds(cluster: Cluster) -> None:
     poll(cluster, consumer)
     cluster.stage.advance(9_000)
     assert not cluster.requests(UPDATE)
-    cluster.stage.advance(3_500)
-    assert len(cluster.requests(UPDATE)) == 4, "two queues, two times"
+    cluster.stage.advance(1_500)
+    assert len(cluster.requests(UPDATE)) == 2, "two queues"
+    cluster.put("T", b"b")
+    poll(cluster, consumer)
+    poll(cluster, consumer)
+    cluster.stage.advance(2_000)
+    assert len(cluster.requests(UPDATE)) == 3, "what has changed"
+    cluster.stage.advance(30_000)
+    assert len(cluster.requests(UPDATE)) == 5, "and all of them now and then"
     assert {one.is_oneway for one in cluster.requests(UPDATE)} == {True}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,7 @@ from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, CallExpired, ConnectFailed, HeaderError, MQError, NoRoute, TooManyRequests
 from mqproto.message import MessageQueue
 from mqproto.state.flows import Call, Expired, Flow, Lost, Oneway, Sleep, Work
-from mqproto.state.offsets import LocalOffsets, RemoteOffsets, format_offsets, parse_offsets
+from mqproto.state.offsets import TELL_ALL_MS, LocalOffsets, RemoteOffsets, format_offsets, parse_offsets
 from tests.golden.golden import Golden
 
 Q0, Q1 = MessageQueue("News", "broker-a", 0), MessageQueue("News", "broker-a", 1)
@@ -155,6 +156,57 @@ def test_an_offset_that_was_corrected_meanwhile_is_sent_as_it_is_now() -> None:
     next(flow)
     table.update(Q1, 2, may_decrease=True)
     assert flow.send((None, 1)) == update(Q1, 2, 1)
+
+
+def told(flow: Flow[None]) -> list[object]:
+    """The requests of a flow that sends what it sends."""
+    requests: list[object] = []
+    with suppress(StopIteration):
+        requests.append(next(flow))
+        while True:
+            requests.append(flow.send((None, 0)))
+    return requests
+
+
+def test_what_was_told_is_told_again_now_and_then() -> None:
+    """A broker that saves every few seconds may have lost it in a crash."""
+    table = holding({Q0: 3, Q1: 8})
+    assert len(told(table.refresh([Q0, Q1], 0))) == 2
+    assert told(table.refresh([Q0, Q1], TELL_ALL_MS - 1)) == []
+    assert told(table.refresh([Q0, Q1], TELL_ALL_MS)) == [update(Q0, 3, TELL_ALL_MS), update(Q1, 8, 0)]
+    assert told(table.refresh([Q0, Q1], TELL_ALL_MS + 1)) == []
+    assert len(told(table.persist([Q0, Q1], TELL_ALL_MS + 2))) == 2, "at the end everything is told"
+
+
+def test_what_changes_is_told_with_the_next_round() -> None:
+    table = holding({Q0: 3, Q1: 8})
+    told(table.refresh([Q0, Q1], 0))
+    table.update(Q1, 9)
+    assert told(table.refresh([Q0, Q1], 1)) == [update(Q1, 9, 1)]
+    table.update(Q1, 4, may_decrease=True)
+    assert told(table.refresh([Q0, Q1], 2)) == [update(Q1, 4, 2)]
+
+
+def test_what_could_not_be_told_is_told_with_the_next_round() -> None:
+    table = holding({Q0: 3})
+    flow = table.refresh([Q0], 0)
+    next(flow)
+    assert flow.throw(TooManyRequests("full")) == Sleep(0)
+    assert ended(flow, None) is None
+    assert told(table.refresh([Q0], 1)) == [update(Q0, 3, 1)]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_queue_that_comes_back_is_told_at_once(kept: bool) -> None:
+    """Another member may have told something else meanwhile."""
+    table = holding({Q0: 3})
+    told(table.refresh([Q0], 0))
+    table.forget(Q0)
+    assert told(table.refresh([Q0], 0)) == []
+    if kept:
+        told(table.keep(Q0, 3, 0))
+    table.update(Q0, 3)
+    assert told(table.refresh([Q0], 1)) == [update(Q0, 3, 1)]
 
 
 def test_the_last_offset_of_a_forgotten_queue_is_sent() -> None:
