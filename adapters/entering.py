@@ -85,6 +85,7 @@ class Entrance:
         "_woken",
         "_written_soon",
         "failure",
+        "handed",
         "name",
         "node",
         "turns",
@@ -102,6 +103,8 @@ class Entrance:
         self.name = name
         #: How often the loop has turned. An idle driver does not turn.
         self.turns = 0
+        #: For how many ended operations and deliveries the loop has called somebody.
+        self.handed = 0
         #: What ended the loop out of turn: a fault of the node or of the driver itself.
         self.failure: BaseException | None = None
         self._lock = lock

@@ -180,8 +180,10 @@ class PollingDriver(Entrance):
                     actions, self._todo = self._todo + actions, []
             for action in actions:  # who waits for something gets it while the system sends
                 if isinstance(action, Ticket):
+                    self.handed += 1
                     self._finish(action)
                 elif type(action) is Deliver:
+                    self.handed += 1
                     delivered = True
                     self._hand_over(action.task)
                 else:

@@ -26,6 +26,11 @@ _PAUSE_MAX_S: Final = 1e-3
 #: How long the loop lets a delivery begin before it goes on at once, with the next pull most likely: a thread that has just been woken gets
 #: the interpreter's lock when somebody lets go of it for longer than a moment. The system makes of it what it can, some 60 microseconds.
 _HANDOVER_S: Final = 1e-6
+#: So many turns of a client in a row that were for nobody, none so long after the one before, and the loop waits a moment before the next
+#: one: a broker ends a thousand pulls that found nothing one after the other.
+_TURNS_FOR_NOBODY: Final = 16
+_IN_A_ROW_MS: Final = 3
+_GATHER_S: Final = 1e-3
 #: How long a wait goes on without a look at signals: one that comes just before the wait begins is not seen while it lasts.
 _HEARS_EVERY_S: Final = 1.0
 
@@ -56,6 +61,9 @@ class Driver(PollingDriver):
         self._jobs = Workers(f"{name}-jobs", JOBS_AT_A_TIME)
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._local = threading.local()
+        self._serves = bool(listeners)
+        self._turned_at = 0
+        self._for_nobody = 0
 
     def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
@@ -121,8 +129,15 @@ class Driver(PollingDriver):
         """In a burst each answer would have the two threads pass the interpreter's lock to and fro, and send what there is for lack of
         more. So the loop leaves it to the caller for a moment, who writes when there is enough, and need not wake it: it turns by itself.
         """
-        written_soon = self._written_soon
+        written_soon, handed, turned_at = self._written_soon, self.handed, self._turned_at
         timeout = super()._turn(events)
+        self._turned_at = self._seen
+        if self._serves or self.handed != handed or self._seen - turned_at > _IN_A_ROW_MS:
+            self._for_nobody = 0
+        else:
+            self._for_nobody += 1
+            if self._for_nobody >= _TURNS_FOR_NOBODY and (timeout is None or timeout > 0):
+                time.sleep(_GATHER_S)
         under_way = len(self._pending)
         self._bursts = written_soon and under_way >= _BURST
         if not self._bursts or self._woken or (timeout is not None and timeout < 0):
