@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from adapters.threaded import Admin
+from adapters.threaded import Admin, LitePullConsumer
 from mqproto import MessageQueue
 from mqproto.acl import SessionCredentials
 from mqproto.bodies import GroupConfig, TopicRoute
@@ -87,7 +87,16 @@ class Desk:
 
     def agree(self, ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
         """Both say the same of all that the server knows, once what the test before this one has ended is gone."""
-        self.until(lambda: ours() == theirs())
+        said: list[Any] = []
+
+        def look() -> bool:
+            said[:] = ours(), theirs()
+            return bool(said[0] == said[1])
+
+        try:
+            self.until(look)
+        except AssertionError:
+            raise AssertionError(f"ours says {said[0]}, theirs {said[1]}") from None
 
     def produce(self, topic: str, **options: Any) -> list[Sent]:
         """Messages of Java's client, once the broker has put them into their queues, which is a moment after it took them."""
@@ -242,6 +251,16 @@ def test_a_group_that_is_online(desk: Desk) -> None:
     assert [one.type for one in desk(messages.tracks, message) if one.group == group] == [TrackType.NOT_ONLINE]
     with pytest.raises(NoClients):
         desk(groups.connection, group)
+
+
+def test_a_group_that_pulls(desk: Desk) -> None:
+    """It is in the table of all groups too, as what it is."""
+    topic, group, overview = desk.topic("Pulled"), desk.name("pulling"), desk.admin.groups.overview
+    consumer = LitePullConsumer(group, desk.server.names)
+    consumer.subscribe(topic)
+    with consumer:
+        desk.until(lambda: any(row[0] == group and row[3] == "PULL" for row in shown.summaries(desk(overview))))
+        desk.agree(lambda: shown.summaries(desk(overview)), lambda: shown.printed_summaries(desk.tool.run("consumerProgress")))
 
 
 def test_a_group_that_is_away(desk: Desk) -> None:

@@ -58,14 +58,17 @@ def printed_lag(text: str) -> int:
 
 def summaries(found: list[GroupSummary]) -> Rows:
     return rows(
-        (one.group, one.members, version_name(one.version), "PUSH", one.message_model.value, one.lag)
+        (one.group, one.members, version_name(one.version), *kind, one.lag)
         for one in found
-        if one.message_model is not None and one.consume_type == "CONSUME_PASSIVELY"
+        if one.message_model is not None
+        for kind in [("PULL", "") if one.consume_type == "CONSUME_ACTIVELY" else ("PUSH", one.message_model.value)]
     )
 
 
 def printed_summaries(text: str) -> Rows:
-    return {row for row in table(text, "#Group", 0, 1, 2, 3, 4, -1) if row[1] != "0"}
+    """Of groups that pull the tool leaves the model out, so that the next column stands there."""
+    found = table(text, "#Group", 0, 1, 2, 3, 4, -1)
+    return {(*row[:4], "" if row[3] == "PULL" else row[4], row[5]) for row in found if row[1] != "0"}
 
 
 def connection(found: ConsumerConnection) -> tuple[Rows, Rows]:
