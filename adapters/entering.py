@@ -85,7 +85,6 @@ class Entrance:
         "_woken",
         "_written_soon",
         "failure",
-        "handed",
         "name",
         "node",
         "turns",
@@ -103,8 +102,6 @@ class Entrance:
         self.name = name
         #: How often the loop has turned. An idle driver does not turn.
         self.turns = 0
-        #: For how many ended operations and deliveries the loop has called somebody.
-        self.handed = 0
         #: What ended the loop out of turn: a fault of the node or of the driver itself.
         self.failure: BaseException | None = None
         self._lock = lock

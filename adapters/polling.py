@@ -57,6 +57,7 @@ class PollingDriver(Entrance):
 
     __slots__ = (
         "_dials",
+        "_handed",
         "_listeners",
         "_notices",
         "_others",
@@ -90,6 +91,7 @@ class PollingDriver(Entrance):
         self._others: dict[int, Callable[[int], None]] = {}  # listeners, dials and the waker, by descriptor
         self._timers: list[tuple[int, int, Callable[[int], None]]] = []  # the driver's own
         self._timer_numbers = count()
+        self._handed = 0  # for how many ended operations and deliveries the loop has called somebody
         _drivers.add(self)
 
     # What runtimes add.
@@ -180,10 +182,10 @@ class PollingDriver(Entrance):
                     actions, self._todo = self._todo + actions, []
             for action in actions:  # who waits for something gets it while the system sends
                 if isinstance(action, Ticket):
-                    self.handed += 1
+                    self._handed += 1
                     self._finish(action)
                 elif type(action) is Deliver:
-                    self.handed += 1
+                    self._handed += 1
                     delivered = True
                     self._hand_over(action.task)
                 else:

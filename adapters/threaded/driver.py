@@ -129,15 +129,10 @@ class Driver(PollingDriver):
         """In a burst each answer would have the two threads pass the interpreter's lock to and fro, and send what there is for lack of
         more. So the loop leaves it to the caller for a moment, who writes when there is enough, and need not wake it: it turns by itself.
         """
-        written_soon, handed, turned_at = self._written_soon, self.handed, self._turned_at
+        written_soon, handed = self._written_soon, self._handed
         timeout = super()._turn(events)
-        self._turned_at = self._seen
-        if self._serves or self.handed != handed or self._seen - turned_at > _IN_A_ROW_MS:
-            self._for_nobody = 0
-        else:
-            self._for_nobody += 1
-            if self._for_nobody >= _TURNS_FOR_NOBODY and (timeout is None or timeout > 0):
-                time.sleep(_GATHER_S)
+        if self._is_row(handed) and (timeout is None or timeout > 0):
+            time.sleep(_GATHER_S)
         under_way = len(self._pending)
         self._bursts = written_soon and under_way >= _BURST
         if not self._bursts or self._woken or (timeout is not None and timeout < 0):
@@ -146,6 +141,13 @@ class Driver(PollingDriver):
         time.sleep(min(under_way * _PAUSE_EACH_S, _PAUSE_MAX_S))
         self._woken = False  # who found it set has been inside by now, and the turn that follows serves him
         return 0.0
+
+    def _is_row(self, handed: int) -> bool:
+        """Whether a client has turned so often for nobody that what comes next is better gathered; `handed` is from before the turn."""
+        in_a_row = self._seen - self._turned_at <= _IN_A_ROW_MS and self._handed == handed
+        self._turned_at = self._seen
+        self._for_nobody = self._for_nobody + 1 if in_a_row and not self._serves else 0
+        return self._for_nobody >= _TURNS_FOR_NOBODY
 
     def enter_from_pool(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
         """`enter` for a thread of a pool, of which many come at once: see `Patience`, which is not for a thread that signals interrupt."""

@@ -160,8 +160,9 @@ class RemoteOffsets(OffsetTable):
         fields = {**self._fields(queue), "commitOffset": str(offset)}
         try:
             address, now = yield from self._locate(queue, now)
-            _, now = yield Oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
-            self._told[queue] = offset
+            lost, now = yield Oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
+            if lost is None:
+                self._told[queue] = offset
         except MQError:  # the next time brings it
             now = yield from current(now)
         return now

@@ -77,11 +77,11 @@ class Desk:
         except error:
             return None
 
-    def until(self, look: Callable[[], Any]) -> Any:
+    def until(self, look: Callable[[], Any], said: Callable[[], str] = lambda: "it never came") -> Any:
         """What is there once it is there: Apache's servers tell each other some things only after they have answered."""
         end = time.monotonic() + 60
         while not (found := look()):
-            assert time.monotonic() < end, "it never came"
+            assert time.monotonic() < end, said()
             time.sleep(0.05)
         return found
 
@@ -93,10 +93,7 @@ class Desk:
             said[:] = ours(), theirs()
             return bool(said[0] == said[1])
 
-        try:
-            self.until(look)
-        except AssertionError:
-            raise AssertionError(f"ours says {said[0]}, theirs {said[1]}") from None
+        self.until(look, lambda: f"ours says {said[0]}, theirs {said[1]}")
 
     def produce(self, topic: str, **options: Any) -> list[Sent]:
         """Messages of Java's client, once the broker has put them into their queues, which is a moment after it took them."""

@@ -193,7 +193,10 @@ def test_what_could_not_be_told_is_told_with_the_next_round() -> None:
     next(flow)
     assert flow.throw(TooManyRequests("full")) == Sleep(0)
     assert ended(flow, None) is None
-    assert told(table.refresh([Q0], 1)) == [update(Q0, 3, 1)]
+    flow = table.refresh([Q0], 1)
+    assert next(flow) == update(Q0, 3, 1)
+    assert ended(flow, Lost("broker-a:1", "refused")) is None
+    assert told(table.refresh([Q0], 2)) == [update(Q0, 3, 2)]
 
 
 @pytest.mark.parametrize("kept", [False, True])
