@@ -13,7 +13,7 @@ from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import MQError, StateError
 from mqproto.message import MessageQueue
 from mqproto.names import RETRY_PREFIX
-from mqproto.state.flows import Flow, Sleep, current
+from mqproto.state.flows import Flow, Sleep, Wait, current
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import OffsetStore
 from mqproto.state.process_queue import ProcessQueue
@@ -63,7 +63,10 @@ class AssignmentHost(SharingHost, Protocol):
         """What a queue takes before it may be consumed: True once it is ours alone, where that is needed. Raises MQError."""
 
     def released(self, queue: ProcessQueue, now: int) -> None:
-        """The queue was given up and its offset stored."""
+        """The queue was given up: it is not in the table any more."""
+
+    def unlock(self, queue: ProcessQueue, now: int) -> Flow[None]:
+        """Give back what `acquire` got, unless the application still works on the queue: then this is called again at the end of that."""
 
 
 class Assignment:
@@ -82,6 +85,8 @@ class Assignment:
         self.incomplete = False
         #: Where queues that are being corrected shall go on.
         self._targets: dict[MessageQueue, int] = {}
+        #: Queues that were given up lately: settled when the broker knows all about that.
+        self._leaving: dict[MessageQueue, Ticket[None]] = {}
 
     # --- sharing out
 
@@ -89,6 +94,7 @@ class Assignment:
         """One round over the subscribed topics; True when the queues changed. A topic whose facts cannot be had keeps its queues, and
         makes the round `incomplete`."""
         changed = self.incomplete = False
+        self._leaving = {queue: ticket for queue, ticket in self._leaving.items() if not ticket.settled}
         for topic in topics:
             share, now = yield from self._sharing.share(topic, now)
             if share is None:
@@ -139,6 +145,9 @@ class Assignment:
 
     def _run(self, queue: ProcessQueue, first_offset: int | None, now: int) -> Flow[None]:
         """Acquire the queue and find where to begin, however often that takes, then pull."""
+        leaving = self._leaving.get(queue.queue)
+        if leaving is not None and not leaving.settled:  # else we might read the offset from before, and be unlocked after we locked
+            _, now = yield Wait(leaving)
         offset: int | None = None
         while offset is None:
             if queue.dropped:
@@ -191,9 +200,27 @@ class Assignment:
         if offset is None:
             offset = self._offsets.known(queue)
         self._offsets.forget(queue)
-        if offset is not None:
-            self._host.spawn(self._offsets.keep(queue, offset, now), now)
+        self._begin_leaving(process_queue, offset, now)
         self._host.released(process_queue, now)
+
+    def ended_late(self, queue: ProcessQueue, now: int) -> None:
+        """The last delivery of a queue that was given up has ended only now."""
+        if queue.queue not in self.queues:
+            self._begin_leaving(queue, None, now)
+
+    def _begin_leaving(self, queue: ProcessQueue, offset: int | None, now: int) -> None:
+        before = self._leaving.get(queue.queue)
+        self._leaving[queue.queue] = self._host.spawn(self._leave(queue, offset, before, now), now)
+
+    def _leave(self, queue: ProcessQueue, offset: int | None, before: Ticket[None] | None, now: int) -> Flow[None]:
+        """Store the last offset, and give the queue free only when it is: Apache's brokers carry out the requests of a link in any order,
+        and the next owner would begin before what we have consumed."""
+        if before is not None and not before.settled:
+            _, now = yield Wait(before)
+        if offset is not None:
+            yield from self._offsets.keep(queue.queue, offset, now)
+            now = yield from current(now)
+        yield from self._host.unlock(queue, now)
 
     def _stop(self, queue: ProcessQueue, now: int) -> None:
         queue.drop()
@@ -240,6 +267,12 @@ class Assignment:
     def persist(self, now: int) -> Flow[None]:
         """Store the offsets of all queues."""
         return self._offsets.persist(list(self.queues), now)
+
+    def keep(self, now: int) -> list[Ticket[None]]:
+        """The same; settled when it is done, and when all that was given up before is free."""
+        known = [(queue, self._offsets.known(queue)) for queue in self.queues]
+        kept = [self._host.spawn(self._offsets.keep(queue, offset, now), now) for queue, offset in known if offset is not None]
+        return [*kept, *self._leaving.values()]
 
     def refresh(self, now: int) -> Flow[None]:
         """The same, every few seconds."""

@@ -143,8 +143,9 @@ class ConsumerCore(ConsumerBase):
             self._idle = Ticket()
             _, now = yield Wait(self._idle, now + patience_ms)
         if registered:
-            stored = self.spawn(self._assignment.persist(now), now)
-            _, now = yield Wait(stored, now + OFFSET_TIMEOUT_MS)
+            deadline = now + OFFSET_TIMEOUT_MS
+            for ticket in [self.spawn(self._assignment.persist(now), now)] if self._locks is None else self._assignment.keep(now):
+                _, now = yield Wait(ticket, deadline)
             queues = list(self._assignment.queues)
             self._assignment.close(now)  # first: a queue that is still tried would be locked again, and that nobody would give back
             if self._locks is not None:
@@ -160,7 +161,7 @@ class ConsumerCore(ConsumerBase):
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
-        for ticket in [self.spawn(locks.release(mine, now, answered=True), now) for mine in by_broker.values()]:
+        for ticket in [self.spawn(locks.release(mine, now), now) for mine in by_broker.values()]:
             _, now = yield Wait(ticket, deadline)
         return now
 
@@ -289,13 +290,15 @@ class ConsumerCore(ConsumerBase):
             self._consumption.resumed(queue, now)
 
     def released(self, queue: ProcessQueue, now: int) -> None:
-        """The lock of a queue whose listener is still running is kept until that has ended."""
-        if self._locks is not None and not self._consumption.is_busy(queue):
-            self.spawn(self._locks.release([queue.queue], now), now)
+        pass  # what its listener still works on ends by itself
 
-    def left(self, queue: MessageQueue, now: int) -> None:
-        if self._locks is not None and queue not in self._assignment.queues:
-            self.spawn(self._locks.release([queue], now), now)
+    def unlock(self, queue: ProcessQueue, now: int) -> Flow[None]:
+        if self._locks is not None and queue.queue not in self._assignment.queues and not self._consumption.is_busy(queue):
+            yield from self._locks.release([queue.queue], now)
+
+    def left(self, queue: ProcessQueue, now: int) -> None:
+        if self._locks is not None:
+            self._assignment.ended_late(queue, now)
 
     def _start_time(self) -> int:
         return self.settings.start_time(self._started_at, self._utc_offset_ms)

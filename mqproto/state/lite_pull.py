@@ -459,6 +459,9 @@ class LitePullCore(ActiveConsumer):
         self._handout.sweep()
         self._gate.relieve(now)
 
+    def unlock(self, queue: ProcessQueue, now: int) -> Flow[None]:
+        yield from ()  # nothing was acquired
+
     # --- for the node and the brokers
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:

@@ -59,7 +59,8 @@ class OffsetStore(Protocol):
         """The same every few seconds: offsets that were kept already need not be told again each time."""
 
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
-        """Keep the last offset of a queue that is forgotten already."""
+        """Keep the last offset of a queue that is forgotten already. Where another member has the queue next, this ends when it can read
+        that offset, or never will."""
 
     def commit(self, queue: MessageQueue, offset: int, now: int) -> Flow[tuple[MQError | None, int]]:
         """Keep an offset and wait until it is kept: None, or why it is not, and the time. The one in memory stays."""
@@ -142,7 +143,7 @@ class RemoteOffsets(OffsetTable):
         return self.persist(queues, now)
 
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
-        yield from self._send(queue, offset, now)
+        yield from self.commit(queue, offset, now)
         self._told.pop(queue, None)  # somebody else may tell another one from now on
 
     def commit(self, queue: MessageQueue, offset: int, now: int) -> Flow[tuple[MQError | None, int]]:

@@ -41,7 +41,7 @@ class OrderedHost(ConsumptionHost, Protocol):
     def may_consume(self, queue: MessageQueue, now: int) -> bool:
         """Whether the queue is locked for us; `resumed` is called when that becomes true."""
 
-    def left(self, queue: MessageQueue, now: int) -> None:
+    def left(self, queue: ProcessQueue, now: int) -> None:
         """The last delivery of a queue that is not ours any more has ended."""
 
 
@@ -186,7 +186,7 @@ class Ordered:
         del self._running[queue]
         line = self._lines.get(queue)
         if line is None or task.process_queue.dropped:
-            self._host.left(queue, now)
+            self._host.left(task.process_queue, now)
         if line is not None:
             self._next(line, now)
         self._hand_out(now)

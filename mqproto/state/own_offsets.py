@@ -95,7 +95,7 @@ class OwnOffsets(OffsetTable):
     refresh = persist
 
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
-        yield from self._save({queue: offset})
+        yield from self.commit(queue, offset, now)
         if queue not in self._wanted:
             self._saved.pop(queue, None)  # somebody else may save it from now on
 

@@ -189,7 +189,7 @@ class PullConsumerCore(ActiveConsumer):
         queue = self.namespace.wrap_queue(queue)
         if oneway:
             self._unsaved.discard(queue)
-            yield from self._offsets.keep(queue, offset, now)
+            yield from self._offsets.persist([queue], now)
             return
         failure, now = yield from self._offsets.commit(queue, offset, now)
         if failure is not None:

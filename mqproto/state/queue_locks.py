@@ -16,7 +16,7 @@ from mqproto.bodies import LockAnswer, LockRequest
 from mqproto.codes import RequestCode
 from mqproto.errors import MQError
 from mqproto.message import MessageQueue
-from mqproto.state.flows import Call, Flow, Oneway, current, success
+from mqproto.state.flows import Call, Flow, current, success
 from mqproto.state.rebalance import queue_order
 
 #: Limit of a lock or unlock request.
@@ -96,11 +96,16 @@ class OwnLocks:
             except MQError:
                 now = yield from current(now)
                 continue
+            late: list[MessageQueue] = []
             for queue in mine:
                 if queue not in locked:
                     lost.append(queue)
-                elif queue in self._locked_at:  # else it was released meanwhile, and is renewed no more
+                elif queue in self._locked_at:
                     self._locked_at[queue] = asked
+                elif queue not in self._asked:  # it was released meanwhile, and the broker may have done that before it renewed the lock
+                    late.append(queue)
+            if late:
+                now = yield from self._unlock(address, late, now)
         for queue in lost:
             self._locked_at.pop(queue, None)
         return lost, now
@@ -110,11 +115,11 @@ class OwnLocks:
         outcome, now = yield Call(address, RequestCode.LOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
         return set(LockAnswer.from_json(bytes(success(outcome, address).body)).queues), now
 
-    def release(self, queues: Collection[MessageQueue], now: int, *, answered: bool = False) -> Flow[None]:
-        """UNLOCK_BATCH_MQ for what is locked of `queues`, one-way unless it is to be `answered`: then the locks are free when it has ended.
+    def release(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
+        """UNLOCK_BATCH_MQ for what is locked of `queues`: the locks are free when it has ended. A broker that cannot be told lets them run
+        out.
 
-        Also for what was asked for when nobody waits for the answer any more: the broker has locked it. A broker that cannot be told lets
-        the locks run out.
+        Also for what was asked for when nobody waits for the answer any more: the broker has locked it.
         """
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in sorted(queues, key=queue_order):
@@ -122,10 +127,13 @@ class OwnLocks:
                 self._asked.discard(queue)
                 by_broker.setdefault(queue.broker_name, []).append(queue)
         for mine in by_broker.values():
-            body = LockRequest(self._host.group, self._host.client_id, mine).to_json()
             try:
                 address, now = yield from self._host.master(mine[0], now)
-                effect = Call if answered else Oneway
-                _, now = yield effect(address, RequestCode.UNLOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
+                now = yield from self._unlock(address, mine, now)
             except MQError:
                 now = yield from current(now)
+
+    def _unlock(self, address: str, queues: list[MessageQueue], now: int) -> Flow[int]:
+        body = LockRequest(self._host.group, self._host.client_id, queues).to_json()
+        _, now = yield Call(address, RequestCode.UNLOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
+        return now

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import suppress
 from typing import Any
 
 from mqproto.errors import MQError, NoRoute
@@ -40,14 +39,19 @@ class HandFlows:
     def __init__(self) -> None:
         self.notices: list[str] = []
         self.flows: list[tuple[Generator[Effect, tuple[Any, int], None], Effect]] = []
+        self._tickets: dict[Generator[Effect, tuple[Any, int], None], Ticket[None]] = {}
 
     def notice(self, text: str) -> None:
         self.notices.append(text)
 
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]:
-        with suppress(StopIteration):
+        ticket = Ticket[None]()
+        try:
             self.flows.append((flow, next(flow)))
-        return Ticket()
+            self._tickets[flow] = ticket
+        except StopIteration:
+            ticket.settle(None)
+        return ticket
 
     def go_on(self, outcome: object, now: int, index: int = 0) -> Effect | None:
         """Resume a flow; its next effect, or None at its end."""
@@ -55,6 +59,7 @@ class HandFlows:
         try:
             effect = flow.send((outcome, now))
         except StopIteration:
+            self._tickets.pop(flow).settle(None)
             return None
         self.flows.insert(index, (flow, effect))
         return effect
@@ -134,7 +139,7 @@ class OrderedBench(HandHost):
     def __init__(self, **settings: Any) -> None:
         super().__init__()
         self.unlocked: set[MessageQueue] = set()
-        self.leavings: list[MessageQueue] = []
+        self.leavings: list[ProcessQueue] = []
         self.offsets = RemoteOffsets("g", locate)
         self.ordered = Ordered(ConsumerSettings(group="g", orderly=True, **settings), "listener", self.offsets, self)
         self.queues = {queue: self.make(queue) for queue in (Q0, Q1)}
@@ -147,7 +152,7 @@ class OrderedBench(HandHost):
     def may_consume(self, queue: MessageQueue, now: int) -> bool:
         return queue not in self.unlocked
 
-    def left(self, queue: MessageQueue, now: int) -> None:
+    def left(self, queue: ProcessQueue, now: int) -> None:
         self.leavings.append(queue)
 
     def pulled(self, queue: MessageQueue, *messages: MessageExt, now: int = 0) -> None:

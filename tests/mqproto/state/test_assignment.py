@@ -10,7 +10,7 @@ from mqproto.codes import RequestCode
 from mqproto.message import MessageQueue
 from mqproto.state.assignment import Assignment
 from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.flows import Call, Effect, Flow, Oneway, Refresh, Sleep
+from mqproto.state.flows import Call, Effect, Flow, Oneway, Refresh, Sleep, Wait
 from mqproto.state.node import Ticket
 from mqproto.state.offsets import RemoteOffsets
 from mqproto.state.process_queue import ProcessQueue
@@ -18,6 +18,8 @@ from mqproto.state.rebalance import Averagely
 from mqproto.state.routes import RouteTable
 from tests.mqproto.state.by_hand import Q0, Q1, HandFlows
 from tests.mqproto.state.stage import route
+
+UNLOCK = Call("b:1", RequestCode.UNLOCK_BATCH_MQ, {})
 
 
 class Host(HandFlows):
@@ -34,6 +36,7 @@ class Host(HandFlows):
         self.heartbeats = 0
         self.acquired = True
         self.let_go: list[MessageQueue] = []
+        self.free: list[MessageQueue] = []
 
     def cancel(self, ticket: Ticket[None], now: int) -> None: ...
 
@@ -54,6 +57,11 @@ class Host(HandFlows):
 
     def released(self, queue: ProcessQueue, now: int) -> None:
         self.let_go.append(queue.queue)
+
+    def unlock(self, queue: ProcessQueue, now: int) -> Flow[None]:
+        if not self.busy:
+            yield UNLOCK
+            self.free.append(queue.queue)
 
     def effects(self) -> list[Effect]:
         return [effect for _, effect in self.flows]
@@ -98,6 +106,10 @@ def kept(offset: int) -> Command:
     return Command(code=0, flag=1, fields={"offset": str(offset)})
 
 
+def is_over(wait: Wait) -> bool:
+    return wait.ticket.settled
+
+
 def taken(assignment: Assignment, host: Host, offset: int = 5) -> None:
     """Both queues are ours and begin at this offset."""
     assert rebalance(assignment, members("me"))
@@ -114,8 +126,76 @@ def test_a_round_takes_and_gives_up(assignment: Assignment, host: Host, offsets:
     assert host.let_go == [Q1]
     assert offsets.table() == {Q0: 5}
     effect = host.effects()[-1]
-    assert isinstance(effect, Oneway)
+    assert isinstance(effect, Call)
     assert (effect.fields["queueId"], effect.fields["commitOffset"]) == ("1", "5")
+
+
+def test_a_queue_is_free_when_its_last_offset_is_stored(assignment: Assignment, host: Host) -> None:
+    """Apache's brokers carry out the requests of a link in any order: the next owner might lock it and read the offset from before."""
+    taken(assignment, host)
+    host.flows.clear()
+    assignment.give_up(Q1, 7)
+    assert [effect.code for effect in host.effects() if isinstance(effect, Call)] == [RequestCode.UPDATE_CONSUMER_OFFSET]
+    assert host.go_on(Command(0, flag=1), 8) == Sleep(7)
+    assert host.go_on(None, 8) == UNLOCK
+    assert host.go_on(Command(0, flag=1), 9) is None
+    assert host.free == [Q1]
+
+
+def test_a_queue_that_comes_back_waits_until_it_is_free(assignment: Assignment, host: Host) -> None:
+    """Or it would be unlocked after it was locked, or begin at the offset from before."""
+    taken(assignment, host)
+    host.flows.clear()
+    assignment.give_up(Q1, 7)
+    assert rebalance(assignment, members("me"))
+    (_, commit), (_, waiting) = host.flows
+    assert isinstance(commit, Call)
+    assert isinstance(waiting, Wait)
+    assert not is_over(waiting)
+    host.go_on(Command(0, flag=1), 8)
+    host.go_on(None, 8)
+    host.go_on(Command(0, flag=1), 9)
+    assert is_over(waiting)
+    effect = host.go_on(None, 9)
+    assert isinstance(effect, Call)
+    assert effect.code == RequestCode.QUERY_CONSUMER_OFFSET
+
+
+def test_a_queue_that_goes_twice_is_told_twice_one_after_the_other(assignment: Assignment, host: Host, offsets: RemoteOffsets) -> None:
+    taken(assignment, host)
+    host.flows.clear()
+    assignment.give_up(Q1, 7)
+    assert rebalance(assignment, members("me"))
+    host.flows.pop()
+    offsets.update(Q1, 6)
+    assignment.give_up(Q1, 7)
+    (_, first), (_, second) = host.flows
+    assert isinstance(first, Call)
+    assert isinstance(second, Wait)
+    host.go_on(Command(0, flag=1), 8)
+    host.go_on(None, 8)
+    host.go_on(Command(0, flag=1), 9)
+    assert is_over(second)
+    effect = host.go_on(None, 9)
+    assert isinstance(effect, Call)
+    assert effect.fields["commitOffset"] == "6"
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_delivery_that_ends_late_lets_its_queue_go(assignment: Assignment, host: Host, back: bool) -> None:
+    taken(assignment, host)
+    host.flows.clear()
+    host.busy = True
+    gone = assignment.queues[Q1]
+    assignment.give_up(Q1, 7)
+    host.go_on(Command(0, flag=1), 8)
+    assert host.go_on(None, 8) is None, "its lock stays with us meanwhile"
+    host.busy = False
+    if back:
+        assert rebalance(assignment, members("me"))
+        host.flows.clear()
+    assignment.ended_late(gone, 9)
+    assert host.effects() == ([] if back else [UNLOCK])
 
 
 def test_a_topic_without_a_route_is_looked_up_within_the_round(assignment: Assignment, host: Host) -> None:
@@ -240,12 +320,12 @@ def test_a_queue_that_goes_while_it_is_moved_is_left_alone(assignment: Assignmen
     assert host.effects() == [Sleep(10_010)]
     rebalance(assignment, members("me", "you"))
     assert host.go_on(None, 10_010) is None
-    assert [effect.fields["commitOffset"] for effect in host.effects() if isinstance(effect, Oneway)] == ["2"]
+    assert [effect.fields["commitOffset"] for effect in host.effects() if isinstance(effect, Call)] == ["2"]
 
 
 def test_a_queue_without_an_offset_is_given_up_in_silence(assignment: Assignment, host: Host) -> None:
     rebalance(assignment, members("me"))
     host.flows.clear()
     rebalance(assignment, members("me", "you"))
-    assert host.flows == []
+    assert host.effects() == [UNLOCK]
     assert host.let_go == [Q1]

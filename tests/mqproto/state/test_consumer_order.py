@@ -95,8 +95,32 @@ def test_a_queue_is_unlocked_when_its_listener_has_ended(cluster: Cluster) -> No
     assert cluster.requests(RequestCode.UNLOCK_BATCH_MQ) == []
     cluster.answer(cluster.tasks[0])
     (unlock,) = cluster.requests(RequestCode.UNLOCK_BATCH_MQ)
-    assert unlock.is_oneway
     assert b'"queueId":1' in bytes(unlock.body)
+
+
+def test_a_queue_is_unlocked_when_its_last_offset_is_stored(cluster: Cluster) -> None:
+    """Its next owner would begin at the offset from before otherwise, and be given what we have consumed."""
+    consuming(cluster, "T", orderly=True)
+    cluster.put("T", b"0", queue_id=1)
+    cluster.answer(cluster.tasks[0])
+    cluster.broker.ignores.add(RequestCode.UPDATE_CONSUMER_OFFSET)
+    cluster.broker.others.append("zz@other")
+    cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    cluster.advance(4_000)
+    (commit,) = [one for one in cluster.requests(RequestCode.UPDATE_CONSUMER_OFFSET) if not one.is_oneway]
+    assert (commit.fields["queueId"], commit.fields["commitOffset"]) == ("1", "1")
+    assert cluster.requests(RequestCode.UNLOCK_BATCH_MQ) == []
+    cluster.stage.receive(cluster.broker.address, success(commit))
+    assert len(cluster.requests(RequestCode.UNLOCK_BATCH_MQ)) == 1
+
+
+def test_a_broker_that_stores_no_offset_lets_the_queue_go_all_the_same(cluster: Cluster) -> None:
+    consuming(cluster, "T", orderly=True)
+    cluster.broker.ignores.add(RequestCode.UPDATE_CONSUMER_OFFSET)
+    cluster.broker.others.append("zz@other")
+    cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    cluster.advance(5_500)
+    assert len(cluster.requests(RequestCode.UNLOCK_BATCH_MQ)) == 1
 
 
 def test_the_lock_of_a_queue_whose_listener_still_runs_is_renewed_until_it_has_ended(cluster: Cluster) -> None:
@@ -158,6 +182,36 @@ def test_the_end_unlocks_everything_after_the_offsets_are_stored(cluster: Cluste
         < codes.index(RequestCode.UNLOCK_BATCH_MQ)
         < codes.index(RequestCode.UNREGISTER_CLIENT)
     )
+
+
+def test_the_end_unlocks_when_the_offsets_are_taken(cluster: Cluster) -> None:
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.broker.ignores.add(RequestCode.UPDATE_CONSUMER_OFFSET)
+    ticket = cluster.stage.start(consumer.shutdown(cluster.stage.now))
+    cluster.stage.advance(1_000)
+    commits = [one for one in cluster.requests(RequestCode.UPDATE_CONSUMER_OFFSET) if not one.is_oneway]
+    assert {one.fields["queueId"] for one in commits if one.fields["topic"] == "T"} == {"0", "1"}
+    assert cluster.requests(RequestCode.UNLOCK_BATCH_MQ) == []
+    for commit in commits:
+        cluster.stage.receive(cluster.broker.address, success(commit))
+    assert len(cluster.requests(RequestCode.UNLOCK_BATCH_MQ)) == 1
+    assert ticket.settled
+
+
+def test_the_end_waits_for_queues_that_are_just_given_up(cluster: Cluster) -> None:
+    """Nobody would tell the broker that they are free: their next owners would wait for a minute."""
+    consumer = consuming(cluster, "T", orderly=True)
+    cluster.broker.ignores.add(RequestCode.UPDATE_CONSUMER_OFFSET)
+    cluster.broker.others.append("zz@other")
+    cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    ticket = cluster.stage.start(consumer.shutdown(cluster.stage.now))
+    for commit in [one for one in cluster.requests(RequestCode.UPDATE_CONSUMER_OFFSET) if not one.is_oneway]:
+        assert not ticket.settled
+        cluster.stage.receive(cluster.broker.address, success(commit))
+    assert ticket.settled
+    unlocked = b"".join(bytes(one.body) for one in cluster.requests(RequestCode.UNLOCK_BATCH_MQ))
+    assert b'"queueId":0' in unlocked
+    assert b'"queueId":1' in unlocked
 
 
 def test_nobody_hears_of_the_end_before_the_locks_are_free(cluster: Cluster) -> None:

@@ -207,15 +207,26 @@ def test_a_queue_that_comes_back_is_told_at_once(kept: bool) -> None:
     table.forget(Q0)
     assert told(table.refresh([Q0], 0)) == []
     if kept:
-        told(table.keep(Q0, 3, 0))
+        flow = table.keep(Q0, 3, 0)
+        next(flow)
+        ended(flow, Command(code=0, flag=1))
     table.update(Q0, 3)
     assert told(table.refresh([Q0], 1)) == [update(Q0, 3, 1)]
 
 
-def test_the_last_offset_of_a_forgotten_queue_is_sent() -> None:
-    flow = remote().keep(Q1, 8, 0)
-    assert next(flow) == update(Q1, 8, 0)
-    assert ended(flow, None) is None
+@pytest.mark.parametrize(
+    "outcome", [Command(0, flag=1), Command(1, flag=1), Expired("broker-a:1", 5_000)], ids=["taken", "refused", "silence"]
+)
+def test_the_last_offset_of_a_forgotten_queue_is_taken_or_never_will_be(outcome: Command | Expired | None) -> None:
+    """Its next owner may read it then."""
+    store = remote()
+    flow = store.keep(Q1, 8, 0)
+    sent = update(Q1, 8, 0)
+    assert next(flow) == Call(sent.address, sent.code, sent.fields, deadline=sent.deadline)
+    if outcome != Command(0, flag=1):
+        assert flow.send((outcome, 5)) == Sleep(5)
+        outcome = None
+    assert ended(flow, outcome) is None
 
 
 def test_a_commit_waits_for_the_broker() -> None:

@@ -204,13 +204,14 @@ def test_an_answer_counts_once() -> None:
 def test_a_queue_that_went_and_came_back_waits_for_the_listener_of_its_former_life() -> None:
     bench = OrderedBench()
     bench.pulled(Q0, message(0), message(1))
-    bench.queues[Q0].drop()
+    former = bench.queues[Q0]
+    former.drop()
     bench.queues[Q0] = bench.make(Q0)
     assert bench.ordered.is_busy(bench.queues[Q0])
     bench.pulled(Q0, message(0))
     assert len(bench.delivered) == 1
     bench.answer()
-    assert bench.leavings == [Q0]
+    assert bench.leavings == [former]
     assert bench.offsets.known(Q0) is None, "the late answer changes nothing"
     assert len(bench.delivered) == 2
     bench.answer()
@@ -222,7 +223,7 @@ def test_a_queue_that_went_for_good_is_left_when_its_listener_has_ended() -> Non
     bench.pulled(Q0, message(0), message(1))
     bench.queues[Q0].drop()
     bench.answer(LATER)
-    assert (bench.leavings, bench.flows, len(bench.delivered)) == ([Q0], [], 1)
+    assert (bench.leavings, bench.flows, len(bench.delivered)) == ([bench.queues[Q0]], [], 1)
     assert bench.ordered._lines == {}
 
 

@@ -70,6 +70,11 @@ def save(flow: Flow[None]) -> None:
     ended(flow)
 
 
+def saving(store: OwnOffsets, queue: MessageQueue, offset: int) -> Flow[None]:
+    store.update(queue, offset)
+    return store.persist([queue], 0)
+
+
 def test_the_storage_is_asked_where_to_begin_and_told_what_changed() -> None:
     storage = Storage()
     storage.held[Q0] = 3
@@ -81,19 +86,22 @@ def test_the_storage_is_asked_where_to_begin_and_told_what_changed() -> None:
     assert storage.saves == [{Q1: 0}], "the other is what was read"
     with pytest.raises(StopIteration):
         next(store.persist([Q0, Q1], 0))
-    save(store.keep(Q1, 9, 0))
-    save(store.keep(Q1, 9, 0))
+    for _ in range(2):
+        flow = store.keep(Q1, 9, 0)
+        job_of(flow).run()
+        assert flow.send((None, 1)) == Sleep(0)
+        ended(flow)
     assert storage.saves[1:] == [{Q1: 9}, {Q1: 9}], "after it was given up somebody else may have saved it"
 
 
 def test_one_save_at_a_time_and_the_last_offsets_win() -> None:
     storage = Storage()
     store = OwnOffsets("g", storage, print)
-    first = store.keep(Q0, 6, 0)
+    first = saving(store, Q0, 6)
     job_of(first).run()
     for offset in (7, 8):
         with pytest.raises(StopIteration):
-            next(store.keep(Q0, offset, 0))
+            next(saving(store, Q0, offset))
     with pytest.raises(StopIteration) as stop:
         next(store.fetch(Q0, 5))
     assert stop.value.value == (8, 5), "what is on its way counts"
@@ -108,7 +116,7 @@ def test_what_cannot_be_saved_is_saved_later() -> None:
     storage = Storage()
     told: list[str] = []
     store = OwnOffsets("g", storage, told.append)
-    flow = store.keep(Q0, 6, 0)
+    flow = saving(store, Q0, 6)
     job_of(flow)
     ended(flow, OSError("full"))
     assert told == ["group g: the offset storage failed, offsets are saved later: OSError('full')"]
@@ -120,7 +128,7 @@ def test_what_cannot_be_saved_is_saved_later() -> None:
 def test_a_commit_waits_until_the_offset_is_saved_and_tells_why_it_is_not() -> None:
     storage = Storage()
     store = OwnOffsets("g", storage, print)
-    first, second = store.keep(Q0, 1, 0), store.commit(Q0, 2, 0)
+    first, second = saving(store, Q0, 1), store.commit(Q0, 2, 0)
     job_of(first).run()
     assert next(second) == Sleep(10)
     effect = first.send((None, 5))

@@ -9,7 +9,7 @@ from mqproto.codec import Command
 from mqproto.codes import RequestCode
 from mqproto.errors import BrokerError, CallExpired, MQError, NoRoute, RemoteProtocolError
 from mqproto.message import MessageQueue
-from mqproto.state.flows import Call, Expired, Flow, Oneway, Sleep
+from mqproto.state.flows import Call, Expired, Flow, Sleep
 from mqproto.state.queue_locks import OwnLocks
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
@@ -117,8 +117,8 @@ def test_unlocking_names_what_is_locked(locks: OwnLocks) -> None:
     for queue in (A0, A1, B0):
         acquire(locks, queue, 0)
     flow = locks.release([A0, A1, MessageQueue("T", "a", 9), B0], 5)
-    assert next(flow) == Oneway("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0, A1), deadline=1_005)
-    assert flow.send((None, 6)) == Oneway("b:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(B0), deadline=1_006)
+    assert next(flow) == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0, A1), deadline=1_005)
+    assert flow.send((None, 6)) == Call("b:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(B0), deadline=1_006)
     assert ended(flow, None, 7) is None
     assert locks.locked_at(A0) is None
     with pytest.raises(StopIteration):
@@ -135,7 +135,7 @@ def test_what_was_asked_for_is_unlocked_although_nobody_knows_whether_it_is_ours
     else:
         with pytest.raises(CallExpired):
             flow.send((outcome, 1_000))
-    assert next(locks.release([A0], 1_000)) == Oneway("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=2_000)
+    assert next(locks.release([A0], 1_000)) == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=2_000)
     with pytest.raises(StopIteration):
         next(locks.release([A0], 1_001))
 
@@ -148,10 +148,10 @@ def test_what_another_member_has_is_not_unlocked(locks: OwnLocks) -> None:
         next(locks.release([A0], 6))
 
 
-def test_unlocking_waits_where_that_is_asked_for(locks: OwnLocks) -> None:
+def test_unlocking_goes_on_behind_a_broker_that_does_not_answer(locks: OwnLocks) -> None:
     for queue in (A0, B0):
         acquire(locks, queue, 0)
-    flow = locks.release([A0, B0], 5, answered=True)
+    flow = locks.release([A0, B0], 5)
     assert next(flow) == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=1_005)
     assert flow.send((Expired("a:1", 1_000), 1_005)) == Call("b:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(B0), deadline=2_005)
     assert ended(flow, granted(), 1_006) is None
@@ -162,7 +162,7 @@ def test_unlocking_passes_over_a_broker_that_is_gone(locks: OwnLocks) -> None:
     locks._locked_at = {gone: 0, A0: 0}
     flow = locks.release([gone, A0], 5)
     assert next(flow) == Sleep(5)
-    assert flow.send((None, 6)) == Oneway("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=1_006)
+    assert flow.send((None, 6)) == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=1_006)
 
 
 def test_what_is_released_while_it_is_renewed_stays_released(locks: OwnLocks) -> None:
@@ -172,7 +172,21 @@ def test_what_is_released_while_it_is_renewed_stays_released(locks: OwnLocks) ->
     renewal = locks.renew(locks.held(), 20_000)
     next(renewal)
     release = locks.release([A0], 20_010)
-    assert isinstance(next(release), Oneway)
-    assert ended(renewal, granted(A0, A1), 20_020) == ([], 20_020)
+    assert isinstance(next(release), Call)
+    again = renewal.send((granted(A0, A1), 20_020))
+    assert again == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=21_020), "it may have been renewed later than that"
+    assert ended(renewal, granted(), 20_030) == ([], 20_030)
     assert locks.held() == [A1]
     assert locks.locked_at(A1) == 20_000
+
+
+def test_what_is_locked_anew_while_it_is_renewed_stays_locked(locks: OwnLocks) -> None:
+    acquire(locks, A0, 0)
+    renewal = locks.renew(locks.held(), 20_000)
+    next(renewal)
+    next(locks.release([A0], 20_010))
+    acquiring = locks.acquire(A0, 20_011)
+    next(acquiring)
+    assert ended(renewal, granted(A0), 20_020) == ([], 20_020)
+    assert ended(acquiring, granted(A0), 20_021) == (True, 20_021)
+    assert locks.held() == [A0]

@@ -173,6 +173,12 @@ DEVIATIONS: Final = (
         versions=("5.3.3",),
         ours=lambda asked: asked.code == RequestCode.UPDATE_CONSUMER_OFFSET,
     ),
+    Deviation(
+        "the last offset of a queue is taken before another member begins",
+        "A queue is unlocked when the broker has answered that it has taken its last offset",
+        captures=("consume-orderly", "rebalance"),
+        forget=lambda asked: replace(asked, oneway=True) if asked.code == RequestCode.UPDATE_CONSUMER_OFFSET else asked,
+    ),
     # --- what came of how the other side was recorded
     Deviation(
         "a program that fails says no goodbye",

@@ -180,7 +180,7 @@ class Replay(Stage):
     def _answer(self, request: Command) -> bytes | None:
         if request.code == RequestCode.LOCK_BATCH_MQ:
             return success(request, body=LockAnswer(LockRequest.from_json(bytes(request.body)).queues).to_json())
-        if request.code == RequestCode.UNLOCK_BATCH_MQ:
+        if request.code == RequestCode.UNLOCK_BATCH_MQ or (request.code == RequestCode.UPDATE_CONSUMER_OFFSET and not request.is_oneway):
             return success(request)
         if request.code == RequestCode.HEART_BEAT:
             for one in self._notices:
