@@ -94,7 +94,6 @@ class Assignment:
         """One round over the subscribed topics; True when the queues changed. A topic whose facts cannot be had keeps its queues, and
         makes the round `incomplete`."""
         changed = self.incomplete = False
-        self._leaving = {queue: ticket for queue, ticket in self._leaving.items() if not ticket.settled}
         for topic in topics:
             share, now = yield from self._sharing.share(topic, now)
             if share is None:
@@ -106,6 +105,7 @@ class Assignment:
         return changed or bool(left), now
 
     def _apply(self, found: Changes, now: int) -> bool:
+        self._leaving = {queue: ticket for queue, ticket in self._leaving.items() if not ticket.settled}
         for queue in found.lost:
             self.give_up(queue, now)
         for queue in found.gained:
@@ -268,11 +268,11 @@ class Assignment:
         """Store the offsets of all queues."""
         return self._offsets.persist(list(self.queues), now)
 
-    def keep(self, now: int) -> list[Ticket[None]]:
-        """The same; settled when it is done, and when all that was given up before is free."""
-        known = [(queue, self._offsets.known(queue)) for queue in self.queues]
-        kept = [self._host.spawn(self._offsets.keep(queue, offset, now), now) for queue, offset in known if offset is not None]
-        return [*kept, *self._leaving.values()]
+    def give_up_all(self, now: int) -> list[Ticket[None]]:
+        """Give up every queue; settled when the brokers know all about these and those that were given up before."""
+        for queue in list(self.queues):
+            self.give_up(queue, now)
+        return list(self._leaving.values())
 
     def refresh(self, now: int) -> Flow[None]:
         """The same, every few seconds."""

@@ -143,24 +143,26 @@ class ConsumerCore(ConsumerBase):
             self._idle = Ticket()
             _, now = yield Wait(self._idle, now + patience_ms)
         if registered:
-            deadline = now + OFFSET_TIMEOUT_MS
-            for ticket in [self.spawn(self._assignment.persist(now), now)] if self._locks is None else self._assignment.keep(now):
-                _, now = yield Wait(ticket, deadline)
-            queues = list(self._assignment.queues)
-            self._assignment.close(now)  # first: a queue that is still tried would be locked again, and that nobody would give back
-            if self._locks is not None:
-                now = yield from self._unlock_all(self._locks, queues, now)
+            if self._locks is None:
+                _, now = yield Wait(self.spawn(self._assignment.persist(now), now), now + OFFSET_TIMEOUT_MS)
+            else:
+                now = yield from self._hand_over(self._locks, now)
+            self._assignment.close(now)
             yield from self.node.remove_consumer(self, now)
         yield from self._close_trace(now)
         self.phase = Phase.STOPPED
         self.node.wake(self._stopped, now)
 
-    def _unlock_all(self, locks: OwnLocks, queues: list[MessageQueue], now: int) -> Flow[int]:
-        """Give all locks back before other members hear of our end: they would find a queue locked, and Java's try again after 20 s."""
-        deadline = now + LOCK_TIMEOUT_MS
+    def _hand_over(self, locks: OwnLocks, now: int) -> Flow[int]:
+        """Store offsets and give locks back before other members hear of our end: they would find a queue locked, and Java's try again
+        after 20 s. Those of listeners that still run go last."""
+        deadline = now + OFFSET_TIMEOUT_MS + LOCK_TIMEOUT_MS
+        for ticket in self._assignment.give_up_all(now):
+            _, now = yield Wait(ticket, deadline)
         by_broker: dict[str, list[MessageQueue]] = {}
-        for queue in queues:
+        for queue in locks.held():
             by_broker.setdefault(queue.broker_name, []).append(queue)
+        deadline = now + LOCK_TIMEOUT_MS
         for ticket in [self.spawn(locks.release(mine, now), now) for mine in by_broker.values()]:
             _, now = yield Wait(ticket, deadline)
         return now

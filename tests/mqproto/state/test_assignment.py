@@ -181,6 +181,19 @@ def test_a_queue_that_goes_twice_is_told_twice_one_after_the_other(assignment: A
     assert effect.fields["commitOffset"] == "6"
 
 
+def test_at_the_end_each_queue_is_free_on_its_own(assignment: Assignment, host: Host) -> None:
+    """One of a broker that does not answer holds up no other."""
+    taken(assignment, host)
+    host.flows.clear()
+    first, second = assignment.give_up_all(7)
+    assert assignment.queues == {}
+    host.go_on(Command(0, flag=1), 8, 1)
+    host.go_on(None, 8, 1)
+    host.go_on(Command(0, flag=1), 9, 1)
+    assert (first.settled, second.settled) == (False, True)
+    assert host.free == [Q1]
+
+
 @pytest.mark.parametrize("back", [False, True])
 def test_a_delivery_that_ends_late_lets_its_queue_go(assignment: Assignment, host: Host, back: bool) -> None:
     taken(assignment, host)
