@@ -88,8 +88,7 @@ class ConsumerFace(SubscriberFace):
         except StateError:  # it is closed
             return False
         if taken_at is not None:  # else whoever has settled it says so
-            outcome = ConsumeOutcome.SUCCESS if counts and result is ConsumeStatus.SUCCESS else ConsumeOutcome.FAILED
-            self._hooks.end(message, taken_at, outcome, result)
+            self._hooks.end(message, taken_at, ConsumeOutcome.FAILED)
         return counts
 
     def _is_wanted(self, message: MessageExt, claim: Claim) -> bool:
@@ -112,7 +111,7 @@ class ConsumerFace(SubscriberFace):
         """Whoever waited will not see what came."""
         try:
             if claim.message is not None:
-                self._hooks.end(claim.message, claim.taken_at, ConsumeOutcome.EXCEPTION, None, error)
+                self._hooks.end(claim.message, claim.taken_at, ConsumeOutcome.EXCEPTION, error)
         finally:
             with suppress(StateError):
                 self._enter(self._give_back, claim)
@@ -131,6 +130,9 @@ class ConsumerFace(SubscriberFace):
         core = self._core
         taken_at = core.taken_at(message)
         counts = core.ack(message, now) if result is ConsumeStatus.SUCCESS else core.retry_later(message, now, delay_level)
+        if taken_at is not None:
+            outcome = ConsumeOutcome.SUCCESS if counts and result is ConsumeStatus.SUCCESS else ConsumeOutcome.FAILED
+            self._hooks.answer(message, taken_at, outcome, result)
         return counts, taken_at
 
     def _take(self, claim: Claim, now: int) -> MessageExt | None:

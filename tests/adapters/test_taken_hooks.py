@@ -56,6 +56,23 @@ def within(world: World, consumer: Any, change: Callable[[ConsumeTask, int], obj
     world.runtime.call(consumer._target._enter, change_all)
 
 
+@pytest.mark.parametrize(("status", "outcome"), [(ConsumeStatus.SUCCESS, SUCCESS), (ConsumeStatus.RECONSUME_LATER, FAILED)])
+def test_an_answer_counts_as_what_it_is_also_where_the_close_is_the_first_to_say_so(
+    world: World, status: ConsumeStatus, outcome: ConsumeOutcome
+) -> None:
+    """Whoever answers may be held up between the node and the hooks, while the close that waited for the answer goes on."""
+    watcher = Watcher()
+    consumer = watched(world, watcher)
+    send(world, b"x")
+    message = consumer.receive(LONG_MS)
+    target = consumer._target
+    counts, _ = world.runtime.call(target._enter, target._settled, message, status, 0)
+    assert counts
+    consumer.close()
+    ((context, ended),) = watcher.ended
+    assert (ended, context.result) == (outcome, status)
+
+
 def test_a_message_is_seen_before_the_application_has_it_and_after_its_answer(world: World) -> None:
     watcher = Watcher()
     consumer = watched(world, Broken(), watcher, Broken())
