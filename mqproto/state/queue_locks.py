@@ -129,11 +129,15 @@ class OwnLocks:
         for mine in by_broker.values():
             try:
                 address, now = yield from self._host.master(mine[0], now)
-                now = yield from self._unlock(address, mine, now)
             except MQError:
                 now = yield from current(now)
+                continue
+            now = yield from self._unlock(address, mine, now)
 
     def _unlock(self, address: str, queues: list[MessageQueue], now: int) -> Flow[int]:
         body = LockRequest(self._host.group, self._host.client_id, queues).to_json()
-        _, now = yield Call(address, RequestCode.UNLOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
+        try:
+            _, now = yield Call(address, RequestCode.UNLOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
+        except MQError:
+            now = yield from current(now)
         return now

@@ -7,7 +7,7 @@ import pytest
 from mqproto.bodies import LockAnswer, LockRequest
 from mqproto.codec import Command
 from mqproto.codes import RequestCode
-from mqproto.errors import BrokerError, CallExpired, MQError, NoRoute, RemoteProtocolError
+from mqproto.errors import BrokerError, CallExpired, MQError, NoRoute, RemoteProtocolError, TooManyRequests
 from mqproto.message import MessageQueue
 from mqproto.state.flows import Call, Expired, Flow, Sleep
 from mqproto.state.queue_locks import OwnLocks
@@ -178,6 +178,18 @@ def test_what_is_released_while_it_is_renewed_stays_released(locks: OwnLocks) ->
     assert ended(renewal, granted(), 20_030) == ([], 20_030)
     assert locks.held() == [A1]
     assert locks.locked_at(A1) == 20_000
+
+
+def test_renewing_goes_on_where_such_a_lock_cannot_be_given_back(locks: OwnLocks) -> None:
+    acquire(locks, A0, 0)
+    acquire(locks, B0, 0)
+    renewal = locks.renew(locks.held(), 20_000)
+    next(renewal)
+    next(locks.release([A0], 20_010))
+    assert isinstance(renewal.send((granted(A0), 20_020)), Call)
+    assert renewal.throw(TooManyRequests("full")) == Sleep(20_020)
+    assert renewal.send((None, 20_021)) == Call("b:1", RequestCode.LOCK_BATCH_MQ, {}, body(B0), deadline=21_021)
+    assert ended(renewal, granted(B0), 20_030) == ([], 20_030)
 
 
 def test_what_is_locked_anew_while_it_is_renewed_stays_locked(locks: OwnLocks) -> None:
