@@ -1,6 +1,6 @@
 """The queues that one consumer has: which they are, where each begins, and how it is given up (client.md 4.3, 4.4, 4.7).
 
-Owns: the table of process queues, where each begins, corrections of offsets.
+Owns: the table of process queues, where each begins, corrections of offsets, and that a queue is free only behind its last offset.
 Leaves to others: when to share out (consumer), who gets what (sharing), pulling and consuming (pull, consumption).
 """
 

@@ -159,11 +159,8 @@ class ConsumerCore(ConsumerBase):
         deadline = now + OFFSET_TIMEOUT_MS + LOCK_TIMEOUT_MS
         for ticket in self._assignment.give_up_all(now):
             _, now = yield Wait(ticket, deadline)
-        by_broker: dict[str, list[MessageQueue]] = {}
-        for queue in locks.held():
-            by_broker.setdefault(queue.broker_name, []).append(queue)
         deadline = now + LOCK_TIMEOUT_MS
-        for ticket in [self.spawn(locks.release(mine, now), now) for mine in by_broker.values()]:
+        for ticket in [self.spawn(locks.release([queue], now), now) for queue in locks.held()]:
             _, now = yield Wait(ticket, deadline)
         return now
 

@@ -224,7 +224,6 @@ class IteratedCore(ConsumerCore):
 
     def released(self, queue: ProcessQueue, now: int) -> None:
         self._withdraw_dropped(now)
-        super().released(queue, now)
 
     def shutdown(self, now: int) -> Flow[None]:
         """As with a listener; what nobody has taken is not waited for, and whoever waits is told that nothing will come."""

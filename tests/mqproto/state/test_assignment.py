@@ -110,6 +110,13 @@ def is_over(wait: Wait) -> bool:
     return wait.ticket.settled
 
 
+def free(host: Host, index: int = 0) -> None:
+    """The broker takes the last offset of a queue that was given up, and then its unlock."""
+    assert host.go_on(Command(0, flag=1), 8, index) == Sleep(7)
+    assert host.go_on(None, 8, index) == UNLOCK
+    assert host.go_on(Command(0, flag=1), 9, index) is None
+
+
 def taken(assignment: Assignment, host: Host, offset: int = 5) -> None:
     """Both queues are ours and begin at this offset."""
     assert rebalance(assignment, members("me"))
@@ -136,9 +143,7 @@ def test_a_queue_is_free_when_its_last_offset_is_stored(assignment: Assignment, 
     host.flows.clear()
     assignment.give_up(Q1, 7)
     assert [effect.code for effect in host.effects() if isinstance(effect, Call)] == [RequestCode.UPDATE_CONSUMER_OFFSET]
-    assert host.go_on(Command(0, flag=1), 8) == Sleep(7)
-    assert host.go_on(None, 8) == UNLOCK
-    assert host.go_on(Command(0, flag=1), 9) is None
+    free(host)
     assert host.free == [Q1]
 
 
@@ -152,9 +157,7 @@ def test_a_queue_that_comes_back_waits_until_it_is_free(assignment: Assignment, 
     assert isinstance(commit, Call)
     assert isinstance(waiting, Wait)
     assert not is_over(waiting)
-    host.go_on(Command(0, flag=1), 8)
-    host.go_on(None, 8)
-    host.go_on(Command(0, flag=1), 9)
+    free(host)
     assert is_over(waiting)
     effect = host.go_on(None, 9)
     assert isinstance(effect, Call)
@@ -172,9 +175,7 @@ def test_a_queue_that_goes_twice_is_told_twice_one_after_the_other(assignment: A
     (_, first), (_, second) = host.flows
     assert isinstance(first, Call)
     assert isinstance(second, Wait)
-    host.go_on(Command(0, flag=1), 8)
-    host.go_on(None, 8)
-    host.go_on(Command(0, flag=1), 9)
+    free(host)
     assert is_over(second)
     effect = host.go_on(None, 9)
     assert isinstance(effect, Call)
@@ -187,9 +188,7 @@ def test_at_the_end_each_queue_is_free_on_its_own(assignment: Assignment, host: 
     host.flows.clear()
     first, second = assignment.give_up_all(7)
     assert assignment.queues == {}
-    host.go_on(Command(0, flag=1), 8, 1)
-    host.go_on(None, 8, 1)
-    host.go_on(Command(0, flag=1), 9, 1)
+    free(host, 1)
     assert (first.settled, second.settled) == (False, True)
     assert host.free == [Q1]
 
