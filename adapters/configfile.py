@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from adapters.files import Replace, read_if_there
+from mqproto.adapters.files import Replace, read_if_there
 from mqproto.errors import ClientError
 from mqproto.properties_text import PropertiesError, edit_properties, parse_properties
 

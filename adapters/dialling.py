@@ -9,13 +9,13 @@ from socket import socket
 from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 
-from adapters.driving import attempt
-from adapters.pollers import WRITE
-from adapters.sockets import CONNECTING, AddressInfo, Wire, begin_connect, connect_failure, describe, resolve, resolve_number
+from mqproto.adapters.driving import attempt
+from mqproto.adapters.pollers import WRITE
+from mqproto.adapters.sockets import CONNECTING, AddressInfo, Wire, begin_connect, connect_failure, describe, resolve, resolve_number
 from mqproto.state.node import Dial, Link
 
 if TYPE_CHECKING:
-    from adapters.tls import TlsClient, TlsSocket
+    from mqproto.adapters.tls import TlsClient, TlsSocket
 
 
 class DialHost(Protocol):
@@ -118,7 +118,7 @@ class Dialling:
             mask = self._secured.handshake()
             early = b"" if mask else self._secured.early()
         except (OSError, ValueError) as error:
-            from adapters.tls import describe_tls
+            from mqproto.adapters.tls import describe_tls
 
             self._close()
             self._try_next(describe_tls(error), now)

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple
 
-from adapters.driving import GONE, log
-from adapters.pollers import READ
-from adapters.sockets import Wire, describe, send_buffers
+from mqproto.adapters.driving import GONE, log
+from mqproto.adapters.pollers import READ
+from mqproto.adapters.sockets import Wire, describe, send_buffers
 from mqproto.compiling import mypyc_attr
 from mqproto.errors import StateError
 from mqproto.state.node import Action, Buffer, Deliver, Link, Node, Ticket
@@ -115,7 +115,9 @@ class Entrance:
         self._until = 0  # when the loop turns at the latest; under the lock
         self._woken = False
         self._written_soon = False  # what callers left is written when the runtime comes to it; under the lock
-        self._bursts = False  # the loop turns within a moment whatever happens, because callers start much; see `adapters.threaded.Driver`
+        self._bursts = (
+            False  # the loop turns within a moment whatever happens, because callers start much; see `mqproto.adapters.threaded.Driver`
+        )
         self._quit = False
         self._refusal = f"{name} is closed"  # what whoever enters is told then
         self._shut_down = False  # everything is closed
@@ -133,7 +135,7 @@ class Entrance:
         return self.launch(None, verb, arguments, together)
 
     def enter_from_pool(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
-        """The same for one of several threads that do little else; see `adapters.threaded.Driver`."""
+        """The same for one of several threads that do little else; see `mqproto.adapters.threaded.Driver`."""
         return self.launch(None, verb, arguments)
 
     def launch(

@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Final
 
-from adapters.sockets import local_ip
+from mqproto.adapters.sockets import local_ip
 from mqproto.state.settings import ClientIdentity
 
 #: Names that Apache's client replaces by process id and a number, so that instances of one process stay apart (client.md CI-4).

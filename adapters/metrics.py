@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from socket import socket
 
-from adapters.serving import LOOPBACK, Opened
-from adapters.sockets import listen, port_of
-from engine.metrics import METRICS, PATH, Family, Render, WithMetrics
+from mqproto.adapters.serving import LOOPBACK, Opened
+from mqproto.adapters.sockets import listen, port_of
+from mqproto.engine.metrics import METRICS, PATH, Family, Render, WithMetrics
 from mqproto.errors import MQError
 from mqproto.hosts import join_address
 

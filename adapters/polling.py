@@ -1,7 +1,7 @@
 """The loop that drives one node over non-blocking sockets and a poller. It knows no protocol.
 
 Owns: sockets, which of them are waited for, what a socket did not take yet, when the node's timer is due.
-Leaves to others: where the loop waits (`adapters.threaded`, `adapters.gevent`, `adapters.anyio`), how callers enter the node (`entering`),
+Leaves to others: where the loop waits (`mqproto.adapters.threaded`, `mqproto.adapters.gevent`, `mqproto.adapters.anyio`), how callers enter the node (`entering`),
 how a connection is made (`dialling`) and everything the bytes mean.
 """
 
@@ -18,25 +18,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, assert_never
 from weakref import WeakSet
 
-from adapters.dialling import Dialling
-from adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, tell
-from adapters.entering import Batch, Entrance, Stream, send_batch
-from adapters.pollers import READ, WRITE, Poller
-from adapters.sockets import (
-    OUT_OF_FILES,
-    RECEIVE_SIZE,
-    Wire,
-    close_listeners,
-    describe,
-    peer_address,
-    tune,
-)
+from mqproto.adapters.dialling import Dialling
+from mqproto.adapters.driving import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, tell
+from mqproto.adapters.entering import Batch, Entrance, Stream, send_batch
+from mqproto.adapters.pollers import READ, WRITE, Poller
+from mqproto.adapters.sockets import OUT_OF_FILES, RECEIVE_SIZE, Wire, close_listeners, describe, peer_address, tune
 from mqproto.compiling import mypyc_attr
 from mqproto.errors import StateError
 from mqproto.state.node import Action, Deliver, Dial, HangUp, Link, Node, Run, Ticket
 
 if TYPE_CHECKING:
-    from adapters.tls import TlsClient
+    from mqproto.adapters.tls import TlsClient
 
 _POLL_MAX_MS: Final = 86_400_000  # what every system call takes; waking once a day is not polling
 _EXCHANGE_SIZE: Final = 1 << 19  # so many bytes are received before anything is sent: some milliseconds of work

@@ -1,6 +1,6 @@
 """Embedded servers as users see them, whatever drives them; runtimes add `start`, `close` and the context manager.
 
-What a server is made from (`adapters.serving`) is imported when one starts: a program that only sends loads no broker.
+What a server is made from (`mqproto.adapters.serving`) is imported when one starts: a program that only sends loads no broker.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from adapters.driving import Life
+from mqproto.adapters.driving import Life
 from mqproto.errors import StateError
 
 if TYPE_CHECKING:
-    from adapters.serving import Opened
+    from mqproto.adapters.serving import Opened
 
 #: What a server is, for logs and names of threads.
 BROKER: Final = "broker"
@@ -58,7 +58,7 @@ class NameServerFace(ServerFace):
     ) -> None:
 
         def plan() -> Sequence[Opened]:
-            from adapters.serving import NameServerOptions
+            from mqproto.adapters.serving import NameServerOptions
 
             return (NameServerOptions(host=host, port=port, directory=directory, settings=settings or {}).open(),)
 
@@ -92,7 +92,7 @@ class BrokerFace(ServerFace):
     ) -> None:
 
         def plan() -> Sequence[Opened]:
-            from adapters.serving import BrokerOptions
+            from mqproto.adapters.serving import BrokerOptions
 
             options = BrokerOptions(host=host, port=port, namesrv=namesrv, store=store, recover=recover, settings=settings or {})
             return (options.open(),)
@@ -125,7 +125,7 @@ class StandaloneFace(ServerFace):
     ) -> None:
 
         def plan() -> Sequence[Opened]:
-            from adapters.serving import StandaloneOptions
+            from mqproto.adapters.serving import StandaloneOptions
 
             return StandaloneOptions(
                 host=host, namesrv_port=namesrv_port, port=port, store=store, recover=recover, settings=settings or {}

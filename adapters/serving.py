@@ -1,7 +1,7 @@
 """Servers, ready to be driven: settings are read, ports bound, the store opened, and the node made from all that.
 
 Independent of the runtime: embedding classes and the command line open servers here and give them to a driver.
-Leaves to others: what drives (drivers), what the settings mean (`engine.settings`), files of the store (`engine.store`).
+Leaves to others: what drives (drivers), what the settings mean (`mqproto.engine.settings`), files of the store (`mqproto.engine.store`).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from shutil import rmtree
 from socket import socket
 from typing import Final
 
-from adapters.configfile import ChangeSettings, read_settings
-from adapters.files import Replace, read_if_there
-from adapters.identity import broker_name, new_seed, utc_offset_ms, wall_ms
-from adapters.servers import BROKER, NAME_SERVER
-from adapters.sockets import broker_listeners, close_listeners, listen, local_ip, port_of
-from engine.broker import metrics as broker_metrics
-from engine.broker.node import Broker
-from engine.configuration import Configuration
-from engine.ignored import ignored_keys
-from engine.longwork import Steps
-from engine.metrics import Collected
-from engine.namesrv import NameServer
-from engine.namesrv import metrics as namesrv_metrics
-from engine.namesrv.kv import KvConfig
-from engine.settings import BrokerSettings, NamesrvSettings, ServerSettings, Settings, apply_all, table
-from engine.store import Recover, Store, StoreSettings
+from mqproto.adapters.configfile import ChangeSettings, read_settings
+from mqproto.adapters.files import Replace, read_if_there
+from mqproto.adapters.identity import broker_name, new_seed, utc_offset_ms, wall_ms
+from mqproto.adapters.servers import BROKER, NAME_SERVER
+from mqproto.adapters.sockets import broker_listeners, close_listeners, listen, local_ip, port_of
+from mqproto.engine.broker import metrics as broker_metrics
+from mqproto.engine.broker.node import Broker
+from mqproto.engine.configuration import Configuration
+from mqproto.engine.ignored import ignored_keys
+from mqproto.engine.longwork import Steps
+from mqproto.engine.metrics import Collected
+from mqproto.engine.namesrv import NameServer
+from mqproto.engine.namesrv import metrics as namesrv_metrics
+from mqproto.engine.namesrv.kv import KvConfig
+from mqproto.engine.settings import BrokerSettings, NamesrvSettings, ServerSettings, Settings, apply_all, table
+from mqproto.engine.store import Recover, Store, StoreSettings
 from mqproto.errors import InvalidSetting
 from mqproto.fastjson import JsonError
 from mqproto.hosts import join_address

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
-from adapters.addressserver import address_server_url
 from mqproto.acl import Credentials
+from mqproto.adapters.addressserver import address_server_url
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
@@ -54,7 +54,7 @@ class ClientOptions(TypedDict, total=False):
     client_channel_max_idle_time_seconds: int
     #: Keys of an account, for brokers with access control: `mqproto.acl.SessionCredentials`, or an object of your own with its attributes.
     credentials: Credentials | None
-    #: Encrypt all connections; the settings of `adapters.tls_settings` say whom to trust, or `ssl_context` does.
+    #: Encrypt all connections; the settings of `mqproto.adapters.tls_settings` say whom to trust, or `ssl_context` does.
     tls: bool
     ssl_context: ssl.SSLContext | None
     tls_config_file: str

@@ -33,7 +33,7 @@ AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 
 
 class Wire(Protocol):
-    """What drivers use of a connected, non-blocking socket; `adapters.tls.TlsSocket` is another."""
+    """What drivers use of a connected, non-blocking socket; `mqproto.adapters.tls.TlsSocket` is another."""
 
     def recv(self, size: int, /) -> bytes: ...
     def send(self, data: Buffer, /) -> int: ...

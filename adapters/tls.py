@@ -16,8 +16,8 @@ from contextlib import suppress
 from socket import SHUT_RD, socket
 from typing import Final
 
-from adapters.pollers import READ, WRITE
-from adapters.sockets import RECEIVE_SIZE
+from mqproto.adapters.pollers import READ, WRITE
+from mqproto.adapters.sockets import RECEIVE_SIZE
 from mqproto.hosts import split_address
 from mqproto.state.node import Buffer
 
@@ -26,7 +26,7 @@ _CHUNK: Final = 65_536
 
 
 class TlsClient:
-    """Wraps sockets that were dialled; made of the application's context or of one from `adapters.tls_settings`."""
+    """Wraps sockets that were dialled; made of the application's context or of one from `mqproto.adapters.tls_settings`."""
 
     __slots__ = ("context",)
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.configfile import SettingsUnreadable, read_settings
-from adapters.settings import TLS_OPTIONS
-from adapters.tls import TlsClient
+from mqproto.adapters.configfile import SettingsUnreadable, read_settings
+from mqproto.adapters.settings import TLS_OPTIONS
+from mqproto.adapters.tls import TlsClient
 from mqproto.errors import InvalidSetting
 
 #: The keys of Java's file that stand for them. Those of servers are passed by.
@@ -28,7 +28,7 @@ _KEYS: Final[Mapping[str, str]] = {
 
 
 def tls_client(values: Mapping[str, Any]) -> TlsClient:
-    """The TLS that `adapters.settings.tls_options` describe. Raises InvalidSetting; passwords are not shown.
+    """The TLS that `mqproto.adapters.settings.tls_options` describe. Raises InvalidSetting; passwords are not shown.
 
     The file, when one is named, has the last word, as with Java; it is not looked for anywhere else.
     """

@@ -16,10 +16,13 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import mqproto.adapters.anyio
+import mqproto.adapters.threaded
+
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parent.parent))
 
-import adapters.threaded as sync_clients
-from adapters.settings import ConsumerOptions
+import mqproto.adapters.threaded as sync_clients
+from mqproto.adapters.settings import ConsumerOptions
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.message import ConsumeStatus, Message, MessageExt
 
@@ -130,7 +133,7 @@ def consumer_options(pairs: Pairs) -> ConsumerOptions:
 
 
 class Threads:
-    """Commands over adapters.threaded."""
+    """Commands over mqproto.adapters.threaded."""
 
     def __init__(self) -> None:
         self._producer: sync_clients.Producer | None = None
@@ -236,14 +239,13 @@ class Threads:
 
 
 class Tasks:
-    """Commands over adapters.anyio on asyncio; the event loop lives as long as the process."""
+    """Commands over mqproto.adapters.anyio on asyncio; the event loop lives as long as the process."""
 
     def __init__(self) -> None:
-        import adapters.anyio
 
-        self._clients = adapters.anyio
+        self._clients = mqproto.adapters.anyio
         self._loop = asyncio.new_event_loop()
-        self._producer: adapters.anyio.Producer | None = None
+        self._producer: mqproto.adapters.anyio.Producer | None = None
 
     async def _make(self, pairs: Pairs) -> Any:
         if self._producer is None:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from engine.store import Queue, Store, StoreSettings
+from mqproto.engine.store import Queue, Store, StoreSettings
 
 BODY = bytes(range(256)) * 4
 ROUND = 2000

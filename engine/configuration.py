@@ -13,10 +13,10 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from engine.ignored import ignored_keys
-from engine.saver import Saver
-from engine.settings import ServerSettings, Setting, Settings, apply_all, table, to_properties
 from mqproto.bodies import DataVersion
+from mqproto.engine.ignored import ignored_keys
+from mqproto.engine.saver import Saver
+from mqproto.engine.settings import ServerSettings, Setting, Settings, apply_all, table, to_properties
 from mqproto.errors import InvalidSetting, MQError
 from mqproto.properties_text import PropertiesError, parse_properties
 from mqproto.state.node import Job

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.settings import BrokerSettings, NamesrvSettings, Settings
+from mqproto.engine.settings import BrokerSettings, NamesrvSettings, Settings
 
 __all__ = ["BROKER_IGNORED", "NAMESRV_IGNORED", "Ignored", "ignored_keys"]
 

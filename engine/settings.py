@@ -2,7 +2,7 @@
 
 A class of settings is a dataclass whose fields are made by `setting`; the key of a field is its name in camel case, unless it says
 otherwise. One text (`broker.conf`) may hold the keys of several classes, so `apply_all` shares it out. Keys that no class has are
-kept (`engine.ignored` has those of Apache that have no meaning here).
+kept (`mqproto.engine.ignored` has those of Apache that have no meaning here).
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class NamesrvSettings(ServerSettings):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerSettings(ServerSettings):
-    """The broker's keys (broker.md 8.2). Those of the store are `engine.store`'s. Times are milliseconds."""
+    """The broker's keys (broker.md 8.2). Those of the store are `mqproto.engine.store`'s. Times are milliseconds."""
 
     listen_port: int = setting(10911, high=PORT_MAX)
     config_black_list: str = setting("configBlackList;brokerConfigPath")

@@ -1,7 +1,7 @@
 import asyncio
 
-from adapters.anyio import Producer, PushConsumer
 from mqproto import ConsumeStatus, Message, MessageExt
+from mqproto.adapters.anyio import Producer, PushConsumer
 
 
 async def main() -> None:

@@ -17,8 +17,8 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from adapters.threaded import Producer
 from mqproto import Message
+from mqproto.adapters.threaded import Producer
 from mqproto.errors import MQError
 
 settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="only for this example")

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException
 
-from adapters.anyio import Producer, PushConsumer
 from mqproto import ConsumeFromWhere, ConsumeStatus, Message, MessageExt
+from mqproto.adapters.anyio import Producer, PushConsumer
 from mqproto.errors import MQError
 
 shipped: list[str] = []

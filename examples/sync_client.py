@@ -1,7 +1,7 @@
 import threading
 
-from adapters.threaded import Producer, PushConsumer
 from mqproto import ConsumeStatus, Message, MessageExt
+from mqproto.adapters.threaded import Producer, PushConsumer
 
 received = threading.Event()
 

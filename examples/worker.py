@@ -7,8 +7,8 @@ import logging
 import signal
 import time
 
-from adapters.threaded import PushConsumer
 from mqproto import ConsumeFromWhere, ConsumeStatus, MessageExt
+from mqproto.adapters.threaded import PushConsumer
 
 log = logging.getLogger("worker")
 

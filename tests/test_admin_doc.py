@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from adapters.faces import admin as faces
-from adapters.faces.families import Family, Operation
-from adapters.threaded import Admin, Producer, Standalone
 from mqproto import Message
+from mqproto.adapters.faces import admin as faces
+from mqproto.adapters.faces.families import Family, Operation
+from mqproto.adapters.threaded import Admin, Producer, Standalone
 from mqproto.state.admin import AdminCore
 from mqproto.state.client import ClientNode
 from mqproto.state.settings import ClientIdentity, ClientSettings

@@ -139,9 +139,9 @@ def test_every_module_says_what_it_is() -> None:
 def test_store_stands_alone() -> None:
     """The store knows nothing of brokers and name servers, and these two nothing of each other."""
     for folder, strangers in (
-        ("engine/store", ("engine.broker", "engine.namesrv", "mqproto.state")),
-        ("engine/broker", ("engine.namesrv",)),
-        ("engine/namesrv", ("engine.broker", "engine.store")),
+        ("engine/store", ("mqproto.engine.broker", "mqproto.engine.namesrv", "mqproto.state")),
+        ("engine/broker", ("mqproto.engine.namesrv",)),
+        ("engine/namesrv", ("mqproto.engine.broker", "mqproto.engine.store")),
     ):
         for path in modules(folder):
             for name, line in imported(path):
@@ -154,15 +154,31 @@ def test_store_stands_alone() -> None:
 STOREYS = [
     ("mqproto/[!_]*.py", ("mqproto.state",)),  # `mqproto` itself hands out names of all its modules
     ("mqproto/*/*.py", ("mqproto.state",)),
-    ("engine/*.py", ("engine.broker", "engine.namesrv", "engine.store")),
-    ("engine/store/*.py", ("engine.store.doctor",)),
-    ("adapters/[!_]*.py", ("adapters.faces", "adapters.sync", "adapters.threaded", "adapters.gevent", "adapters.anyio", "adapters.cli")),
-    ("adapters/faces/*.py", ("adapters.sync", "adapters.threaded", "adapters.gevent", "adapters.anyio", "adapters.cli")),
-    ("adapters/sync/*.py", ("adapters.threaded", "adapters.gevent", "adapters.anyio", "adapters.cli")),
-    ("adapters/threaded/*.py", ("adapters.gevent", "adapters.anyio", "adapters.cli")),
-    ("adapters/gevent/*.py", ("adapters.threaded", "adapters.anyio", "adapters.cli")),
-    ("adapters/anyio/*.py", ("adapters.threaded", "adapters.gevent", "adapters.sync", "adapters.cli")),
-    ("adapters/simulated/*.py", ("adapters.threaded", "adapters.gevent", "adapters.sync", "adapters.anyio", "adapters.cli")),
+    ("engine/*.py", ("mqproto.engine.broker", "mqproto.engine.namesrv", "mqproto.engine.store")),
+    ("engine/store/*.py", ("mqproto.engine.store.doctor",)),
+    (
+        "adapters/[!_]*.py",
+        (
+            "mqproto.adapters.faces",
+            "mqproto.adapters.sync",
+            "mqproto.adapters.threaded",
+            "mqproto.adapters.gevent",
+            "mqproto.adapters.anyio",
+            "mqproto.adapters.cli",
+        ),
+    ),
+    (
+        "adapters/faces/*.py",
+        ("mqproto.adapters.sync", "mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.cli"),
+    ),
+    ("adapters/sync/*.py", ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.cli")),
+    ("adapters/threaded/*.py", ("mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.cli")),
+    ("adapters/gevent/*.py", ("mqproto.adapters.threaded", "mqproto.adapters.anyio", "mqproto.adapters.cli")),
+    ("adapters/anyio/*.py", ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.sync", "mqproto.adapters.cli")),
+    (
+        "adapters/simulated/*.py",
+        ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.sync", "mqproto.adapters.anyio", "mqproto.adapters.cli"),
+    ),
 ]
 
 
@@ -202,7 +218,7 @@ def test_adapters_know_no_request_code() -> None:
             assert not name.startswith(("mqproto.codes.RequestCode", "mqproto.headers")), f"{path}:{line}: protocol in an adapter ({name})"
 
 
-@pytest.mark.parametrize("package", ["mqproto", "engine", "adapters.threaded", "adapters.cli"])
+@pytest.mark.parametrize("package", ["mqproto", "engine", "mqproto.adapters.threaded", "mqproto.adapters.cli"])
 def test_base_install_needs_no_package(package: str) -> None:
     """Importing the base of the house works with the standard library alone (`-S` hides site-packages)."""
     code = (

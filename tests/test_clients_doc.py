@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import pytest
 
-from adapters import settings as options
-from adapters.settings import (
+from mqproto import ConsumeFromWhere, Message, MessageModel
+from mqproto.adapters import settings as options
+from mqproto.adapters.settings import (
     ActiveOptions,
     ClientOptions,
     ConsumerOptions,
@@ -23,8 +24,7 @@ from adapters.settings import (
     PullConsumerOptions,
     TransactionOptions,
 )
-from adapters.threaded import Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, Standalone, TransactionProducer
-from mqproto import ConsumeFromWhere, Message, MessageModel
+from mqproto.adapters.threaded import Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, Standalone, TransactionProducer
 from mqproto.errors import InvalidSetting
 from mqproto.state.settings import ClientSettings
 from tests.adapters.harness import open_runtime, threads_of_ours
@@ -221,9 +221,9 @@ def test_example(server: Standalone, example: str) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
 def test_example_on_gevent(server: Standalone, example: str) -> None:
     """The same names, whatever drives them."""
-    if "adapters.threaded" in example:
+    if "mqproto.adapters.threaded" in example:
         with open_runtime("gevent") as runtime:
-            example = example.replace("adapters.threaded", "adapters.gevent")
+            example = example.replace("mqproto.adapters.threaded", "mqproto.adapters.gevent")
             runtime.call(run, example.replace("import threading", "import gevent.event as threading"), server)
 
 

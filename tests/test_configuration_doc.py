@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from engine.ignored import BROKER_IGNORED, NAMESRV_IGNORED, Ignored
-from engine.settings import BrokerSettings, NamesrvSettings, Settings, table
-from engine.store import StoreSettings
+from mqproto.engine.ignored import BROKER_IGNORED, NAMESRV_IGNORED, Ignored
+from mqproto.engine.settings import BrokerSettings, NamesrvSettings, Settings, table
+from mqproto.engine.store import StoreSettings
 
 TEXT: Final = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
 

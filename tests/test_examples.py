@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.threaded import Producer, Standalone
 from mqproto import Message
+from mqproto.adapters.threaded import Producer, Standalone
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 60.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.threaded import Standalone
+from mqproto.adapters.threaded import Standalone
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

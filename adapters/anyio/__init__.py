@@ -3,19 +3,19 @@
 try:
     import anyio as _anyio  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("adapters.anyio needs the package anyio: install mqproto[anyio]", name="anyio") from error
+    raise ModuleNotFoundError("mqproto.adapters.anyio needs the package anyio: install mqproto[anyio]", name="anyio") from error
 
-from adapters.anyio.admin import Admin
-from adapters.anyio.consumer import Consumer
-from adapters.anyio.driver import Driver
-from adapters.anyio.lite_pull import LitePullConsumer
-from adapters.anyio.producer import Producer
-from adapters.anyio.pull import PullConsumer
-from adapters.anyio.push import PushConsumer
-from adapters.anyio.servers import Broker, NameServer, Standalone
-from adapters.anyio.transactions import TransactionProducer
-from adapters.credentials import credentials_from_file
-from adapters.faces.producer import select_by_random
+from mqproto.adapters.anyio.admin import Admin
+from mqproto.adapters.anyio.consumer import Consumer
+from mqproto.adapters.anyio.driver import Driver
+from mqproto.adapters.anyio.lite_pull import LitePullConsumer
+from mqproto.adapters.anyio.producer import Producer
+from mqproto.adapters.anyio.pull import PullConsumer
+from mqproto.adapters.anyio.push import PushConsumer
+from mqproto.adapters.anyio.servers import Broker, NameServer, Standalone
+from mqproto.adapters.anyio.transactions import TransactionProducer
+from mqproto.adapters.credentials import credentials_from_file
+from mqproto.adapters.faces.producer import select_by_random
 
 __all__ = [
     "Admin",

@@ -10,8 +10,8 @@ from typing import TypeVar, TypeVarTuple
 import anyio
 import anyio.to_thread
 
-from adapters.anyio.client import AsyncClient
-from adapters.faces.active import ActiveFace
+from mqproto.adapters.anyio.client import AsyncClient
+from mqproto.adapters.faces.active import ActiveFace
 from mqproto.message import MessageQueue
 from mqproto.state.active import ListenerCall
 from mqproto.state.flows import Flow

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adapters.anyio.client import AsyncClient
-from adapters.faces.admin import AdminFace
-from adapters.faces.families import Awaits
+from mqproto.adapters.anyio.client import AsyncClient
+from mqproto.adapters.faces.admin import AdminFace
+from mqproto.adapters.faces.families import Awaits
 from mqproto.state.flows import Flow
 
 

@@ -11,11 +11,11 @@ from typing import Any, Final, Self, TypeVar, TypeVarTuple
 import anyio
 import anyio.lowlevel
 
-from adapters.anyio.driver import Driver
-from adapters.anyio.stacks import task_stacks
-from adapters.driving import CLOSE_TIMEOUT_MS
-from adapters.faces.client import ClientFace
-from adapters.faces.instances import Instance, Instances, deliver
+from mqproto.adapters.anyio.driver import Driver
+from mqproto.adapters.anyio.stacks import task_stacks
+from mqproto.adapters.driving import CLOSE_TIMEOUT_MS
+from mqproto.adapters.faces.client import ClientFace
+from mqproto.adapters.faces.instances import Instance, Instances, deliver
 from mqproto.errors import StateError
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from typing import Self
 
 import anyio.lowlevel
 
-from adapters.anyio.subscriber import AsyncSubscriber
-from adapters.faces.budget import Budget
-from adapters.faces.consumer import ConsumerFace
+from mqproto.adapters.anyio.subscriber import AsyncSubscriber
+from mqproto.adapters.faces.budget import Budget
+from mqproto.adapters.faces.consumer import ConsumerFace
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.iterated import Claim, Expired

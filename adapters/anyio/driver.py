@@ -22,10 +22,10 @@ import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 
-from adapters.anyio.resuming import Resuming
-from adapters.driving import FOREVER, JOBS_AT_A_TIME, log
-from adapters.pollers import Poller, make_poller
-from adapters.polling import PollingDriver
+from mqproto.adapters.anyio.resuming import Resuming
+from mqproto.adapters.driving import FOREVER, JOBS_AT_A_TIME, log
+from mqproto.adapters.pollers import Poller, make_poller
+from mqproto.adapters.polling import PollingDriver
 from mqproto.errors import StateError
 from mqproto.state.node import Node, Ticket
 

@@ -7,9 +7,9 @@ from typing import Self
 
 import anyio.lowlevel
 
-from adapters.anyio.active import AsyncActiveConsumer
-from adapters.faces.budget import Budget
-from adapters.faces.lite_pull import LitePullConsumerFace, Offsets
+from mqproto.adapters.anyio.active import AsyncActiveConsumer
+from mqproto.adapters.faces.budget import Budget
+from mqproto.adapters.faces.lite_pull import LitePullConsumerFace, Offsets
 from mqproto.errors import StateError
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.handout import Claim

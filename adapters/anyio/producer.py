@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from adapters.anyio.client import AsyncClient
-from adapters.faces.producer import Messages, ProducerFace, Selection
+from mqproto.adapters.anyio.client import AsyncClient
+from mqproto.adapters.faces.producer import Messages, ProducerFace, Selection
 from mqproto.errors import BatchIncomplete
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult

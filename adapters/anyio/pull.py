@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.anyio.active import AsyncActiveConsumer
-from adapters.faces.pull import PullConsumerFace
+from mqproto.adapters.anyio.active import AsyncActiveConsumer
+from mqproto.adapters.faces.pull import PullConsumerFace
 from mqproto.message import MessageExt, MessageQueue, PullResult
 from mqproto.state.pull_consumer import PULL_MAX_NUMS
 

@@ -11,10 +11,10 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from adapters.anyio.subscriber import AsyncSubscriber
-from adapters.driving import CLOSE_TIMEOUT_MS
-from adapters.faces.push import AT_A_STRETCH, PushConsumerFace, consuming
-from adapters.settings import ConsumerOptions
+from mqproto.adapters.anyio.subscriber import AsyncSubscriber
+from mqproto.adapters.driving import CLOSE_TIMEOUT_MS
+from mqproto.adapters.faces.push import AT_A_STRETCH, PushConsumerFace, consuming
+from mqproto.adapters.settings import ConsumerOptions
 from mqproto.message import MessageExt
 from mqproto.state.consumption import ConsumeTask
 

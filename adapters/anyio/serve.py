@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from adapters.anyio.servers import AsyncServer
+from mqproto.adapters.anyio.servers import AsyncServer
 
 if TYPE_CHECKING:
-    from adapters.serving import Opened
+    from mqproto.adapters.serving import Opened
 
 
 def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "asyncio") -> None:
-    """See `adapters.threaded.serve`. `backend` is "asyncio" or "trio"."""
+    """See `mqproto.adapters.threaded.serve`. `backend` is "asyncio" or "trio"."""
     anyio.run(_serve, plan, announce, backend=backend)
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Self
 import anyio
 import anyio.to_thread
 
-from adapters.anyio.driver import Driver
-from adapters.driving import CLOSE_TIMEOUT_MS
-from adapters.servers import BrokerFace, NameServerFace, ServerFace, StandaloneFace
+from mqproto.adapters.anyio.driver import Driver
+from mqproto.adapters.driving import CLOSE_TIMEOUT_MS
+from mqproto.adapters.servers import BrokerFace, NameServerFace, ServerFace, StandaloneFace
 
 if TYPE_CHECKING:
-    from adapters.serving import Opened
+    from mqproto.adapters.serving import Opened
 
 
 class AsyncServer(ServerFace):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.anyio.client import AsyncClient
-from adapters.faces.subscriber import SubscriberFace
+from mqproto.adapters.anyio.client import AsyncClient
+from mqproto.adapters.faces.subscriber import SubscriberFace
 
 
 class AsyncSubscriber(SubscriberFace, AsyncClient):

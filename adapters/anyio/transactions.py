@@ -11,8 +11,8 @@ from typing import Any, cast
 import anyio
 import anyio.to_thread
 
-from adapters.anyio.producer import Producer
-from adapters.faces.transactions import TransactionProducerFace
+from mqproto.adapters.anyio.producer import Producer
+from mqproto.adapters.faces.transactions import TransactionProducerFace
 from mqproto.errors import StateError
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from adapters.cli.output import complain
 from mqproto import __version__
+from mqproto.adapters.cli.output import complain
 from mqproto.compiling import is_compiled
 from mqproto.errors import MQError
 
@@ -42,7 +42,7 @@ def build_parser(command: str = "") -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mqproto", description="RocketMQ in Python: name server, broker and clients.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in [_MODULES[command]] if command in _MODULES else dict.fromkeys(_MODULES.values()):
-        add_commands: Callable[[object], None] = importlib.import_module(f"adapters.cli.{module}").add_commands
+        add_commands: Callable[[object], None] = importlib.import_module(f"mqproto.adapters.cli.{module}").add_commands
         add_commands(commands)
     version = commands.add_parser("version", help="print the version and exit")
     version.set_defaults(run=_version)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TypedDict
 
-from adapters.credentials import credentials_from_file
 from mqproto.acl import Credentials
+from mqproto.adapters.credentials import credentials_from_file
 
 
 class Access(TypedDict, total=False):
-    """Options of every client (`adapters.settings.ClientOptions`)."""
+    """Options of every client (`mqproto.adapters.settings.ClientOptions`)."""
 
     namespace: str
     credentials: Credentials

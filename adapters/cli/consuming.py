@@ -6,12 +6,12 @@ import argparse
 import signal
 from collections.abc import Sequence
 
-from adapters.cli.access import access, add_access
-from adapters.cli.options import add_name_server
-from adapters.cli.output import complain, message_json, message_text, show
-from adapters.threaded import PushConsumer
-from adapters.threaded.bell import Bell
 from mqproto import ConsumeFromWhere
+from mqproto.adapters.cli.access import access, add_access
+from mqproto.adapters.cli.options import add_name_server
+from mqproto.adapters.cli.output import complain, message_json, message_text, show
+from mqproto.adapters.threaded import PushConsumer
+from mqproto.adapters.threaded.bell import Bell
 from mqproto.message import ConsumeStatus, MessageExt
 
 GROUP = "mqproto-cli-consumer"

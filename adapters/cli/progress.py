@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from adapters.cli.tables import size_text
+from mqproto.adapters.cli.tables import size_text
 
 _WIDTH: Final = 30
 _PAUSE: Final = 0.1

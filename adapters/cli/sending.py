@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 
-from adapters.cli.access import access, add_access
-from adapters.cli.options import add_name_server, pair
-from adapters.cli.output import complain, result_json, result_text, show
-from adapters.threaded import Producer
+from mqproto.adapters.cli.access import access, add_access
+from mqproto.adapters.cli.options import add_name_server, pair
+from mqproto.adapters.cli.output import complain, result_json, result_text, show
+from mqproto.adapters.threaded import Producer
 from mqproto.errors import MQError
 from mqproto.message import Message
 

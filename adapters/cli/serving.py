@@ -14,18 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from adapters.cli.options import add_settings
-from adapters.cli.output import complain, show
-from adapters.metrics import open_with_page
-from adapters.serving import BROKER, BrokerOptions, NameServerOptions, Opened, StandaloneOptions
-from engine.store import Recover
+from mqproto.adapters.cli.options import add_settings
+from mqproto.adapters.cli.output import complain, show
+from mqproto.adapters.metrics import open_with_page
+from mqproto.adapters.serving import BROKER, BrokerOptions, NameServerOptions, Opened, StandaloneOptions
+from mqproto.engine.store import Recover
 
 #: Where each adapter's `serve` lives, and the backend it is given.
 ADAPTERS: Final = {
-    "threaded": ("adapters.threaded.serve", ""),
-    "gevent": ("adapters.gevent.serve", ""),
-    "asyncio": ("adapters.anyio.serve", "asyncio"),
-    "trio": ("adapters.anyio.serve", "trio"),
+    "threaded": ("mqproto.adapters.threaded.serve", ""),
+    "gevent": ("mqproto.adapters.gevent.serve", ""),
+    "asyncio": ("mqproto.adapters.anyio.serve", "asyncio"),
+    "trio": ("mqproto.adapters.anyio.serve", "trio"),
 }
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
@@ -155,7 +155,7 @@ def _serve(options: argparse.Namespace, plan: Plan) -> int:
     try:
         serve: Callable[[Plan, Callable[[Sequence[Opened]], None], str], None] = importlib.import_module(module).serve
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.startswith("adapters"):
+        if error.name is not None and error.name.startswith("mqproto"):
             raise
         extra = "gevent" if options.adapter == "gevent" else "anyio"
         return complain(f"the {options.adapter} adapter needs the package {error.name}: install mqproto[{extra}], or leave --adapter out")

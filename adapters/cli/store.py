@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.cli import store_check, store_dump, store_export, store_import, store_inspect, store_repair
-from adapters.cli.store_options import Commands
+from mqproto.adapters.cli import store_check, store_dump, store_export, store_import, store_inspect, store_repair
+from mqproto.adapters.cli.store_options import Commands
 
 
 def add_commands(commands: Commands) -> None:

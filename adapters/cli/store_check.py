@@ -6,11 +6,11 @@ import argparse
 import json
 from dataclasses import asdict
 
-from adapters.cli.output import complain, show
-from adapters.cli.progress import ProgressBar
-from adapters.cli.store_options import Commands, add_directory, opened, state_text
-from engine.store.doctor import Check, Report
-from engine.store.doctor.checking import LIMIT
+from mqproto.adapters.cli.output import complain, show
+from mqproto.adapters.cli.progress import ProgressBar
+from mqproto.adapters.cli.store_options import Commands, add_directory, opened, state_text
+from mqproto.engine.store.doctor import Check, Report
+from mqproto.engine.store.doctor.checking import LIMIT
 
 
 def add_command(commands: Commands) -> None:

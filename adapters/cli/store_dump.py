@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from adapters.cli.options import OptionError, time_ms
-from adapters.cli.output import body_fields, body_text, complain, message_fields, message_words
-from adapters.cli.store_options import Commands, add_directory, opened, state_text
-from engine.store.doctor.dumping import Dump, Dumped, Wanted, destination
-from engine.store.doctor.messages import Bounds
+from mqproto.adapters.cli.options import OptionError, time_ms
+from mqproto.adapters.cli.output import body_fields, body_text, complain, message_fields, message_words
+from mqproto.adapters.cli.store_options import Commands, add_directory, opened, state_text
+from mqproto.engine.store.doctor.dumping import Dump, Dumped, Wanted, destination
+from mqproto.engine.store.doctor.messages import Bounds
 from mqproto.message import MessageExt
 from mqproto.record import RecordError, decode_record, inflated
 

@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from adapters.cli.options import time_ms
-from adapters.cli.output import complain
-from adapters.cli.progress import ProgressBar
-from adapters.cli.store_options import Commands, add_directory, opened
-from adapters.cli.tables import size_text
-from adapters.identity import wall_ms
-from engine.store import DiskFiles
-from engine.store.doctor.exporting import Export
 from mqproto import __version__
+from mqproto.adapters.cli.options import time_ms
+from mqproto.adapters.cli.output import complain
+from mqproto.adapters.cli.progress import ProgressBar
+from mqproto.adapters.cli.store_options import Commands, add_directory, opened
+from mqproto.adapters.cli.tables import size_text
+from mqproto.adapters.identity import wall_ms
+from mqproto.engine.store import DiskFiles
+from mqproto.engine.store.doctor.exporting import Export
 
 
 def add_command(commands: Commands) -> None:

@@ -8,10 +8,10 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from adapters.cli.output import show, time_text
-from adapters.cli.store_options import Commands, add_directory, opened, state_text
-from adapters.cli.tables import age_text, size_text, table
-from engine.store.doctor import ConfigState, Inspection, QueueState, Size, inspect
+from mqproto.adapters.cli.output import show, time_text
+from mqproto.adapters.cli.store_options import Commands, add_directory, opened, state_text
+from mqproto.adapters.cli.tables import age_text, size_text, table
+from mqproto.engine.store.doctor import ConfigState, Inspection, QueueState, Size, inspect
 
 
 def add_command(commands: Commands) -> None:

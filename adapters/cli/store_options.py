@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import TypeAlias
 
-from engine.store import DiskFiles
-from engine.store.doctor import Directory, open_directory
+from mqproto.engine.store import DiskFiles
+from mqproto.engine.store.doctor import Directory, open_directory
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import time
 
-from adapters.cli.options import add_settings
-from adapters.cli.output import complain, show
-from adapters.cli.progress import ProgressBar
-from adapters.cli.store_options import Commands, add_directory, confirmed, index_pair
-from adapters.configfile import read_settings
-from engine.settings import apply
-from engine.store import DiskFiles, StoreSettings
-from engine.store.doctor import Repair
-from engine.store.report import Recover
+from mqproto.adapters.cli.options import add_settings
+from mqproto.adapters.cli.output import complain, show
+from mqproto.adapters.cli.progress import ProgressBar
+from mqproto.adapters.cli.store_options import Commands, add_directory, confirmed, index_pair
+from mqproto.adapters.configfile import read_settings
+from mqproto.engine.settings import apply
+from mqproto.engine.store import DiskFiles, StoreSettings
+from mqproto.engine.store.doctor import Repair
+from mqproto.engine.store.report import Recover
 from mqproto.errors import MQError
 
 

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from adapters.faces.client import ClientFace
-from adapters.faces.filtering import Filters
-from adapters.files import LocalOffsetFile
-from adapters.settings import ActiveOptions, storage_option, strategy_option, stream_option
+from mqproto.adapters.faces.client import ClientFace
+from mqproto.adapters.faces.filtering import Filters
+from mqproto.adapters.files import LocalOffsetFile
+from mqproto.adapters.settings import ActiveOptions, storage_option, strategy_option, stream_option
 from mqproto.bodies import MessageModel
 from mqproto.consume_hooks import FilterMessageHook
 from mqproto.errors import StateError

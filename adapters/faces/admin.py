@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar, Unpack
 
-from adapters.faces.client import ClientFace
-from adapters.faces.families import Family, Operation, W
-from adapters.settings import ClientOptions, check_options
+from mqproto.adapters.faces.client import ClientFace
+from mqproto.adapters.faces.families import Family, Operation, W
+from mqproto.adapters.settings import ClientOptions, check_options
 from mqproto.errors import InvalidSetting
 from mqproto.state import admin as core
 from mqproto.state.client import ClientNode

@@ -10,11 +10,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
-from adapters.addressserver import AddressServer
-from adapters.driving import Life
-from adapters.files import LocalOffsetFile
-from adapters.identity import client_identity
-from adapters.settings import ClientOptions, client_settings, name_server_list, text_option, tls_options
+from mqproto.adapters.addressserver import AddressServer
+from mqproto.adapters.driving import Life
+from mqproto.adapters.files import LocalOffsetFile
+from mqproto.adapters.identity import client_identity
+from mqproto.adapters.settings import ClientOptions, client_settings, name_server_list, text_option, tls_options
 from mqproto.errors import InvalidSetting
 from mqproto.names import wrap_namespace
 from mqproto.state.client import ClientNode, client_id
@@ -23,7 +23,7 @@ from mqproto.state.node import Ticket
 from mqproto.state.settings import check_address
 
 if TYPE_CHECKING:
-    from adapters.tls import TlsClient
+    from mqproto.adapters.tls import TlsClient
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -54,7 +54,7 @@ class ClientFace:
         self._life = Life(kind)
 
     def _make_tls(self) -> TlsClient:
-        from adapters.tls_settings import tls_client  # most programs need no OpenSSL
+        from mqproto.adapters.tls_settings import tls_client  # most programs need no OpenSSL
 
         return tls_client(self._tls_options)
 

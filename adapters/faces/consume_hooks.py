@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from adapters.faces.filtering import Filters, call
+from mqproto.adapters.faces.filtering import Filters, call
 from mqproto.consume_hooks import ConsumeMessageContext, ConsumeMessageHook, ConsumeOutcome
 from mqproto.message import ConsumeStatus
 from mqproto.state.consumption import ConsumeTask

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Unpack
 
-from adapters.faces.filtering import Filters
-from adapters.faces.subscriber import SubscriberFace
-from adapters.faces.taken_hooks import TakenHooks
-from adapters.settings import ConsumerOptions
+from mqproto.adapters.faces.filtering import Filters
+from mqproto.adapters.faces.subscriber import SubscriberFace
+from mqproto.adapters.faces.taken_hooks import TakenHooks
+from mqproto.adapters.settings import ConsumerOptions
 from mqproto.consume_hooks import ConsumeMessageHook, ConsumeOutcome, FilterMessageHook
 from mqproto.errors import InvalidSetting, StateError
 from mqproto.message import ConsumeStatus, MessageExt

@@ -16,11 +16,11 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from adapters.faces.client import ClientFace
+from mqproto.adapters.faces.client import ClientFace
 from mqproto.state.client import ClientNode
 
 if TYPE_CHECKING:
-    from adapters.tls import TlsClient
+    from mqproto.adapters.tls import TlsClient
 
 
 class InstanceDriver(Protocol):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, Unpack
 
-from adapters.faces.active import ActiveFace, QueueListener, TopicListener
-from adapters.faces.budget import check_timeout
-from adapters.identity import utc_offset_ms
-from adapters.settings import LitePullOptions, lite_pull_settings
+from mqproto.adapters.faces.active import ActiveFace, QueueListener, TopicListener
+from mqproto.adapters.faces.budget import check_timeout
+from mqproto.adapters.identity import utc_offset_ms
+from mqproto.adapters.settings import LitePullOptions, lite_pull_settings
 from mqproto.errors import ClientError, StateError
 from mqproto.filters.tags import parse_tags
 from mqproto.message import MessageQueue

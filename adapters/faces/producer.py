@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, Unpack
 
-from adapters.faces.budget import Budget, check_timeout
-from adapters.faces.client import ClientFace
-from adapters.faces.hooks import SendHooks
-from adapters.settings import ProducerOptions, check_as_written, producer_settings
+from mqproto.adapters.faces.budget import Budget, check_timeout
+from mqproto.adapters.faces.client import ClientFace
+from mqproto.adapters.faces.hooks import SendHooks
+from mqproto.adapters.settings import ProducerOptions, check_as_written, producer_settings
 from mqproto.errors import ClientError, InvalidMessage
 from mqproto.hooks import CheckForbiddenHook, SendMessageHook
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from adapters.faces.active import ActiveFace, QueueListener
-from adapters.settings import PullConsumerOptions, pull_consumer_settings
+from mqproto.adapters.faces.active import ActiveFace, QueueListener
+from mqproto.adapters.settings import PullConsumerOptions, pull_consumer_settings
 from mqproto.message import MessageQueue, PullResult
 from mqproto.state.client import ClientNode
 from mqproto.state.pull_consumer import PullConsumerCore

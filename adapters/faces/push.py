@@ -9,9 +9,9 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, Unpack
 
-from adapters.faces.consume_hooks import ConsumeHooks, Hearing
-from adapters.faces.subscriber import SubscriberFace
-from adapters.settings import ConsumerOptions
+from mqproto.adapters.faces.consume_hooks import ConsumeHooks, Hearing
+from mqproto.adapters.faces.subscriber import SubscriberFace
+from mqproto.adapters.settings import ConsumerOptions
 from mqproto.consume_hooks import ConsumeMessageHook, FilterMessageHook
 from mqproto.errors import InvalidSetting, StateError
 from mqproto.state.consumer_settings import check_places

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from adapters.faces.client import ClientFace
-from adapters.files import LocalOffsetFile
-from adapters.identity import utc_offset_ms
-from adapters.settings import ConsumerOptions, consumer_settings, storage_option, strategy_option
+from mqproto.adapters.faces.client import ClientFace
+from mqproto.adapters.files import LocalOffsetFile
+from mqproto.adapters.identity import utc_offset_ms
+from mqproto.adapters.settings import ConsumerOptions, consumer_settings, storage_option, strategy_option
 from mqproto.bodies import MessageModel
 from mqproto.errors import StateError
 from mqproto.message import MessageExt

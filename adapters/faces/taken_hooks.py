@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.faces.filtering import call
+from mqproto.adapters.faces.filtering import call
 from mqproto.consume_hooks import ConsumeMessageContext, ConsumeMessageHook, ConsumeOutcome
 from mqproto.message import MessageExt, MessageQueue
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack, cast
 
-from adapters.faces.producer import ProducerFace, check_choice
-from adapters.settings import ProducerOptions, TransactionOptions, transaction_settings
+from mqproto.adapters.faces.producer import ProducerFace, check_choice
+from mqproto.adapters.settings import ProducerOptions, TransactionOptions, transaction_settings
 from mqproto.errors import InvalidMessage, InvalidSetting
 from mqproto.hooks import EndTransactionHook
 from mqproto.message import Message

@@ -3,13 +3,13 @@
 try:
     import gevent as _gevent  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("adapters.gevent needs the package gevent: install mqproto[gevent]", name="gevent") from error
+    raise ModuleNotFoundError("mqproto.adapters.gevent needs the package gevent: install mqproto[gevent]", name="gevent") from error
 
-from adapters.credentials import credentials_from_file
-from adapters.faces.producer import select_by_random
-from adapters.gevent.clients import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
-from adapters.gevent.driver import Driver
-from adapters.gevent.servers import Broker, NameServer, Standalone
+from mqproto.adapters.credentials import credentials_from_file
+from mqproto.adapters.faces.producer import select_by_random
+from mqproto.adapters.gevent.clients import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
+from mqproto.adapters.gevent.driver import Driver
+from mqproto.adapters.gevent.servers import Broker, NameServer, Standalone
 
 __all__ = [
     "Admin",

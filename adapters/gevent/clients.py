@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from adapters.gevent.kit import KIT
-from adapters.sync.admin import SyncAdmin
-from adapters.sync.consumer import SyncConsumer
-from adapters.sync.lite_pull import SyncLitePullConsumer
-from adapters.sync.producer import SyncProducer
-from adapters.sync.pull import SyncPullConsumer
-from adapters.sync.push import SyncPushConsumer
-from adapters.sync.transactions import SyncTransactionProducer
+from mqproto.adapters.gevent.kit import KIT
+from mqproto.adapters.sync.admin import SyncAdmin
+from mqproto.adapters.sync.consumer import SyncConsumer
+from mqproto.adapters.sync.lite_pull import SyncLitePullConsumer
+from mqproto.adapters.sync.producer import SyncProducer
+from mqproto.adapters.sync.pull import SyncPullConsumer
+from mqproto.adapters.sync.push import SyncPushConsumer
+from mqproto.adapters.sync.transactions import SyncTransactionProducer
 
 
 class Admin(SyncAdmin):

@@ -19,9 +19,9 @@ import gevent.monkey
 import gevent.selectors
 import gevent.socket
 
-from adapters.driving import log
-from adapters.pollers import Poller, SelectorPoller
-from adapters.polling import PollingDriver
+from mqproto.adapters.driving import log
+from mqproto.adapters.pollers import Poller, SelectorPoller
+from mqproto.adapters.polling import PollingDriver
 from mqproto.state.node import Node, Ticket
 
 _FORCED_END_S: Final = 5.0

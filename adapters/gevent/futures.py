@@ -8,8 +8,8 @@ from typing import TypeVar, cast
 
 import gevent.event
 
-from adapters.sync.futures import Callback, Outcome
-from adapters.sync.kit import Pool
+from mqproto.adapters.sync.futures import Callback, Outcome
+from mqproto.adapters.sync.kit import Pool
 from mqproto.state.node import Ticket
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What the waiting faces (`adapters.sync`) need of gevent."""
+"""What the waiting faces (`mqproto.adapters.sync`) need of gevent."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import gevent.lock
 import gevent.pool
 import gevent.util
 
-from adapters.driving import log
-from adapters.faces.instances import Instance, Instances, deliver
-from adapters.gevent.driver import Driver
-from adapters.gevent.futures import SendFuture
+from mqproto.adapters.driving import log
+from mqproto.adapters.faces.instances import Instance, Instances, deliver
+from mqproto.adapters.gevent.driver import Driver
+from mqproto.adapters.gevent.futures import SendFuture
 from mqproto.state.node import Node, Ticket
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class Greenlets:
 
 
 class GeventKit:
-    """See `adapters.sync.kit.Kit`."""
+    """See `mqproto.adapters.sync.kit.Kit`."""
 
     future = SendFuture
 

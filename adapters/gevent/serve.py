@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import gevent
 import gevent.event
 
-from adapters.gevent.kit import KIT
-from adapters.sync.servers import SyncServer
+from mqproto.adapters.gevent.kit import KIT
+from mqproto.adapters.sync.servers import SyncServer
 
 if TYPE_CHECKING:
-    from adapters.serving import Opened
+    from mqproto.adapters.serving import Opened
 
 
 class _Server(SyncServer):
@@ -21,7 +21,7 @@ class _Server(SyncServer):
 
 
 def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "") -> None:
-    """See `adapters.threaded.serve`. `backend` is not used: there is one hub."""
+    """See `mqproto.adapters.threaded.serve`. `backend` is not used: there is one hub."""
     asked = gevent.event.Event()
     watchers = [gevent.signal_handler(number, asked.set) for number in (signal.SIGINT, signal.SIGTERM)]
     with _Server(plan) as server:

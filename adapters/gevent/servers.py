@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.gevent.kit import KIT
-from adapters.sync.servers import SyncBroker, SyncNameServer, SyncStandalone
+from mqproto.adapters.gevent.kit import KIT
+from mqproto.adapters.sync.servers import SyncBroker, SyncNameServer, SyncStandalone
 
 
 class NameServer(SyncNameServer):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from adapters.settings import (
+from mqproto.adapters.settings import (
     ConsumerOptions,
     LitePullOptions,
     PullConsumerOptions,
@@ -21,8 +21,8 @@ from adapters.settings import (
     pull_consumer_settings,
     strategy_option,
 )
-from adapters.simulated.clients import Consumer, Listener, Member, Takes
-from adapters.simulated.records import Delivery, Operation
+from mqproto.adapters.simulated.clients import Consumer, Listener, Member, Takes
+from mqproto.adapters.simulated.records import Delivery, Operation
 from mqproto.errors import MQError
 from mqproto.filters.tags import TAG
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue, PullResult
@@ -37,7 +37,7 @@ from mqproto.state.process_queue import ProcessQueue
 from mqproto.state.pull_consumer import PullConsumerCore
 
 if TYPE_CHECKING:
-    from adapters.simulated.cluster import Cluster
+    from mqproto.adapters.simulated.cluster import Cluster
 
 #: How long a poll waits.
 POLL_MS: Final = 1_000

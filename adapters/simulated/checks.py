@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from adapters.simulated.clients import Client, Consumer, Member
-from adapters.simulated.cluster import Cluster, Machine
-from adapters.simulated.records import Delivery, Operation, Sent
-from engine.broker.node import Broker
-from engine.store.settings import SYNC_FLUSH
+from mqproto.adapters.simulated.clients import Client, Consumer, Member
+from mqproto.adapters.simulated.cluster import Cluster, Machine
+from mqproto.adapters.simulated.records import Delivery, Operation, Sent
+from mqproto.engine.broker.node import Broker
+from mqproto.engine.store.settings import SYNC_FLUSH
 from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
 from mqproto.names import dlq_topic
 from mqproto.record import RecordError, decode_record

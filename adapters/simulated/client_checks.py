@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator as Iterates
 from typing import Any, Final
 
-from adapters.simulated.asking import Iterator, Poller
-from adapters.simulated.checks import SYSTEM_TOPICS, Stored
-from adapters.simulated.clients import Client, Producer
-from adapters.simulated.cluster import Cluster
-from adapters.simulated.talking import Asker, Bank, Teller, answer_to
+from mqproto.adapters.simulated.asking import Iterator, Poller
+from mqproto.adapters.simulated.checks import SYSTEM_TOPICS, Stored
+from mqproto.adapters.simulated.clients import Client, Producer
+from mqproto.adapters.simulated.cluster import Cluster
+from mqproto.adapters.simulated.talking import Asker, Bank, Teller, answer_to
 from mqproto.errors import MQError
 from mqproto.state.flows import Call
 from mqproto.state.node import Ticket

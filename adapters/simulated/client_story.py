@@ -14,18 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from adapters.settings import ClientOptions, ConsumerOptions
-from adapters.simulated import checks, client_checks
-from adapters.simulated.asking import Iterator, Poller, Puller
-from adapters.simulated.clients import Client, Member
-from adapters.simulated.cluster import Machine
-from adapters.simulated.records import Sent
-from adapters.simulated.story import TOPICS, Story
-from adapters.simulated.talking import Asker, Bank, Replier, Teller
-from adapters.simulated.world import Weather
-from engine.broker.node import Broker
 from mqproto.acl import SessionCredentials
+from mqproto.adapters.settings import ClientOptions, ConsumerOptions
+from mqproto.adapters.simulated import checks, client_checks
+from mqproto.adapters.simulated.asking import Iterator, Poller, Puller
+from mqproto.adapters.simulated.clients import Client, Member
+from mqproto.adapters.simulated.cluster import Machine
+from mqproto.adapters.simulated.records import Sent
+from mqproto.adapters.simulated.story import TOPICS, Story
+from mqproto.adapters.simulated.talking import Asker, Bank, Replier, Teller
+from mqproto.adapters.simulated.world import Weather
 from mqproto.bodies import ConsumeFromWhere
+from mqproto.engine.broker.node import Broker
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.state.admin import AdminCore
 from mqproto.state.flows import Flow

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adapters.faces.push import takes_context
-from adapters.settings import (
+from mqproto.adapters.faces.push import takes_context
+from mqproto.adapters.settings import (
     ClientOptions,
     ConsumerOptions,
     ProducerOptions,
@@ -21,7 +21,7 @@ from adapters.settings import (
     producer_settings,
     strategy_option,
 )
-from adapters.simulated.records import Delivery, Operation, Sent
+from mqproto.adapters.simulated.records import Delivery, Operation, Sent
 from mqproto.errors import StateError
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.state.client import ClientNode
@@ -35,7 +35,7 @@ from mqproto.state.producer import ProducerCore
 from mqproto.state.settings import ClientIdentity
 
 if TYPE_CHECKING:
-    from adapters.simulated.cluster import Cluster
+    from mqproto.adapters.simulated.cluster import Cluster
 
 R = TypeVar("R")
 

@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 
-from adapters.settings import ClientOptions, ConsumerOptions, ProducerOptions
-from adapters.simulated.clients import Client, Consumer, Listener, Member, Producer, Takes
-from adapters.simulated.records import Records
-from adapters.simulated.world import Host, Weather, World
-from engine.broker.node import Broker
-from engine.namesrv import NameServer
-from engine.settings import BrokerSettings, NamesrvSettings, apply_all
-from engine.store import Store, StoreSettings, StoreUnwritable
-from engine.store.memory import MemoryFiles
-from engine.store.settings import SYNC_FLUSH
+from mqproto.adapters.settings import ClientOptions, ConsumerOptions, ProducerOptions
+from mqproto.adapters.simulated.clients import Client, Consumer, Listener, Member, Producer, Takes
+from mqproto.adapters.simulated.records import Records
+from mqproto.adapters.simulated.world import Host, Weather, World
+from mqproto.engine.broker.node import Broker
+from mqproto.engine.namesrv import NameServer
+from mqproto.engine.settings import BrokerSettings, NamesrvSettings, apply_all
+from mqproto.engine.store import Store, StoreSettings, StoreUnwritable
+from mqproto.engine.store.memory import MemoryFiles
+from mqproto.engine.store.settings import SYNC_FLUSH
 from mqproto.errors import StateError
 from mqproto.namespaces import Namespace
 from mqproto.state.node import Node

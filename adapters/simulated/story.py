@@ -14,13 +14,13 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from adapters.settings import ClientOptions
-from adapters.simulated import checks
-from adapters.simulated.clients import Client, Member, Producer
-from adapters.simulated.cluster import Cluster, Machine
-from adapters.simulated.world import Weather
-from engine.broker.node import Broker
+from mqproto.adapters.settings import ClientOptions
+from mqproto.adapters.simulated import checks
+from mqproto.adapters.simulated.clients import Client, Member, Producer
+from mqproto.adapters.simulated.cluster import Cluster, Machine
+from mqproto.adapters.simulated.world import Weather
 from mqproto.bodies import ConsumeFromWhere
+from mqproto.engine.broker.node import Broker
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 

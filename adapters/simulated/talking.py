@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from adapters.settings import ProducerOptions, TransactionOptions, transaction_settings
-from adapters.simulated.clients import Client, Producer
-from adapters.simulated.records import Operation
+from mqproto.adapters.settings import ProducerOptions, TransactionOptions, transaction_settings
+from mqproto.adapters.simulated.clients import Client, Producer
+from mqproto.adapters.simulated.records import Operation
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt
 from mqproto.replies import reply_to
@@ -20,7 +20,7 @@ from mqproto.state.transacting import CheckTask, Half, TransactionCore
 from mqproto.transactions import LocalTransactionState, TransactionSendResult
 
 if TYPE_CHECKING:
-    from adapters.simulated.cluster import Cluster
+    from mqproto.adapters.simulated.cluster import Cluster
 
 COMMIT: Final = LocalTransactionState.COMMIT_MESSAGE
 ROLLBACK: Final = LocalTransactionState.ROLLBACK_MESSAGE

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from random import Random
 from zlib import crc32
 
-from adapters.simulated.answers import disturb
+from mqproto.adapters.simulated.answers import disturb
 from mqproto.state.node import Deliver, Dial, HangUp, Job, Link, Node, Run, Ticket
 
 #: A run that needs more events than this is taken for one that never ends.

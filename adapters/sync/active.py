@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
-from adapters.faces.active import ActiveFace
-from adapters.sync.client import SyncClient
-from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
+from mqproto.adapters.faces.active import ActiveFace
+from mqproto.adapters.sync.client import SyncClient
+from mqproto.adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
 from mqproto.message import MessageQueue
 from mqproto.state.active import ListenerCall
 from mqproto.state.flows import Flow

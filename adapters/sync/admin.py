@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adapters.faces.admin import AdminFace
-from adapters.faces.families import Waits
-from adapters.sync.client import SyncClient
+from mqproto.adapters.faces.admin import AdminFace
+from mqproto.adapters.faces.families import Waits
+from mqproto.adapters.sync.client import SyncClient
 from mqproto.state.flows import Flow
 
 

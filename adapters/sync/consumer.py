@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Self
 
-from adapters.faces.budget import Budget
-from adapters.faces.consumer import ConsumerFace
-from adapters.sync.kit import Pool
-from adapters.sync.subscriber import SyncSubscriber
+from mqproto.adapters.faces.budget import Budget
+from mqproto.adapters.faces.consumer import ConsumerFace
+from mqproto.adapters.sync.kit import Pool
+from mqproto.adapters.sync.subscriber import SyncSubscriber
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.iterated import Claim, Expired

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from socket import socket
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, TypeVarTuple
 
-from adapters.faces.instances import Instances
+from mqproto.adapters.faces.instances import Instances
 from mqproto.state.node import Node, Ticket
 
 if TYPE_CHECKING:
-    from adapters.tls import TlsClient
+    from mqproto.adapters.tls import TlsClient
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -25,7 +25,7 @@ CALLBACKS_AT_A_TIME: Final = 4
 
 
 class Driver(Protocol):
-    """See `adapters.threaded.Driver`."""
+    """See `mqproto.adapters.threaded.Driver`."""
 
     failure: BaseException | None
     tls: TlsClient | None
@@ -90,7 +90,7 @@ class SendFuture(Protocol[T_co]):
 
 
 class OpenFuture(SendFuture[T], Protocol[T]):
-    """The same for whoever starts the operation behind it: see `adapters.sync.futures.Outcome`."""
+    """The same for whoever starts the operation behind it: see `mqproto.adapters.sync.futures.Outcome`."""
 
     ticket: Ticket[T]
     room: Ticket[None] | None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Self
 
-from adapters.faces.budget import Budget
-from adapters.faces.lite_pull import LitePullConsumerFace, Offsets
-from adapters.sync.active import SyncActiveConsumer
-from adapters.sync.kit import SendFuture
+from mqproto.adapters.faces.budget import Budget
+from mqproto.adapters.faces.lite_pull import LitePullConsumerFace, Offsets
+from mqproto.adapters.sync.active import SyncActiveConsumer
+from mqproto.adapters.sync.kit import SendFuture
 from mqproto.errors import StateError
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.handout import Claim

@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from adapters.faces.producer import Messages, ProducerFace, Selection, check_choice
-from adapters.sync.client import SyncClient
-from adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
+from mqproto.adapters.faces.producer import Messages, ProducerFace, Selection, check_choice
+from mqproto.adapters.sync.client import SyncClient
+from mqproto.adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
 from mqproto.errors import BatchIncomplete, StateError
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult

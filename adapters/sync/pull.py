@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from adapters.faces.pull import PullConsumerFace
-from adapters.sync.active import SyncActiveConsumer
-from adapters.sync.kit import OpenFuture, SendFuture
+from mqproto.adapters.faces.pull import PullConsumerFace
+from mqproto.adapters.sync.active import SyncActiveConsumer
+from mqproto.adapters.sync.kit import OpenFuture, SendFuture
 from mqproto.message import MessageExt, MessageQueue, PullResult
 from mqproto.state.pull_consumer import PULL_MAX_NUMS
 

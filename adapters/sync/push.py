@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from adapters.driving import CLOSE_TIMEOUT_MS
-from adapters.faces.push import AT_A_STRETCH, PushConsumerFace, consuming
-from adapters.sync.kit import Pool
-from adapters.sync.subscriber import SyncSubscriber
+from mqproto.adapters.driving import CLOSE_TIMEOUT_MS
+from mqproto.adapters.faces.push import AT_A_STRETCH, PushConsumerFace, consuming
+from mqproto.adapters.sync.kit import Pool
+from mqproto.adapters.sync.subscriber import SyncSubscriber
 from mqproto.message import MessageExt
 from mqproto.state.consumption import ConsumeTask
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from adapters.driving import CLOSE_TIMEOUT_MS
-from adapters.servers import BrokerFace, NameServerFace, ServerFace, StandaloneFace
-from adapters.sync.kit import Driver, Kit
+from mqproto.adapters.driving import CLOSE_TIMEOUT_MS
+from mqproto.adapters.servers import BrokerFace, NameServerFace, ServerFace, StandaloneFace
+from mqproto.adapters.sync.kit import Driver, Kit
 
 
 class SyncServer(ServerFace):

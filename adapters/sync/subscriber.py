@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.faces.subscriber import SubscriberFace
-from adapters.sync.client import SyncClient
+from mqproto.adapters.faces.subscriber import SubscriberFace
+from mqproto.adapters.sync.client import SyncClient
 
 
 class SyncSubscriber(SubscriberFace, SyncClient):

@@ -6,9 +6,9 @@ from contextlib import suppress
 from functools import partial
 from typing import cast
 
-from adapters.faces.transactions import TransactionProducerFace
-from adapters.sync.kit import Pool
-from adapters.sync.producer import SyncProducer
+from mqproto.adapters.faces.transactions import TransactionProducerFace
+from mqproto.adapters.sync.kit import Pool
+from mqproto.adapters.sync.producer import SyncProducer
 from mqproto.errors import StateError
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message

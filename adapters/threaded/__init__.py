@@ -1,10 +1,10 @@
 """mqproto for programs of threads: every method waits in the thread that calls it."""
 
-from adapters.credentials import credentials_from_file
-from adapters.faces.producer import select_by_random
-from adapters.threaded.clients import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
-from adapters.threaded.driver import Driver
-from adapters.threaded.servers import Broker, NameServer, Standalone
+from mqproto.adapters.credentials import credentials_from_file
+from mqproto.adapters.faces.producer import select_by_random
+from mqproto.adapters.threaded.clients import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
+from mqproto.adapters.threaded.driver import Driver
+from mqproto.adapters.threaded.servers import Broker, NameServer, Standalone
 
 __all__ = [
     "Admin",

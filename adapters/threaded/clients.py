@@ -6,15 +6,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
-from adapters.sync.admin import SyncAdmin
-from adapters.sync.consumer import SyncConsumer
-from adapters.sync.kit import SendFuture
-from adapters.sync.lite_pull import SyncLitePullConsumer
-from adapters.sync.producer import SyncProducer
-from adapters.sync.pull import SyncPullConsumer
-from adapters.sync.push import SyncPushConsumer
-from adapters.sync.transactions import SyncTransactionProducer
-from adapters.threaded.kit import KIT
+from mqproto.adapters.sync.admin import SyncAdmin
+from mqproto.adapters.sync.consumer import SyncConsumer
+from mqproto.adapters.sync.kit import SendFuture
+from mqproto.adapters.sync.lite_pull import SyncLitePullConsumer
+from mqproto.adapters.sync.producer import SyncProducer
+from mqproto.adapters.sync.pull import SyncPullConsumer
+from mqproto.adapters.sync.push import SyncPushConsumer
+from mqproto.adapters.sync.transactions import SyncTransactionProducer
+from mqproto.adapters.threaded.kit import KIT
 
 S = TypeVar("S")
 P = ParamSpec("P")

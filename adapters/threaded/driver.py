@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from socket import socket
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from adapters.driving import JOBS_AT_A_TIME, log
-from adapters.pollers import Poller, make_poller
-from adapters.polling import PollingDriver
-from adapters.threaded.patience import Patience
-from adapters.threaded.workers import Workers
+from mqproto.adapters.driving import JOBS_AT_A_TIME, log
+from mqproto.adapters.pollers import Poller, make_poller
+from mqproto.adapters.polling import PollingDriver
+from mqproto.adapters.threaded.patience import Patience
+from mqproto.adapters.threaded.workers import Workers
 from mqproto.state.node import Node, Ticket
 
 _FORCED_END_S: Final = 5.0  # how long the loop may need to end once it is told to; it waits for nothing then

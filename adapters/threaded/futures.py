@@ -9,8 +9,8 @@ from concurrent.futures._base import FINISHED, RUNNING
 from threading import Condition, RLock
 from typing import Final, TypeVar
 
-from adapters.sync.futures import Callback, Outcome
-from adapters.sync.kit import Pool
+from mqproto.adapters.sync.futures import Callback, Outcome
+from mqproto.adapters.sync.kit import Pool
 from mqproto.state.node import Ticket
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What the waiting faces (`adapters.sync`) need of threads."""
+"""What the waiting faces (`mqproto.adapters.sync`) need of threads."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 from socket import socket
 from typing import Any, Final, TypeVar
 
-from adapters.faces.instances import Instance, Instances, deliver
-from adapters.stacks import thread_stacks
-from adapters.threaded.driver import Driver
-from adapters.threaded.futures import SendFuture
-from adapters.threaded.workers import Workers
+from mqproto.adapters.faces.instances import Instance, Instances, deliver
+from mqproto.adapters.stacks import thread_stacks
+from mqproto.adapters.threaded.driver import Driver
+from mqproto.adapters.threaded.futures import SendFuture
+from mqproto.adapters.threaded.workers import Workers
 from mqproto.state.node import Node, Ticket
 
 T = TypeVar("T")
 
 
 class ThreadKit:
-    """See `adapters.sync.kit.Kit`."""
+    """See `mqproto.adapters.sync.kit.Kit`."""
 
     future = SendFuture
 

@@ -6,12 +6,12 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from adapters.sync.servers import SyncServer
-from adapters.threaded.bell import Bell
-from adapters.threaded.kit import KIT
+from mqproto.adapters.sync.servers import SyncServer
+from mqproto.adapters.threaded.bell import Bell
+from mqproto.adapters.threaded.kit import KIT
 
 if TYPE_CHECKING:
-    from adapters.serving import Opened
+    from mqproto.adapters.serving import Opened
 
 
 class _Server(SyncServer):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.sync.servers import SyncBroker, SyncNameServer, SyncStandalone
-from adapters.threaded.kit import KIT
+from mqproto.adapters.sync.servers import SyncBroker, SyncNameServer, SyncStandalone
+from mqproto.adapters.threaded.kit import KIT
 
 
 class NameServer(SyncNameServer):

@@ -1,7 +1,7 @@
 """Acknowledgements that wait for the disk.
 
 Owns: what waits for a flush of the log or for a table to be saved, the end of that wait, what is answered when the disk takes too long.
-Leaves to others: flushing (`engine.store`), saving tables (`tables`), what an answer says.
+Leaves to others: flushing (`mqproto.engine.store`), saving tables (`tables`), what an answer says.
 
 One read brings many messages of one peer, and one flush makes all of them durable: their answers wait together, as one `Held`.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from mqproto.codec import ONEWAY_FLAG, Command, decode, encode, encode_response
 
 if TYPE_CHECKING:
-    from engine.broker.core import ClientLink, Core
+    from mqproto.engine.broker.core import ClientLink, Core
 
 SUCCESS: Final = 0
 FLUSH_DISK_TIMEOUT: Final = 10

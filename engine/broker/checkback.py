@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.stored import Depot, Draft, Stored
-from engine.broker.tables import legal_topic
-from engine.broker.transactions import DONE_TAG, PROGRESS_GROUP, Transactions
-from engine.store import ColdRead, GetResult, PutRefused, PutStatus
 from mqproto import properties as names
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.stored import Depot, Draft, Stored
+from mqproto.engine.broker.tables import legal_topic
+from mqproto.engine.broker.transactions import DONE_TAG, PROGRESS_GROUP, Transactions
+from mqproto.engine.store import ColdRead, GetResult, PutRefused, PutStatus
 from mqproto.flags import PERM_READ_WRITE
 from mqproto.headers import CheckTransactionStateRequest, ResumeCheckHalfMessageRequest
 from mqproto.ids import IdError, parse_offset_msg_id

@@ -1,7 +1,7 @@
 """Queues that nobody needs any more, and old files: 306, 316, 329 (broker.md 2.21), and what is left of deleted topics.
 
 Owns: which queues go and that nothing is left that points into them: parked pulls are answered, committed offsets forgotten.
-Leaves to others: what a dead queue is, and files (`engine.store`).
+Leaves to others: what a dead queue is, and files (`mqproto.engine.store`).
 
 All queues are looked at, in slices. A queue that is made anew under the name of one that went begins at offset 0. Offsets of the old one
 would send its consumers to the end of the new one, past its first messages; Apache keeps them.
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from engine.broker.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, ClientLink, Core, Handlers, Refused
-from engine.broker.pull import Pulling
-from engine.broker.tables import Topics
-from engine.longwork import Steps
-from engine.store import Queue
 from mqproto.codec import Command
+from mqproto.engine.broker.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.pull import Pulling
+from mqproto.engine.broker.tables import Topics
+from mqproto.engine.longwork import Steps
+from mqproto.engine.store import Queue
 
 #: Queues, and committed offsets of one group and topic, that are looked at in one slice.
 _QUEUES_OF_A_SLICE: Final = 200

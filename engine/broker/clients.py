@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.filters import is_tag_type, not_supported
-from engine.longwork import joined
 from mqproto.bodies import (
     CheckClient,
     ClientConnection,
@@ -24,6 +21,9 @@ from mqproto.bodies import (
 )
 from mqproto.codec import Command
 from mqproto.codes import Language
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.filters import is_tag_type, not_supported
+from mqproto.engine.longwork import joined
 from mqproto.fastjson import dumps
 from mqproto.filters.tags import InvalidExpressionError
 from mqproto.flags import PERM_READ_WRITE, TOPIC_UNIT_SUB

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
-from engine.broker.tables import Keeper
-from engine.settings import BrokerSettings
 from mqproto.bodies import OffsetTable
+from mqproto.engine.broker.tables import Keeper
+from mqproto.engine.settings import BrokerSettings
 
 #: Committed offsets that are kept. Peers make them, so there is an end to it.
 OFFSETS_MAX: Final = 1_000_000

@@ -1,7 +1,7 @@
 """The broker's settings by request: 25 changes them, 26 lists them (broker.md 2.16).
 
 Owns: the answers, and who is told of a change that reaches further than this process: the name servers.
-Leaves to others: keys, values and the file (`engine.configuration`), what keeps something made from a setting (their hooks).
+Leaves to others: keys, values and the file (`mqproto.engine.configuration`), what keeps something made from a setting (their hooks).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from engine.broker.core import NO_PERMISSION, OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.registration import Registration
-from engine.configuration import ChangeRefused
-from engine.settings import format_properties
 from mqproto.codec import Command
+from mqproto.engine.broker.core import NO_PERMISSION, OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.registration import Registration
+from mqproto.engine.configuration import ChangeRefused
+from mqproto.engine.settings import format_properties
 from mqproto.state.node import Job
 
 _PERMISSION: Final = "brokerPermission"

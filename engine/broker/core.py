@@ -1,7 +1,7 @@
 """What all families of requests share: links, time, the store, tables, answers that wait for the disk.
 
 Owns: `now` and `wall` of the entry that runs, alarms, calls to peers, queues that something arrived in.
-Leaves to others: what requests mean (the modules beside this one), answers that wait (`acknowledging`), bytes on disk (`engine.store`).
+Leaves to others: what requests mean (the modules beside this one), answers that wait (`acknowledging`), bytes on disk (`mqproto.engine.store`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from engine.broker.acknowledging import Acknowledgements
-from engine.broker.committed import ConsumerOffsets
-from engine.broker.filterdata import FilterTable
-from engine.broker.statistics import Statistics
-from engine.broker.tables import DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
-from engine.configuration import Changes, Configuration
-from engine.longwork import Steps
-from engine.settings import BrokerSettings
-from engine.store import Queue, Store
-from engine.store.files import Files
 from mqproto.codec import Command
+from mqproto.engine.broker.acknowledging import Acknowledgements
+from mqproto.engine.broker.committed import ConsumerOffsets
+from mqproto.engine.broker.filterdata import FilterTable
+from mqproto.engine.broker.statistics import Statistics
+from mqproto.engine.broker.tables import DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
+from mqproto.engine.configuration import Changes, Configuration
+from mqproto.engine.longwork import Steps
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import Queue, Store
+from mqproto.engine.store.files import Files
 from mqproto.errors import MQError
 from mqproto.hosts import HostError, encode_host, encode_ip, join_address
 from mqproto.state.connection import Calls, Connection
@@ -30,10 +30,10 @@ from mqproto.state.holding import Holding
 from mqproto.state.node import SERVER_UNSENT_LIMIT, Buffer, Job, Link, NodeBase, Run
 
 if TYPE_CHECKING:
-    from engine.broker.longwork import LongAnswers
-    from engine.broker.pressure import Pressure
-    from engine.broker.reading import Reading
-    from engine.broker.shapes import Shape
+    from mqproto.engine.broker.longwork import LongAnswers
+    from mqproto.engine.broker.pressure import Pressure
+    from mqproto.engine.broker.reading import Reading
+    from mqproto.engine.broker.shapes import Shape
 
 SUCCESS: Final = 0
 SYSTEM_ERROR: Final = 1

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from engine.broker.core import Core, Refused
-from engine.broker.stored import Depot, Draft, Stored
-from engine.broker.tables import legal_topic
-from engine.store import PutRefused, PutStatus, Queue
 from mqproto import properties as names
+from mqproto.engine.broker.core import Core, Refused
+from mqproto.engine.broker.stored import Depot, Draft, Stored
+from mqproto.engine.broker.tables import legal_topic
+from mqproto.engine.store import PutRefused, PutStatus, Queue
 from mqproto.names import HALF_TOPIC, SCHEDULE_TOPIC
 from mqproto.record import RecordError, decode_record
 

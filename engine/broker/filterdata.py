@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from engine.broker.filters import Conditions, Filter, RetryFilter, SqlFilter, is_tag_type
-from engine.store import NOWHERE
 from mqproto.bodies import BloomData, ConsumerFilter, ConsumerFilters, SubscriptionData, TopicFilters
+from mqproto.engine.broker.filters import Conditions, Filter, RetryFilter, SqlFilter, is_tag_type
+from mqproto.engine.store import NOWHERE
 from mqproto.filters.bloom import BloomFilter
 from mqproto.filters.sql import Condition
 from mqproto.filters.tags import InvalidExpressionError
 from mqproto.properties import decode_bytes
 
 if TYPE_CHECKING:
-    from engine.broker.core import Core
+    from mqproto.engine.broker.core import Core
 
 #: Expressions that are kept, and how long they may be together. Peers make them, so there is an end to it.
 FILTERS_MAX: Final = 20_000

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
-from engine.store import NOWHERE, Judge, properties_of
 from mqproto import properties as names
+from mqproto.engine.store import NOWHERE, Judge, properties_of
 from mqproto.filters.bloom import passes
 from mqproto.filters.sql import Condition, compile_sql
 from mqproto.filters.tags import SQL92, InvalidExpressionError, parse_tags

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.broker import tables
-from engine.broker.core import GROUP_NOT_EXIST, SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.stored import is_true
-from engine.broker.topics import QUEUES_MAX
 from mqproto.bodies import GroupConfig, GroupConfigList
 from mqproto.codec import Command
+from mqproto.engine.broker import tables
+from mqproto.engine.broker.core import GROUP_NOT_EXIST, SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.stored import is_true
+from mqproto.engine.broker.topics import QUEUES_MAX
 from mqproto.headers import DeleteSubscriptionGroupRequest, GetSubscriptionGroupConfigRequest
 from mqproto.names import GROUP_LENGTH_MAX
 

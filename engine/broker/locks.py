@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.broker.core import SUCCESS, ClientLink, Core, Handlers
 from mqproto.bodies import LockAnswer, LockRequest
 from mqproto.codec import Command
+from mqproto.engine.broker.core import SUCCESS, ClientLink, Core, Handlers
 from mqproto.message import MessageQueue
 from mqproto.state.groups import QueueLocks
 

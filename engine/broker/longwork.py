@@ -1,7 +1,7 @@
 """Answers that take long to build: made in slices between other requests (no request holds the loop for more than some milliseconds).
 
 Owns: when slices run, what a link gets when its answer is ready or cannot be given.
-Leaves to others: whose slice is next (`engine.longwork`), what an answer says (the handlers).
+Leaves to others: whose slice is next (`mqproto.engine.longwork`), what an answer says (the handlers).
 
     core.long.reply(link, request, body)            a body with tables of any length
     core.long.answer(link, request, steps, then)    any other work: a generator that yields after about a millisecond of it
@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from engine.broker.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Refused
-from engine.longwork import LongWork, Steps, joined
 from mqproto.bodies import Body, json_pieces
 from mqproto.codec import ONEWAY_FLAG, Command
+from mqproto.engine.broker.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Refused
+from mqproto.engine.longwork import LongWork, Steps, joined
 from mqproto.errors import HeaderError
 from mqproto.fastjson import JsonError
 from mqproto.state.node import SERVER_UNSENT_LIMIT
 
 if TYPE_CHECKING:
-    from engine.broker.core import Core
+    from mqproto.engine.broker.core import Core
 
 T = TypeVar("T")
 

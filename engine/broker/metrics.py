@@ -1,7 +1,7 @@
 """The broker's numbers for a collector of metrics, under the names of Apache's exporter (admin.md 7).
 
 Owns: which numbers a page has, their labels, the slices in which they are collected.
-Leaves to others: counting (`statistics`, `rates`), the texts of the runtime table (`runtime_info`), the page (`engine.metrics`).
+Leaves to others: counting (`statistics`, `rates`), the texts of the runtime table (`runtime_info`), the page (`mqproto.engine.metrics`).
 
 Left out are numbers that only the clients themselves know, and those of slaves.
 """
@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from engine.broker.rates import LABELS, SPANS
-from engine.broker.runtime_info import runtime_table, store_time_of
-from engine.longwork import Steps
-from engine.metrics import Collected, Family
-from engine.store import ColdRead
 from mqproto.bodies import MessageModel
+from mqproto.engine.broker.rates import LABELS, SPANS
+from mqproto.engine.broker.runtime_info import runtime_table, store_time_of
+from mqproto.engine.longwork import Steps
+from mqproto.engine.metrics import Collected, Family
+from mqproto.engine.store import ColdRead
 from mqproto.names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from engine.broker.core import Core
+    from mqproto.engine.broker.core import Core
 
 #: Queues and counters that one slice looks at.
 _AT_A_TIME: Final = 200

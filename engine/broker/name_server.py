@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from engine.broker.core import SUCCESS, Waiter
-from engine.broker.registration_body import Told
 from mqproto.bodies import KVTable, TopicConfig
 from mqproto.codec import Command
+from mqproto.engine.broker.core import SUCCESS, Waiter
+from mqproto.engine.broker.registration_body import Told
 from mqproto.errors import TooManyRequests
 from mqproto.fastjson import JsonError
 from mqproto.headers import QueryDataVersionRequest, RegisterBrokerRequest, UnregisterBrokerRequest
@@ -23,7 +23,7 @@ from mqproto.state.connection import Connection
 from mqproto.state.node import Dial
 
 if TYPE_CHECKING:
-    from engine.broker.registration import Registration
+    from mqproto.engine.broker.registration import Registration
 
 REGISTER_BROKER: Final = 103
 UNREGISTER_BROKER: Final = 104

@@ -1,7 +1,7 @@
 """The broker node.
 
 Owns: the face that drivers see, frames in, which handler takes which code, the order of what happens at the end of an entry.
-Leaves to others: what requests mean (the modules beside this one), bytes on disk (`engine.store`), sockets and clocks (drivers).
+Leaves to others: what requests mean (the modules beside this one), bytes on disk (`mqproto.engine.store`), sockets and clocks (drivers).
 
 Listeners: "main" (`listenPort`) and "fast" (`listenPort` - 2: everything but pulls; broker.md 1.2).
 
@@ -15,42 +15,42 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from engine.broker.checkback import CheckBack
-from engine.broker.cleaning import Cleaning
-from engine.broker.clients import Clients
-from engine.broker.configuration import SettingsAdmin
-from engine.broker.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.delay import Delays
-from engine.broker.groupadmin import GroupAdmin
-from engine.broker.locks import Locking
-from engine.broker.longwork import LongAnswers
-from engine.broker.offsets import Offsets
-from engine.broker.pressure import FAIR, Pressure
-from engine.broker.progress import Progress
-from engine.broker.pull import HeldPull, Pulling
-from engine.broker.query import Queries
-from engine.broker.queuedumps import QueueDumps
-from engine.broker.quick import QuickSends
-from engine.broker.reading import Reading
-from engine.broker.registration import Registration
-from engine.broker.relays import Relays
-from engine.broker.replies import Replies
-from engine.broker.resets import Resets
-from engine.broker.retry import Retries
-from engine.broker.runtime_info import Figures
-from engine.broker.send import Sending
-from engine.broker.shapes import take_other
-from engine.broker.slowgroups import SlowGroups
-from engine.broker.standing import Standing
-from engine.broker.stored import Depot
-from engine.broker.tables import Keeper
-from engine.broker.topics import TopicAdmin
-from engine.broker.transactions import Transactions
-from engine.configuration import Changes
-from engine.settings import BrokerSettings
-from engine.store import CloseStore, Store
-from engine.store.files import Files
 from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
+from mqproto.engine.broker.checkback import CheckBack
+from mqproto.engine.broker.cleaning import Cleaning
+from mqproto.engine.broker.clients import Clients
+from mqproto.engine.broker.configuration import SettingsAdmin
+from mqproto.engine.broker.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.delay import Delays
+from mqproto.engine.broker.groupadmin import GroupAdmin
+from mqproto.engine.broker.locks import Locking
+from mqproto.engine.broker.longwork import LongAnswers
+from mqproto.engine.broker.offsets import Offsets
+from mqproto.engine.broker.pressure import FAIR, Pressure
+from mqproto.engine.broker.progress import Progress
+from mqproto.engine.broker.pull import HeldPull, Pulling
+from mqproto.engine.broker.query import Queries
+from mqproto.engine.broker.queuedumps import QueueDumps
+from mqproto.engine.broker.quick import QuickSends
+from mqproto.engine.broker.reading import Reading
+from mqproto.engine.broker.registration import Registration
+from mqproto.engine.broker.relays import Relays
+from mqproto.engine.broker.replies import Replies
+from mqproto.engine.broker.resets import Resets
+from mqproto.engine.broker.retry import Retries
+from mqproto.engine.broker.runtime_info import Figures
+from mqproto.engine.broker.send import Sending
+from mqproto.engine.broker.shapes import take_other
+from mqproto.engine.broker.slowgroups import SlowGroups
+from mqproto.engine.broker.standing import Standing
+from mqproto.engine.broker.stored import Depot
+from mqproto.engine.broker.tables import Keeper
+from mqproto.engine.broker.topics import TopicAdmin
+from mqproto.engine.broker.transactions import Transactions
+from mqproto.engine.configuration import Changes
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import CloseStore, Store
+from mqproto.engine.store.files import Files
 from mqproto.errors import HeaderError, RemoteProtocolError
 from mqproto.fastjson import JsonError
 from mqproto.state.node import Job, Link, Ticket

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.store import Read
 from mqproto.codec import Command
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.store import Read
 from mqproto.headers import (
     GetEarliestMsgStoretimeRequest,
     GetMaxOffsetRequest,

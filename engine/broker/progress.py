@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
-from engine.longwork import Steps, joined
-from engine.store import Queue, Reader
 from mqproto.bodies import ConsumeTimeSpans, CorrectionOffsets, GroupList, GroupSubscription, QueueTimeSpan, TopicList, json_pieces
 from mqproto.codec import Command
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
+from mqproto.engine.longwork import Steps, joined
+from mqproto.engine.store import Queue, Reader
 from mqproto.headers import (
     CloneGroupOffsetRequest,
     QueryConsumeTimeSpanRequest,

@@ -1,7 +1,7 @@
 """PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, and waiting at its end (broker.md 2.4).
 
 Owns: answers that are views of the log, what a parked pull is told and when.
-Leaves to others: who may pull what (`pullchecks`), the read itself (`engine.store`), the table of parked pulls (`mqproto.state.holding`).
+Leaves to others: who may pull what (`pullchecks`), the read itself (`mqproto.engine.store`), the table of parked pulls (`mqproto.state.holding`).
 """
 
 from __future__ import annotations
@@ -11,23 +11,15 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-from engine.broker.core import (
-    OVERLOAD,
-    SUCCESS,
-    SYSTEM_BUSY,
-    ClientLink,
-    Core,
-    Handlers,
-    Refused,
-)
-from engine.broker.filters import Filter
-from engine.broker.pressure import FAIR
-from engine.broker.pullchecks import PullChecks
-from engine.broker.shapes import Cut, Shape, cut_header, remember
-from engine.counting import Reader
-from engine.store import ColdRead, GetResult, GetStatus, Queue
 from mqproto.bodies import GroupConfig
 from mqproto.codec import JSON, ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_head, encode_response
+from mqproto.engine.broker.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.filters import Filter
+from mqproto.engine.broker.pressure import FAIR
+from mqproto.engine.broker.pullchecks import PullChecks
+from mqproto.engine.broker.shapes import Cut, Shape, cut_header, remember
+from mqproto.engine.counting import Reader
+from mqproto.engine.store import ColdRead, GetResult, GetStatus, Queue
 from mqproto.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from mqproto.headers import PullMessageRequest, PullMessageResponse
 from mqproto.state.holding import ParkedPull

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Refused
-from engine.broker.filters import EVERYTHING, Filter, SqlFilter, TagFilters, is_tag_type, not_supported
 from mqproto.bodies import GroupConfig, MessageModel
+from mqproto.engine.broker.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Refused
+from mqproto.engine.broker.filters import EVERYTHING, Filter, SqlFilter, TagFilters, is_tag_type, not_supported
 from mqproto.filters.tags import InvalidExpressionError
 from mqproto.flags import PERM_READ, PULL_SUBSCRIPTION
 from mqproto.headers import PullMessageRequest

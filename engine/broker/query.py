@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.stored import is_true
-from engine.store import QueryResult
 from mqproto.codec import Command
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.stored import is_true
+from mqproto.engine.store import QueryResult
 from mqproto.headers import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
 
 QUERY_NOT_FOUND: Final = 22

@@ -6,11 +6,11 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.filters import TagFilters, is_tag_type
-from engine.store import Queue, Reader, Unit
 from mqproto.bodies import QueueDump, QueueEntry, SubscriptionData
 from mqproto.codec import Command
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.filters import TagFilters, is_tag_type
+from mqproto.engine.store import Queue, Reader, Unit
 from mqproto.fastjson import dumps
 from mqproto.filters.tags import InvalidExpressionError
 from mqproto.headers import QueryConsumeQueueRequest

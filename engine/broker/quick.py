@@ -12,12 +12,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from engine.broker.core import ClientLink, Core
-from engine.broker.shapes import Cut, Shape, cut_header, forget, remember
-from engine.broker.stored import PropertyScanner, Scanned
-from engine.counting import Counter
-from engine.store import PutRefused, Queue
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.engine.broker.core import ClientLink, Core
+from mqproto.engine.broker.shapes import Cut, Shape, cut_header, forget, remember
+from mqproto.engine.broker.stored import PropertyScanner, Scanned
+from mqproto.engine.counting import Counter
+from mqproto.engine.store import PutRefused, Queue
 from mqproto.headers import SendMessageRequest
 
 #: Queues that a shape remembers.

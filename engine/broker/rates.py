@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from engine.broker.core import Core
+    from mqproto.engine.broker.core import Core
 
 _SECOND_MS: Final = 1000
 _MINUTE_MS: Final = 60_000

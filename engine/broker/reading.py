@@ -1,7 +1,7 @@
 """Reads that wait for the disk: requests that are parked while a job reads, and answered when it ends (store.md 13.6).
 
 Owns: which reads wait, how many run, how much their answers may hold.
-Leaves to others: what is near and the jobs themselves (`engine.store`), what an answer looks like (the handlers).
+Leaves to others: what is near and the jobs themselves (`mqproto.engine.store`), what an answer looks like (the handlers).
 
 Bounds: few jobs at a time, so that flushes find a free worker; of one link one; and none for a link whose peer leaves answers untaken,
 or while all such links together hold a lot, for what a job has read lies in memory until it is sent. Links take turns.
@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from engine.broker.core import OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Refused
-from engine.broker.pressure import too_old
-from engine.store import ColdRead, Queue, Read, Reader
 from mqproto.codec import Command
+from mqproto.engine.broker.core import OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Refused
+from mqproto.engine.broker.pressure import too_old
+from mqproto.engine.store import ColdRead, Queue, Read, Reader
 from mqproto.state.node import SERVER_UNSENT_LIMIT, Job, Link
 
 T = TypeVar("T")

@@ -12,10 +12,10 @@ this very link; and when one fails, the version is counted up before everything 
 
 from __future__ import annotations
 
-from engine.broker.core import NOT_SUPPORTED, Core
-from engine.broker.name_server import NameServer, Then
-from engine.broker.registration_body import Bodies
 from mqproto.codec import Command
+from mqproto.engine.broker.core import NOT_SUPPORTED, Core
+from mqproto.engine.broker.name_server import NameServer, Then
+from mqproto.engine.broker.registration_body import Bodies
 from mqproto.hosts import join_address
 from mqproto.state.node import Link
 

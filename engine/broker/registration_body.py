@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from engine.longwork import Steps, joined
 from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
+from mqproto.engine.longwork import Steps, joined
 from mqproto.flags import PERM_READ_WRITE
 from mqproto.ids import body_crc
 
 if TYPE_CHECKING:
-    from engine.broker.core import Core
+    from mqproto.engine.broker.core import Core
 
 #: Topics that are taken over in one slice.
 _SLICE_TOPICS: Final = 500

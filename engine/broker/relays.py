@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from engine.broker.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused, Waiter
 from mqproto.bodies import ConsumerStatus
 from mqproto.codec import Command
 from mqproto.codes import version_name
+from mqproto.engine.broker.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused, Waiter
 from mqproto.errors import TooManyRequests
 from mqproto.fastjson import JsonError
 from mqproto.headers import ConsumeMessageDirectlyRequest, GetConsumerRunningInfoRequest, GetConsumerStatusRequest

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.quick import send_answer_fields
-from engine.broker.send import Sending, send_header
-from engine.broker.stored import Depot, Draft
-from engine.store import PutRefused
 from mqproto import properties as names
 from mqproto.codec import Command
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.quick import send_answer_fields
+from mqproto.engine.broker.send import Sending, send_header
+from mqproto.engine.broker.stored import Depot, Draft
+from mqproto.engine.store import PutRefused
 from mqproto.errors import TooManyRequests
 from mqproto.headers import ReplyMessageRequest, SendMessageRequest
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from engine.broker.clients import CONSUMER_NOT_ONLINE
-from engine.broker.core import GROUP_NOT_EXIST, OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.relays import refuse_old
-from engine.longwork import Steps
-from engine.store import Queue, Reader
 from mqproto.bodies import ResetOffsets, TopicConfig
 from mqproto.codec import Command
 from mqproto.codes import Language
+from mqproto.engine.broker.clients import CONSUMER_NOT_ONLINE
+from mqproto.engine.broker.core import GROUP_NOT_EXIST, OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.relays import refuse_old
+from mqproto.engine.longwork import Steps
+from mqproto.engine.store import Queue, Reader
 from mqproto.fastjson import dumps
 from mqproto.headers import ResetOffsetRequest, ResetOneQueueFields
 from mqproto.message import MessageQueue

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.send import own_limit
-from engine.broker.stored import Depot, Draft
-from engine.store import PutRefused
 from mqproto import properties as names
 from mqproto.bodies import GroupConfig, TopicConfig
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.engine.broker.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.send import own_limit
+from mqproto.engine.broker.stored import Depot, Draft
+from mqproto.engine.store import PutRefused
 from mqproto.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT_SUB
 from mqproto.headers import ConsumerSendMsgBackRequest
 from mqproto.message import MessageExt

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.rates import LABELS
 from mqproto.bodies import KVTable
 from mqproto.codec import Command
 from mqproto.codes import VERSION, version_name
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.rates import LABELS
 from mqproto.headers import ViewBrokerStatsDataRequest
 from mqproto.names import SCHEDULE_TOPIC
 from mqproto.record import RecordError, decode_record

@@ -1,7 +1,7 @@
 """When counters are sampled: an alarm at the next tick, while there is something that no tick has seen yet (broker.md 9.2).
 
 Owns: which counters changed, and the passes over them, in slices.
-Leaves to others: what is counted (`statistics`), what a counter keeps (`engine.counting`).
+Leaves to others: what is counted (`statistics`), what a counter keeps (`mqproto.engine.counting`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from engine.counting import WINDOWS, Counter
+from mqproto.engine.counting import WINDOWS, Counter
 
 if TYPE_CHECKING:
-    from engine.broker.core import Core
+    from mqproto.engine.broker.core import Core
 
 #: Counters that one alarm marks before others get their turn: about a millisecond.
 _AT_A_TIME: Final = 1000

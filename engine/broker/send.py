@@ -9,7 +9,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from engine.broker.core import (
+from mqproto import properties as names
+from mqproto.batch import BatchError, decode_batch
+from mqproto.bodies import TopicConfig
+from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.engine.broker.core import (
     FAQ,
     GROUP_NOT_EXIST,
     MESSAGE_ILLEGAL,
@@ -24,15 +28,11 @@ from engine.broker.core import (
     Handlers,
     Refused,
 )
-from engine.broker.quick import QuickSends, send_answer_fields
-from engine.broker.stored import Depot, Draft, Scanned, delay_level, is_true, queue_offset, refusal
-from engine.broker.tables import legal_topic
-from engine.broker.transactions import Transactions
-from engine.store import BatchEntry, PutRefused
-from mqproto import properties as names
-from mqproto.batch import BatchError, decode_batch
-from mqproto.bodies import TopicConfig
-from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.engine.broker.quick import QuickSends, send_answer_fields
+from mqproto.engine.broker.stored import Depot, Draft, Scanned, delay_level, is_true, queue_offset, refusal
+from mqproto.engine.broker.tables import legal_topic
+from mqproto.engine.broker.transactions import Transactions
+from mqproto.engine.store import BatchEntry, PutRefused
 from mqproto.errors import HeaderError
 from mqproto.flags import MULTI_TAGS, PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB, TRANSACTION_MASK, permission_text
 from mqproto.headers import SendMessageRequest, SendMessageRequestV2

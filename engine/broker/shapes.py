@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from engine.broker.core import ClientLink
+    from mqproto.engine.broker.core import ClientLink
 
 #: Shapes that a link keeps: for each topic that its peer sends to in turn, for each kind of pull.
 SHAPES_MAX: Final = 16

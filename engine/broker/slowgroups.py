@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.broker.core import Core
-from engine.longwork import Steps
+from mqproto.engine.broker.core import Core
+from mqproto.engine.longwork import Steps
 
 #: Time between two looks, as Apache's.
 PERIOD_MS: Final = 180_000

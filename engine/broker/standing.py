@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
-from engine.longwork import Steps, joined
-from engine.store import Queue
 from mqproto.bodies import ConsumeOffsets, ConsumeStats, ConsumeStatsList, TopicConfig, TopicOffset, TopicStats, json_pieces
 from mqproto.codec import MAX_TOTAL, ONEWAY_FLAG, Command
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
+from mqproto.engine.longwork import Steps, joined
+from mqproto.engine.store import Queue
 from mqproto.fastjson import dumps
 from mqproto.headers import GetConsumeStatsInBrokerRequest, GetConsumeStatsRequest, GetTopicStatsInfoRequest
 from mqproto.message import MessageQueue

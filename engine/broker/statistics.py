@@ -1,7 +1,7 @@
 """What the broker counts, under Apache's names (broker.md 9.1).
 
 Owns: which counter stands for what, their number, what becomes of them when a topic or a group is deleted.
-Leaves to others: their snapshots (`sampling`, `engine.counting`), the figures of the store as a whole (`rates`).
+Leaves to others: their snapshots (`sampling`, `mqproto.engine.counting`), the figures of the store as a whole (`rates`).
 
 Counters belong to queues, and those of a topic are the sum of its queues': so the hot paths find them in the objects that they have
 anyway, and a count costs a few additions.
@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from engine.broker.rates import Rates
-from engine.broker.sampling import Sampler
-from engine.counting import COUNT, SIZE, SPENT, WINDOWS, Counter, Reader, span, spans
-from engine.store import Queue
 from mqproto.bodies import BrokerStats
+from mqproto.engine.broker.rates import Rates
+from mqproto.engine.broker.sampling import Sampler
+from mqproto.engine.counting import COUNT, SIZE, SPENT, WINDOWS, Counter, Reader, span, spans
+from mqproto.engine.store import Queue
 
 if TYPE_CHECKING:
-    from engine.broker.core import Core
+    from mqproto.engine.broker.core import Core
 
 #: Counters that are kept; peers make them by sending and pulling. What one more counts is only in the totals.
 COUNTERS_MAX: Final = 100_000

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from engine.broker.core import MESSAGE_ILLEGAL, SYSTEM_ERROR, Core, Refused
-from engine.store import PutRefused, PutStatus, Queue
 from mqproto import properties as names
+from mqproto.engine.broker.core import MESSAGE_ILLEGAL, SYSTEM_ERROR, Core, Refused
+from mqproto.engine.store import PutRefused, PutStatus, Queue
 from mqproto.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqproto.ids import java_hash, offset_msg_id
 from mqproto.message import MessageExt

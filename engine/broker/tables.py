@@ -1,7 +1,7 @@
 """What the broker remembers besides messages: topics, subscription groups, progress of delayed delivery; and when all tables are saved.
 
 Owns: the tables, their rules (who is created when, from which template), when they are written.
-Leaves to others: consumer offsets (`committed`), files (`engine.store.config`), requests (the handlers), name servers (`registration`).
+Leaves to others: consumer offsets (`committed`), files (`mqproto.engine.store.config`), requests (the handlers), name servers (`registration`).
 
 Files and rhythm are Apache's (store.md 10): topics and groups are saved at each change, consumer offsets after 5 s, delay progress
 after 10 s, everything at the end. One save of a table runs at a time; changes meanwhile are in the next one.
@@ -13,10 +13,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from engine.longwork import Steps, joined_text
-from engine.settings import BrokerSettings
-from engine.store import ConfigDamaged, ConfigFile
-from engine.store.files import Files
 from mqproto.bodies import (
     Body,
     DataVersion,
@@ -27,6 +23,10 @@ from mqproto.bodies import (
     TopicTable,
     pretty_pieces,
 )
+from mqproto.engine.longwork import Steps, joined_text
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import ConfigDamaged, ConfigFile
+from mqproto.engine.store.files import Files
 from mqproto.errors import InvalidSetting
 from mqproto.fastjson import JsonError, loads, truncate
 from mqproto.flags import PERM_INHERIT, PERM_READ_WRITE

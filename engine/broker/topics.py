@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from engine.broker import tables
-from engine.broker.cleaning import Cleaning
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
-from engine.broker.registration import Registration
-from engine.broker.send import check_topic_name
-from engine.longwork import Steps
 from mqproto.bodies import TopicConfig, TopicConfigList, TopicFilterType, TopicList
 from mqproto.codec import Command
+from mqproto.engine.broker import tables
+from mqproto.engine.broker.cleaning import Cleaning
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.registration import Registration
+from mqproto.engine.broker.send import check_topic_name
+from mqproto.engine.longwork import Steps
 from mqproto.flags import PERM_INHERIT, PERM_PRIORITY, PERM_READ_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
 from mqproto.headers import CreateTopicRequest, DeleteTopicRequest, GetTopicConfigRequest
 from mqproto.names import SYSTEM_TOPICS

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from engine.broker.halves import Halves
-from engine.broker.stored import Depot, Draft, Stored, refusal
-from engine.broker.tables import legal_topic
-from engine.store import PutRefused
 from mqproto import properties as names
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.engine.broker.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.halves import Halves
+from mqproto.engine.broker.stored import Depot, Draft, Stored, refusal
+from mqproto.engine.broker.tables import legal_topic
+from mqproto.engine.store import PutRefused
 from mqproto.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from mqproto.headers import EndTransactionRequest
 from mqproto.message import MessageExt

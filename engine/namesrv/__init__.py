@@ -1,6 +1,6 @@
 """The name server: where brokers register and clients find them."""
 
-from engine.namesrv.kv import KvConfig
-from engine.namesrv.node import NameServer
+from mqproto.engine.namesrv.kv import KvConfig
+from mqproto.engine.namesrv.node import NameServer
 
 __all__ = ["KvConfig", "NameServer"]

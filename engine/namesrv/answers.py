@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.saver import Saver
 from mqproto.bodies import Body
 from mqproto.codes import ResponseCode
+from mqproto.engine.saver import Saver
 
 
 @dataclass(frozen=True, slots=True)

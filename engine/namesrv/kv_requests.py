@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.namesrv import kv
-from engine.namesrv.answers import Answer, failed
-from engine.namesrv.state import Handler, Request, State
 from mqproto.codes import RequestCode, ResponseCode
+from mqproto.engine.namesrv import kv
+from mqproto.engine.namesrv.answers import Answer, failed
+from mqproto.engine.namesrv.state import Handler, Request, State
 from mqproto.headers import (
     DeleteKVConfigRequest,
     GetKVConfigRequest,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.longwork import Steps
-from engine.metrics import Collected, Family
-from engine.namesrv.registry import Registry
+from mqproto.engine.longwork import Steps
+from mqproto.engine.metrics import Collected, Family
+from mqproto.engine.namesrv.registry import Registry
 
 
 def collect(registry: Registry) -> Steps[Collected]:

@@ -13,18 +13,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.configuration import Changes, Configuration
-from engine.longwork import LongWork, Steps, joined
-from engine.namesrv import broker_requests, kv_requests, settings_requests, topic_requests
-from engine.namesrv.answers import Answer, failed
-from engine.namesrv.kv import KvConfig
-from engine.namesrv.registry import Registry
-from engine.namesrv.state import Handler, Request, State
-from engine.saver import Saver
-from engine.settings import NamesrvSettings, check
 from mqproto.bodies import json_pieces
 from mqproto.codec import Command
 from mqproto.codes import RequestCode, ResponseCode
+from mqproto.engine.configuration import Changes, Configuration
+from mqproto.engine.longwork import LongWork, Steps, joined
+from mqproto.engine.namesrv import broker_requests, kv_requests, settings_requests, topic_requests
+from mqproto.engine.namesrv.answers import Answer, failed
+from mqproto.engine.namesrv.kv import KvConfig
+from mqproto.engine.namesrv.registry import Registry
+from mqproto.engine.namesrv.state import Handler, Request, State
+from mqproto.engine.saver import Saver
+from mqproto.engine.settings import NamesrvSettings, check
 from mqproto.errors import HeaderError, RemoteProtocolError
 from mqproto.state.connection import Calls, Connection
 from mqproto.state.deadlines import Deadlines

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
-from engine.longwork import Steps
 from mqproto.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, RegisterBrokerBody, TopicConfig, TopicRoute
 from mqproto.bodies.routes import MASTER_ID
+from mqproto.engine.longwork import Steps
 from mqproto.errors import MQError
 from mqproto.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
 from mqproto.headers import RegisterBrokerRequest

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.configuration import ChangeRefused
-from engine.namesrv.answers import OK, Answer, failed
-from engine.namesrv.state import Handler, Request, State
-from engine.settings import format_properties
 from mqproto.codes import RequestCode, ResponseCode
+from mqproto.engine.configuration import ChangeRefused
+from mqproto.engine.namesrv.answers import OK, Answer, failed
+from mqproto.engine.namesrv.state import Handler, Request, State
+from mqproto.engine.settings import format_properties
 
 
 def _update(state: State, request: Request) -> Answer:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from engine.configuration import Configuration
-from engine.longwork import Steps
-from engine.namesrv.answers import Answer
-from engine.namesrv.kv import KvConfig
-from engine.namesrv.registry import Registry
-from engine.saver import Saver
-from engine.settings import NamesrvSettings
 from mqproto.codec import Command
+from mqproto.engine.configuration import Configuration
+from mqproto.engine.longwork import Steps
+from mqproto.engine.namesrv.answers import Answer
+from mqproto.engine.namesrv.kv import KvConfig
+from mqproto.engine.namesrv.registry import Registry
+from mqproto.engine.saver import Saver
+from mqproto.engine.settings import NamesrvSettings
 
 
 @dataclass(slots=True)

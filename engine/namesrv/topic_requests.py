@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.longwork import Steps
-from engine.namesrv.answers import OK, Answer, failed
-from engine.namesrv.kv import ORDER_NAMESPACE
-from engine.namesrv.registry import RegistrationRefusedError
-from engine.namesrv.state import Handler, Request, State
 from mqproto.bodies import TopicList, TopicRoute
 from mqproto.codes import RequestCode, ResponseCode
+from mqproto.engine.longwork import Steps
+from mqproto.engine.namesrv.answers import OK, Answer, failed
+from mqproto.engine.namesrv.kv import ORDER_NAMESPACE
+from mqproto.engine.namesrv.registry import RegistrationRefusedError
+from mqproto.engine.namesrv.state import Handler, Request, State
 from mqproto.headers import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest, GetTopicsByClusterRequest, RegisterTopicRequest
 
 #: From this release on (4.9.4) a peer gets routes in standard JSON without asking.

@@ -6,12 +6,12 @@ Maps cannot say that: touching one waits.
 
 from __future__ import annotations
 
-from engine.store.commitlog import CommitLog
-from engine.store.consumequeue import ConsumeQueues, entry_of
-from engine.store.extension import Unit
-from engine.store.files import File
-from engine.store.layout import ENTRY_SIZE
-from engine.store.queue import Queue
+from mqproto.engine.store.commitlog import CommitLog
+from mqproto.engine.store.consumequeue import ConsumeQueues, entry_of
+from mqproto.engine.store.extension import Unit
+from mqproto.engine.store.files import File
+from mqproto.engine.store.layout import ENTRY_SIZE
+from mqproto.engine.store.queue import Queue
 
 
 class NotCachedError(Exception):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.store.files import Files
-from engine.store.layout import CHECKPOINT, CHECKPOINT_SIZE
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import CHECKPOINT, CHECKPOINT_SIZE
 
 #: Recovery goes this much further back than the checkpoint says.
 SAFETY_MS: Final = 3000

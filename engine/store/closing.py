@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.store.errors import StoreUnwritable
-from engine.store.files import Files, Lock
-from engine.store.flushing import Flusher
+from mqproto.engine.store.errors import StoreUnwritable
+from mqproto.engine.store.files import Files, Lock
+from mqproto.engine.store.flushing import Flusher
 
 
 class Claim:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from engine.store.commitlog import CommitLog
-from engine.store.consumequeue import ConsumeQueues, entry_of
-from engine.store.extension import Unit, Units
-from engine.store.files import Files, ReadFile
-from engine.store.index import Index, candidates
-from engine.store.indexfile import ENTRY_SIZE, HEAD_SIZE, SLOT_SIZE, IndexFile
-from engine.store.layout import ENTRY_SIZE as PLACE_SIZE
-from engine.store.layout import INDEX_ENTRY, INDEX_SLOT
-from engine.store.queue import Queue
+from mqproto.engine.store.commitlog import CommitLog
+from mqproto.engine.store.consumequeue import ConsumeQueues, entry_of
+from mqproto.engine.store.extension import Unit, Units
+from mqproto.engine.store.files import Files, ReadFile
+from mqproto.engine.store.index import Index, candidates
+from mqproto.engine.store.indexfile import ENTRY_SIZE, HEAD_SIZE, SLOT_SIZE, IndexFile
+from mqproto.engine.store.layout import ENTRY_SIZE as PLACE_SIZE
+from mqproto.engine.store.layout import INDEX_ENTRY, INDEX_SLOT
+from mqproto.engine.store.queue import Queue
 
 #: Bytes that a read which goes on where the last one ended takes along: as many as an answer from disk has (store.md 14.2).
 _AHEAD: Final = 65_536

@@ -13,19 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from engine.store.cachedfiles import CachedLog, CachedQueues, NotCachedError
-from engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
-from engine.store.commitlog import CommitLog
-from engine.store.consumequeue import ConsumeQueues
-from engine.store.files import Files
-from engine.store.flushing import Flusher
-from engine.store.index import Index
-from engine.store.judging import Judge
-from engine.store.layout import ENTRY, ENTRY_SIZE
-from engine.store.queue import Queue
-from engine.store.reading import Reader
-from engine.store.results import GetResult, QueryResult
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.cachedfiles import CachedLog, CachedQueues, NotCachedError
+from mqproto.engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
+from mqproto.engine.store.commitlog import CommitLog
+from mqproto.engine.store.consumequeue import ConsumeQueues
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.flushing import Flusher
+from mqproto.engine.store.index import Index
+from mqproto.engine.store.judging import Judge
+from mqproto.engine.store.layout import ENTRY, ENTRY_SIZE
+from mqproto.engine.store.queue import Queue
+from mqproto.engine.store.reading import Reader
+from mqproto.engine.store.results import GetResult, QueryResult
+from mqproto.engine.store.settings import StoreSettings
 
 T = TypeVar("T")
 

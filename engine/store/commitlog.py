@@ -11,9 +11,9 @@ import errno
 from contextlib import suppress
 from typing import Final
 
-from engine.store.files import File, Files
-from engine.store.layout import FILLER_SIZE, MAGIC_FILLER, SIZE_MAGIC, offset_name
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.files import File, Files
+from mqproto.engine.store.layout import FILLER_SIZE, MAGIC_FILLER, SIZE_MAGIC, offset_name
+from mqproto.engine.store.settings import StoreSettings
 from mqproto.state.node import Job
 
 #: Allocated at opening, before the first job can run: small, so that a start takes milliseconds.

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from engine.store.disk import DiskFiles
-from engine.store.errors import ConfigDamaged
-from engine.store.files import Files
-from engine.store.folders import make_durable_folder
+from mqproto.engine.store.disk import DiskFiles
+from mqproto.engine.store.errors import ConfigDamaged
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.folders import make_durable_folder
 from mqproto.errors import MQError
 
 T = TypeVar("T")

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from engine.store.errors import StoreDamaged
-from engine.store.extension import Extension, Unit, Units
-from engine.store.files import File, Files
-from engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, is_offset_name, offset_name
-from engine.store.pieces import Piece, sync_queue_files, write_piece
-from engine.store.queue import NO_SIZE, Queue
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.errors import StoreDamaged
+from mqproto.engine.store.extension import Extension, Unit, Units
+from mqproto.engine.store.files import File, Files
+from mqproto.engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, is_offset_name, offset_name
+from mqproto.engine.store.pieces import Piece, sync_queue_files, write_piece
+from mqproto.engine.store.queue import NO_SIZE, Queue
+from mqproto.engine.store.settings import StoreSettings
 
 _NO_ENTRIES: Final = memoryview(b"")
 #: Bytes of the longest topic: 5.x keeps retry topics in records of version 2, and names of folders end there (store.md 2.2).

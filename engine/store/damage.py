@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
-from engine.store.commitlog import CommitLog, LogFile
-from engine.store.files import File, Files
-from engine.store.layout import FILLER_SIZE, HEAD_V4, LENGTH, MAGIC_FILLER, MAGIC_V1, RECORD_FIXED, SIZE_MAGIC, offset_name
-from engine.store.records import FILLER, NOTHING, measure, next_record
-from engine.store.report import RecoveryReport
-from engine.store.scanning import search
+from mqproto.engine.store.commitlog import CommitLog, LogFile
+from mqproto.engine.store.files import File, Files
+from mqproto.engine.store.layout import FILLER_SIZE, HEAD_V4, LENGTH, MAGIC_FILLER, MAGIC_V1, RECORD_FIXED, SIZE_MAGIC, offset_name
+from mqproto.engine.store.records import FILLER, NOTHING, measure, next_record
+from mqproto.engine.store.report import RecoveryReport
+from mqproto.engine.store.scanning import search
 from mqproto.flags import TRANSACTION_ROLLBACK
 
 #: Topic of the blank records; a shorter head of it where there is little room.

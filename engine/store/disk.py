@@ -1,6 +1,6 @@
 """Files on a disk.
 
-What systems do differently is in `engine.store.system`.
+What systems do differently is in `mqproto.engine.store.system`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import ClassVar, Final
 
-from engine.store import system
-from engine.store.files import File, Lock, ReadFile
-from engine.store.memorylimit import memory_limit
+from mqproto.engine.store import system
+from mqproto.engine.store.files import File, Lock, ReadFile
+from mqproto.engine.store.memorylimit import memory_limit
 
 _CHUNK: Final = 1 << 20
 #: From so many files on it is quicker to sync everything first.

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from engine.store.errors import StoreDamaged
-from engine.store.files import Files
-from engine.store.layout import UNIT, UNIT_END_SIZE, UNIT_SIZE_MAX, is_offset_name, offset_name
-from engine.store.pieces import Piece
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.errors import StoreDamaged
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import UNIT, UNIT_END_SIZE, UNIT_SIZE_MAX, is_offset_name, offset_name
+from mqproto.engine.store.pieces import Piece
+from mqproto.engine.store.settings import StoreSettings
 
 #: Addresses begin here; the highest one lies below every hash of a tag and every time.
 _ADDRESS_BASE: Final = -(1 << 63)

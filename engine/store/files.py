@@ -1,6 +1,6 @@
 """The port between the store and a file system.
 
-Owns: what the store asks of files and folders. `engine.store.disk` keeps them on a disk, `engine.store.memory` in memory.
+Owns: what the store asks of files and folders. `mqproto.engine.store.disk` keeps them on a disk, `mqproto.engine.store.memory` in memory.
 Paths are texts with `/`. Everything here may block and raises OSError; the store calls it in jobs, at opening and at closing, and
 in `append` only when a job came too late.
 """

@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from itertools import compress
 from typing import Final
 
-from engine.store.checkpoint import Checkpoint
-from engine.store.commitlog import NO_ROOM, CommitLog
-from engine.store.consumequeue import ConsumeQueues
-from engine.store.files import Files
-from engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
-from engine.store.index import Index
-from engine.store.layout import ENTRY_SIZE, PAGE_BITS
-from engine.store.manifest import write_manifest
-from engine.store.pieces import Piece
-from engine.store.queue import Queue
-from engine.store.settings import SYNC_FLUSH, StoreSettings
+from mqproto.engine.store.checkpoint import Checkpoint
+from mqproto.engine.store.commitlog import NO_ROOM, CommitLog
+from mqproto.engine.store.consumequeue import ConsumeQueues
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
+from mqproto.engine.store.index import Index
+from mqproto.engine.store.layout import ENTRY_SIZE, PAGE_BITS
+from mqproto.engine.store.manifest import write_manifest
+from mqproto.engine.store.pieces import Piece
+from mqproto.engine.store.queue import Queue
+from mqproto.engine.store.settings import SYNC_FLUSH, StoreSettings
 from mqproto.names import SCHEDULE_TOPIC
 from mqproto.state.node import Job
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.store.checkpoint import Checkpoint, write_checkpoint
-from engine.store.extension import Units
-from engine.store.files import File, Files
-from engine.store.folders import parent_of
-from engine.store.indexfile import IndexFile
-from engine.store.pieces import Piece, sync_queue_files, write_piece
-from engine.store.queue import Queue
+from mqproto.engine.store.checkpoint import Checkpoint, write_checkpoint
+from mqproto.engine.store.extension import Units
+from mqproto.engine.store.files import File, Files
+from mqproto.engine.store.folders import parent_of
+from mqproto.engine.store.indexfile import IndexFile
+from mqproto.engine.store.pieces import Piece, sync_queue_files, write_piece
+from mqproto.engine.store.queue import Queue
 
 
 class FlushLog:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.store.files import Files
+from mqproto.engine.store.files import Files
 
 
 def parent_of(path: str) -> str:

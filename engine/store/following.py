@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from engine.store.commitlog import CommitLog
-from engine.store.consumequeue import ConsumeQueues, first_kept
-from engine.store.files import File, Files
-from engine.store.flushing import Flusher
-from engine.store.folders import parent_of
-from engine.store.index import Index
-from engine.store.layout import ENTRY, ENTRY_SIZE, offset_name
-from engine.store.queue import Queue
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.commitlog import CommitLog
+from mqproto.engine.store.consumequeue import ConsumeQueues, first_kept
+from mqproto.engine.store.files import File, Files
+from mqproto.engine.store.flushing import Flusher
+from mqproto.engine.store.folders import parent_of
+from mqproto.engine.store.index import Index
+from mqproto.engine.store.layout import ENTRY, ENTRY_SIZE, offset_name
+from mqproto.engine.store.queue import Queue
+from mqproto.engine.store.settings import StoreSettings
 from mqproto.state.node import Job
 
 #: Queues of one slice that are looked at, and those of them whose files are read.

@@ -10,7 +10,7 @@ import mmap
 from collections.abc import Callable
 from typing import Final
 
-from engine.store.folders import parent_of
+from mqproto.engine.store.folders import parent_of
 
 #: Files from this size on lie in lazily filled anonymous maps.
 LAZY: Final = 1 << 20

@@ -13,11 +13,11 @@ from contextlib import suppress
 from struct import Struct
 from typing import Final
 
-from engine.store.files import File, Files
-from engine.store.indexfile import ENTRY_SIZE, IndexFile
-from engine.store.layout import index_name, is_index_name
-from engine.store.queue import Queue
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.files import File, Files
+from mqproto.engine.store.indexfile import ENTRY_SIZE, IndexFile
+from mqproto.engine.store.layout import index_name, is_index_name
+from mqproto.engine.store.queue import Queue
+from mqproto.engine.store.settings import StoreSettings
 from mqproto.ids import java_hash
 from mqproto.state.node import Job
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Final
 
-from engine.store.files import File, Files
-from engine.store.layout import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT
+from mqproto.engine.store.files import File, Files
+from mqproto.engine.store.layout import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT
 
 _I32_MAX: Final = 0x7FFFFFFF
 HEAD_SIZE: Final = INDEX_HEAD.size

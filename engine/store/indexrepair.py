@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from struct import unpack
 from typing import Final
 
-from engine.store.index import Index
-from engine.store.indexfile import ENTRY_SIZE, HEAD_SIZE, SLOT_SIZE, IndexFile
-from engine.store.layout import INDEX_ENTRY, PAGE_BITS
+from mqproto.engine.store.index import Index
+from mqproto.engine.store.indexfile import ENTRY_SIZE, HEAD_SIZE, SLOT_SIZE, IndexFile
+from mqproto.engine.store.layout import INDEX_ENTRY, PAGE_BITS
 
 _CHUNK: Final = 1 << 16
 #: A disk loses whole pages, so it is enough to look at one entry in each of them.

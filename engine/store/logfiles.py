@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from engine.store.commitlog import CommitLog, LogFile
-from engine.store.damage import step_over
-from engine.store.errors import StoreDamaged
-from engine.store.files import Files
-from engine.store.layout import is_offset_name
-from engine.store.report import Recover, RecoveryReport
+from mqproto.engine.store.commitlog import CommitLog, LogFile
+from mqproto.engine.store.damage import step_over
+from mqproto.engine.store.errors import StoreDamaged
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import is_offset_name
+from mqproto.engine.store.report import Recover, RecoveryReport
 
 #: Missing files that are made in place of the lost ones; where there are more, a name is wrong.
 _MADE_MAX: Final = 1000

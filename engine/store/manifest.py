@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from engine.store.checkpoint import Checkpoint
-from engine.store.commitlog import NO_ROOM, CommitLog
-from engine.store.consumequeue import ConsumeQueues
-from engine.store.files import Files
-from engine.store.index import Index
-from engine.store.layout import ENTRY_SIZE, is_index_name, is_offset_name, offset_name
-from engine.store.queue import Queue
+from mqproto.engine.store.checkpoint import Checkpoint
+from mqproto.engine.store.commitlog import NO_ROOM, CommitLog
+from mqproto.engine.store.consumequeue import ConsumeQueues
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.index import Index
+from mqproto.engine.store.layout import ENTRY_SIZE, is_index_name, is_offset_name, offset_name
+from mqproto.engine.store.queue import Queue
 
 _VERSION: Final = 1
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.settings import StoreSettings
 
 #: The bounds of 5.x.
 _FORCE_BOUNDS: Final = (0.30, 0.85)

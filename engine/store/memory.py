@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Collection
 
-from engine.store.files import File, Lock, ReadFile
-from engine.store.folders import parent_of
-from engine.store.forgetting import FOLDER, LAZY, Content, Names
+from mqproto.engine.store.files import File, Lock, ReadFile
+from mqproto.engine.store.folders import parent_of
+from mqproto.engine.store.forgetting import FOLDER, LAZY, Content, Names
 
 
 def _no_time() -> int | None:

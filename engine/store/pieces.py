@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.store.files import Files
+from mqproto.engine.store.files import Files
 
 
 class Piece(NamedTuple):

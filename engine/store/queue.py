@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.counting import Reader
-from engine.store.extension import Units
-from engine.store.layout import ENTRY_SIZE, RECORD_FIXED
+from mqproto.engine.counting import Reader
+from mqproto.engine.store.extension import Units
+from mqproto.engine.store.layout import ENTRY_SIZE, RECORD_FIXED
 from mqproto.ids import java_hash
 from mqproto.names import TOPIC_LENGTH_MAX
 

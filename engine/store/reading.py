@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.store.cachedfiles import CachedLog, CachedQueues
-from engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
-from engine.store.commitlog import CommitLog
-from engine.store.consumequeue import ConsumeQueues
-from engine.store.extension import Unit, is_address
-from engine.store.flushing import Flusher
-from engine.store.index import Index
-from engine.store.judging import Judge
-from engine.store.layout import (
+from mqproto.engine.store.cachedfiles import CachedLog, CachedQueues
+from mqproto.engine.store.coldfiles import ColdIndex, ColdLog, ColdQueues
+from mqproto.engine.store.commitlog import CommitLog
+from mqproto.engine.store.consumequeue import ConsumeQueues
+from mqproto.engine.store.extension import Unit, is_address
+from mqproto.engine.store.flushing import Flusher
+from mqproto.engine.store.index import Index
+from mqproto.engine.store.judging import Judge
+from mqproto.engine.store.layout import (
     BLANK_SIZE,
     ENTRY,
     ENTRY_SIZE,
@@ -28,10 +28,10 @@ from engine.store.layout import (
     SIZE_MAGIC,
     delay_table,
 )
-from engine.store.queue import Queue
-from engine.store.records import facts_of, store_time_of
-from engine.store.results import GetResult, GetStatus, QueryResult
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.queue import Queue
+from mqproto.engine.store.records import facts_of, store_time_of
+from mqproto.engine.store.results import GetResult, GetStatus, QueryResult
+from mqproto.engine.store.settings import StoreSettings
 
 #: Bytes of queue entries that one read looks at, however few of them match (store.md 14.1).
 _SCAN_SIZE: Final = 16_000

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from engine.store.layout import HEADS, LENGTH, MAGIC_FILLER, MAGIC_V1, MAGIC_V2, SCHEDULE_TOPIC, SIZE_MAGIC, SYS_FLAG_AT
 from mqproto import properties
+from mqproto.engine.store.layout import HEADS, LENGTH, MAGIC_FILLER, MAGIC_V1, MAGIC_V2, SCHEDULE_TOPIC, SIZE_MAGIC, SYS_FLAG_AT
 from mqproto.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from mqproto.ids import java_hash
 

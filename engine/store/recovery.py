@@ -11,23 +11,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.store.checkpoint import Checkpoint, write_checkpoint
-from engine.store.commitlog import CommitLog, LogFile
-from engine.store.consumequeue import ConsumeQueues
-from engine.store.damage import SkipPlan, end_of_damage, step_over
-from engine.store.errors import StoreDamaged
-from engine.store.files import Files
-from engine.store.index import Index
-from engine.store.layout import RECORD_FIXED
-from engine.store.logfiles import Found, find_log_files
-from engine.store.manifest import Manifest, adopt_queues, index_lost_from, read_manifest, restore_ends
-from engine.store.pieces import sync_queue_files
-from engine.store.queue import Queue
-from engine.store.records import facts_of, measure, next_record
-from engine.store.redispatch import Redispatch
-from engine.store.report import Ending, Recover, RecoveryReport
-from engine.store.scanning import Scan, bytes_behind, next_nonzero, search, time_of
-from engine.store.settings import SYNC_FLUSH, StoreSettings
+from mqproto.engine.store.checkpoint import Checkpoint, write_checkpoint
+from mqproto.engine.store.commitlog import CommitLog, LogFile
+from mqproto.engine.store.consumequeue import ConsumeQueues
+from mqproto.engine.store.damage import SkipPlan, end_of_damage, step_over
+from mqproto.engine.store.errors import StoreDamaged
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.index import Index
+from mqproto.engine.store.layout import RECORD_FIXED
+from mqproto.engine.store.logfiles import Found, find_log_files
+from mqproto.engine.store.manifest import Manifest, adopt_queues, index_lost_from, read_manifest, restore_ends
+from mqproto.engine.store.pieces import sync_queue_files
+from mqproto.engine.store.queue import Queue
+from mqproto.engine.store.records import facts_of, measure, next_record
+from mqproto.engine.store.redispatch import Redispatch
+from mqproto.engine.store.report import Ending, Recover, RecoveryReport
+from mqproto.engine.store.scanning import Scan, bytes_behind, next_nonzero, search, time_of
+from mqproto.engine.store.settings import SYNC_FLUSH, StoreSettings
 
 #: After an orderly end so much of the log is checked, so that a start does not take longer the more was stored.
 _CHECKED_MAX: Final = 4 << 20

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from engine.store.commitlog import NO_ROOM, CommitLog
-from engine.store.consumequeue import ConsumeQueues
-from engine.store.errors import StoreDamaged
-from engine.store.files import Files
-from engine.store.flushjobs import DELETED
-from engine.store.index import Index
-from engine.store.indexrepair import cut_index
-from engine.store.layout import BLANK_SIZE, ENTRY, HOLE_CODE, RECORD_FIXED, UNIT, delay_table, is_offset_name
-from engine.store.pieces import Piece, write_piece
-from engine.store.queue import Queue
-from engine.store.records import Facts, facts_of
-from engine.store.report import Lost, RecoveryReport
-from engine.store.scanning import Scan, known_records, time_of
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.commitlog import NO_ROOM, CommitLog
+from mqproto.engine.store.consumequeue import ConsumeQueues
+from mqproto.engine.store.errors import StoreDamaged
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.flushjobs import DELETED
+from mqproto.engine.store.index import Index
+from mqproto.engine.store.indexrepair import cut_index
+from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, HOLE_CODE, RECORD_FIXED, UNIT, delay_table, is_offset_name
+from mqproto.engine.store.pieces import Piece, write_piece
+from mqproto.engine.store.queue import Queue
+from mqproto.engine.store.records import Facts, facts_of
+from mqproto.engine.store.report import Lost, RecoveryReport
+from mqproto.engine.store.scanning import Scan, known_records, time_of
+from mqproto.engine.store.settings import StoreSettings
 from mqproto.properties import KEYS, UNIQ_KEY
 
 #: Entries, in bytes, that may wait in memory before they are written.

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from engine.store.ageing import FileTime
-from engine.store.commitlog import CommitLog, LogFile
-from engine.store.files import Files
-from engine.store.flushing import Flusher
-from engine.store.following import FindMinimums, Follower, RemoveFiles, RemoveQueueFiles
-from engine.store.marks import Marks
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.ageing import FileTime
+from mqproto.engine.store.commitlog import CommitLog, LogFile
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.flushing import Flusher
+from mqproto.engine.store.following import FindMinimums, Follower, RemoveFiles, RemoveQueueFiles
+from mqproto.engine.store.marks import Marks
+from mqproto.engine.store.settings import StoreSettings
 from mqproto.state.node import Job
 
 #: Nothing is deleted before the store has been open for so long (store.md 9.1), unless somebody asks.

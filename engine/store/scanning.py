@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from engine.store.commitlog import CommitLog
-from engine.store.layout import MAGIC_FILLER, SIZE_MAGIC, SYS_FLAG_AT
-from engine.store.records import BROKEN, FILLER, NOTHING, has_gap, measure, next_record
+from mqproto.engine.store.commitlog import CommitLog
+from mqproto.engine.store.layout import MAGIC_FILLER, SIZE_MAGIC, SYS_FLAG_AT
+from mqproto.engine.store.records import BROKEN, FILLER, NOTHING, has_gap, measure, next_record
 
 _CHUNK: Final = 1 << 20
 #: What `next_record` needs to see of a record.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from engine.settings import Settings, setting
-from engine.store.layout import ENTRY_SIZE, FILLER_SIZE, RECORD_EXTRA, UNIT, UNIT_END_SIZE, UNIT_SIZE_MAX, delay_table
+from mqproto.engine.settings import Settings, setting
+from mqproto.engine.store.layout import ENTRY_SIZE, FILLER_SIZE, RECORD_EXTRA, UNIT, UNIT_END_SIZE, UNIT_SIZE_MAX, delay_table
 from mqproto.errors import InvalidSetting
 
 ASYNC_FLUSH: Final = "ASYNC_FLUSH"

@@ -11,30 +11,30 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
-from engine.store.checkpoint import Checkpoint
-from engine.store.closing import Claim, CloseStore
-from engine.store.coldreads import Reads
-from engine.store.commitlog import AllocateLog, CommitLog, CreateLog
-from engine.store.consumequeue import ConsumeQueues
-from engine.store.disk import DiskFiles
-from engine.store.errors import StoreError, StoreLocked, StoreUnwritable
-from engine.store.extension import Unit
-from engine.store.files import Files, Lock
-from engine.store.flushing import Flusher
-from engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
-from engine.store.folders import make_durable_folder
-from engine.store.following import Follower
-from engine.store.index import AllocateIndex, Index
-from engine.store.judging import Judge
-from engine.store.layout import ENTRY, ENTRY_SIZE, HOLE_CODE
-from engine.store.queue import Queue
-from engine.store.reading import Reader
-from engine.store.recovery import Recovery
-from engine.store.report import Recover, RecoveryReport
-from engine.store.results import GetResult, QueryResult
-from engine.store.retention import Retention, RetentionJob
-from engine.store.settings import StoreSettings
-from engine.store.writing import Writer
+from mqproto.engine.store.checkpoint import Checkpoint
+from mqproto.engine.store.closing import Claim, CloseStore
+from mqproto.engine.store.coldreads import Reads
+from mqproto.engine.store.commitlog import AllocateLog, CommitLog, CreateLog
+from mqproto.engine.store.consumequeue import ConsumeQueues
+from mqproto.engine.store.disk import DiskFiles
+from mqproto.engine.store.errors import StoreError, StoreLocked, StoreUnwritable
+from mqproto.engine.store.extension import Unit
+from mqproto.engine.store.files import Files, Lock
+from mqproto.engine.store.flushing import Flusher
+from mqproto.engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
+from mqproto.engine.store.folders import make_durable_folder
+from mqproto.engine.store.following import Follower
+from mqproto.engine.store.index import AllocateIndex, Index
+from mqproto.engine.store.judging import Judge
+from mqproto.engine.store.layout import ENTRY, ENTRY_SIZE, HOLE_CODE
+from mqproto.engine.store.queue import Queue
+from mqproto.engine.store.reading import Reader
+from mqproto.engine.store.recovery import Recovery
+from mqproto.engine.store.report import Recover, RecoveryReport
+from mqproto.engine.store.results import GetResult, QueryResult
+from mqproto.engine.store.retention import Retention, RetentionJob
+from mqproto.engine.store.settings import StoreSettings
+from mqproto.engine.store.writing import Writer
 from mqproto.names import HALF_TOPIC, LIGHT_QUEUE_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqproto.state.node import Job
 

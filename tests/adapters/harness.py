@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from adapters.pollers import SelectorPoller
+import mqproto.adapters.anyio
+import mqproto.adapters.gevent
+import mqproto.adapters.threaded
 from mqproto import ConsumeStatus, MessageExt
+from mqproto.adapters.pollers import SelectorPoller
 from mqproto.message import ConsumeContext
 
 NAMES = ("threaded", "gevent", "asyncio", "trio")
@@ -51,9 +54,8 @@ class Threaded:
     name = "threaded"
 
     def __init__(self) -> None:
-        import adapters.threaded
 
-        self.module = adapters.threaded
+        self.module = mqproto.adapters.threaded
 
     def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
         return function(*arguments, **settings)
@@ -65,9 +67,8 @@ class Gevent:
     name = "gevent"
 
     def __init__(self) -> None:
-        import adapters.gevent
 
-        self.module = adapters.gevent
+        self.module = mqproto.adapters.gevent
         self._requests: deque[tuple[Future[Any], Callable[[], Any]] | None] = deque()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="test-gevent", daemon=True)
@@ -114,10 +115,9 @@ class Gevent:
 
 class Anyio:
     def __init__(self, name: str, portal: Any) -> None:
-        import adapters.anyio
 
         self.name = name
-        self.module = adapters.anyio
+        self.module = mqproto.adapters.anyio
         self._portal = portal
 
     def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:

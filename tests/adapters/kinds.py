@@ -94,7 +94,7 @@ def tasks(runtime: Runtime) -> int:
 
 
 async def _living() -> int:
-    from adapters.anyio.driver import in_trio
+    from mqproto.adapters.anyio.driver import in_trio
 
     if in_trio():
         import trio

@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_written_stops_nobody(world: World, tmp_path: Path
 SAVER = """
 import sys
 from pathlib import Path
-from adapters.files import LocalOffsetFile
+from mqproto.adapters.files import LocalOffsetFile
 from mqproto.message import MessageQueue
 from mqproto.state.offsets import merged_text
 queues = [MessageQueue("T", "b", number) for number in range(64)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.threaded import Producer, PushConsumer, Standalone
 from mqproto import ConsumeFromWhere, ConsumeStatus, Message
+from mqproto.adapters.threaded import Producer, PushConsumer, Standalone
 from tests.adapters.harness import Collector
 from tests.adapters.test_cli import run
 from tests.adapters.tls_peers import certificate, server_context, tls_relay

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adapters.cli import consuming, main
 from mqproto import ConsumeStatus, MessageExt
+from mqproto.adapters.cli import consuming, main
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

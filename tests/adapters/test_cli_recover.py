@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sync.servers import SyncServer
-from adapters.threaded import Broker
-from engine.store import Store, StoreDamaged, StoreSettings
+from mqproto.adapters.sync.servers import SyncServer
+from mqproto.adapters.threaded import Broker
+from mqproto.engine.store import Store, StoreDamaged, StoreSettings
 from mqproto.errors import InvalidSetting
 from tests.adapters.test_cli import ADAPTERS, LIMIT, run, server
 

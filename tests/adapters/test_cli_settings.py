@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.settings import parse_properties
 from mqproto.codec import Command, FrameSplitter, decode, encode
+from mqproto.engine.settings import parse_properties
 from mqproto.hosts import split_address
 from tests.adapters.test_cli import LIMIT, ROOT, command, environment, run, server
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.cli import main
-from engine.store import DiskFiles
+from mqproto.adapters.cli import main
+from mqproto.engine.store import DiskFiles
 from tests.engine.store.harness import Rig
 from tests.golden.golden import GOLDEN, VERSIONS
 

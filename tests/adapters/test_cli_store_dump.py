@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from adapters.cli import main
-from engine.store import DiskFiles
+from mqproto.adapters.cli import main
 from mqproto.compression import Compression, deflate
+from mqproto.engine.store import DiskFiles
 from mqproto.errors import CompressionMissing
 from tests.engine.store.harness import START, Rig
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from adapters.cli import main
-from engine.store import DiskFiles, Store, StoreSettings
+from mqproto.adapters.cli import main
+from mqproto.engine.store import DiskFiles, Store, StoreSettings
 from mqproto.fastjson import loads
 from mqproto.record import decode_record
 from tests.engine.store.harness import Rig, records

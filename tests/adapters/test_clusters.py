@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.threaded import Producer, PushConsumer
 from mqproto import ConsumeStatus, Message, MessageExt
+from mqproto.adapters.threaded import Producer, PushConsumer
 from mqproto.bodies import ClusterInfo, ConsumeFromWhere, TopicRoute
 from mqproto.codec import Command, FrameSplitter, decode, encode_request
 from mqproto.codes import RequestCode

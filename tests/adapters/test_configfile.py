@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.configfile import ChangeSettings, SettingsUnreadable, read_settings
+from mqproto.adapters.configfile import ChangeSettings, SettingsUnreadable, read_settings
 
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from adapters.addressserver import ANSWER_MAX, HttpQuestion
 from mqproto import AveragelyByCircle, ByConfig, ConsumeStatus, Message, MessageQueue, SendStatus
+from mqproto.adapters.addressserver import ANSWER_MAX, HttpQuestion
 from mqproto.errors import InvalidSetting, NoNameServer, StateError
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Collector, into

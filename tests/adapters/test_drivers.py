@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from adapters import sockets
-from adapters.sockets import listen, port_of
+from mqproto.adapters import sockets
+from mqproto.adapters.sockets import listen, port_of
 from mqproto.errors import StateError
 from mqproto.state.node import Link
 from tests.adapters.conftest import runtime_without_threads_left
@@ -126,7 +126,7 @@ def test_entries_of_one_turn_are_written_together(runtime: Runtime, start: Start
         writes.append(sum(map(len, buffers)))
         return send_buffers(sock, buffers)
 
-    monkeypatch.setattr("adapters.entering.send_buffers", counted)
+    monkeypatch.setattr("mqproto.adapters.entering.send_buffers", counted)
     node = Echo()
     driver, port = start(node)
     held, holds = threading.Event(), threading.Event()
@@ -199,7 +199,7 @@ def test_hanging_up_waits_for_a_peer_that_still_reads(start: Start) -> None:
 
 
 def test_hanging_up_does_not_wait_long_for_a_peer_that_does_not_read(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.polling.HANG_UP_MS", 20)
+    monkeypatch.setattr("mqproto.adapters.polling.HANG_UP_MS", 20)
     node = Echo()
     driver, port = start(node)
 
@@ -232,7 +232,7 @@ def test_a_connection_that_breaks_is_told_once(start: Start) -> None:
 def test_without_descriptors_a_listener_waits_and_goes_on(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("adapters.polling.ACCEPT_PAUSE_MS", 1)
+    monkeypatch.setattr("mqproto.adapters.polling.ACCEPT_PAUSE_MS", 1)
 
     class Exhausted(socket.socket):
         failures = [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE]  # noqa: RUF012
@@ -301,7 +301,7 @@ def test_nothing_comes_before_it_was_sent(start: Start) -> None:
 
 @pytest.mark.pure
 def test_peers_that_were_first_are_answered_while_there_is_more_to_read(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.polling._EXCHANGE_SIZE", 4)
+    monkeypatch.setattr("mqproto.adapters.polling._EXCHANGE_SIZE", 4)
     go_on = threading.Event()
     unsent: list[int] = []
 

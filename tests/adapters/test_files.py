@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.files import LocalOffsetFile, Replace
+from mqproto.adapters.files import LocalOffsetFile, Replace
 
 
 def test_the_old_text_becomes_the_backup(tmp_path: Path) -> None:

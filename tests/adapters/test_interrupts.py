@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from adapters import threaded
-from adapters.entering import Entrance
-from adapters.sockets import listen, port_of
-from adapters.sync.client import SyncClient
 from mqproto import Message
+from mqproto.adapters import threaded
+from mqproto.adapters.entering import Entrance
+from mqproto.adapters.sockets import listen, port_of
+from mqproto.adapters.sync.client import SyncClient
 from mqproto.errors import StateError
 from mqproto.state.node import Deliver, Link, Ticket
 from tests.adapters.conftest import runtime_without_threads_left
@@ -159,7 +159,7 @@ def test_when_the_node_has_been_left(rig: Rig, after: bool, monkeypatch: pytest.
             raise KeyboardInterrupt
 
     monkeypatch.setattr(target, "_settle", settle_and_break_off)
-    monkeypatch.setattr("adapters.entering.send_batch", lambda batch: None)
+    monkeypatch.setattr("mqproto.adapters.entering.send_batch", lambda batch: None)
     rig.interrupted(target.enter, lambda now: write(rig, now))
     rig.check_ended()
 
@@ -245,7 +245,7 @@ def test_in_the_send_only_the_connection_is_lost(rig: Rig, monkeypatch: pytest.M
         return verb(now)
 
     with monkeypatch.context() as patch:
-        patch.setattr("adapters.entering.send_buffers", interrupt)
+        patch.setattr("mqproto.adapters.entering.send_buffers", interrupt)
         rig.interrupted(rig.driver._target.launch, lambda: None, settle_other_and_write, ())
     heard(rig.node, "closed interrupted while sending")
     heard(rig.peer, "closed")

@@ -20,11 +20,11 @@ from zlib import crc32
 
 import pytest
 
-from engine.store import DiskFiles
-from engine.store.doctor import check
 from mqproto import MessageExt
 from mqproto.codec import FrameSplitter, decode, encode_request
 from mqproto.codes import RequestCode, ResponseCode
+from mqproto.engine.store import DiskFiles
+from mqproto.engine.store.doctor import check
 from mqproto.record import decode_records
 from tests.adapters.harness import PATIENCE
 

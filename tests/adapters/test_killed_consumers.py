@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from adapters.threaded import Producer, Standalone
 from mqproto import Message
+from mqproto.adapters.threaded import Producer, Standalone
 from tests.adapters.harness import NAMES, PATIENCE
 
 ROOT: Final = Path(__file__).parents[2]

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from adapters.threaded import Producer, Standalone
+import mqproto.adapters.anyio
 from mqproto import Message
+from mqproto.adapters.threaded import Producer, Standalone
 from mqproto.errors import NoNameServer, StateError
 from tests.adapters.conftest import World, runtime_without_threads_left
 from tests.adapters.harness import PATIENCE, Anyio, Proxy, Runtime, open_runtime
@@ -347,10 +348,9 @@ class Loop:
     name = "asyncio"
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        import adapters.anyio
 
         self._loop = loop
-        self.module = adapters.anyio
+        self.module = mqproto.adapters.anyio
 
     def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
         if self._loop.is_closed():

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.threaded import Producer, Standalone
 from mqproto import Message
+from mqproto.adapters.threaded import Producer, Standalone
 from tests.adapters.harness import PATIENCE
 from tests.adapters.test_programs import PRELUDE, members, run, server, start
 
@@ -109,7 +109,7 @@ def test_a_program_whose_listener_never_ends(server: Standalone) -> None:
         server,
         """
         import threading
-        from adapters.threaded import PushConsumer
+        from mqproto.adapters.threaded import PushConsumer
         began = threading.Semaphore(0)
         def stuck(messages):
             began.release()
@@ -238,7 +238,7 @@ def test_nothing_is_printed_of_failures(server: Standalone) -> None:
         server,
         """
         import socket, threading
-        from adapters.threaded import Producer, PushConsumer, LitePullConsumer, Standalone
+        from mqproto.adapters.threaded import Producer, PushConsumer, LitePullConsumer, Standalone
         from mqproto.errors import MQError
         def failing(argument):
             raised.release()
@@ -338,7 +338,7 @@ def test_an_interrupt_that_comes_to_the_greenlet_of_a_driver(server: Standalone)
     """Signals find whichever greenlet runs. The main one is told all the same, and not that its client is closed."""
     program = """
     import signal
-    from adapters.gevent import Consumer
+    from mqproto.adapters.gevent import Consumer
     signal.signal(signal.SIGINT, signal.default_int_handler)
     consumer = Consumer("interrupted-driver", namesrv)
     consumer.subscribe("topic")

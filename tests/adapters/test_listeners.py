@@ -13,8 +13,8 @@ import anyio
 import gevent
 import pytest
 
-from adapters.faces.push import AT_A_STRETCH
 from mqproto import ConsumeStatus, Message, MessageQueue
+from mqproto.adapters.faces.push import AT_A_STRETCH
 from mqproto.bodies import MessageModel
 from mqproto.errors import (
     InvalidName,

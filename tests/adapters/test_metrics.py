@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapters.metrics import MetricsUnavailable, make_render
-from engine.metrics import Family
+from mqproto.adapters.metrics import MetricsUnavailable, make_render
+from mqproto.engine.metrics import Family
 from tests.adapters.test_cli import ADAPTERS, LIMIT, run, server
 
 

@@ -15,8 +15,8 @@ from typing import IO
 
 import pytest
 
-from adapters.threaded import Producer, Standalone
 from mqproto import Message
+from mqproto.adapters.threaded import Producer, Standalone
 from mqproto.bodies import ConsumerIds
 from mqproto.codec import FrameSplitter, decode, encode_request
 from mqproto.codes import RequestCode
@@ -84,7 +84,7 @@ def line(stream: IO[str] | None) -> str:
 
 CONSUMER = """
     import threading
-    from adapters.threaded import PushConsumer
+    from mqproto.adapters.threaded import PushConsumer
     began = threading.Event()
     def listener(messages):
         began.set()
@@ -112,7 +112,7 @@ def test_what_a_forgetful_program_did_is_kept(server: Standalone) -> None:
         server,
         """
         import threading
-        from adapters.threaded import Producer, PushConsumer
+        from mqproto.adapters.threaded import Producer, PushConsumer
         came = threading.Event()
         def listener(messages):
             print([message.body for message in messages])
@@ -162,7 +162,7 @@ def test_a_signal_while_the_listener_works(server: Standalone, number: signal.Si
 def test_an_interrupt_ends_a_waiting_send(server: Standalone) -> None:
     program = """
     import signal, socket
-    from adapters.threaded import Producer
+    from mqproto.adapters.threaded import Producer
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
     silent = socket.create_server(("127.0.0.1", 0))
     with Producer("p", f"127.0.0.1:{silent.getsockname()[1]}") as producer:
@@ -185,7 +185,7 @@ def test_an_interrupt_that_came_too_late_to_be_seen_before_the_wait(server: Stan
     """Another thread gets the signal: nothing wakes the main thread's wait, for an answer that never comes."""
     program = """
     import signal, threading, time
-    from adapters.threaded import Producer
+    from mqproto.adapters.threaded import Producer
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main = threading.get_ident()
     def interrupt():
@@ -249,7 +249,7 @@ def test_greenlets_run_while_others_wait(server: Standalone) -> None:
         """
         import gevent
         import gevent.event
-        from adapters.gevent import Producer, PushConsumer
+        from mqproto.adapters.gevent import Producer, PushConsumer
         came = gevent.event.Event()
         def listener(messages):
             gevent.sleep(0.01)
@@ -273,7 +273,7 @@ def test_a_gevent_program_that_forgets_to_close_ends_in_order(server: Standalone
         server,
         """
         import gevent.event
-        from adapters.gevent import PushConsumer, Standalone
+        from mqproto.adapters.gevent import PushConsumer, Standalone
         came = gevent.event.Event()
         def listener(messages):
             came.set()
@@ -295,7 +295,7 @@ def test_a_killed_greenlet_gives_its_send_up(server: Standalone) -> None:
         """
         import gevent
         from gevent import socket
-        from adapters.gevent import Producer
+        from mqproto.adapters.gevent import Producer
         silent = socket.socket()
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -318,7 +318,7 @@ def test_a_cancelled_send_is_given_up(server: Standalone, backend: str) -> None:
         f"""
         import socket
         import anyio
-        from adapters.anyio import Producer
+        from mqproto.adapters.anyio import Producer
         async def main():
             with socket.create_server(("127.0.0.1", 0)) as silent:
                 async with Producer("p", f"127.0.0.1:{{silent.getsockname()[1]}}") as producer:
@@ -337,7 +337,7 @@ def test_a_cancelled_program_ends_its_clients_in_order(server: Standalone, backe
         server,
         f"""
         import anyio
-        from adapters.anyio import PushConsumer
+        from mqproto.adapters.anyio import PushConsumer
         async def main():
             async def listener(messages):
                 began.set()
@@ -366,7 +366,7 @@ def test_a_task_program_that_forgets_to_close_ends(server: Standalone, backend: 
         server,
         f"""
         import anyio
-        from adapters.anyio import Producer
+        from mqproto.adapters.anyio import Producer
         async def main():
             producer = await Producer("p", namesrv).start()
             print((await producer.send(Message("topic", b"x"))).status.value)
@@ -380,7 +380,7 @@ def test_the_base_install_is_enough_for_threads(server: Standalone) -> None:
     out = run(
         server,
         """
-        import adapters.threaded
+        import mqproto.adapters.threaded
         heavy = {"gevent", "anyio", "trio", "engine", "asyncio", "lz4", "zstandard"}
         print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
         """,

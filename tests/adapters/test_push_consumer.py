@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-import adapters.anyio
+import mqproto.adapters.anyio
 from mqproto import (
     ConsumeContext,
     ConsumeOutcome,
@@ -337,7 +337,7 @@ def test_deliveries_in_a_row_let_others_run(backend: str, monkeypatch: pytest.Mo
             await anyio.lowlevel.checkpoint()
 
     async def main() -> None:
-        consumer: Any = adapters.anyio.PushConsumer("group", listen, "127.0.0.1:9")
+        consumer: Any = mqproto.adapters.anyio.PushConsumer("group", listen, "127.0.0.1:9")
         monkeypatch.setattr(consumer, "_heard", heard)
         monkeypatch.setattr(consumer, "_consumed", lambda enter, task, result: next(left, None))
         consumer._scopes, consumer._driver = set(), SimpleNamespace(enter=None, ending=False)
@@ -362,7 +362,7 @@ def test_tasks_wait_for_the_next_delivery(backend: str, monkeypatch: pytest.Monk
         return ConsumeStatus.SUCCESS
 
     async def main() -> None:
-        consumer: Any = adapters.anyio.PushConsumer("group", listen, "127.0.0.1:9")
+        consumer: Any = mqproto.adapters.anyio.PushConsumer("group", listen, "127.0.0.1:9")
         consumer._prepare()
         consumer._life.start()
         consumer._scopes = set()
@@ -374,7 +374,7 @@ def test_tasks_wait_for_the_next_delivery(backend: str, monkeypatch: pytest.Monk
 
         async with anyio.create_task_group() as tasks:
             loop = asyncio.get_running_loop() if backend == "asyncio" else None
-            driver: Any = adapters.anyio.Driver(Echo())
+            driver: Any = mqproto.adapters.anyio.Driver(Echo())
             driver._loop = loop
             driver._group = tasks
             consumer._driver = driver

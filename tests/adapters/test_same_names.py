@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-import adapters.anyio
-import adapters.gevent
-import adapters.threaded
+import mqproto.adapters.anyio
+import mqproto.adapters.gevent
+import mqproto.adapters.threaded
 
-OTHERS: Final = [adapters.gevent, adapters.anyio]
-NAMES: Final = sorted(set(adapters.threaded.__all__) - {"Driver"})
+OTHERS: Final = [mqproto.adapters.gevent, mqproto.adapters.anyio]
+NAMES: Final = sorted(set(mqproto.adapters.threaded.__all__) - {"Driver"})
 #: What gives a future; with tasks nobody needs it.
 FUTURES: Final = {
     "Producer": {"submit", "submit_request"},
@@ -42,14 +42,14 @@ def arguments(function: Any) -> list[tuple[str, Any, Any, str]]:
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda module: module.__name__)
 def test_packages_have_the_same_names(other: ModuleType) -> None:
-    assert sorted(other.__all__) == sorted(adapters.threaded.__all__)
+    assert sorted(other.__all__) == sorted(mqproto.adapters.threaded.__all__)
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda module: module.__name__)
-@pytest.mark.parametrize("name", [name for name in NAMES if inspect.isclass(getattr(adapters.threaded, name))])
+@pytest.mark.parametrize("name", [name for name in NAMES if inspect.isclass(getattr(mqproto.adapters.threaded, name))])
 def test_classes_have_the_same_methods_with_the_same_arguments(name: str, other: ModuleType) -> None:
-    ours, theirs = methods(getattr(adapters.threaded, name)), methods(getattr(other, name))
-    missing = FUTURES.get(name, set()) if other is adapters.anyio else set()
+    ours, theirs = methods(getattr(mqproto.adapters.threaded, name)), methods(getattr(other, name))
+    missing = FUTURES.get(name, set()) if other is mqproto.adapters.anyio else set()
     assert theirs.keys() == ours.keys() - missing
     for method, one in theirs.items():
         assert arguments(one) == arguments(ours[method]), method
@@ -58,7 +58,7 @@ def test_classes_have_the_same_methods_with_the_same_arguments(name: str, other:
 @pytest.mark.parametrize("name", sorted(FUTURES))
 def test_what_waits_is_awaited(name: str) -> None:
     """What each package has in its own way waits in one and is a coroutine function in the other."""
-    here, there = methods(getattr(adapters.threaded, name)), methods(getattr(adapters.anyio, name))
+    here, there = methods(getattr(mqproto.adapters.threaded, name)), methods(getattr(mqproto.adapters.anyio, name))
     own = {method for method, one in there.items() if one is not here[method]}
     waits = own - {"__init__", "__iter__", "update_name_server_addresses"}
     assert {method for method, one in there.items() if inspect.iscoroutinefunction(one)} == waits

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import pytest
 
-from adapters.credentials import credentials_from_file
 from mqproto import Message, SendStatus
 from mqproto.acl import SessionCredentials
+from mqproto.adapters.credentials import credentials_from_file
 from mqproto.errors import AclError, InvalidSetting, NoNameServer
 from tests.adapters.conftest import QUICK_RETRIES, World
 from tests.adapters.harness import Runtime

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from adapters.serving import BrokerOptions
-from adapters.sockets import ListenFailed, PortTaken, close_listeners
-from engine.store import StoreError, StoreLocked
 from mqproto import Message
+from mqproto.adapters.serving import BrokerOptions
+from mqproto.adapters.sockets import ListenFailed, PortTaken, close_listeners
 from mqproto.codec import FrameSplitter, decode, encode_request
 from mqproto.codes import RequestCode, ResponseCode
+from mqproto.engine.store import StoreError, StoreLocked
 from mqproto.errors import InvalidSetting, StateError
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Proxy, Runtime

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-import adapters.threaded
-from adapters.identity import broker_name, client_identity
-from adapters.settings import (
+import mqproto.adapters.threaded
+from mqproto.acl import SessionCredentials
+from mqproto.adapters.identity import broker_name, client_identity
+from mqproto.adapters.settings import (
     CONSUMER_PARTS,
     ClientOptions,
     ConsumerOptions,
@@ -22,7 +23,6 @@ from adapters.settings import (
     strategy_option,
     tls_options,
 )
-from mqproto.acl import SessionCredentials
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.compression import Compression
 from mqproto.errors import InvalidSetting
@@ -238,7 +238,7 @@ def test_what_a_client_cannot_be_told() -> None:
 def test_a_name_that_nobody_knows(name: str, hint: str) -> None:
     options: Any = {name: 1}
     with pytest.raises(InvalidSetting) as caught:
-        adapters.threaded.Producer("g", "a:1", **options)
+        mqproto.adapters.threaded.Producer("g", "a:1", **options)
     assert str(caught.value) == f"setting {name}=1: there is no such setting{hint}"
 
 
@@ -270,7 +270,7 @@ def test_what_is_wrong_is_called_as_it_was_written(name: str) -> None:
     """Not as the core calls it, whose names the application has never seen."""
     options: Any = {name: OUTSIDE[name]}
     with pytest.raises(InvalidSetting, match=f"^setting {name}=") as caught:
-        adapters.threaded.Producer("g", "a:1", **options)
+        mqproto.adapters.threaded.Producer("g", "a:1", **options)
     assert caught.value.key == name
 
 
@@ -278,22 +278,22 @@ def test_what_is_wrong_is_called_as_it_was_written(name: str) -> None:
 def test_what_is_wrong_with_questions_is_called_as_it_was_written(name: str) -> None:
     options: Any = {name: 0}
     with pytest.raises(InvalidSetting, match=f"^setting {name}="):
-        adapters.threaded.TransactionProducer("g", (print, print), "a:1", **options)
+        mqproto.adapters.threaded.TransactionProducer("g", (print, print), "a:1", **options)
 
 
 @pytest.mark.parametrize("namesrv", ["a", "a:b", "a:1,b:2", ["a:1", "b"], 9876, b"a:1", ("a", 1), [None]], ids=repr)
 def test_what_is_no_list_of_name_servers(namesrv: Any) -> None:
     with pytest.raises(InvalidSetting, match=r"^setting namesrv=.*host:port") as caught:
-        adapters.threaded.Producer("g", namesrv)
+        mqproto.adapters.threaded.Producer("g", namesrv)
     assert caught.value.key == "namesrv"
-    with adapters.threaded.Producer("g", "a:1") as producer, pytest.raises(InvalidSetting, match=r"^setting namesrv=.*host:port"):
+    with mqproto.adapters.threaded.Producer("g", "a:1") as producer, pytest.raises(InvalidSetting, match=r"^setting namesrv=.*host:port"):
         producer.update_name_server_addresses(namesrv)
 
 
 def test_what_may_be_none() -> None:
     """So that whoever may have it or not need not tell both cases apart."""
     options: ConsumerOptions = {"credentials": None, "ssl_context": None, "offset_store": None}
-    consumer = adapters.threaded.PushConsumer("g", print, "a:1", **options)
+    consumer = mqproto.adapters.threaded.PushConsumer("g", print, "a:1", **options)
     assert consumer._settings.credentials is None
     assert not consumer._settings.tls
 

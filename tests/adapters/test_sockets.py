@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import sockets
-from adapters.pollers import READ, WRITE, SelectorPoller
-from adapters.sockets import (
+from mqproto.adapters import sockets
+from mqproto.adapters.pollers import READ, WRITE, SelectorPoller
+from mqproto.adapters.sockets import (
     ListenFailed,
     PortTaken,
     broker_listeners,

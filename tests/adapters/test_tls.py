@@ -10,9 +10,9 @@ from contextlib import closing
 
 import pytest
 
-from adapters.pollers import READ
-from adapters.sockets import send_buffers
-from adapters.tls import TlsClient, TlsSocket, describe_tls
+from mqproto.adapters.pollers import READ
+from mqproto.adapters.sockets import send_buffers
+from mqproto.adapters.tls import TlsClient, TlsSocket, describe_tls
 from tests.adapters.tls_peers import MemoryPeer, certificate, server_context
 
 BOTH = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)

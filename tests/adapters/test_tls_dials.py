@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from adapters.settings import tls_options
-from adapters.sockets import listen, port_of
-from adapters.tls_settings import tls_client
+from mqproto.adapters.settings import tls_options
+from mqproto.adapters.sockets import listen, port_of
+from mqproto.adapters.tls_settings import tls_client
 from mqproto.state.node import Dial, Link
 from tests.adapters.conftest import runtime_without_threads_left
 from tests.adapters.harness import NAMES, PATIENCE, PORTABLE, Proxy, Runtime, wait_until

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.counting import COUNT, SIZE, SPENT, WINDOWS, Counter, Reader, spans
 from mqproto.bodies import BrokerStats, StatsItem
+from mqproto.engine.counting import COUNT, SIZE, SPENT, WINDOWS, Counter, Reader, spans
 
 
 class Snapshot(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from engine.settings import BrokerSettings, NamesrvSettings, table
-from engine.store import StoreSettings
+from mqproto.engine.settings import BrokerSettings, NamesrvSettings, table
+from mqproto.engine.store import StoreSettings
 
 ENGINE: Final = Path(__file__).parent.parent.parent / "engine"
 #: Names by which settings go.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from engine import longwork
-from engine.longwork import AT_A_TIME, OF_AN_OWNER_MAX, SLICE_SIZE, LongWork, Steps, joined
+from mqproto.engine import longwork
+from mqproto.engine.longwork import AT_A_TIME, OF_AN_OWNER_MAX, SLICE_SIZE, LongWork, Steps, joined
 
 
 def counting(slices: int, name: str, log: list[str]) -> Steps[str]:

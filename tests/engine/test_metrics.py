@@ -1,4 +1,4 @@
-"""The page of metrics beside a node: its HTTP, its slices, who waits for what (engine.metrics)."""
+"""The page of metrics beside a node: its HTTP, its slices, who waits for what (mqproto.engine.metrics)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.longwork import Steps
-from engine.metrics import LINKS_MAX, METRICS, REQUEST_MAX, REQUEST_MS, Collected, Family, RenderPage, WithMetrics
+from mqproto.engine.longwork import Steps
+from mqproto.engine.metrics import LINKS_MAX, METRICS, REQUEST_MAX, REQUEST_MS, Collected, Family, RenderPage, WithMetrics
 from mqproto.state.node import HangUp, Job, Link, NodeBase, Run
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"

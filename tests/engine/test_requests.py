@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.namesrv.node import HANDLERS
 from mqproto.codec import Command
 from mqproto.codes import RequestCode
+from mqproto.engine.namesrv.node import HANDLERS
 from tests.engine.broker.harness import Peer, World
 from tests.engine.namesrv.harness import Rig
 

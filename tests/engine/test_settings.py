@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.ignored import BROKER_IGNORED, NAMESRV_IGNORED
-from engine.settings import (
+from mqproto.engine.ignored import BROKER_IGNORED, NAMESRV_IGNORED
+from mqproto.engine.settings import (
     BrokerSettings,
     NamesrvSettings,
     Settings,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.settings import apply
-from engine.store import DiskFiles, Recover, StoreSettings
-from engine.store.doctor import Repair, check
 from mqproto.codes import RequestCode
 from mqproto.codes import ResponseCode as Code
+from mqproto.engine.settings import apply
+from mqproto.engine.store import DiskFiles, Recover, StoreSettings
+from mqproto.engine.store.doctor import Repair, check
 from mqproto.flags import pull_flag
 from mqproto.record import decode_records
 from tests.peers.conftest import need

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.threaded import Admin, Producer
+from mqproto.adapters.threaded import Admin, Producer
 from tests.peers.conftest import need
 from tests.peers.kit.mixing import Mixed
 from tests.peers.kit.pairs import Pair, pairs

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from adapters.threaded import Admin, LitePullConsumer
 from mqproto import MessageQueue
 from mqproto.acl import SessionCredentials
+from mqproto.adapters.threaded import Admin, LitePullConsumer
 from mqproto.bodies import GroupConfig, TopicRoute
 from mqproto.errors import AccessDenied, BrokerError, CallExpired, InvalidSetting, NoClients, NoMessage, NoRoute, PartlyFailed
 from mqproto.flags import PERM_WRITE

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from adapters.threaded import Producer
 from mqproto import Message, MessageQueue, SendContext, SendMessageHook, SendStatus, select_by_hash
+from mqproto.adapters.threaded import Producer
 from mqproto.errors import SendFailed, TooManyRequests
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import Line

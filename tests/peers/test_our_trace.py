@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from adapters.threaded import PullConsumer
+from mqproto.adapters.threaded import PullConsumer
 from tests.peers.kit import wire
 from tests.peers.kit.hands import JAVA
 from tests.peers.kit.pairs import Pair, pairs

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.settings import apply
-from engine.store import DiskFiles, Store, StoreSettings
-from engine.store.doctor import open_directory
-from engine.store.doctor.exportfile import ExportReader
-from engine.store.doctor.exporting import Export
-from engine.store.doctor.importing import Import
-from engine.store.doctor.planning import DirectoryTarget, NoTarget, Planner
-from engine.store.doctor.tables import TableFiles, Tables
 from mqproto.bodies import GroupConfig, TopicConfig
+from mqproto.engine.settings import apply
+from mqproto.engine.store import DiskFiles, Store, StoreSettings
+from mqproto.engine.store.doctor import open_directory
+from mqproto.engine.store.doctor.exportfile import ExportReader
+from mqproto.engine.store.doctor.exporting import Export
+from mqproto.engine.store.doctor.importing import Import
+from mqproto.engine.store.doctor.planning import DirectoryTarget, NoTarget, Planner
+from mqproto.engine.store.doctor.tables import TableFiles, Tables
 from mqproto.hosts import encode_host
 from mqproto.ids import java_hash
 from tests.peers.conftest import need

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated import asking, client_story
-from adapters.simulated.client_story import ClientStory
+from mqproto.adapters.simulated import asking, client_story
+from mqproto.adapters.simulated.client_story import ClientStory
 from mqproto.codec import Command
 from mqproto.flags import TRANSACTION_COMMIT
 from mqproto.message import ConsumeStatus, MessageExt, SendResult, SendStatus

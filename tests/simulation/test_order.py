@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated import Cluster, checks
+from mqproto.adapters.simulated import Cluster, checks
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 

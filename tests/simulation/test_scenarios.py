@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated import Client, Cluster, Consumer, Machine, Producer, Weather, checks
+from mqproto.adapters.simulated import Client, Cluster, Consumer, Machine, Producer, Weather, checks
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendStatus

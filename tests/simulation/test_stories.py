@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.simulated import Story
+from mqproto.adapters.simulated import Story
 
 ROOT = Path(__file__).parent.parent.parent
 #: Chosen so that each kind of trouble comes in several of them.

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated import Cluster, Weather
-from adapters.simulated.checks import read_logs
-from adapters.simulated.clients import Producer
+from mqproto.adapters.simulated import Cluster, Weather
+from mqproto.adapters.simulated.checks import read_logs
+from mqproto.adapters.simulated.clients import Producer
 from mqproto.codec import Command
 from mqproto.message import Message
 from mqproto.record import decode_record

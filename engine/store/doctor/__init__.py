@@ -4,14 +4,14 @@ Looking is read-only and safe beside a running broker; directories of Apache's b
 here, results are typed.
 """
 
-from engine.store.doctor.checking import Check, Progress, check
-from engine.store.doctor.directory import ConfigState, Directory, open_directory
-from engine.store.doctor.findings import Finding, Report
-from engine.store.doctor.indexes import IndexView
-from engine.store.doctor.inspection import Inspection, QueueState, Size, inspect
-from engine.store.doctor.log import LogPart, LogView, Stop, Walk
-from engine.store.doctor.queues import QueueView
-from engine.store.doctor.repairing import Repair, RepairPlan, RepairRefused
+from mqproto.engine.store.doctor.checking import Check, Progress, check
+from mqproto.engine.store.doctor.directory import ConfigState, Directory, open_directory
+from mqproto.engine.store.doctor.findings import Finding, Report
+from mqproto.engine.store.doctor.indexes import IndexView
+from mqproto.engine.store.doctor.inspection import Inspection, QueueState, Size, inspect
+from mqproto.engine.store.doctor.log import LogPart, LogView, Stop, Walk
+from mqproto.engine.store.doctor.queues import QueueView
+from mqproto.engine.store.doctor.repairing import Repair, RepairPlan, RepairRefused
 
 __all__ = [
     "Check",

@@ -10,12 +10,12 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from engine.store.doctor.checklog import LogCheck
-from engine.store.doctor.directory import Directory
-from engine.store.doctor.findings import INDEX, LOOK, REBUILD, Report
-from engine.store.doctor.indexes import HEAD_SIZE, IndexView
-from engine.store.layout import INDEX_ENTRY, INDEX_SLOT
-from engine.store.records import Facts
+from mqproto.engine.store.doctor.checklog import LogCheck
+from mqproto.engine.store.doctor.directory import Directory
+from mqproto.engine.store.doctor.findings import INDEX, LOOK, REBUILD, Report
+from mqproto.engine.store.doctor.indexes import HEAD_SIZE, IndexView
+from mqproto.engine.store.layout import INDEX_ENTRY, INDEX_SLOT
+from mqproto.engine.store.records import Facts
 from mqproto.ids import index_hash, java_hash
 from mqproto.properties import KEYS, UNIQ_KEY
 

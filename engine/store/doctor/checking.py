@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from engine.store.doctor.checkindex import IndexChecks
-from engine.store.doctor.checklog import LogCheck
-from engine.store.doctor.checkqueues import QueueChecks
-from engine.store.doctor.directory import Directory, open_directory
-from engine.store.doctor.findings import CHECKPOINT as TIMES
-from engine.store.doctor.findings import CONFIG, MEND_LOG, Report
-from engine.store.errors import StoreUnreadable
-from engine.store.files import Files
-from engine.store.layout import CHECKPOINT, delay_table
-from engine.store.records import facts_of
-from engine.store.settings import StoreSettings
+from mqproto.engine.store.doctor.checkindex import IndexChecks
+from mqproto.engine.store.doctor.checklog import LogCheck
+from mqproto.engine.store.doctor.checkqueues import QueueChecks
+from mqproto.engine.store.doctor.directory import Directory, open_directory
+from mqproto.engine.store.doctor.findings import CHECKPOINT as TIMES
+from mqproto.engine.store.doctor.findings import CONFIG, MEND_LOG, Report
+from mqproto.engine.store.errors import StoreUnreadable
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import CHECKPOINT, delay_table
+from mqproto.engine.store.records import facts_of
+from mqproto.engine.store.settings import StoreSettings
 
 #: Findings that are kept unless told otherwise.
 LIMIT: Final = 100

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from engine.store.doctor.directory import Directory
-from engine.store.doctor.findings import HEAD, LOG, LOOK, MEND_LOG, Report
-from engine.store.doctor.log import Stop, Walk
-from engine.store.layout import HEADS, MAGIC_V1, MAGIC_V2, RECORD_FIXED, SIZE_MAGIC, SYS_FLAG_AT
-from engine.store.records import Facts, measure, store_time_of
+from mqproto.engine.store.doctor.directory import Directory
+from mqproto.engine.store.doctor.findings import HEAD, LOG, LOOK, MEND_LOG, Report
+from mqproto.engine.store.doctor.log import Stop, Walk
+from mqproto.engine.store.layout import HEADS, MAGIC_V1, MAGIC_V2, RECORD_FIXED, SIZE_MAGIC, SYS_FLAG_AT
+from mqproto.engine.store.records import Facts, measure, store_time_of
 
 #: No topic has one of these names, or one of these letters in its name: it is the name of a folder, in UTF-8.
 _NO_NAMES: Final = ("", ".", "..")

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from engine.store.doctor.checklog import LogCheck
-from engine.store.doctor.directory import Directory
-from engine.store.doctor.findings import LOOK, QUEUES, REBUILD, Report
-from engine.store.doctor.queues import QueueView
-from engine.store.doctor.units import UnitsView
-from engine.store.extension import is_address
-from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, SCHEDULE_TOPIC, offset_name
-from engine.store.records import Facts
+from mqproto.engine.store.doctor.checklog import LogCheck
+from mqproto.engine.store.doctor.directory import Directory
+from mqproto.engine.store.doctor.findings import LOOK, QUEUES, REBUILD, Report
+from mqproto.engine.store.doctor.queues import QueueView
+from mqproto.engine.store.doctor.units import UnitsView
+from mqproto.engine.store.extension import is_address
+from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, SCHEDULE_TOPIC, offset_name
+from mqproto.engine.store.records import Facts
 from mqproto.ids import java_hash
 from mqproto.properties import DELAY, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, TAGS
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from engine.store.checkpoint import Checkpoint
-from engine.store.config import ConfigFile
-from engine.store.doctor.indexes import IndexView
-from engine.store.doctor.log import LogView, Walk
-from engine.store.doctor.parts import most_common
-from engine.store.doctor.queues import QueueView
-from engine.store.errors import ConfigDamaged, StoreUnreadable
-from engine.store.files import Files
-from engine.store.layout import ENTRY_SIZE, is_index_name, is_offset_name
+from mqproto.engine.store.checkpoint import Checkpoint
+from mqproto.engine.store.config import ConfigFile
+from mqproto.engine.store.doctor.indexes import IndexView
+from mqproto.engine.store.doctor.log import LogView, Walk
+from mqproto.engine.store.doctor.parts import most_common
+from mqproto.engine.store.doctor.queues import QueueView
+from mqproto.engine.store.errors import ConfigDamaged, StoreUnreadable
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import ENTRY_SIZE, is_index_name, is_offset_name
 from mqproto.fastjson import loads
 
 #: Bytes of a consume queue file by default.

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.store.doctor.directory import Directory
-from engine.store.doctor.messages import Bounds, TopicMessages, behind_from, walk_over
-from engine.store.records import facts_of, store_time_of
+from mqproto.engine.store.doctor.directory import Directory
+from mqproto.engine.store.doctor.messages import Bounds, TopicMessages, behind_from, walk_over
+from mqproto.engine.store.records import facts_of, store_time_of
 from mqproto.message import MessageExt
 from mqproto.names import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
 from mqproto.properties import REAL_QUEUE_ID, REAL_TOPIC, RETRY_TOPIC

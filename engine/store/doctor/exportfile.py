@@ -17,10 +17,10 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from engine.store.errors import StoreError
-from engine.store.layout import RECORD_FIXED
-from engine.store.records import facts_of, measure
 from mqproto.bodies import GroupConfig, TopicConfig
+from mqproto.engine.store.errors import StoreError
+from mqproto.engine.store.layout import RECORD_FIXED
+from mqproto.engine.store.records import facts_of, measure
 from mqproto.fastjson import JsonError, dumps, loads
 
 MAGIC: Final = b"MQEXPORT"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from engine.store.doctor.directory import Directory
-from engine.store.doctor.exportfile import ExportedQueue, ExportHead, ExportWriter
-from engine.store.doctor.messages import Bounds, Found, TopicMessages
-from engine.store.doctor.planning import UNMOVABLE
-from engine.store.doctor.tables import TableFiles, Tables
-from engine.store.errors import StoreError
-from engine.store.records import facts_of
 from mqproto.bodies import DelayOffsets
+from mqproto.engine.store.doctor.directory import Directory
+from mqproto.engine.store.doctor.exportfile import ExportedQueue, ExportHead, ExportWriter
+from mqproto.engine.store.doctor.messages import Bounds, Found, TopicMessages
+from mqproto.engine.store.doctor.planning import UNMOVABLE
+from mqproto.engine.store.doctor.tables import TableFiles, Tables
+from mqproto.engine.store.errors import StoreError
+from mqproto.engine.store.records import facts_of
 from mqproto.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, SYSTEM_GROUP_PREFIX, TOPIC_LENGTH_MAX, retry_topic
 from mqproto.properties import REAL_TOPIC
 from mqproto.record import decode_record

@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from engine.settings import check
-from engine.store.doctor.directory import Directory
-from engine.store.doctor.exportfile import ExportedMessage, ExportReader
-from engine.store.doctor.planning import RECORD_CRC, Fate, ImportPlan, ImportRefused, QueuePlan
-from engine.store.doctor.tables import TableFiles
-from engine.store.errors import PutRefused
-from engine.store.files import Files
-from engine.store.layout import ENTRY_SIZE, HEADS, RECORD_FIXED, SYS_FLAG_AT, offset_name
-from engine.store.queue import Queue
-from engine.store.records import facts_of, topic_span
-from engine.store.settings import StoreSettings
-from engine.store.store import Store
+from mqproto.engine.settings import check
+from mqproto.engine.store.doctor.directory import Directory
+from mqproto.engine.store.doctor.exportfile import ExportedMessage, ExportReader
+from mqproto.engine.store.doctor.planning import RECORD_CRC, Fate, ImportPlan, ImportRefused, QueuePlan
+from mqproto.engine.store.doctor.tables import TableFiles
+from mqproto.engine.store.errors import PutRefused
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import ENTRY_SIZE, HEADS, RECORD_FIXED, SYS_FLAG_AT, offset_name
+from mqproto.engine.store.queue import Queue
+from mqproto.engine.store.records import facts_of, topic_span
+from mqproto.engine.store.settings import StoreSettings
+from mqproto.engine.store.store import Store
 from mqproto.properties import KEYS, UNIQ_KEY
 
 #: Whoever kept a message took it: the usual limit of a body does not count.

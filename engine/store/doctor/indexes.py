@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from engine.store.files import Files, ReadFile
-from engine.store.layout import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT
+from mqproto.engine.store.files import Files, ReadFile
+from mqproto.engine.store.layout import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT
 from mqproto.ids import index_hash
 
 HEAD_SIZE: Final = INDEX_HEAD.size

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from engine.store.doctor.parts import most_common, offset_files
-from engine.store.files import Files, ReadFile
-from engine.store.layout import MAGIC_FILLER, SIZE_MAGIC
-from engine.store.records import BROKEN, FILLER, NOTHING, measure, next_record
+from mqproto.engine.store.doctor.parts import most_common, offset_files
+from mqproto.engine.store.files import Files, ReadFile
+from mqproto.engine.store.layout import MAGIC_FILLER, SIZE_MAGIC
+from mqproto.engine.store.records import BROKEN, FILLER, NOTHING, measure, next_record
 
 _WINDOW: Final = 1 << 20
 #: What `next_record` needs to see of a record.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from engine.store.files import Files
-from engine.store.layout import is_offset_name
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import is_offset_name
 
 
 def offset_files(files: Files, folder: str, strange: list[str]) -> Iterator[tuple[int, str, int]]:

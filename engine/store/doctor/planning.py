@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
-from engine.store.consumequeue import is_topic_name
-from engine.store.doctor.directory import Directory
-from engine.store.doctor.exportfile import ExportedMessage, ExportedQueue, ExportHead, ExportReader
-from engine.store.doctor.messages import Range, TopicMessages
-from engine.store.doctor.tables import Tables
-from engine.store.errors import StoreError
 from mqproto.bodies import TopicConfig
+from mqproto.engine.store.consumequeue import is_topic_name
+from mqproto.engine.store.doctor.directory import Directory
+from mqproto.engine.store.doctor.exportfile import ExportedMessage, ExportedQueue, ExportHead, ExportReader
+from mqproto.engine.store.doctor.messages import Range, TopicMessages
+from mqproto.engine.store.doctor.tables import Tables
+from mqproto.engine.store.errors import StoreError
 from mqproto.message import MessageExt
 from mqproto.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqproto.record import RecordError, decode_record

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.store.doctor.parts import offset_files
-from engine.store.files import Files
-from engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE
+from mqproto.engine.store.doctor.parts import offset_files
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE
 
 
 class QueuePart(NamedTuple):

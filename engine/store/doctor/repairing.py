@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from engine.settings import check as check_settings
-from engine.store.doctor.checking import Check, Progress
-from engine.store.doctor.checkqueues import UNLISTED
-from engine.store.doctor.directory import Directory, open_directory
-from engine.store.doctor.findings import CHECKPOINT, HEAD, INDEX, LOG, QUEUES, Report
-from engine.store.errors import StoreDamaged, StoreError, StoreLocked, StoreUnwritable
-from engine.store.files import Files
-from engine.store.layout import offset_name
-from engine.store.report import Lost, Recover
-from engine.store.settings import StoreSettings
-from engine.store.store import Store
+from mqproto.engine.settings import check as check_settings
+from mqproto.engine.store.doctor.checking import Check, Progress
+from mqproto.engine.store.doctor.checkqueues import UNLISTED
+from mqproto.engine.store.doctor.directory import Directory, open_directory
+from mqproto.engine.store.doctor.findings import CHECKPOINT, HEAD, INDEX, LOG, QUEUES, Report
+from mqproto.engine.store.errors import StoreDamaged, StoreError, StoreLocked, StoreUnwritable
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import offset_name
+from mqproto.engine.store.report import Lost, Recover
+from mqproto.engine.store.settings import StoreSettings
+from mqproto.engine.store.store import Store
 
 _COPIED: Final = 1 << 20
 #: What is made from the log.

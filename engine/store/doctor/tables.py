@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.store.config import ConfigFile
-from engine.store.files import Files
 from mqproto.bodies import GroupTable, OffsetTable, TopicTable
+from mqproto.engine.store.config import ConfigFile
+from mqproto.engine.store.files import Files
 
 
 @dataclass(slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.store.doctor.parts import most_common
-from engine.store.extension import Unit, unit_at
-from engine.store.files import Files
-from engine.store.layout import UNIT_SIZE_MAX, is_offset_name, offset_name
+from mqproto.engine.store.doctor.parts import most_common
+from mqproto.engine.store.extension import Unit, unit_at
+from mqproto.engine.store.files import Files
+from mqproto.engine.store.layout import UNIT_SIZE_MAX, is_offset_name, offset_name
 
 _ADDRESS_BASE: Final = -(1 << 63)
 #: Bytes of units that are read at a time, and the queues that they are kept for.

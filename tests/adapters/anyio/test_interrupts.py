@@ -22,10 +22,10 @@ import anyio
 import pytest
 import trio
 
-from adapters.anyio import Producer, PushConsumer
-from adapters.threaded import Producer as PlainProducer
-from adapters.threaded import Standalone
 from mqproto import ConsumeFromWhere, ConsumeStatus, Message, MessageExt
+from mqproto.adapters.anyio import Producer, PushConsumer
+from mqproto.adapters.threaded import Producer as PlainProducer
+from mqproto.adapters.threaded import Standalone
 from tests.adapters.conftest import QUICK_RETRIES
 from tests.adapters.harness import PATIENCE
 from tests.adapters.interrupts import Interrupt, Recorder, bodies, our_files, recorder, sent_bodies

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters.anyio import Driver
-from adapters.anyio.resuming import Resuming
+from mqproto.adapters.anyio import Driver
+from mqproto.adapters.anyio.resuming import Resuming
 from tests.adapters.harness import PATIENCE
 from tests.adapters.toys import Echo
 

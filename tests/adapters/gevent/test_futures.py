@@ -8,8 +8,8 @@ import pytest
 
 gevent = pytest.importorskip("gevent")
 
-from adapters.gevent.futures import SendFuture  # noqa: E402
-from adapters.gevent.kit import Greenlets  # noqa: E402
+from mqproto.adapters.gevent.futures import SendFuture  # noqa: E402
+from mqproto.adapters.gevent.kit import Greenlets  # noqa: E402
 from mqproto.errors import NoRoute, StateError  # noqa: E402
 from mqproto.state.node import Ticket  # noqa: E402
 

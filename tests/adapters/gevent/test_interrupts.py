@@ -14,17 +14,18 @@ from typing import Any
 
 import pytest
 
+import mqproto.adapters.gevent
+
 pytest.importorskip("gevent")
 
 import gevent
 import gevent.event
 
-import adapters.gevent
-from adapters.entering import Entrance
-from adapters.polling import PollingDriver
-from adapters.sync.client import SyncClient
-from adapters.threaded import Standalone
 from mqproto import ConsumeFromWhere, ConsumeStatus, Message
+from mqproto.adapters.entering import Entrance
+from mqproto.adapters.polling import PollingDriver
+from mqproto.adapters.sync.client import SyncClient
+from mqproto.adapters.threaded import Standalone
 from tests.adapters.conftest import QUICK_RETRIES
 from tests.adapters.harness import PATIENCE
 from tests.adapters.interrupts import Interrupt, Recorder, Sender, bodies, loop_of, recorder
@@ -82,10 +83,10 @@ def test_in_a_listener() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
     try:
         with Standalone(settings=QUICK_RETRIES) as broker:
-            with adapters.gevent.Producer("p", broker.namesrv_address) as producer:
+            with mqproto.adapters.gevent.Producer("p", broker.namesrv_address) as producer:
                 producer.send(Message("topic", b"x"))
             first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-            with adapters.gevent.PushConsumer("g", listener, broker.namesrv_address, consume_from_where=first) as consumer:
+            with mqproto.adapters.gevent.PushConsumer("g", listener, broker.namesrv_address, consume_from_where=first) as consumer:
                 consumer.subscribe("topic")
                 with pytest.raises(KeyboardInterrupt):
                     came_again.wait(PATIENCE)
@@ -98,7 +99,7 @@ def test_in_a_listener() -> None:
 @pytest.mark.pure
 def test_while_the_driver_counts_what_it_has_sent(server: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connections are closed all the same."""
-    producer = adapters.gevent.Producer("g", server.address).start()
+    producer = mqproto.adapters.gevent.Producer("g", server.address).start()
     producer.send(Message("topic", b"before"))
     driver: Any = producer._driver
     settle = driver._settle
@@ -129,7 +130,7 @@ def test_at_every_place_of_a_send(server: Recorder, who: str) -> None:
     ends = set()
     at = 1
     while True:
-        sender = GreenSender(server, adapters.gevent)
+        sender = GreenSender(server, mqproto.adapters.gevent)
         with Interrupt(CODES[who], at, not_gevent) as cut:
             try:
                 sender.send_all()
@@ -153,7 +154,7 @@ def test_at_every_place_of_a_start_and_an_end(server: Recorder, step: str) -> No
     """Those of the driver's greenlet are among them."""
     at = 1
     while True:
-        producer = adapters.gevent.Producer("g", server.address)
+        producer = mqproto.adapters.gevent.Producer("g", server.address)
         if step == "close":
             producer.start()
             producer.send(Message("topic", b"before"))
@@ -169,5 +170,5 @@ def test_at_every_place_of_a_start_and_an_end(server: Recorder, step: str) -> No
             break
         at += STRIDE
     assert cut.places > 100
-    with adapters.gevent.Producer("g", server.address) as producer:
+    with mqproto.adapters.gevent.Producer("g", server.address) as producer:
         producer.send(Message("topic", b"a later client is not confused"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from adapters.simulated import Cluster, Weather
-from adapters.simulated.answers import disturb
 from mqproto import Message
+from mqproto.adapters.simulated import Cluster, Weather
+from mqproto.adapters.simulated.answers import disturb
 from mqproto.codec import Command, encode, encode_response
 
 REQUEST = encode(Command(34, {"x": "1"}, b"body", 1))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated import Cluster, Consumer, Producer, Weather, checks
+from mqproto.adapters.simulated import Cluster, Consumer, Producer, Weather, checks
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.state.node import Ticket

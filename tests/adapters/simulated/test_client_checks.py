@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated.asking import Iterator, Poller
-from adapters.simulated.client_story import ClientStory
-from adapters.simulated.talking import Asker, Teller
+from mqproto.adapters.simulated.asking import Iterator, Poller
+from mqproto.adapters.simulated.client_story import ClientStory
+from mqproto.adapters.simulated.talking import Asker, Teller
 from mqproto.message import Message
 from mqproto.state.node import Ticket
 

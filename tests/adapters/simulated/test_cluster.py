@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.simulated import Cluster, Consumer, Weather
+from mqproto.adapters.simulated import Cluster, Consumer, Weather
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.errors import InvalidMessage, InvalidSetting, MQError, SendFailed, StateError
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.simulated.records import Delivery, Records
+from mqproto.adapters.simulated.records import Delivery, Records
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
 
 QUEUE = MessageQueue("orders", "broker-a", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.simulated import Host, Weather, World
+from mqproto.adapters.simulated import Host, Weather, World
 from mqproto.state.node import Dial, Job, Link, NodeBase, Run
 
 

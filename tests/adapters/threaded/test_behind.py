@@ -8,9 +8,9 @@ from itertools import count
 
 import pytest
 
-from adapters.entering import Stream
-from adapters.pollers import READ
-from adapters.threaded import driver as threaded
+from mqproto.adapters.entering import Stream
+from mqproto.adapters.pollers import READ
+from mqproto.adapters.threaded import driver as threaded
 from mqproto.state.node import Link
 from tests.adapters.toys import Echo
 

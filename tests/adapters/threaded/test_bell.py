@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from adapters.threaded.bell import Bell
+from mqproto.adapters.threaded.bell import Bell
 from tests.adapters.harness import PATIENCE
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from adapters.entering import Stream
-from adapters.pollers import READ
-from adapters.threaded.driver import Driver
+from mqproto.adapters.entering import Stream
+from mqproto.adapters.pollers import READ
+from mqproto.adapters.threaded.driver import Driver
 from mqproto.state.node import Link, Ticket
 from tests.adapters.toys import Echo
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from adapters.threaded import futures
-from adapters.threaded.futures import SendFuture
-from adapters.threaded.workers import Workers
+from mqproto.adapters.threaded import futures
+from mqproto.adapters.threaded.futures import SendFuture
+from mqproto.adapters.threaded.workers import Workers
 from mqproto.errors import NoRoute, StateError
 from mqproto.state.node import Ticket
 

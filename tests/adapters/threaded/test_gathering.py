@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adapters.sockets import listen
-from adapters.threaded.driver import Driver
+from mqproto.adapters.sockets import listen
+from mqproto.adapters.threaded.driver import Driver
 from mqproto.state.node import Ticket
 from tests.adapters.toys import Echo
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters.threaded import Driver, patience
-from adapters.threaded.patience import Patience
+from mqproto.adapters.threaded import Driver, patience
+from mqproto.adapters.threaded.patience import Patience
 from tests.adapters.harness import PATIENCE as SECONDS
 from tests.adapters.toys import Echo
 

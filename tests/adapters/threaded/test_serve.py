@@ -13,7 +13,7 @@ from tests.adapters.harness import PATIENCE
 #: Signals itself at the line of a number among those that follow the announcement, `serve`'s own and those of what it waits by.
 PROGRAM = """
 import signal, sys
-from adapters.threaded.serve import serve
+from mqproto.adapters.threaded.serve import serve
 goal, lines = int(sys.argv[1]), 0
 def trace(frame, event, argument):
     global lines
@@ -32,7 +32,7 @@ serve(lambda: (), announce)
 #: too early to interrupt it.
 MISSED = """
 import signal, sys, threading
-from adapters.threaded.serve import serve
+from mqproto.adapters.threaded.serve import serve
 main = threading.get_ident()
 def kill():
     while sys._current_frames()[main].f_code.co_name not in ("select", "serve"):

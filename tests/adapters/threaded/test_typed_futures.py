@@ -8,8 +8,8 @@ from typing import assert_type
 
 import pytest
 
-from adapters.threaded import LitePullConsumer, Producer, PullConsumer, Standalone, TransactionProducer
 from mqproto import LocalTransactionState, Message, MessageExt, MessageQueue, PullResult, SendResult, SendStatus
+from mqproto.adapters.threaded import LitePullConsumer, Producer, PullConsumer, Standalone, TransactionProducer
 from tests.adapters.harness import PATIENCE
 
 

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from adapters.threaded.workers import Workers
+from mqproto.adapters.threaded.workers import Workers
 
 PATIENCE = 60.0
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from engine.broker.node import MAIN, Broker
-from engine.settings import BrokerSettings
-from engine.store import Store, StoreSettings
-from engine.store.memory import MemoryFiles
 from mqproto.codec import JSON, Command, FrameSplitter, decode, encode
+from mqproto.engine.broker.node import MAIN, Broker
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import Store, StoreSettings
+from mqproto.engine.store.memory import MemoryFiles
 from mqproto.message import MessageExt
 from mqproto.record import decode_records
 from mqproto.state.node import Dial, HangUp, Job, Link, Run

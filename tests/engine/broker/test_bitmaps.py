@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.broker import filterdata
-from engine.broker.filters import _SqlJudge
-from engine.store import Store
 from mqproto.batch import BatchEntry, encode_batch
 from mqproto.codec import Command
+from mqproto.engine.broker import filterdata
+from mqproto.engine.broker.filters import _SqlJudge
+from mqproto.engine.store import Store
 from mqproto.filters.bloom import passes
 from mqproto.record import decode_records
 from tests.engine.broker.harness import Peer, World, send_fields

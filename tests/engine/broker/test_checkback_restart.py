@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine.broker import checkback
-from engine.broker.stored import Draft
-from engine.store import ColdRead
-from engine.store.config import SaveConfig
-from engine.store.memory import MemoryFiles
+from mqproto.engine.broker import checkback
+from mqproto.engine.broker.stored import Draft
+from mqproto.engine.store import ColdRead
+from mqproto.engine.store.config import SaveConfig
+from mqproto.engine.store.memory import MemoryFiles
 from mqproto.record import decode_record
 from mqproto.state.node import Job
 from tests.engine.broker.halfway import (

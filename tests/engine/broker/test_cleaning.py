@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import Queue
 from mqproto.codec import Command
+from mqproto.engine.store import Queue
 from tests.engine.broker.harness import Peer, World, pull_fields
 
 
@@ -82,8 +82,8 @@ class TestDeletedTopics:
         assert list(world.store.queues()) == before
 
     def test_it_goes_on_when_the_operator_leaves(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.cleaning._QUEUES_OF_A_SLICE", 1)
-        monkeypatch.setattr("engine.broker.cleaning._OFFSETS_OF_A_SLICE", 1)
+        monkeypatch.setattr("mqproto.engine.broker.cleaning._QUEUES_OF_A_SLICE", 1)
+        monkeypatch.setattr("mqproto.engine.broker.cleaning._OFFSETS_OF_A_SLICE", 1)
         for topic in ("A", "B", "C", "D"):
             peer.send(topic)
             commit(peer, topic, 1)
@@ -100,7 +100,7 @@ class TestDeletedTopics:
 
     def test_nothing_is_done_when_too_much_waits(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         peer.send("T")
-        monkeypatch.setattr("engine.longwork.WORKS_MAX", 0)
+        monkeypatch.setattr("mqproto.engine.longwork.WORKS_MAX", 0)
         assert peer.ask(215, {"topic": "T"}).code == 2
         assert world.broker.topics.find("T") is not None
         assert peer.ask(316).code == 2
@@ -130,7 +130,7 @@ class TestCleaning:
         assert queues(world) == [("Known", 0)]
 
     def test_many_queues_are_looked_at_in_slices(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.cleaning._QUEUES_OF_A_SLICE", 2)
+        monkeypatch.setattr("mqproto.engine.broker.cleaning._QUEUES_OF_A_SLICE", 2)
         for number in range(5):
             peer.send(f"T{number}")
             kill(world, f"T{number}")

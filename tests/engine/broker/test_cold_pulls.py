@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.broker import reading
-from engine.broker.core import OVERLOAD
-from engine.store import ColdRead
 from mqproto.codec import ONEWAY_FLAG, Command
+from mqproto.engine.broker import reading
+from mqproto.engine.broker.core import OVERLOAD
+from mqproto.engine.store import ColdRead
 from mqproto.record import decode_records
 from mqproto.state.node import Job
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.ignored import BROKER_IGNORED
-from engine.settings import BrokerSettings, parse_properties, table
-from engine.store import StoreSettings
 from mqproto.bodies import RegisterBrokerBody
 from mqproto.codec import ONEWAY_FLAG, Command
+from mqproto.engine.ignored import BROKER_IGNORED
+from mqproto.engine.settings import BrokerSettings, parse_properties, table
+from mqproto.engine.store import StoreSettings
 from tests.engine.broker.harness import Peer, World
 from tests.golden.golden import GOLDEN
 
@@ -245,7 +245,7 @@ class TestSaving:
         assert saves.made == [{"mystery": "2"}]
 
     def test_waiting_changes_are_bounded(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.saver.WAITING_MAX", 2)
+        monkeypatch.setattr("mqproto.engine.saver.WAITING_MAX", 2)
         world.hold_jobs = True
         for number in range(5):
             peer.tell(25, None, b"brokerId=%d" % (number + 1))

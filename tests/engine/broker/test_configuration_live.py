@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.settings import BrokerSettings, table
-from engine.store import StoreSettings
 from mqproto.codec import decode
+from mqproto.engine.settings import BrokerSettings, table
+from mqproto.engine.store import StoreSettings
 from tests.engine.broker.harness import PEER, Peer, World, pull_fields, send_fields
 from tests.engine.broker.test_quick import frame, java
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.node import LastSave
-from engine.store import Store, StoreLocked
-from engine.store.memory import MemoryFiles
+from mqproto.engine.broker.node import LastSave
+from mqproto.engine.store import Store, StoreLocked
+from mqproto.engine.store.memory import MemoryFiles
 from tests.engine.broker.harness import WALL, Peer, World, send_fields
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine.broker.stored import Draft
-from engine.store.memory import MemoryFiles
-from engine.store.reading import Reader
 from mqproto import properties as names
 from mqproto.codec import Command
+from mqproto.engine.broker.stored import Draft
+from mqproto.engine.store.memory import MemoryFiles
+from mqproto.engine.store.reading import Reader
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
 
 

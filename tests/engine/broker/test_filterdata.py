@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from engine.broker import filterdata
-from engine.broker.filterdata import FilterData
-from engine.store.memory import MemoryFiles
 from mqproto.bodies import BloomData, ConsumerFilters
+from mqproto.engine.broker import filterdata
+from mqproto.engine.broker.filterdata import FilterData
+from mqproto.engine.store.memory import MemoryFiles
 from mqproto.fastjson import loads
 from tests.engine.broker.harness import PEER, WALL, Peer, World
 from tests.engine.broker.sql import heartbeat, send_numbers, subscribed

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from engine.broker.node import FAST, MAIN
 from mqproto.codec import Command, encode
+from mqproto.engine.broker.node import FAST, MAIN
 from mqproto.state.node import SERVER_UNSENT_LIMIT
 from tests.engine.broker.harness import Peer, World
 from tests.golden.mutations import broken_fields, mutated, recorded

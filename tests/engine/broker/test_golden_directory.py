@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from engine.store import DiskFiles, MemoryFiles
+from mqproto.engine.store import DiskFiles, MemoryFiles
 from mqproto.fastjson import loads
 from mqproto.message import MessageExt
 from mqproto.record import decode_record, decode_records

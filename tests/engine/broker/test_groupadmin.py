@@ -73,7 +73,7 @@ def test_groups_that_are_there_from_the_start(peer: Peer) -> None:
 
 
 def test_groups_are_bounded(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.broker.tables.GROUPS_MAX", 9)
+    monkeypatch.setattr("mqproto.engine.broker.tables.GROUPS_MAX", 9)
     peer.send()
     codes = [peer.pull(group=f"G{n}").code for n in range(3)]
     assert codes == [0, 26, 26]

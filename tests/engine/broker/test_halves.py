@@ -1,11 +1,11 @@
-"""Which half messages are open (engine.broker.halves)."""
+"""Which half messages are open (mqproto.engine.broker.halves)."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.broker.halves import Halves
+from mqproto.engine.broker.halves import Halves
 
 
 def fresh(first: int = 0, end: int = 0, op_first: int = 0) -> Halves:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import engine.longwork
-from engine.broker import longwork
-from engine.broker.core import OVERLOAD, SYSTEM_BUSY
-from engine.longwork import OF_AN_OWNER_MAX
+import mqproto.engine.longwork
 from mqproto.bodies import Body, GroupConfig, TopicConfig, TopicTable
+from mqproto.engine.broker import longwork
+from mqproto.engine.broker.core import OVERLOAD, SYSTEM_BUSY
+from mqproto.engine.longwork import OF_AN_OWNER_MAX
 from tests.engine.broker.harness import Peer, World
 
 
@@ -188,7 +188,7 @@ def test_the_end_waits_for_a_table_that_is_being_saved() -> None:
 
 def test_tables_are_saved_however_much_clients_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
     world = world_with_topics()
-    monkeypatch.setattr(engine.longwork, "WORKS_MAX", 4)
+    monkeypatch.setattr(mqproto.engine.longwork, "WORKS_MAX", 4)
     for _ in range(4):
         world.connect().tell(21)
     peer = world.connect()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import ConfigDamaged
+from mqproto.engine.store import ConfigDamaged
 from tests.engine.broker.harness import World
 
 CONFIG = "/store/config"

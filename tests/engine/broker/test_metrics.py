@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from engine.broker import metrics
-from engine.broker.metrics import collect
-from engine.metrics import Collected, Family
-from engine.store.memory import MemoryFiles
 from mqproto.bodies import TopicConfig
+from mqproto.engine.broker import metrics
+from mqproto.engine.broker.metrics import collect
+from mqproto.engine.metrics import Collected, Family
+from mqproto.engine.store.memory import MemoryFiles
 from tests.engine.broker.harness import ADDRESS, HOST, WALL, Peer, World, heartbeat
 
 #: admin.md 7: all that a broker alone can know.

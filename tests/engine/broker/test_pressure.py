@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.broker import node, pressure, pull
-from engine.broker.core import OVERLOAD, SYSTEM_BUSY
-from engine.broker.pressure import FAIR, REJECTED
-from engine.store import AllocateLog, CreateLog, FlushLog
 from mqproto.codec import Command
+from mqproto.engine.broker import node, pressure, pull
+from mqproto.engine.broker.core import OVERLOAD, SYSTEM_BUSY
+from mqproto.engine.broker.pressure import FAIR, REJECTED
+from mqproto.engine.store import AllocateLog, CreateLog, FlushLog
 from mqproto.record import decode_records
 from mqproto.state.node import Job
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields

@@ -130,7 +130,7 @@ class TestCorrection:
 
     @pytest.mark.parametrize("slice_size", [100, 1])
     def test_the_lowest_of_all_groups(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch, slice_size: int) -> None:
-        monkeypatch.setattr("engine.broker.progress._GROUPS_OF_A_SLICE", slice_size)
+        monkeypatch.setattr("mqproto.engine.broker.progress._GROUPS_OF_A_SLICE", slice_size)
         for group, queue, offset in (("A", 0, 5), ("B", 0, 3), ("A", 1, 9), ("C", 0, 8), ("C", 1, 2), ("C", 2, 4)):
             commit(peer, group, "T", queue, offset)
         commit(peer, "A", "U", 0, 1)
@@ -184,7 +184,7 @@ class TestClone:
     @pytest.mark.parametrize("slice_size", [500, 1])
     def test_all_topics(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch, slice_size: int) -> None:
         """Apache copies nothing then: it asks its table for a topic without a name."""
-        monkeypatch.setattr("engine.broker.progress._TOPICS_OF_A_SLICE", slice_size)
+        monkeypatch.setattr("mqproto.engine.broker.progress._TOPICS_OF_A_SLICE", slice_size)
         for topic in ("T", "U", "gone"):
             commit(peer, "A", topic, 0, 5)
         peer.tell(314, {"srcGroup": "A", "destGroup": "B", "topic": "", "offline": "true"})
@@ -211,13 +211,13 @@ class TestClone:
 
     def test_the_table_is_bounded(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         commit(peer, "A", "T", 0, 5)
-        monkeypatch.setattr("engine.broker.committed.OFFSETS_MAX", 1)
+        monkeypatch.setattr("mqproto.engine.broker.committed.OFFSETS_MAX", 1)
         answer = peer.ask(314, {"srcGroup": "A", "destGroup": "B", "topic": "T"})
         assert (answer.code, answer.remark) == (1, "this broker keeps no more offsets")
 
     def test_what_is_replaced_makes_room(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         commit(peer, "A", "T", 0, 5)
-        monkeypatch.setattr("engine.broker.committed.OFFSETS_MAX", 3)
+        monkeypatch.setattr("mqproto.engine.broker.committed.OFFSETS_MAX", 3)
         assert [self.ask(peer) for _ in range(3)] == [0, 0, 0]
 
     @pytest.mark.parametrize("missing", ["srcGroup", "destGroup"])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.broker.core import FAQ
 from mqproto.codec import BINARY, Command
+from mqproto.engine.broker.core import FAQ
 from mqproto.record import decode_records
 from tests.engine.broker.harness import HOST, PEER, Peer, World, pull_fields, send_fields
 

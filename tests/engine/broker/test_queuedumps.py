@@ -49,7 +49,7 @@ def test_a_part(filled: Peer, index: int, count: int, expected: int) -> None:
 
 
 def test_an_answer_is_bounded(filled: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.broker.queuedumps.ENTRIES_MAX", 2)
+    monkeypatch.setattr("mqproto.engine.broker.queuedumps.ENTRIES_MAX", 2)
     assert len(entries(ask(filled))) == 2
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.broker.core import ClientLink, Handler
-from engine.broker.quick import MOULDS_MAX, Mould, SendShape
-from engine.broker.shapes import SHAPES_MAX, STRANGERS_MAX, Shape
 from mqproto.codec import Command, decode, encode
+from mqproto.engine.broker.core import ClientLink, Handler
+from mqproto.engine.broker.quick import MOULDS_MAX, Mould, SendShape
+from mqproto.engine.broker.shapes import SHAPES_MAX, STRANGERS_MAX, Shape
 from tests.engine.broker.harness import World, heartbeat, pull_fields, send_fields
 from tests.golden.golden import GOLDEN
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine import longwork
 from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig
+from mqproto.engine import longwork
 from mqproto.ids import body_crc
 from tests.engine.broker.harness import Peer, World
 from tests.engine.broker.registering import IDENTITY, TWO, make, registered, taken, topics, version

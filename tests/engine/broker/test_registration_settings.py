@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.broker.registration import Registration
 from mqproto.bodies import RegisterBrokerBody
+from mqproto.engine.broker.registration import Registration
 from tests.engine.broker.harness import World
 from tests.engine.broker.registering import IDENTITY, TWO, make, registered, taken, topics, version
 

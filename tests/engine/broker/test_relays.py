@@ -108,7 +108,7 @@ class TestOneClient:
         assert [client.read() for client in clients] == [[], []]
 
     def test_an_asker_has_so_many_requests_under_way(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.relays._OF_A_LINK_MAX", 2)
+        monkeypatch.setattr("mqproto.engine.broker.relays._OF_A_LINK_MAX", 2)
         client = consumer(world)
         for _ in range(3):
             peer.tell(307, INFO)
@@ -237,7 +237,7 @@ class TestStatuses:
         assert any("c2" in notice for notice in world.broker.notices)
 
     def test_many_are_asked_a_part_at_a_time(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.relays._AT_A_TIME", 2)
+        monkeypatch.setattr("mqproto.engine.broker.relays._AT_A_TIME", 2)
         clients = [consumer(world, f"c{number}") for number in range(5)]
         for client in clients:
             client.read()
@@ -252,7 +252,7 @@ class TestStatuses:
         assert len(ConsumerStatus.from_json(answer.body).by_client) == 5
 
     def test_an_asker_that_leaves_meanwhile(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.relays._AT_A_TIME", 1)
+        monkeypatch.setattr("mqproto.engine.broker.relays._AT_A_TIME", 1)
         clients = [consumer(world, name) for name in ("c1", "c2")]
         for client in clients:
             client.read()
@@ -262,8 +262,8 @@ class TestStatuses:
         assert clients[1].read() == [], "nobody wants to know any more"
 
     def test_what_was_told_is_bounded(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.relays._AT_A_TIME", 1)
-        monkeypatch.setattr("engine.broker.relays._TOLD_MAX", 2)
+        monkeypatch.setattr("mqproto.engine.broker.relays._AT_A_TIME", 1)
+        monkeypatch.setattr("mqproto.engine.broker.relays._TOLD_MAX", 2)
         clients = [consumer(world, name) for name in ("c1", "c2")]
         for client in clients:
             client.read()

@@ -115,7 +115,7 @@ class TestByTime:
         )
 
     def test_many_members_are_told_in_slices(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.resets._CLIENTS_OF_A_SLICE", 1)
+        monkeypatch.setattr("mqproto.engine.broker.resets._CLIENTS_OF_A_SLICE", 1)
         fill(world, peer)
         commit(peer, 0, 1)
         clients = [consumer(world, f"c{number}") for number in range(4)]
@@ -166,15 +166,15 @@ class TestByTime:
 
     def test_many_queues_are_read_by_jobs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """However near they are: looking all of them up would hold up everybody else."""
-        monkeypatch.setattr("engine.store.coldreads._QUEUES_AT_ONCE", 1)
-        monkeypatch.setattr("engine.broker.reading.QUEUES_OF_A_READ", 1)
+        monkeypatch.setattr("mqproto.engine.store.coldreads._QUEUES_AT_ONCE", 1)
+        monkeypatch.setattr("mqproto.engine.broker.reading.QUEUES_OF_A_READ", 1)
         world = World()
         peer = world.connect()
         fill(world, peer)
         commit(peer, 0, 1)
         consumer(world)
         assert offsets(reset(peer, 2001)) == {0: 1, 1: 0}
-        monkeypatch.setattr("engine.broker.reading.QUEUES_OF_A_READ", 2)
+        monkeypatch.setattr("mqproto.engine.broker.reading.QUEUES_OF_A_READ", 2)
         world.hold_jobs = True
         peer.tell(222, {"topic": "T", "group": "G", "timestamp": str(WALL + 2001), "isForce": "true"})
         assert len(world.jobs) == 1

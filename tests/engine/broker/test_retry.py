@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.core import FAQ
-from engine.store.config import SaveConfig
-from engine.store.memory import MemoryFiles
 from mqproto.codec import Command
+from mqproto.engine.broker.core import FAQ
+from mqproto.engine.store.config import SaveConfig
+from mqproto.engine.store.memory import MemoryFiles
 from mqproto.message import MessageExt
 from tests.engine.broker.harness import HOST, Peer, World
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.broker.runtime_info import readable
-from engine.store.memory import MemoryFiles
 from mqproto.bodies import KVTable
+from mqproto.engine.broker.runtime_info import readable
+from mqproto.engine.store.memory import MemoryFiles
 from tests.engine.broker.harness import WALL, Peer, World, pull_fields
 from tests.golden.golden import GOLDEN
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.broker.core import FAQ
 from mqproto.batch import BatchEntry, encode_batch
 from mqproto.codec import BINARY
+from mqproto.engine.broker.core import FAQ
 from mqproto.ids import java_hash
 from mqproto.message import MessageExt
 from tests.engine.broker.harness import HOST, PEER, Peer, World, send_fields

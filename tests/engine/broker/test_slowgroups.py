@@ -71,7 +71,7 @@ def test_who_is_let_go_on_is_judged_anew() -> None:
 
 
 def test_many_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.broker.slowgroups._READERS_OF_A_SLICE", 1)
+    monkeypatch.setattr("mqproto.engine.broker.slowgroups._READERS_OF_A_SLICE", 1)
     world = watchful()
     read_slowly(world.connect())
     world.advance(180_001)

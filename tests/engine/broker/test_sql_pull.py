@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.broker import filters, pull
 from mqproto.codec import Command
+from mqproto.engine.broker import filters, pull
 from mqproto.record import decode_records
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
 from tests.engine.broker.sql import carried, heartbeat, send_numbers, subscribed

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker import standing
-from engine.store import ColdRead, Queue, Store
-from engine.store.coldreads import Reads
-from engine.store.memory import MemoryFiles
 from mqproto.bodies import ConsumeOffsets, ConsumeStats, ConsumeStatsList, TopicConfig, TopicOffset, TopicStats
 from mqproto.codec import ONEWAY_FLAG, Command
+from mqproto.engine.broker import standing
+from mqproto.engine.store import ColdRead, Queue, Store
+from mqproto.engine.store.coldreads import Reads
+from mqproto.engine.store.memory import MemoryFiles
 from mqproto.message import MessageQueue
 from tests.engine.broker.harness import ADDRESS, WALL, Peer, World, heartbeat
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker import sampling, statistics
-from engine.counting import WINDOWS
 from mqproto.bodies import BrokerStats, StatsItem
 from mqproto.codec import Command
+from mqproto.engine.broker import sampling, statistics
+from mqproto.engine.counting import WINDOWS
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
 
 TEN_MINUTES, HOUR, DAY = 600_000, 3_600_000, 86_400_000

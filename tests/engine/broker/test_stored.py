@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.broker.core import Refused
-from engine.broker.stored import PropertyScanner, delay_level
-from engine.broker.tables import parse_delay_levels
 from mqproto import properties as names
+from mqproto.engine.broker.core import Refused
+from mqproto.engine.broker.stored import PropertyScanner, delay_level
+from mqproto.engine.broker.tables import parse_delay_levels
 from mqproto.errors import InvalidSetting
 from mqproto.ids import java_hash
 from tests.engine.broker.test_quick import NAME, PROPERTIES, TEXT

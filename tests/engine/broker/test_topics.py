@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.store import ConfigDamaged
 from mqproto.bodies import GroupTable, TopicConfig, TopicList, TopicTable
 from mqproto.codec import Command
+from mqproto.engine.store import ConfigDamaged
 from tests.engine.broker.harness import Peer, World, send_fields
 
 
@@ -93,7 +93,7 @@ class TestTopics:
         assert world.broker.topics.find("RMQ_SYS_TRACE_TOPIC") is not None
 
     def test_topics_are_bounded(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.broker.tables.TOPICS_MAX", 12)
+        monkeypatch.setattr("mqproto.engine.broker.tables.TOPICS_MAX", 12)
         codes = {peer.send(f"T{n}").code for n in range(10)}
         assert codes == {0, 17}
         assert update(peer, "More").remark == "this broker keeps no more topics"

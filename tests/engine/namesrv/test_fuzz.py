@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from engine.settings import NamesrvSettings
 from mqproto.codec import encode
+from mqproto.engine.settings import NamesrvSettings
 from mqproto.state.node import Link
 from tests.engine.namesrv.harness import Rig
 from tests.golden.mutations import broken_fields, mutated, recorded

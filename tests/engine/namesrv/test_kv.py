@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import saver
-from engine.namesrv import KvConfig, kv
 from mqproto.bodies import KVTable
 from mqproto.codec import Command, encode
 from mqproto.codes import RequestCode
+from mqproto.engine import saver
+from mqproto.engine.namesrv import KvConfig, kv
 from mqproto.fastjson import JsonError
 from mqproto.state.node import Link
 from tests.engine.namesrv.harness import Rig, SaveJob

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.namesrv import node
-from engine.settings import NamesrvSettings
 from mqproto.codec import encode
+from mqproto.engine.namesrv import node
+from mqproto.engine.settings import NamesrvSettings
 from tests.engine.namesrv.harness import Rig
 
 #: The length word of the longest frame.

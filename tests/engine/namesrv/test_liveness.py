@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.settings import NamesrvSettings
 from mqproto.bodies import DataVersion
 from mqproto.codes import RequestCode
+from mqproto.engine.settings import NamesrvSettings
 from mqproto.state.node import HangUp
 from tests.engine.namesrv.harness import Rig
 

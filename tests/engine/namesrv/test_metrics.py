@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.metrics import Collected
-from engine.namesrv.metrics import collect
+from mqproto.engine.metrics import Collected
+from mqproto.engine.namesrv.metrics import collect
 from tests.engine.namesrv.harness import Rig
 
 

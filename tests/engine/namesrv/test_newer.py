@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from engine.namesrv import registry
-from engine.settings import NamesrvSettings
 from mqproto.bodies import DataVersion, QueueData, RegisterBrokerBody, TopicConfig, TopicRoute, TopicTable
 from mqproto.codec import encode
 from mqproto.codes import RequestCode
+from mqproto.engine.namesrv import registry
+from mqproto.engine.settings import NamesrvSettings
 from mqproto.state.node import Link
 from tests.engine.namesrv.harness import Rig
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.namesrv import NameServer
-from engine.namesrv import node as node_module
-from engine.settings import NamesrvSettings
 from mqproto.codec import BINARY, Command, encode
 from mqproto.codes import RequestCode
+from mqproto.engine.namesrv import NameServer
+from mqproto.engine.namesrv import node as node_module
+from mqproto.engine.settings import NamesrvSettings
 from mqproto.errors import InvalidSetting
 from mqproto.state.node import HangUp, Link
 from tests.engine.namesrv.harness import Rig

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.namesrv import registry
 from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicRoute, TopicTable
 from mqproto.codes import RequestCode
+from mqproto.engine.namesrv import registry
 from mqproto.ids import body_crc
 from mqproto.state.node import Link
 from tests.engine.namesrv.harness import Rig

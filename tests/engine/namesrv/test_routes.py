@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from engine.namesrv import KvConfig
-from engine.settings import NamesrvSettings
 from mqproto.bodies import DataVersion, TopicConfig, TopicList, TopicRoute
 from mqproto.codec import Command, encode
 from mqproto.codes import RequestCode
+from mqproto.engine.namesrv import KvConfig
+from mqproto.engine.settings import NamesrvSettings
 from mqproto.state.node import Link
 from tests.engine.namesrv.harness import Rig
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.settings import NamesrvSettings, parse_properties
 from mqproto.codec import encode
 from mqproto.codes import RequestCode
+from mqproto.engine.settings import NamesrvSettings, parse_properties
 from tests.engine.namesrv.harness import Rig, SaveJob
 from tests.golden.golden import GOLDEN
 

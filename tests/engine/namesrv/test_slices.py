@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.namesrv import node, registry
 from mqproto.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfig, TopicList, TopicRoute, TopicTable
 from mqproto.codec import Command, encode
 from mqproto.codes import RequestCode
+from mqproto.engine.namesrv import node, registry
 from mqproto.state.node import Link
 from tests.engine.namesrv.harness import Rig
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Recover, Store, StoreDamaged, StoreSettings, system
+from mqproto.engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Recover, Store, StoreDamaged, StoreSettings, system
 from mqproto.ids import java_hash
 from mqproto.message import MessageExt
 from mqproto.record import decode_record

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.store import MemoryFiles
+from mqproto.engine.store import MemoryFiles
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig
 

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from engine.store import BatchEntry, ConfigFile, MemoryFiles, Store
+from mqproto.engine.store import BatchEntry, ConfigFile, MemoryFiles, Store
 from mqproto.state.node import Job
 from tests.engine.store.harness import HOST, Rig
 

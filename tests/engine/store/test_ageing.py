@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.store.ageing import FileTime
+from mqproto.engine.store.ageing import FileTime
 from tests.engine.store.harness import START
 from tests.engine.store.oldfiles import DAY, HOUR
 

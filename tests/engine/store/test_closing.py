@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles, MemoryFiles, PutRefused, Store, StoreError, StoreLocked, StoreUnwritable
+from mqproto.engine.store import DiskFiles, MemoryFiles, PutRefused, Store, StoreError, StoreLocked, StoreUnwritable
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig, disk_rig, memory_rig
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.store import ColdRead, Files, GetResult, GetStatus, Queue, Read
-from engine.store.commitlog import CommitLog
-from engine.store.consumequeue import ConsumeQueues
-from engine.store.disk import DiskFile
-from engine.store.files import ReadFile
-from engine.store.index import AllocateIndex
-from engine.store.indexfile import IndexFile
-from engine.store.layout import ENTRY
-from engine.store.memory import MemoryFile
+from mqproto.engine.store import ColdRead, Files, GetResult, GetStatus, Queue, Read
+from mqproto.engine.store.commitlog import CommitLog
+from mqproto.engine.store.consumequeue import ConsumeQueues
+from mqproto.engine.store.disk import DiskFile
+from mqproto.engine.store.files import ReadFile
+from mqproto.engine.store.index import AllocateIndex
+from mqproto.engine.store.indexfile import IndexFile
+from mqproto.engine.store.layout import ENTRY
+from mqproto.engine.store.memory import MemoryFile
 from mqproto.ids import java_hash
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import ALWAYS, HOST, HOST_V6, START, Rig, memory_rig, records

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.store import ConfigDamaged, ConfigFile, DiskFiles, Files, MemoryFiles
+from mqproto.engine.store import ConfigDamaged, ConfigFile, DiskFiles, Files, MemoryFiles
 
 
 @pytest.fixture(params=["disk", "memory"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import PutRefused
+from mqproto.engine.store import PutRefused
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig
 from tests.engine.store.oldfiles import HOUR, NOON, aged, log_files, usage

@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from engine.store import MemoryFiles
-from engine.store.doctor import check
+from mqproto.engine.store import MemoryFiles
+from mqproto.engine.store.doctor import check
 from tests.engine.store.harness import Rig
 from tests.engine.store.story import QUEUES, TINY, Death, Story, check_config, check_contents, check_next
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import MemoryFiles, StoreDamaged
+from mqproto.engine.store import MemoryFiles, StoreDamaged
 from tests.engine.store.harness import Rig, memory_rig
 
 FILE = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import Ending, MemoryFiles, Recover, Store
+from mqproto.engine.store import Ending, MemoryFiles, Recover, Store
 from tests.engine.store.harness import START, Rig, damaged, memory_rig, opening_fails, records
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}

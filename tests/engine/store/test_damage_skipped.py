@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from engine.store import Ending, GetStatus, Lost, MemoryFiles, Recover, StoreError
-from engine.store.damage import SMALLEST, blank_record
-from engine.store.doctor import check
-from engine.store.records import facts_of, measure
+from mqproto.engine.store import Ending, GetStatus, Lost, MemoryFiles, Recover, StoreError
+from mqproto.engine.store.damage import SMALLEST, blank_record
+from mqproto.engine.store.doctor import check
+from mqproto.engine.store.records import facts_of, measure
 from tests.engine.store.harness import SMALL, START, Rig, damaged, memory_rig, opening_fails, records
 
 
@@ -328,7 +328,7 @@ def test_log_files_of_a_wrong_setting_are_never_changed(rig: Rig) -> None:
 @pytest.mark.parametrize("longest", [184, 200, 211, 212])
 def test_long_damage_becomes_several_blank_records(monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
     """The last one has the size of a record too."""
-    monkeypatch.setattr("engine.store.damage._LONGEST", longest)
+    monkeypatch.setattr("mqproto.engine.store.damage._LONGEST", longest)
     rig = memory_rig()
     bodies = rig.send_many(8)
     bad = rig.store.entry(rig.store.queue("Topic", 0), 4)

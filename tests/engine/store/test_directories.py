@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles, PutRefused, Recover, Store, StoreLocked, StoreSettings, StoreUnwritable
-from engine.store.files import Lock
+from mqproto.engine.store import DiskFiles, PutRefused, Recover, Store, StoreLocked, StoreSettings, StoreUnwritable
+from mqproto.engine.store.files import Lock
 from tests.engine.store.harness import START, Rig, damaged, disk_rig
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.settings import apply
-from engine.store import BatchEntry, GetStatus, StoreDamaged, StoreSettings, Unit
+from mqproto.engine.settings import apply
+from mqproto.engine.store import BatchEntry, GetStatus, StoreDamaged, StoreSettings, Unit
 from mqproto.errors import InvalidSetting
 from mqproto.ids import java_hash
 from tests.engine.store.conftest import MakeRig

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from engine.store import ConfigFile, MemoryFiles, PutRefused, StoreUnwritable
+from mqproto.engine.store import ConfigFile, MemoryFiles, PutRefused, StoreUnwritable
 from tests.engine.store.harness import Rig
 from tests.engine.store.story import CONFIG, LateJobs, Story, check_contents, check_next
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.store import DiskFiles, Files, MemoryFiles, system
+from mqproto.engine.store import DiskFiles, Files, MemoryFiles, system
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -175,7 +175,7 @@ def test_many_files_are_synced_at_once(tmp_path: Path, monkeypatch: pytest.Monke
         asked.append(os.fstat(fd).st_ino)
         return answers.pop(0)
 
-    monkeypatch.setattr("engine.store.system.sync_of_one_disk", lambda: sync_system)
+    monkeypatch.setattr("mqproto.engine.store.system.sync_of_one_disk", lambda: sync_system)
     monkeypatch.setattr(os, "sync", lambda: None, raising=False)
     assert not files.sync_all(paths), "nobody watches for failures"
     lock = files.lock(f"{tmp_path}/lock")
@@ -194,7 +194,7 @@ def test_without_a_call_for_one_disk_everything_is_synced_ahead(tmp_path: Path, 
     files, paths = DiskFiles(), many(tmp_path)
     lock = files.lock(f"{tmp_path}/lock")
     assert lock is not None
-    monkeypatch.setattr("engine.store.system.sync_of_one_disk", lambda: None)
+    monkeypatch.setattr("mqproto.engine.store.system.sync_of_one_disk", lambda: None)
     monkeypatch.setattr(os, "sync", lambda: calls.append("sync"), raising=False)
     assert not files.sync_all(paths)
     assert calls == ["sync"]

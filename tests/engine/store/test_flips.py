@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.store import ConfigDamaged, ConfigFile, Files, GetStatus, MemoryFiles, StoreDamaged
-from engine.store.doctor import Report, check
+from mqproto.engine.store import ConfigDamaged, ConfigFile, Files, GetStatus, MemoryFiles, StoreDamaged
+from mqproto.engine.store.doctor import Report, check
 from tests.engine.store.harness import SMALL, Rig, memory_rig, records
 
 #: All bits, and one of them.

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from engine.store import MemoryFiles, PutRefused, PutStatus, Store, StoreUnwritable
-from engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
+from mqproto.engine.store import MemoryFiles, PutRefused, PutStatus, Store, StoreUnwritable
+from mqproto.engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
 from mqproto.state.node import Job
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import START, Rig, memory_rig
@@ -330,7 +330,7 @@ def test_nothing_is_written_where_no_blocks_are() -> None:
 
 @pytest.mark.pure
 def test_index_without_room_makes_the_store_wait(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.store.index.LATE_MAX", 5)
+    monkeypatch.setattr("mqproto.engine.store.index.LATE_MAX", 5)
     rig = make_rig()
     full = OSError(errno.ENOSPC, "No space left on device")
     count, why = fill(rig, lambda job: full if type(job).__name__ == "AllocateIndex" else None)

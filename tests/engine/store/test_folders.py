@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import ConfigFile, MemoryFiles
-from engine.store.folders import make_durable_folder, parent_of
+from mqproto.engine.store import ConfigFile, MemoryFiles
+from mqproto.engine.store.folders import make_durable_folder, parent_of
 from tests.engine.store.harness import Rig
 
 

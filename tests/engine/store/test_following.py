@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles, GetStatus
+from mqproto.engine.store import DiskFiles, GetStatus
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import records
 from tests.engine.store.oldfiles import HOUR, NOW, aged, check, fill, log_files, log_path
@@ -111,8 +111,8 @@ class TestFollowing:
         assert [message.queue_offset for message in rig.read("Idle")] == [20]
 
     def test_many_queues_are_gone_through_in_slices(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("engine.store.following._LOOKED_AT", 20)
-        monkeypatch.setattr("engine.store.following._READ", 7)
+        monkeypatch.setattr("mqproto.engine.store.following._LOOKED_AT", 20)
+        monkeypatch.setattr("mqproto.engine.store.following._READ", 7)
         rig = aged(make_rig, files=1, file_reserved_time=0)
         for number in range(100):
             rig.send(f"T{number % 10}", b"x" * 50, number // 10)

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from engine.store import MemoryFiles, PutRefused, StoreUnwritable
+from mqproto.engine.store import MemoryFiles, PutRefused, StoreUnwritable
 from tests.engine.store.harness import Rig, memory_rig
 
 NEEDS_ROOM = frozenset({"allocate", "create", "lengthen", "make folder"})

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from engine.settings import apply
-from engine.store import ConfigFile, Ending, Store, StoreSettings
-from engine.store.layout import delay_table
+from mqproto.engine.settings import apply
+from mqproto.engine.store import ConfigFile, Ending, Store, StoreSettings
+from mqproto.engine.store.layout import delay_table
 from mqproto.fastjson import loads
 from mqproto.ids import java_hash
 from mqproto.names import OP_HALF_TOPIC, SCHEDULE_TOPIC

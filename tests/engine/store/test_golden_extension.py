@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine.settings import apply
-from engine.store import Ending, Store, StoreSettings
 from mqproto.bodies import ConsumerFilters
+from mqproto.engine.settings import apply
+from mqproto.engine.store import Ending, Store, StoreSettings
 from mqproto.filters.bloom import BloomFilter
 from mqproto.filters.sql import compile_sql
 from mqproto.ids import java_hash

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import index, indexfile
-from engine.store.indexfile import IndexFile
-from engine.store.layout import INDEX_ENTRY
+from mqproto.engine.store import index, indexfile
+from mqproto.engine.store.indexfile import IndexFile
+from mqproto.engine.store.layout import INDEX_ENTRY
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import START, Rig
 

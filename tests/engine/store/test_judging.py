@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.store import Judge, properties_of
 from mqproto import properties
+from mqproto.engine.store import Judge, properties_of
 from mqproto.record import decode_record
 from tests.engine.store.harness import Rig, memory_rig
 

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from engine.store import PutRefused, PutStatus
-from engine.store.layout import delay_table, index_name
+from mqproto.engine.store import PutRefused, PutStatus
+from mqproto.engine.store.layout import delay_table, index_name
 from mqproto.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqproto.ids import body_crc, index_hash
 from mqproto.record import decode_record

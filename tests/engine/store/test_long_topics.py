@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from engine.store import PutRefused, PutStatus
+from mqproto.engine.store import PutRefused, PutStatus
 from mqproto.record import decode_record
 from tests.engine.store.harness import HOST, START, Rig
 

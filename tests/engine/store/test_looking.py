@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles, MemoryFiles, disk, system
+from mqproto.engine.store import DiskFiles, MemoryFiles, disk, system
 
 #: Another process that holds a lock until its standard input ends.
 HOLDER = """
 import sys
-from engine.store import DiskFiles
+from mqproto.engine.store import DiskFiles
 lock = DiskFiles().lock(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()

@@ -8,8 +8,8 @@ import zlib
 
 import pytest
 
-from engine.store import DiskFiles, Ending, MemoryFiles
-from engine.store.files import File
+from mqproto.engine.store import DiskFiles, Ending, MemoryFiles
+from mqproto.engine.store.files import File
 from tests.engine.store.harness import START, Rig, memory_rig
 from tests.engine.store.story import OLD_MS
 

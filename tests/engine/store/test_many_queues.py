@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.store import DiskFiles, Files, Queue, Store, StoreSettings, flushing
-from engine.store.files import File
-from engine.store.flushjobs import WriteQueues
+from mqproto.engine.store import DiskFiles, Files, Queue, Store, StoreSettings, flushing
+from mqproto.engine.store.files import File
+from mqproto.engine.store.flushjobs import WriteQueues
 from mqproto.state.node import Job
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig, memory_rig

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.store import MemoryFiles, PutRefused, PutStatus, StoreSettings
-from engine.store.commitlog import AllocateLog
-from engine.store.marks import Marks, used_percent
+from mqproto.engine.store import MemoryFiles, PutRefused, PutStatus, StoreSettings
+from mqproto.engine.store.commitlog import AllocateLog
+from mqproto.engine.store.marks import Marks, used_percent
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig
 from tests.engine.store.oldfiles import HOUR, NOON, ROUNDS, aged, check, log_files, usage

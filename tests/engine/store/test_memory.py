@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import MemoryFiles
+from mqproto.engine.store import MemoryFiles
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles, disk
-from engine.store.memorylimit import memory_limit
+from mqproto.engine.store import DiskFiles, disk
+from mqproto.engine.store.memorylimit import memory_limit
 
 MB = 1 << 20
 

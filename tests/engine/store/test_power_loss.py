@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from engine.store import MemoryFiles
-from engine.store.pieces import sync_queue_files, write_piece
+from mqproto.engine.store import MemoryFiles
+from mqproto.engine.store.pieces import sync_queue_files, write_piece
 from tests.engine.store.harness import memory_rig
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.store import BatchEntry, GetStatus, Judge, PutRefused
+from mqproto.engine.store import BatchEntry, GetStatus, Judge, PutRefused
 from mqproto.ids import java_hash
 from mqproto.record import decode_record
 from tests.engine.store.conftest import MakeRig

@@ -147,8 +147,8 @@ def test_message_of_an_impossible_topic(rig: Rig) -> None:
 
 
 def test_entries_made_again_are_written_when_they_are_many(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.store.redispatch._ENTRIES_MAX", 200)
-    monkeypatch.setattr("engine.store.redispatch._LATE_MAX", 5)
+    monkeypatch.setattr("mqproto.engine.store.redispatch._ENTRIES_MAX", 200)
+    monkeypatch.setattr("mqproto.engine.store.redispatch._LATE_MAX", 5)
     rig.send_many(25, "A", size=200)
     rig.wall += 10_000
     rig.settle()

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from engine.store import Ending
+from mqproto.engine.store import Ending
 from tests.engine.store.harness import START, Rig, memory_rig
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import Recover, StoreDamaged
+from mqproto.engine.store import Recover, StoreDamaged
 from tests.engine.store.harness import Rig
 
 HOUR_MS = 3_600_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store import StoreSettings
+from mqproto.engine.store import StoreSettings
 from mqproto.errors import InvalidSetting
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from engine.store import MemoryFiles
-from engine.store.flushjobs import WriteQueues
-from engine.store.following import RemoveQueueFiles
+from mqproto.engine.store import MemoryFiles
+from mqproto.engine.store.flushjobs import WriteQueues
+from mqproto.engine.store.following import RemoveQueueFiles
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig, memory_rig
 from tests.engine.store.oldfiles import DAY, HOUR, NOW, aged, check, fill, log_files, log_path, set_time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.store.layout import ENTRY
+from mqproto.engine.store.layout import ENTRY
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig, memory_rig
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles
-from engine.store.files import File
+from mqproto.engine.store import DiskFiles
+from mqproto.engine.store.files import File
 from tests.engine.store.harness import Rig
 
 FILE = 64 << 10

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.store import DiskFiles, Store, StoreLocked, StoreSettings, system
+from mqproto.engine.store import DiskFiles, Store, StoreLocked, StoreSettings, system
 
 
 class Darwin:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated import Cluster, Weather
-from adapters.simulated.clients import Client
-from adapters.simulated.clients import Producer as SimulatedProducer
 from mqproto import ConsumeFromWhere, ConsumeStatus, LocalTransactionState, Message, MessageExt, reply_to
+from mqproto.adapters.simulated import Cluster, Weather
+from mqproto.adapters.simulated.clients import Client
+from mqproto.adapters.simulated.clients import Producer as SimulatedProducer
 from mqproto.errors import MQError, RequestTimeout, StateError
 from mqproto.state.node import Deliver, Ticket
 from mqproto.state.settings import TransactionSettings

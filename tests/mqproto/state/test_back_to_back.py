@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from adapters.simulated import Host, Weather, World
-from engine.broker.node import Broker
-from engine.namesrv import NameServer
-from engine.settings import BrokerSettings, NamesrvSettings
-from engine.store import Store, StoreSettings
-from engine.store.memory import MemoryFiles
+from mqproto.adapters.simulated import Host, Weather, World
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.codes import VERSION
+from mqproto.engine.broker.node import Broker
+from mqproto.engine.namesrv import NameServer
+from mqproto.engine.settings import BrokerSettings, NamesrvSettings
+from mqproto.engine.store import Store, StoreSettings
+from mqproto.engine.store.memory import MemoryFiles
 from mqproto.errors import BrokerError, MQError, SendFailed
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult, SendStatus
 from mqproto.selectors import select_by_hash

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated import Host, Weather, World
+from mqproto.adapters.simulated import Host, Weather, World
 from mqproto.codec import encode_response
 from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import BrokerError, MQError, TooManyRequests

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from adapters.simulated.world import Weather
+from mqproto.adapters.simulated.world import Weather
 from mqproto.errors import MQError
 from mqproto.message import MessageExt
 from tests.mqproto.state.consumers import numbers

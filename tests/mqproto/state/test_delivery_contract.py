@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from adapters.simulated.world import Weather
-from engine.broker.node import Broker
 from mqproto import ConsumeFromWhere, Message, MessageExt, MessageQueue, SendResult, select_by_hash
+from mqproto.adapters.simulated.world import Weather
+from mqproto.engine.broker.node import Broker
 from mqproto.message import ConsumeStatus
 from mqproto.state.admin import AdminCore
 from mqproto.state.consumer import ConsumerCore

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated.world import Weather
+from mqproto.adapters.simulated.world import Weather
 from mqproto.bodies import ConsumeFromWhere
 from mqproto.errors import MQError
 from mqproto.message import MessageExt

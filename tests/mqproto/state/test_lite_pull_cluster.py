@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.simulated.world import Weather
+from mqproto.adapters.simulated.world import Weather
 from mqproto.errors import MQError, StateError
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.handout import Claim

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from engine.broker.node import Broker
+from mqproto.engine.broker.node import Broker
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.state.admin import AdminCore
 from tests.mqproto.state.town import LATER, SUCCESS, Town, town_of_one_queue

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from adapters.simulated.world import Host, Weather, World
-from engine.broker.node import Broker
-from engine.namesrv import NameServer
-from engine.settings import BrokerSettings, NamesrvSettings
-from engine.store import Store, StoreSettings
-from engine.store.memory import MemoryFiles
+from mqproto.adapters.simulated.world import Host, Weather, World
 from mqproto.bodies import ConsumeFromWhere
+from mqproto.engine.broker.node import Broker
+from mqproto.engine.namesrv import NameServer
+from mqproto.engine.settings import BrokerSettings, NamesrvSettings
+from mqproto.engine.store import Store, StoreSettings
+from mqproto.engine.store.memory import MemoryFiles
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendResult
 from mqproto.state.admin import AdminCore
 from mqproto.state.client import ClientNode

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.settings import apply
-from engine.store import Store, StoreSettings
+from mqproto.engine.settings import apply
+from mqproto.engine.store import Store, StoreSettings
 from mqproto.ids import java_hash
 from tests.peers.kit import wire
 from tests.peers.kit.checks import Sent, assert_same

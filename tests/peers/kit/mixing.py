@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adapters.threaded import Admin, Producer
 from mqproto import Message, MessageQueue
+from mqproto.adapters.threaded import Admin, Producer
 from mqproto.errors import MQError
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Line, ProcessStep, Running

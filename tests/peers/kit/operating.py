@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.settings import apply
-from engine.store import Recover, Store, StoreSettings
+from mqproto.engine.settings import apply
+from mqproto.engine.store import Recover, Store, StoreSettings
 from tests.peers.kit.filling import LOG_FILE, SMALL_FILES
 from tests.peers.kit.hands import FAR, SETTINGS
 from tests.peers.kit.servers import ROOT

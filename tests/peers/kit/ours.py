@@ -42,9 +42,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import adapters.anyio
-import adapters.threaded
-from adapters.settings import ConsumerOptions, ProducerOptions
+import mqproto.adapters.anyio
+import mqproto.adapters.threaded
+from mqproto.adapters.settings import ConsumerOptions, ProducerOptions
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
@@ -55,7 +55,7 @@ from tests.peers.kit.shown import show, show_message, show_result
 #: What is imported only when it is used: before the first command, where they are many.
 _PRELOADED = {
     "threaded": (),
-    "gevent": ("adapters.gevent", "gevent.hub", "gevent.threadpool"),
+    "gevent": ("mqproto.adapters.gevent", "gevent.hub", "gevent.threadpool"),
     "asyncio": ("anyio", "asyncio", "anyio._backends._asyncio"),
     "trio": ("anyio", "trio", "anyio._backends._trio"),
 }
@@ -186,7 +186,7 @@ def produce(job: Job) -> bool:
     """Send messages."""
     count, mode = job.number("count", 1), job.options.get("mode", "sync")
     selector, _ = job.selector()
-    producer: adapters.threaded.Producer
+    producer: mqproto.adapters.threaded.Producer
     with sync_module(job.adapter).Producer(
         job.options.get("group", "probe-producer"), job.options["names"], **job.producer_options()
     ) as producer:
@@ -209,7 +209,7 @@ def consume(job: Job) -> bool:
     """Receive messages until `expect` of them have come, or the seconds are over, or SIGTERM came."""
     if job.options.get("iterate") == "true":
         return iterate(job)
-    consumer: adapters.threaded.PushConsumer
+    consumer: mqproto.adapters.threaded.PushConsumer
 
     def listen(messages: list[MessageExt]) -> ConsumeStatus:
         status = job.listen(messages)
@@ -232,7 +232,7 @@ def iterate(job: Job) -> bool:
     """The same without a listener."""
     options = job.consumer_options()
     options.pop("await_termination_millis_when_shutdown", None)
-    consumer: adapters.threaded.Consumer
+    consumer: mqproto.adapters.threaded.Consumer
     consumer = sync_module(job.adapter).Consumer(
         job.options["group"], job.options["names"], max_unacked=options.pop("consume_thread_min"), **options
     )
@@ -259,7 +259,7 @@ async def produce_async(job: Job) -> bool:
     count, mode = job.number("count", 1), job.options.get("mode", "sync")
     selector, _ = job.selector()
     group, names = job.options.get("group", "probe-producer"), job.options["names"]
-    async with adapters.anyio.Producer(group, names, **job.producer_options()) as producer:
+    async with mqproto.adapters.anyio.Producer(group, names, **job.producer_options()) as producer:
 
         async def send(index: int) -> None:
             show_result(await producer.send(job.message(index), selector=selector, argument=job.argument(index)))
@@ -292,7 +292,7 @@ async def consume_async(job: Job) -> bool:
         await anyio.sleep(job.number("work", 0) / 1000)
         return status
 
-    consumer = adapters.anyio.PushConsumer(job.options["group"], listen, job.options["names"], **job.consumer_options())
+    consumer = mqproto.adapters.anyio.PushConsumer(job.options["group"], listen, job.options["names"], **job.consumer_options())
     for topic in job.options["topic"].split(","):
         consumer.subscribe(topic, job.options.get("tag", "*"))
     async with consumer:
@@ -309,7 +309,9 @@ async def iterate_async(job: Job) -> bool:
     import anyio
 
     options = job.consumer_options()
-    consumer = adapters.anyio.Consumer(job.options["group"], job.options["names"], max_unacked=options.pop("consume_thread_min"), **options)
+    consumer = mqproto.adapters.anyio.Consumer(
+        job.options["group"], job.options["names"], max_unacked=options.pop("consume_thread_min"), **options
+    )
     for topic in job.options["topic"].split(","):
         consumer.subscribe(topic, job.options.get("tag", "*"))
     async with consumer:

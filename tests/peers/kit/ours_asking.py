@@ -7,10 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import adapters.anyio
-import adapters.threaded
-from adapters.settings import ConsumerOptions
+import mqproto.adapters.anyio
+import mqproto.adapters.threaded
 from mqproto import LocalTransactionState, Message, MessageExt, reply_to
+from mqproto.adapters.settings import ConsumerOptions
 from mqproto.message import ConsumeStatus
 from mqproto.replies import ReplyMessage
 from tests.peers.kit.shown import show, show_result
@@ -84,7 +84,7 @@ def transact(job: Job) -> bool:
     """Send messages in transactions, then be asked about them."""
     books = Books(job)
     group, names = job.options.get("group", "probe-transactions"), job.options["names"]
-    producer: adapters.threaded.TransactionProducer
+    producer: mqproto.adapters.threaded.TransactionProducer
     with importlib.import_module(f"adapters.{job.adapter}").TransactionProducer(group, books, names, **job.producer_options()) as producer:
         for index in range(job.number("count", 1)):
             show_result(producer.send_in_transaction(job.message(index)))
@@ -98,7 +98,7 @@ def request(job: Job) -> bool:
     """Send requests and print their replies."""
     count, timeout_ms = job.number("count", 1), 1000 * job.number("seconds", 60)
     group, names = job.options.get("group", "probe-producer"), job.options["names"]
-    producer: adapters.threaded.Producer
+    producer: mqproto.adapters.threaded.Producer
     with importlib.import_module(f"adapters.{job.adapter}").Producer(group, names, **job.producer_options()) as producer:
         if job.options.get("mode") == "async":
             for future in [producer.submit_request(job.message(index), timeout_ms=timeout_ms) for index in range(count)]:
@@ -113,7 +113,7 @@ def request(job: Job) -> bool:
 def reply(job: Job) -> bool:
     """Answer requests until `expect` of them were answered."""
     module = importlib.import_module(f"adapters.{job.adapter}")
-    producer: adapters.threaded.Producer = module.Producer(
+    producer: mqproto.adapters.threaded.Producer = module.Producer(
         f"{job.options['group']}-replies", job.options["names"], **job.producer_options()
     )
 
@@ -124,7 +124,7 @@ def reply(job: Job) -> bool:
             job.received += 1
         return ConsumeStatus.SUCCESS
 
-    consumer: adapters.threaded.PushConsumer
+    consumer: mqproto.adapters.threaded.PushConsumer
     consumer = module.PushConsumer(job.options["group"], listen, job.options["names"], **replier_options(job))
     consumer.subscribe(job.options["topic"])
     with producer, consumer:
@@ -145,7 +145,7 @@ async def transact_async(job: Job) -> bool:
     books = Books(job)
     group, names = job.options.get("group", "probe-transactions"), job.options["names"]
     listener = (books.execute_async, books.check_async)
-    async with adapters.anyio.TransactionProducer(group, listener, names, **job.producer_options()) as producer:
+    async with mqproto.adapters.anyio.TransactionProducer(group, listener, names, **job.producer_options()) as producer:
         for index in range(job.number("count", 1)):
             show_result(await producer.send_in_transaction(job.message(index)))
         while books.waiting():
@@ -159,7 +159,7 @@ async def request_async(job: Job) -> bool:
     import anyio
 
     count, timeout_ms = job.number("count", 1), 1000 * job.number("seconds", 60)
-    async with adapters.anyio.Producer(
+    async with mqproto.adapters.anyio.Producer(
         job.options.get("group", "probe-producer"), job.options["names"], **job.producer_options()
     ) as producer:
 
@@ -181,7 +181,7 @@ async def reply_async(job: Job) -> bool:
     """Answer requests until `expect` of them were answered."""
     import anyio
 
-    producer = adapters.anyio.Producer(f"{job.options['group']}-replies", job.options["names"], **job.producer_options())
+    producer = mqproto.adapters.anyio.Producer(f"{job.options['group']}-replies", job.options["names"], **job.producer_options())
 
     async def listen(messages: list[MessageExt]) -> ConsumeStatus:
         for message in messages:
@@ -190,7 +190,7 @@ async def reply_async(job: Job) -> bool:
             job.received += 1
         return ConsumeStatus.SUCCESS
 
-    consumer = adapters.anyio.PushConsumer(job.options["group"], listen, job.options["names"], **replier_options(job))
+    consumer = mqproto.adapters.anyio.PushConsumer(job.options["group"], listen, job.options["names"], **replier_options(job))
     consumer.subscribe(job.options["topic"])
     async with producer, consumer:
         show(started=True)

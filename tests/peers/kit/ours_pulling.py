@@ -7,10 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-import adapters.anyio
-import adapters.threaded
-from adapters.settings import ActiveOptions, LitePullOptions, PullConsumerOptions
+import mqproto.adapters.anyio
+import mqproto.adapters.threaded
 from mqproto import MessageExt, MessageQueue, PullResult, PullStatus
+from mqproto.adapters.settings import ActiveOptions, LitePullOptions, PullConsumerOptions
 from mqproto.bodies import ConsumeFromWhere, MessageModel
 from tests.peers.kit.shown import show, show_message
 
@@ -107,7 +107,7 @@ class Polls:
 
 def pull(job: Job) -> bool:
     """Pull every queue of a topic from its first message to its end, and store how far that is."""
-    consumer: adapters.threaded.PullConsumer
+    consumer: mqproto.adapters.threaded.PullConsumer
     consumer = importlib.import_module(f"adapters.{job.adapter}").PullConsumer(
         job.options["group"], job.options["names"], **pull_options(job)
     )
@@ -124,7 +124,7 @@ def pull(job: Job) -> bool:
 
 def offsets(job: Job) -> bool:
     """Print the offsets of every queue of a topic."""
-    consumer: adapters.threaded.PullConsumer
+    consumer: mqproto.adapters.threaded.PullConsumer
     consumer = importlib.import_module(f"adapters.{job.adapter}").PullConsumer(
         job.options["group"], job.options["names"], **pull_options(job)
     )
@@ -139,7 +139,7 @@ def offsets(job: Job) -> bool:
 
 def lite_pull(job: Job) -> bool:
     """Poll until `expect` messages have come; then commit all of them."""
-    consumer: adapters.threaded.LitePullConsumer
+    consumer: mqproto.adapters.threaded.LitePullConsumer
     consumer = importlib.import_module(f"adapters.{job.adapter}").LitePullConsumer(
         job.options["group"], job.options["names"], **lite_options(job)
     )
@@ -158,7 +158,7 @@ def lite_pull(job: Job) -> bool:
 
 async def pull_async(job: Job) -> bool:
     tag, kind = job.options.get("tag", "*"), job.options.get("kind", "TAG")
-    async with adapters.anyio.PullConsumer(job.options["group"], job.options["names"], **pull_options(job)) as consumer:
+    async with mqproto.adapters.anyio.PullConsumer(job.options["group"], job.options["names"], **pull_options(job)) as consumer:
         for queue in await consumer.fetch_subscribe_message_queues(job.options["topic"]):
             walk = Walk(job, await consumer.min_offset(queue))
             while not walk.ended:
@@ -169,7 +169,7 @@ async def pull_async(job: Job) -> bool:
 
 
 async def offsets_async(job: Job) -> bool:
-    async with adapters.anyio.PullConsumer(job.options["group"], job.options["names"], **pull_options(job)) as consumer:
+    async with mqproto.adapters.anyio.PullConsumer(job.options["group"], job.options["names"], **pull_options(job)) as consumer:
         for queue in await consumer.fetch_subscribe_message_queues(job.options["topic"]):
             searched = await consumer.search_offset(queue, job.number("time", 0)) if "time" in job.options else None
             low, high = await consumer.min_offset(queue), await consumer.max_offset(queue)
@@ -179,7 +179,7 @@ async def offsets_async(job: Job) -> bool:
 
 
 async def lite_pull_async(job: Job) -> bool:
-    consumer = adapters.anyio.LitePullConsumer(job.options["group"], job.options["names"], **lite_options(job))
+    consumer = mqproto.adapters.anyio.LitePullConsumer(job.options["group"], job.options["names"], **lite_options(job))
     consumer.subscribe(job.options["topic"], job.options.get("tag", "*"), job.options.get("kind", "TAG"))
     async with consumer:
         show(started=True, clientId=consumer.client_id)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import adapters.threaded
+import mqproto.adapters.threaded
 from mqproto import Message, SessionCredentials
 from mqproto.acl import sign
 from mqproto.errors import MQError
@@ -154,7 +154,7 @@ def _wait_ready(server: Server, options: Mapping[str, Any], account: SessionCred
     if account is not None:
         options = {**options, "credentials": account}
     until = time.monotonic() + seconds
-    with adapters.threaded.Producer("waits-for-it", server.names, **options) as producer:
+    with mqproto.adapters.threaded.Producer("waits-for-it", server.names, **options) as producer:
         while True:
             try:
                 for topic in ("AclTopic", "AclReadOnly"):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adapters.threaded import NameServer
+from mqproto.adapters.threaded import NameServer
 from tests.peers.kit import peers, wire
 from tests.peers.kit.peers import PeerFailedError
 

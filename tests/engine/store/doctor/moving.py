@@ -6,13 +6,13 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from engine.store import Files, Store, StoreSettings
-from engine.store.doctor import open_directory
-from engine.store.doctor.exportfile import ExportReader
-from engine.store.doctor.exporting import Export
-from engine.store.doctor.importing import Import
-from engine.store.doctor.planning import DirectoryTarget, ImportPlan, NoTarget, Planner, Target
-from engine.store.doctor.tables import TableFiles
+from mqproto.engine.store import Files, Store, StoreSettings
+from mqproto.engine.store.doctor import open_directory
+from mqproto.engine.store.doctor.exportfile import ExportReader
+from mqproto.engine.store.doctor.exporting import Export
+from mqproto.engine.store.doctor.importing import Import
+from mqproto.engine.store.doctor.planning import DirectoryTarget, ImportPlan, NoTarget, Planner, Target
+from mqproto.engine.store.doctor.tables import TableFiles
 from mqproto.message import MessageExt
 from tests.engine.store.harness import SMALL, START, Rig
 

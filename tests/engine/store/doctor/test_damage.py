@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.store import ConfigFile, MemoryFiles
-from engine.store.doctor import Finding, Report, check
-from engine.store.layout import BLANK, ENTRY, INDEX_ENTRY, INDEX_HEAD, SCHEDULE_TOPIC
+from mqproto.engine.store import ConfigFile, MemoryFiles
+from mqproto.engine.store.doctor import Finding, Report, check
+from mqproto.engine.store.layout import BLANK, ENTRY, INDEX_ENTRY, INDEX_HEAD, SCHEDULE_TOPIC
 from tests.engine.store.doctor.test_check import fill
 from tests.engine.store.harness import START, Rig
 

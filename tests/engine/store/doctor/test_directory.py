@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import DiskFiles, MemoryFiles
-from engine.store.doctor import Stop, Walk, log, open_directory
-from engine.store.errors import StoreUnreadable
+from mqproto.engine.store import DiskFiles, MemoryFiles
+from mqproto.engine.store.doctor import Stop, Walk, log, open_directory
+from mqproto.engine.store.errors import StoreUnreadable
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig
 from tests.golden.golden import GOLDEN, VERSIONS

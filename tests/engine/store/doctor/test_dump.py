@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine.store import DiskFiles, MemoryFiles
-from engine.store.doctor import Directory, open_directory
-from engine.store.doctor.dumping import Dump, Wanted, destination
-from engine.store.doctor.messages import Bounds
+from mqproto.engine.store import DiskFiles, MemoryFiles
+from mqproto.engine.store.doctor import Directory, open_directory
+from mqproto.engine.store.doctor.dumping import Dump, Wanted, destination
+from mqproto.engine.store.doctor.messages import Bounds
 from mqproto.message import MessageExt
 from mqproto.record import decode_record, inflated
 from tests.engine.store.conftest import MakeRig

@@ -7,14 +7,8 @@ import random
 
 import pytest
 
-from engine.store.doctor.exportfile import (
-    ExportDamaged,
-    ExportedQueue,
-    ExportHead,
-    ExportReader,
-    ExportWriter,
-)
 from mqproto.bodies import GroupConfig, TopicConfig
+from mqproto.engine.store.doctor.exportfile import ExportDamaged, ExportedQueue, ExportHead, ExportReader, ExportWriter
 from mqproto.message import MessageExt
 from mqproto.record import encode_record
 

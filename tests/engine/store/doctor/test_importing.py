@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.store import MemoryFiles
-from engine.store.doctor import importing
-from engine.store.doctor.exportfile import ExportReader
-from engine.store.doctor.planning import Fate, ImportRefused
+from mqproto.engine.store import MemoryFiles
+from mqproto.engine.store.doctor import importing
+from mqproto.engine.store.doctor.exportfile import ExportReader
+from mqproto.engine.store.doctor.planning import Fate, ImportRefused
 from mqproto.record import decode_record
 from tests.engine.store.doctor.moving import NOW, contents, export, move, opened, plan, run, small
 from tests.engine.store.harness import ALWAYS, HOST_V6, Rig, memory_rig, records

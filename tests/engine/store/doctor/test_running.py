@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.store import MemoryFiles
-from engine.store.doctor import Check, Report, check, checking, inspect, open_directory
-from engine.store.files import ReadFile
+from mqproto.engine.store import MemoryFiles
+from mqproto.engine.store.doctor import Check, Report, check, checking, inspect, open_directory
+from mqproto.engine.store.files import ReadFile
 from tests.engine.store.doctor.test_check import fill
 from tests.engine.store.harness import Rig
 
