@@ -22,9 +22,9 @@ import mqproto.adapters.threaded
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parent.parent))
 
 import mqproto.adapters.threaded as sync_clients
-from mqproto.adapters.settings import ConsumerOptions
-from mqproto.bodies import ConsumeFromWhere
+from mqproto.adapters.base.settings import ConsumerOptions
 from mqproto.message import ConsumeStatus, Message, MessageExt
+from mqproto.wire.bodies import ConsumeFromWhere
 
 BODY = 1024
 Pairs = dict[str, str]

@@ -29,13 +29,13 @@ from typing import Any, cast
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for parts of the tests, which are no part of the distribution
 
-from mqproto.bodies import DataVersion, GroupConfig, RegisterBrokerBody, TopicConfig, TopicTable  # noqa: E402
 from mqproto.codec import Command, encode  # noqa: E402
-from mqproto.codes import RequestCode  # noqa: E402
 from mqproto.engine.namesrv.node import HANDLERS, NameServer  # noqa: E402
 from mqproto.engine.settings import NamesrvSettings  # noqa: E402
 from mqproto.engine.store import DiskFiles  # noqa: E402
-from mqproto.state.node import Run  # noqa: E402
+from mqproto.state.node.contract import Run  # noqa: E402
+from mqproto.wire.bodies import DataVersion, GroupConfig, RegisterBrokerBody, TopicConfig, TopicTable  # noqa: E402
+from mqproto.wire.codes import RequestCode  # noqa: E402
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields  # noqa: E402
 from tests.peers.kit import servers  # noqa: E402
 

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
 from mqproto.codec import Command, FrameSplitter, decode, encode
-from mqproto.codes import RequestCode
 from mqproto.engine.broker.node import Broker
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
 from mqproto.engine.store import Store, StoreSettings
-from mqproto.engine.store.memory import MemoryFiles
-from mqproto.ids import body_crc
-from mqproto.state.node import Dial, Link, Run
+from mqproto.engine.store.disk.memory import MemoryFiles
+from mqproto.state.node.contract import Dial, Link, Run
+from mqproto.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.ids import body_crc
 
 READ = 65_536
 

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for parts of the tests, which are no part of the distribution
 
-from mqproto.engine.broker.stored import Draft  # noqa: E402
+from mqproto.engine.broker.sends.message_writer import Draft  # noqa: E402
 from tests.engine.broker.halfway import Producer  # noqa: E402
 from tests.engine.broker.harness import World  # noqa: E402
 

@@ -13,13 +13,13 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from mqproto.bodies import DataVersion
 from mqproto.engine.ignored import ignored_keys
 from mqproto.engine.saver import Saver
 from mqproto.engine.settings import ServerSettings, Setting, Settings, apply_all, table, to_properties
 from mqproto.errors import InvalidSetting, MQError
-from mqproto.properties_text import PropertiesError, parse_properties
-from mqproto.state.node import Job
+from mqproto.state.node.contract import Job
+from mqproto.wire.bodies import DataVersion
+from mqproto.wire.properties_text import PropertiesError, parse_properties
 
 #: Bytes of one request's text. The longest keys and values of all settings together are some 10,000.
 BODY_MAX: Final = 1 << 20

@@ -1,7 +1,7 @@
 """Numbers for a collector of metrics: a page that any node can show beside its own work.
 
 Owns: the HTTP of that page, one listener of its own, when numbers are collected and who waits for them.
-Leaves to others: which numbers there are (`mqproto.engine.broker.metrics`, `mqproto.engine.namesrv.metrics`), their text (`Render`: drivers bring it).
+Leaves to others: which numbers there are (`mqproto.engine.broker.statistics.metrics`, `mqproto.engine.namesrv.metrics`), their text (`Render`: drivers bring it).
 
 Numbers are collected in slices between other inputs and made into text by a job, so that a look at ten thousand topics holds nobody up.
 Every driver serves the page, because to it there is only one more listener. A node without a page is not touched by any of this.
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from mqproto.engine.longwork import Steps
-from mqproto.state.deadlines import Deadlines
-from mqproto.state.node import Action, Buffer, HangUp, Job, Link, Node, Run
+from mqproto.engine.slices import Steps
+from mqproto.state.node.contract import Action, Buffer, HangUp, Job, Link, Node, Run
+from mqproto.state.node.deadlines import Deadlines
 
 #: The listener.
 METRICS: Final = "metrics"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
-from mqproto.state.node import Job
+from mqproto.state.node.contract import Job
 
 T = TypeVar("T")
 

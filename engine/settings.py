@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
+from mqproto.engine.broker.core.parked_pulls import HOLD_MAX_MS
 from mqproto.errors import InvalidSetting
-from mqproto.hosts import PORT_MAX, HostError, split_address
-from mqproto.names import TOPIC_LENGTH_MAX
-from mqproto.properties_text import PropertiesError, format_properties, parse_properties
-from mqproto.state.holding import HOLD_MAX_MS
+from mqproto.wire.hosts import PORT_MAX, HostError, split_address
+from mqproto.wire.names import TOPIC_LENGTH_MAX
+from mqproto.wire.properties_text import PropertiesError, format_properties, parse_properties
 
 __all__ = [
     "BrokerSettings",

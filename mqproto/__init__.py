@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mqproto.acl import SessionCredentials
-from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.consume_hooks import (
     ConsumeMessageContext,
     ConsumeMessageHook,
@@ -17,10 +16,18 @@ from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, 
 from mqproto.replies import reply_to
 from mqproto.selectors import select_by_hash
 from mqproto.splitting import split_batch
-from mqproto.state.own_offsets import OffsetStorage
-from mqproto.state.rebalance import Averagely, Strategy
-from mqproto.state.strategies import AveragelyByCircle, ByConfig, ByMachineRoom, ConsistentHash, MachineRoomNearby, MachineRoomResolver
+from mqproto.state.consumer.allocation.allocate import Averagely, Strategy
+from mqproto.state.consumer.allocation.strategies import (
+    AveragelyByCircle,
+    ByConfig,
+    ByMachineRoom,
+    ConsistentHash,
+    MachineRoomNearby,
+    MachineRoomResolver,
+)
+from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.transactions import LocalTransactionState, TransactionSendResult
+from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 
 __version__ = "0.1.0"
 

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from mqproto.codes import VERSION
 from mqproto.errors import AclError
+from mqproto.wire.codes import VERSION
 
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"

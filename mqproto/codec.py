@@ -16,9 +16,9 @@ from json.encoder import encode_basestring as quote
 from json.scanner import make_scanner
 from typing import Any, Final
 
-from mqproto.codes import VERSION, Language
 from mqproto.errors import LocalProtocolError, RemoteProtocolError
-from mqproto.fastjson import JsonError, NumberText, constant, loads, to_text, truncate, whole_text
+from mqproto.wire.codes import VERSION, Language
+from mqproto.wire.fastjson import JsonError, NumberText, constant, loads, to_text, truncate, whole_text
 
 #: The largest frame that a peer accepts, length word included (wire.md 1).
 MAX_FRAME: Final = 16_777_216

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mqproto import properties as names
-from mqproto.hosts import decode_host
-from mqproto.ids import offset_msg_id
+from mqproto.wire import properties as names
+from mqproto.wire.hosts import decode_host
+from mqproto.wire.ids import offset_msg_id
 
 _NOWHERE = bytes(8)
 

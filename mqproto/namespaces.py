@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.names import unwrap_namespace, wrap_namespace
+from mqproto.wire.names import unwrap_namespace, wrap_namespace
 
 
 class Namespace:

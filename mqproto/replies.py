@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mqproto import properties as names
 from mqproto.errors import NoReplyAddress
 from mqproto.message import Message, MessageExt
+from mqproto.wire import properties as names
 
 #: What `MSG_TYPE` says of a reply.
 REPLY_TYPE: Final = "reply"

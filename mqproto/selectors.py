@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from mqproto.errors import ClientError
-from mqproto.ids import java_hash
 from mqproto.message import Message, MessageQueue
+from mqproto.wire.ids import java_hash
 
 #: Gets the queues in order (broker name, queue id), the message and the argument that was given with the send.
 Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue | None]

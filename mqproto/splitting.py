@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mqproto import properties
-from mqproto.batch import ENTRY_OVERHEAD
 from mqproto.errors import InvalidMessage
 from mqproto.message import Message
 from mqproto.validation import MESSAGE_SIZE_MAX, check_batch
+from mqproto.wire import properties
+from mqproto.wire.batch import ENTRY_OVERHEAD
 
 #: What a batch should stay below, so that a broker's other producers do not wait for long.
 SPLIT_BYTES: Final = 1 << 20

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from mqproto import properties
 from mqproto.errors import InvalidMessage, InvalidName
 from mqproto.message import Message, join_keys
-from mqproto.names import DLQ_PREFIX, GROUP_LENGTH_MAX, NAMESPACE_MARK, RETRY_PREFIX, SENDING_FORBIDDEN, TOPIC_LENGTH_MAX
 from mqproto.replies import ReplyMessage
+from mqproto.wire import properties
+from mqproto.wire.names import DLQ_PREFIX, GROUP_LENGTH_MAX, NAMESPACE_MARK, RETRY_PREFIX, SENDING_FORBIDDEN, TOPIC_LENGTH_MAX
 
 MESSAGE_SIZE_MAX: Final = 4 << 20
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from mqproto import Message
-from mqproto.adapters.faces import admin as faces
-from mqproto.adapters.faces.families import Family, Operation
+from mqproto.adapters.base import admin as faces
+from mqproto.adapters.base.families import Family, Operation
 from mqproto.adapters.threaded import Admin, Producer, Standalone
 from mqproto.state.admin import AdminCore
-from mqproto.state.client import ClientNode
-from mqproto.state.settings import ClientIdentity, ClientSettings
+from mqproto.state.client.node import ClientNode
+from mqproto.state.client.settings import ClientIdentity, ClientSettings
 
 TEXT = (Path(__file__).parent.parent / "docs" / "admin.md").read_text(encoding="utf-8")
 CORE = AdminCore(ClientNode(ClientSettings(), ClientIdentity("10.0.0.1", 1, "1")))

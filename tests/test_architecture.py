@@ -145,7 +145,7 @@ def test_store_stands_alone() -> None:
     ):
         for path in modules(folder):
             for name, line in imported(path):
-                if name == "mqproto.state" or name.startswith("mqproto.state.node"):
+                if name == "mqproto.state" or name.startswith("mqproto.state.node.contract"):
                     continue
                 assert not name.startswith(strangers), f"{path}:{line}: imports {name}"
 
@@ -159,7 +159,7 @@ STOREYS = [
     (
         "adapters/[!_]*.py",
         (
-            "mqproto.adapters.faces",
+            "mqproto.adapters.base",
             "mqproto.adapters.sync",
             "mqproto.adapters.threaded",
             "mqproto.adapters.gevent",
@@ -215,7 +215,9 @@ def test_runtimes_do_not_mix() -> None:
 def test_adapters_know_no_request_code() -> None:
     for path in modules("adapters"):
         for name, line in imported(path):
-            assert not name.startswith(("mqproto.codes.RequestCode", "mqproto.headers")), f"{path}:{line}: protocol in an adapter ({name})"
+            assert not name.startswith(("mqproto.wire.codes.RequestCode", "mqproto.wire.headers")), (
+                f"{path}:{line}: protocol in an adapter ({name})"
+            )
 
 
 @pytest.mark.parametrize("package", ["mqproto", "engine", "mqproto.adapters.threaded", "mqproto.adapters.cli"])

@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 
 from mqproto import ConsumeFromWhere, Message, MessageModel
-from mqproto.adapters import settings as options
-from mqproto.adapters.settings import (
+from mqproto.adapters.base import settings as options
+from mqproto.adapters.base.settings import (
     ActiveOptions,
     ClientOptions,
     ConsumerOptions,
@@ -26,7 +26,7 @@ from mqproto.adapters.settings import (
 )
 from mqproto.adapters.threaded import Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, Standalone, TransactionProducer
 from mqproto.errors import InvalidSetting
-from mqproto.state.settings import ClientSettings
+from mqproto.state.client.settings import ClientSettings
 from tests.adapters.harness import open_runtime, threads_of_ours
 
 CERTIFICATES: Final = Path(__file__).parent / "adapters" / "certificates"

@@ -36,10 +36,10 @@ TRIED = [
     "--ignore=tests/engine/store/doctor",
     "tests/engine/test_metrics.py",
     "tests/engine/test_requests.py",
-    "tests/adapters/test_clients.py",
-    "tests/adapters/test_producers.py",
-    "tests/adapters/test_push_consumer.py",
-    "tests/adapters/test_drivers.py",
+    "tests/adapters/clients/test_clients.py",
+    "tests/adapters/clients/test_producers.py",
+    "tests/adapters/clients/test_push_consumer.py",
+    "tests/adapters/io/test_drivers.py",
 ]
 
 

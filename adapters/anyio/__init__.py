@@ -5,17 +5,17 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("mqproto.adapters.anyio needs the package anyio: install mqproto[anyio]", name="anyio") from error
 
-from mqproto.adapters.anyio.admin import Admin
-from mqproto.adapters.anyio.consumer import Consumer
 from mqproto.adapters.anyio.driver import Driver
-from mqproto.adapters.anyio.lite_pull import LitePullConsumer
-from mqproto.adapters.anyio.producer import Producer
-from mqproto.adapters.anyio.pull import PullConsumer
-from mqproto.adapters.anyio.push import PushConsumer
 from mqproto.adapters.anyio.servers import Broker, NameServer, Standalone
-from mqproto.adapters.anyio.transactions import TransactionProducer
-from mqproto.adapters.credentials import credentials_from_file
-from mqproto.adapters.faces.producer import select_by_random
+from mqproto.adapters.base.credentials import credentials_from_file
+from mqproto.adapters.base.producer import select_by_random
+from mqproto.adapters.coroutines.admin import Admin
+from mqproto.adapters.coroutines.lite_pull_consumer import LitePullConsumer
+from mqproto.adapters.coroutines.producer import Producer
+from mqproto.adapters.coroutines.pull_consumer import PullConsumer
+from mqproto.adapters.coroutines.push_consumer import PushConsumer
+from mqproto.adapters.coroutines.simple_consumer import Consumer
+from mqproto.adapters.coroutines.transaction_producer import TransactionProducer
 
 __all__ = [
     "Admin",

@@ -23,11 +23,11 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from mqproto.adapters.anyio.resuming import Resuming
-from mqproto.adapters.driving import FOREVER, JOBS_AT_A_TIME, log
-from mqproto.adapters.pollers import Poller, make_poller
-from mqproto.adapters.polling import PollingDriver
+from mqproto.adapters.io.lifecycle import FOREVER, JOBS_AT_A_TIME, log
+from mqproto.adapters.io.loop import PollingDriver
+from mqproto.adapters.io.pollers import Poller, make_poller
 from mqproto.errors import StateError
-from mqproto.state.node import Node, Ticket
+from mqproto.state.node.contract import Node, Ticket
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

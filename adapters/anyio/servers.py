@@ -10,11 +10,11 @@ import anyio
 import anyio.to_thread
 
 from mqproto.adapters.anyio.driver import Driver
-from mqproto.adapters.driving import CLOSE_TIMEOUT_MS
-from mqproto.adapters.servers import BrokerFace, NameServerFace, ServerFace, StandaloneFace
+from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
+from mqproto.adapters.servers.server_base import BrokerFace, NameServerFace, ServerFace, StandaloneFace
 
 if TYPE_CHECKING:
-    from mqproto.adapters.serving import Opened
+    from mqproto.adapters.servers.server_setup import Opened
 
 
 class AsyncServer(ServerFace):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from mqproto.adapters.stacks import thread_stacks
+from mqproto.adapters.io.stacks import thread_stacks
 
 
 def task_stacks() -> str:

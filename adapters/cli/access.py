@@ -6,11 +6,11 @@ import argparse
 from typing import TypedDict
 
 from mqproto.acl import Credentials
-from mqproto.adapters.credentials import credentials_from_file
+from mqproto.adapters.base.credentials import credentials_from_file
 
 
 class Access(TypedDict, total=False):
-    """Options of every client (`mqproto.adapters.settings.ClientOptions`)."""
+    """Options of every client (`mqproto.adapters.base.settings.ClientOptions`)."""
 
     namespace: str
     credentials: Credentials

@@ -13,9 +13,9 @@ from mqproto import __version__
 from mqproto.adapters.cli.options import time_ms
 from mqproto.adapters.cli.output import complain
 from mqproto.adapters.cli.progress import ProgressBar
-from mqproto.adapters.cli.store_options import Commands, add_directory, opened
+from mqproto.adapters.cli.store.options import Commands, add_directory, opened
 from mqproto.adapters.cli.tables import size_text
-from mqproto.adapters.identity import wall_ms
+from mqproto.adapters.io.identity import wall_ms
 from mqproto.engine.store import DiskFiles
 from mqproto.engine.store.doctor.exporting import Export
 

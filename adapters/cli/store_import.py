@@ -14,17 +14,17 @@ from typing import Any, BinaryIO
 from mqproto.adapters.cli.options import add_settings, pair
 from mqproto.adapters.cli.output import complain, show
 from mqproto.adapters.cli.progress import ProgressBar
-from mqproto.adapters.cli.store_options import Commands, add_directory, confirmed, opened
+from mqproto.adapters.cli.store.options import Commands, add_directory, confirmed, opened
 from mqproto.adapters.cli.tables import size_text, table
-from mqproto.adapters.configfile import read_settings
-from mqproto.adapters.identity import utc_offset_ms, wall_ms
+from mqproto.adapters.io.identity import utc_offset_ms, wall_ms
+from mqproto.adapters.servers.config_file import read_settings
 from mqproto.engine.settings import apply
 from mqproto.engine.store import DiskFiles, StoreSettings, StoreUnwritable
 from mqproto.engine.store.doctor import Directory
 from mqproto.engine.store.doctor.exportfile import ExportReader
 from mqproto.engine.store.doctor.importing import Import, settings_for
 from mqproto.engine.store.doctor.planning import DirectoryTarget, Fate, ImportPlan, NoTarget, Planner, QueuePlan, Target
-from mqproto.engine.store.doctor.tables import TableFiles
+from mqproto.engine.store.doctor.views.tables import TableFiles
 from mqproto.errors import InvalidSetting
 
 

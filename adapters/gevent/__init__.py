@@ -5,8 +5,8 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("mqproto.adapters.gevent needs the package gevent: install mqproto[gevent]", name="gevent") from error
 
-from mqproto.adapters.credentials import credentials_from_file
-from mqproto.adapters.faces.producer import select_by_random
+from mqproto.adapters.base.credentials import credentials_from_file
+from mqproto.adapters.base.producer import select_by_random
 from mqproto.adapters.gevent.clients import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
 from mqproto.adapters.gevent.driver import Driver
 from mqproto.adapters.gevent.servers import Broker, NameServer, Standalone

@@ -19,10 +19,10 @@ import gevent.monkey
 import gevent.selectors
 import gevent.socket
 
-from mqproto.adapters.driving import log
-from mqproto.adapters.pollers import Poller, SelectorPoller
-from mqproto.adapters.polling import PollingDriver
-from mqproto.state.node import Node, Ticket
+from mqproto.adapters.io.lifecycle import log
+from mqproto.adapters.io.loop import PollingDriver
+from mqproto.adapters.io.pollers import Poller, SelectorPoller
+from mqproto.state.node.contract import Node, Ticket
 
 _FORCED_END_S: Final = 5.0
 

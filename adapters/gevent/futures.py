@@ -9,8 +9,8 @@ from typing import TypeVar, cast
 import gevent.event
 
 from mqproto.adapters.sync.futures import Callback, Outcome
-from mqproto.adapters.sync.kit import Pool
-from mqproto.state.node import Ticket
+from mqproto.adapters.sync.runtime import Pool
+from mqproto.state.node.contract import Ticket
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqproto.adapters.gevent.kit import KIT
+from mqproto.adapters.gevent.runtime import KIT
 from mqproto.adapters.sync.servers import SyncBroker, SyncNameServer, SyncStandalone
 
 

@@ -18,9 +18,9 @@ from mqproto.adapters.simulated.records import Delivery, Operation, Sent
 from mqproto.engine.broker.node import Broker
 from mqproto.engine.store.settings import SYNC_FLUSH
 from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
-from mqproto.names import dlq_topic
-from mqproto.record import RecordError, decode_record
-from mqproto.state.process_queue import ProcessQueue
+from mqproto.state.consumer.process_queue import ProcessQueue
+from mqproto.wire.names import dlq_topic
+from mqproto.wire.record import RecordError, decode_record
 
 #: All stored messages by their queue, from its first offset on.
 Stored: TypeAlias = dict[MessageQueue, list[MessageExt]]

@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Iterator as Iterates
 from typing import Any, Final
 
-from mqproto.adapters.simulated.asking import Iterator, Poller
 from mqproto.adapters.simulated.checks import SYSTEM_TOPICS, Stored
 from mqproto.adapters.simulated.clients import Client, Producer
 from mqproto.adapters.simulated.cluster import Cluster
-from mqproto.adapters.simulated.talking import Asker, Bank, Teller, answer_to
+from mqproto.adapters.simulated.pull_clients import Iterator, Poller
+from mqproto.adapters.simulated.request_clients import Asker, Bank, Teller, answer_to
 from mqproto.errors import MQError
-from mqproto.state.flows import Call
-from mqproto.state.node import Ticket
-from mqproto.state.plain_send import PlainSend
-from mqproto.state.producer import ProducerCore
-from mqproto.state.tasks import Caller, PlainCall, Task
+from mqproto.state.flows.effects import Call
+from mqproto.state.flows.tasks import Caller, PlainCall, Task
+from mqproto.state.node.contract import Ticket
+from mqproto.state.producer.fast_send import PlainSend
+from mqproto.state.producer.sends import ProducerCore
 from mqproto.transactions import LocalTransactionState
 
 #: What only sends have: group, topic, queue and properties.

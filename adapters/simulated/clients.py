@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mqproto.adapters.faces.push import takes_context
-from mqproto.adapters.settings import (
+from mqproto.adapters.base.push_consumer import takes_context
+from mqproto.adapters.base.settings import (
     ClientOptions,
     ConsumerOptions,
     ProducerOptions,
@@ -24,15 +24,15 @@ from mqproto.adapters.settings import (
 from mqproto.adapters.simulated.records import Delivery, Operation, Sent
 from mqproto.errors import StateError
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
-from mqproto.state.client import ClientNode
-from mqproto.state.consumer import ConsumerCore
-from mqproto.state.consumer_base import ConsumerBase
-from mqproto.state.consumption import ConsumeTask
-from mqproto.state.flows import Flow
-from mqproto.state.node import Deliver, Ticket
-from mqproto.state.process_queue import ProcessQueue
-from mqproto.state.producer import ProducerCore
-from mqproto.state.settings import ClientIdentity
+from mqproto.state.client.node import ClientNode
+from mqproto.state.client.settings import ClientIdentity
+from mqproto.state.consumer.base import ConsumerBase
+from mqproto.state.consumer.process_queue import ProcessQueue
+from mqproto.state.consumer.push.concurrent import ConsumeTask
+from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.flows.effects import Flow
+from mqproto.state.node.contract import Deliver, Ticket
+from mqproto.state.producer.sends import ProducerCore
 
 if TYPE_CHECKING:
     from mqproto.adapters.simulated.cluster import Cluster

@@ -18,19 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 
-from mqproto.adapters.settings import ClientOptions, ConsumerOptions, ProducerOptions
+from mqproto.adapters.base.settings import ClientOptions, ConsumerOptions, ProducerOptions
 from mqproto.adapters.simulated.clients import Client, Consumer, Listener, Member, Producer, Takes
 from mqproto.adapters.simulated.records import Records
-from mqproto.adapters.simulated.world import Host, Weather, World
+from mqproto.adapters.simulated.simulator import Host, Weather, World
 from mqproto.engine.broker.node import Broker
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings, apply_all
 from mqproto.engine.store import Store, StoreSettings, StoreUnwritable
-from mqproto.engine.store.memory import MemoryFiles
+from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.engine.store.settings import SYNC_FLUSH
 from mqproto.errors import StateError
 from mqproto.namespaces import Namespace
-from mqproto.state.node import Node
+from mqproto.state.node.contract import Node
 
 N = TypeVar("N", bound=Node)
 C = TypeVar("C", bound=Client)

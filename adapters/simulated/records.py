@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult
-from mqproto.state.node import Ticket
+from mqproto.state.node.contract import Ticket
 
 
 @dataclass(slots=True, eq=False)

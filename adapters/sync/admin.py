@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mqproto.adapters.faces.admin import AdminFace
-from mqproto.adapters.faces.families import Waits
+from mqproto.adapters.base.admin import AdminFace
+from mqproto.adapters.base.families import Waits
 from mqproto.adapters.sync.client import SyncClient
-from mqproto.state.flows import Flow
+from mqproto.state.flows.effects import Flow
 
 
 class SyncAdmin(AdminFace[Waits], SyncClient):

@@ -8,11 +8,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import ClassVar, Final, Self, TypeVar, TypeVarTuple
 
-from mqproto.adapters.driving import CLOSE_TIMEOUT_MS
-from mqproto.adapters.faces.client import ClientFace
-from mqproto.adapters.faces.instances import Instance
+from mqproto.adapters.base.client import ClientFace
+from mqproto.adapters.base.instances import Instance
+from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
 from mqproto.adapters.sync.exits import forget, remember
-from mqproto.adapters.sync.kit import Driver, Kit, Pool
+from mqproto.adapters.sync.runtime import Driver, Kit, Pool
 from mqproto.errors import StateError
 
 #: How long the threads of a pool get to end at least: those that have nothing to do need a moment.

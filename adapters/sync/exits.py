@@ -11,7 +11,7 @@ import os
 import time
 from typing import Final, Protocol
 
-from mqproto.adapters.driving import CLOSE_TIMEOUT_MS
+from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
 
 #: What is left of the time-out at least for each client: those that have ended meanwhile need none.
 _LEAST_MS: Final = 50

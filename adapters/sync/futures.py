@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from mqproto.errors import StateError
-from mqproto.state.node import Ticket
+from mqproto.state.node.contract import Ticket
 
 T = TypeVar("T")
 F = TypeVar("F")

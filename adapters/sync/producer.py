@@ -7,15 +7,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from mqproto.adapters.faces.producer import Messages, ProducerFace, Selection, check_choice
+from mqproto.adapters.base.producer import Messages, ProducerFace, Selection, check_choice
 from mqproto.adapters.sync.client import SyncClient
-from mqproto.adapters.sync.kit import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
+from mqproto.adapters.sync.runtime import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
 from mqproto.errors import BatchIncomplete, StateError
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.selectors import Selector
 from mqproto.splitting import SPLIT_BYTES
-from mqproto.state.node import Ticket
+from mqproto.state.node.contract import Ticket
 
 T = TypeVar("T")
 M = TypeVar("M")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from mqproto.adapters.driving import CLOSE_TIMEOUT_MS
-from mqproto.adapters.servers import BrokerFace, NameServerFace, ServerFace, StandaloneFace
-from mqproto.adapters.sync.kit import Driver, Kit
+from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
+from mqproto.adapters.servers.server_base import BrokerFace, NameServerFace, ServerFace, StandaloneFace
+from mqproto.adapters.sync.runtime import Driver, Kit
 
 
 class SyncServer(ServerFace):

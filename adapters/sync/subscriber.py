@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqproto.adapters.faces.subscriber import SubscriberFace
+from mqproto.adapters.base.subscriber import SubscriberFace
 from mqproto.adapters.sync.client import SyncClient
 
 

@@ -1,7 +1,7 @@
 """mqproto for programs of threads: every method waits in the thread that calls it."""
 
-from mqproto.adapters.credentials import credentials_from_file
-from mqproto.adapters.faces.producer import select_by_random
+from mqproto.adapters.base.credentials import credentials_from_file
+from mqproto.adapters.base.producer import select_by_random
 from mqproto.adapters.threaded.clients import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
 from mqproto.adapters.threaded.driver import Driver
 from mqproto.adapters.threaded.servers import Broker, NameServer, Standalone

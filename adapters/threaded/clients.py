@@ -7,14 +7,14 @@ from concurrent.futures import Future
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from mqproto.adapters.sync.admin import SyncAdmin
-from mqproto.adapters.sync.consumer import SyncConsumer
-from mqproto.adapters.sync.kit import SendFuture
-from mqproto.adapters.sync.lite_pull import SyncLitePullConsumer
+from mqproto.adapters.sync.lite_pull_consumer import SyncLitePullConsumer
 from mqproto.adapters.sync.producer import SyncProducer
-from mqproto.adapters.sync.pull import SyncPullConsumer
-from mqproto.adapters.sync.push import SyncPushConsumer
-from mqproto.adapters.sync.transactions import SyncTransactionProducer
-from mqproto.adapters.threaded.kit import KIT
+from mqproto.adapters.sync.pull_consumer import SyncPullConsumer
+from mqproto.adapters.sync.push_consumer import SyncPushConsumer
+from mqproto.adapters.sync.runtime import SendFuture
+from mqproto.adapters.sync.simple_consumer import SyncConsumer
+from mqproto.adapters.sync.transaction_producer import SyncTransactionProducer
+from mqproto.adapters.threaded.runtime import KIT
 
 S = TypeVar("S")
 P = ParamSpec("P")

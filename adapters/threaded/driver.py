@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from socket import socket
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from mqproto.adapters.driving import JOBS_AT_A_TIME, log
-from mqproto.adapters.pollers import Poller, make_poller
-from mqproto.adapters.polling import PollingDriver
-from mqproto.adapters.threaded.patience import Patience
+from mqproto.adapters.io.lifecycle import JOBS_AT_A_TIME, log
+from mqproto.adapters.io.loop import PollingDriver
+from mqproto.adapters.io.pollers import Poller, make_poller
 from mqproto.adapters.threaded.workers import Workers
-from mqproto.state.node import Node, Ticket
+from mqproto.adapters.threaded.yielding_lock import Patience
+from mqproto.state.node.contract import Node, Ticket
 
 _FORCED_END_S: Final = 5.0  # how long the loop may need to end once it is told to; it waits for nothing then
 _FORCED_JOBS_S: Final = 0.5  # the same for the threads of jobs, of which one may block

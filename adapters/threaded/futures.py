@@ -10,8 +10,8 @@ from threading import Condition, RLock
 from typing import Final, TypeVar
 
 from mqproto.adapters.sync.futures import Callback, Outcome
-from mqproto.adapters.sync.kit import Pool
-from mqproto.state.node import Ticket
+from mqproto.adapters.sync.runtime import Pool
+from mqproto.state.node.contract import Ticket
 
 T = TypeVar("T")
 

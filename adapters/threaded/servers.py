@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mqproto.adapters.sync.servers import SyncBroker, SyncNameServer, SyncStandalone
-from mqproto.adapters.threaded.kit import KIT
+from mqproto.adapters.threaded.runtime import KIT
 
 
 class NameServer(SyncNameServer):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from mqproto.adapters.driving import log
+from mqproto.adapters.io.lifecycle import log
 
 
 class Workers:

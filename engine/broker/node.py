@@ -16,44 +16,44 @@ from struct import Struct
 from typing import Final
 
 from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
-from mqproto.engine.broker.checkback import CheckBack
-from mqproto.engine.broker.cleaning import Cleaning
-from mqproto.engine.broker.clients import Clients
-from mqproto.engine.broker.configuration import SettingsAdmin
-from mqproto.engine.broker.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from mqproto.engine.broker.delay import Delays
-from mqproto.engine.broker.groupadmin import GroupAdmin
-from mqproto.engine.broker.locks import Locking
-from mqproto.engine.broker.longwork import LongAnswers
-from mqproto.engine.broker.offsets import Offsets
-from mqproto.engine.broker.pressure import FAIR, Pressure
-from mqproto.engine.broker.progress import Progress
-from mqproto.engine.broker.pull import HeldPull, Pulling
-from mqproto.engine.broker.query import Queries
-from mqproto.engine.broker.queuedumps import QueueDumps
-from mqproto.engine.broker.quick import QuickSends
-from mqproto.engine.broker.reading import Reading
-from mqproto.engine.broker.registration import Registration
-from mqproto.engine.broker.relays import Relays
-from mqproto.engine.broker.replies import Replies
-from mqproto.engine.broker.resets import Resets
-from mqproto.engine.broker.retry import Retries
-from mqproto.engine.broker.runtime_info import Figures
-from mqproto.engine.broker.send import Sending
-from mqproto.engine.broker.shapes import take_other
-from mqproto.engine.broker.slowgroups import SlowGroups
-from mqproto.engine.broker.standing import Standing
-from mqproto.engine.broker.stored import Depot
-from mqproto.engine.broker.tables import Keeper
-from mqproto.engine.broker.topics import TopicAdmin
-from mqproto.engine.broker.transactions import Transactions
+from mqproto.engine.broker.clients.client_calls import Relays
+from mqproto.engine.broker.clients.clients import Clients
+from mqproto.engine.broker.clients.offset_resets import Resets
+from mqproto.engine.broker.clients.queue_locks import Locking
+from mqproto.engine.broker.core.admission import FAIR, Pressure
+from mqproto.engine.broker.core.config_manager import Keeper
+from mqproto.engine.broker.core.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.header_templates import take_other
+from mqproto.engine.broker.core.slices import LongAnswers
+from mqproto.engine.broker.core.waiting_reads import Reading
+from mqproto.engine.broker.operators.cleaning import Cleaning
+from mqproto.engine.broker.operators.configuration import SettingsAdmin
+from mqproto.engine.broker.operators.consume_stats import Standing
+from mqproto.engine.broker.operators.group_progress import Progress
+from mqproto.engine.broker.operators.groups import GroupAdmin
+from mqproto.engine.broker.operators.queue_dumps import QueueDumps
+from mqproto.engine.broker.operators.runtime_info import Figures
+from mqproto.engine.broker.operators.topics import TopicAdmin
+from mqproto.engine.broker.pulls.offsets import Offsets
+from mqproto.engine.broker.pulls.pull import HeldPull, Pulling
+from mqproto.engine.broker.pulls.query import Queries
+from mqproto.engine.broker.pulls.slow_groups import SlowGroups
+from mqproto.engine.broker.registration.registration import Registration
+from mqproto.engine.broker.sends.delayed import Delays
+from mqproto.engine.broker.sends.fast_send import QuickSends
+from mqproto.engine.broker.sends.message_writer import Depot
+from mqproto.engine.broker.sends.replies import Replies
+from mqproto.engine.broker.sends.send import Sending
+from mqproto.engine.broker.sends.send_back import Retries
+from mqproto.engine.broker.transactions.transaction_check import CheckBack
+from mqproto.engine.broker.transactions.transactions import Transactions
 from mqproto.engine.configuration import Changes
 from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.store import CloseStore, Store
-from mqproto.engine.store.files import Files
+from mqproto.engine.store.disk.files import Files
 from mqproto.errors import HeaderError, RemoteProtocolError
-from mqproto.fastjson import JsonError
-from mqproto.state.node import Job, Link, Ticket
+from mqproto.state.node.contract import Job, Link, Ticket
+from mqproto.wire.fastjson import JsonError
 
 #: Listeners.
 MAIN: Final = "main"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mqproto.bodies import Body
-from mqproto.codes import ResponseCode
 from mqproto.engine.saver import Saver
+from mqproto.wire.bodies import Body
+from mqproto.wire.codes import ResponseCode
 
 
 @dataclass(frozen=True, slots=True)

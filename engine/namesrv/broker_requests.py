@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.bodies import BrokerMemberGroup, BrokerMemberGroupBody, DataVersion, read_registration
-from mqproto.codes import RequestCode
-from mqproto.engine.longwork import Steps
 from mqproto.engine.namesrv.answers import OK, Answer, failed
 from mqproto.engine.namesrv.kv import ORDER_NAMESPACE
 from mqproto.engine.namesrv.registry import RegistrationRefusedError
 from mqproto.engine.namesrv.state import Handler, Request, State
-from mqproto.headers import (
+from mqproto.engine.slices import Steps
+from mqproto.wire.bodies import BrokerMemberGroup, BrokerMemberGroupBody, DataVersion, read_registration
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.headers import (
     AddWritePermOfBrokerRequest,
     AddWritePermOfBrokerResponse,
     BrokerHeartbeatRequest,
@@ -26,7 +26,7 @@ from mqproto.headers import (
     WipeWritePermOfBrokerRequest,
     WipeWritePermOfBrokerResponse,
 )
-from mqproto.ids import body_crc
+from mqproto.wire.ids import body_crc
 
 
 def _register(state: State, request: Request) -> Steps[Answer]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from json import JSONEncoder
 from typing import Final
 
-from mqproto.bodies import KVTable
-from mqproto.fastjson import JsonError, loads
+from mqproto.wire.bodies import KVTable
+from mqproto.wire.fastjson import JsonError, loads
 
 #: Namespace of the lines `broker:queues;broker:queues` that make topics ordered ones.
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.codes import RequestCode, ResponseCode
 from mqproto.engine.namesrv import kv
 from mqproto.engine.namesrv.answers import Answer, failed
 from mqproto.engine.namesrv.state import Handler, Request, State
-from mqproto.headers import (
+from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.headers import (
     DeleteKVConfigRequest,
     GetKVConfigRequest,
     GetKVConfigResponse,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mqproto.engine.longwork import Steps
 from mqproto.engine.metrics import Collected, Family
 from mqproto.engine.namesrv.registry import Registry
+from mqproto.engine.slices import Steps
 
 
 def collect(registry: Registry) -> Steps[Collected]:

@@ -13,11 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from mqproto.bodies import json_pieces
 from mqproto.codec import Command
-from mqproto.codes import RequestCode, ResponseCode
 from mqproto.engine.configuration import Changes, Configuration
-from mqproto.engine.longwork import LongWork, Steps, joined
 from mqproto.engine.namesrv import broker_requests, kv_requests, settings_requests, topic_requests
 from mqproto.engine.namesrv.answers import Answer, failed
 from mqproto.engine.namesrv.kv import KvConfig
@@ -25,10 +22,13 @@ from mqproto.engine.namesrv.registry import Registry
 from mqproto.engine.namesrv.state import Handler, Request, State
 from mqproto.engine.saver import Saver
 from mqproto.engine.settings import NamesrvSettings, check
+from mqproto.engine.slices import LongWork, Steps, joined
 from mqproto.errors import HeaderError, RemoteProtocolError
-from mqproto.state.connection import Calls, Connection
-from mqproto.state.deadlines import Deadlines
-from mqproto.state.node import SERVER_UNSENT_LIMIT, Job, Link, NodeBase, Run
+from mqproto.state.node.connection import Calls, Connection
+from mqproto.state.node.contract import SERVER_UNSENT_LIMIT, Job, Link, NodeBase, Run
+from mqproto.state.node.deadlines import Deadlines
+from mqproto.wire.bodies import json_pieces
+from mqproto.wire.codes import RequestCode, ResponseCode
 
 HANDLERS: Final[dict[int, Handler]] = {
     **kv_requests.HANDLERS,

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
-from mqproto.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, RegisterBrokerBody, TopicConfig, TopicRoute
-from mqproto.bodies.routes import MASTER_ID
-from mqproto.engine.longwork import Steps
+from mqproto.engine.slices import Steps
 from mqproto.errors import MQError
-from mqproto.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
-from mqproto.headers import RegisterBrokerRequest
-from mqproto.state.deadlines import Deadlines
+from mqproto.state.node.deadlines import Deadlines
+from mqproto.wire.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, RegisterBrokerBody, TopicConfig, TopicRoute
+from mqproto.wire.bodies.routes import MASTER_ID
+from mqproto.wire.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
+from mqproto.wire.headers import RegisterBrokerRequest
 
 #: A broker that did not register for so long is gone; brokers register every 10 to 60 s.
 LIVE_MS: Final = 120_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.codes import RequestCode, ResponseCode
 from mqproto.engine.configuration import ChangeRefused
 from mqproto.engine.namesrv.answers import OK, Answer, failed
 from mqproto.engine.namesrv.state import Handler, Request, State
 from mqproto.engine.settings import format_properties
+from mqproto.wire.codes import RequestCode, ResponseCode
 
 
 def _update(state: State, request: Request) -> Answer:

@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 from mqproto.codec import Command
 from mqproto.engine.configuration import Configuration
-from mqproto.engine.longwork import Steps
 from mqproto.engine.namesrv.answers import Answer
 from mqproto.engine.namesrv.kv import KvConfig
 from mqproto.engine.namesrv.registry import Registry
 from mqproto.engine.saver import Saver
 from mqproto.engine.settings import NamesrvSettings
+from mqproto.engine.slices import Steps
 
 
 @dataclass(slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.bodies import TopicList, TopicRoute
-from mqproto.codes import RequestCode, ResponseCode
-from mqproto.engine.longwork import Steps
 from mqproto.engine.namesrv.answers import OK, Answer, failed
 from mqproto.engine.namesrv.kv import ORDER_NAMESPACE
 from mqproto.engine.namesrv.registry import RegistrationRefusedError
 from mqproto.engine.namesrv.state import Handler, Request, State
-from mqproto.headers import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest, GetTopicsByClusterRequest, RegisterTopicRequest
+from mqproto.engine.slices import Steps
+from mqproto.wire.bodies import TopicList, TopicRoute
+from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.headers import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest, GetTopicsByClusterRequest, RegisterTopicRequest
 
 #: From this release on (4.9.4) a peer gets routes in standard JSON without asking.
 STANDARD_JSON_VERSION: Final = 401

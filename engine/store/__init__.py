@@ -1,19 +1,19 @@
 """The store: Apache's data directory (store.md), the only place that touches files."""
 
-from mqproto.engine.store.closing import CloseStore
-from mqproto.engine.store.coldreads import ColdRead, Read
-from mqproto.engine.store.commitlog import AllocateLog, CreateLog
-from mqproto.engine.store.config import ConfigFile
-from mqproto.engine.store.disk import DiskFiles
+from mqproto.engine.store.disk.config_files import ConfigFile
+from mqproto.engine.store.disk.disk import DiskFiles
+from mqproto.engine.store.disk.files import Files
+from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.engine.store.errors import ConfigDamaged, PutRefused, PutStatus, StoreDamaged, StoreError, StoreLocked, StoreUnwritable
-from mqproto.engine.store.extension import Unit
-from mqproto.engine.store.files import Files
-from mqproto.engine.store.flushjobs import FlushLog
-from mqproto.engine.store.judging import NOWHERE, Judge
-from mqproto.engine.store.memory import MemoryFiles
-from mqproto.engine.store.queue import Queue
-from mqproto.engine.store.reading import Reader
-from mqproto.engine.store.records import properties_of
+from mqproto.engine.store.flush.closing import CloseStore
+from mqproto.engine.store.flush.flush_jobs import FlushLog
+from mqproto.engine.store.log.commit_log import AllocateLog, CreateLog
+from mqproto.engine.store.log.records import properties_of
+from mqproto.engine.store.queues.extension import Unit
+from mqproto.engine.store.queues.queue import Queue
+from mqproto.engine.store.reads.cold_reads import ColdRead, Read
+from mqproto.engine.store.reads.read_filter import NOWHERE, Judge
+from mqproto.engine.store.reads.reader import Reader
 from mqproto.engine.store.report import Ending, Lost, Recover, RecoveryReport
 from mqproto.engine.store.results import BatchEntry, GetResult, GetStatus, QueryResult
 from mqproto.engine.store.settings import StoreSettings

@@ -11,32 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
-from mqproto.engine.store.checkpoint import Checkpoint
-from mqproto.engine.store.closing import Claim, CloseStore
-from mqproto.engine.store.coldreads import Reads
-from mqproto.engine.store.commitlog import AllocateLog, CommitLog, CreateLog
-from mqproto.engine.store.consumequeue import ConsumeQueues
-from mqproto.engine.store.disk import DiskFiles
+from mqproto.engine.store.disk.disk import DiskFiles
+from mqproto.engine.store.disk.files import Files, Lock
+from mqproto.engine.store.disk.folders import make_durable_folder
 from mqproto.engine.store.errors import StoreError, StoreLocked, StoreUnwritable
-from mqproto.engine.store.extension import Unit
-from mqproto.engine.store.files import Files, Lock
-from mqproto.engine.store.flushing import Flusher
-from mqproto.engine.store.flushjobs import FlushLog, RemoveQueues, WriteQueues
-from mqproto.engine.store.folders import make_durable_folder
-from mqproto.engine.store.following import Follower
-from mqproto.engine.store.index import AllocateIndex, Index
-from mqproto.engine.store.judging import Judge
+from mqproto.engine.store.flush.checkpoint import Checkpoint
+from mqproto.engine.store.flush.closing import Claim, CloseStore
+from mqproto.engine.store.flush.flush_jobs import FlushLog, RemoveQueues, WriteQueues
+from mqproto.engine.store.flush.flusher import Flusher
+from mqproto.engine.store.index.index import AllocateIndex, Index
 from mqproto.engine.store.layout import ENTRY, ENTRY_SIZE, HOLE_CODE
-from mqproto.engine.store.queue import Queue
-from mqproto.engine.store.reading import Reader
-from mqproto.engine.store.recovery import Recovery
+from mqproto.engine.store.log.commit_log import AllocateLog, CommitLog, CreateLog
+from mqproto.engine.store.queues.consume_queues import ConsumeQueues
+from mqproto.engine.store.queues.extension import Unit
+from mqproto.engine.store.queues.queue import Queue
+from mqproto.engine.store.reads.cold_reads import Reads
+from mqproto.engine.store.reads.read_filter import Judge
+from mqproto.engine.store.reads.reader import Reader
+from mqproto.engine.store.recovery.recovery import Recovery
 from mqproto.engine.store.report import Recover, RecoveryReport
 from mqproto.engine.store.results import GetResult, QueryResult
-from mqproto.engine.store.retention import Retention, RetentionJob
+from mqproto.engine.store.retention.retention import Retention, RetentionJob
+from mqproto.engine.store.retention.trimming import Follower
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.engine.store.writing import Writer
-from mqproto.names import HALF_TOPIC, LIGHT_QUEUE_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
-from mqproto.state.node import Job
+from mqproto.state.node.contract import Job
+from mqproto.wire.names import HALF_TOPIC, LIGHT_QUEUE_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
 
 #: Queues of the broker's own, whose offsets must not begin again.
 _KEPT_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})

@@ -12,16 +12,16 @@ from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Final
 from zlib import crc32
 
-from mqproto.engine.store.commitlog import NO_ROOM, CommitLog
-from mqproto.engine.store.consumequeue import ConsumeQueues
 from mqproto.engine.store.errors import PutRefused, PutStatus
-from mqproto.engine.store.flushing import Flusher
-from mqproto.engine.store.index import Index
+from mqproto.engine.store.flush.flusher import Flusher
+from mqproto.engine.store.index.index import Index
 from mqproto.engine.store.layout import ENTRY, FILLER_SIZE, HEAD_V4, HEADS, IPV6_EXTRA, LENGTH, MAGIC_V1
-from mqproto.engine.store.queue import NO_SIZE, Queue
+from mqproto.engine.store.log.commit_log import NO_ROOM, CommitLog
+from mqproto.engine.store.queues.consume_queues import ConsumeQueues
+from mqproto.engine.store.queues.queue import NO_SIZE, Queue
 from mqproto.engine.store.results import BatchEntry
 from mqproto.engine.store.settings import StoreSettings
-from mqproto.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from mqproto.wire.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 _PROPERTIES_MAX: Final = 32_767
 _HOST_V4: Final = 8

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from mqproto import ConsumeStatus, Message
-from mqproto.bodies import ConsumeFromWhere, DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
 from mqproto.codec import FrameSplitter, decode, encode_request
-from mqproto.codes import RequestCode
 from mqproto.errors import RequestTimeout, SendFailed
-from mqproto.hosts import split_address
+from mqproto.wire.bodies import ConsumeFromWhere, DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.hosts import split_address
 from tests.adapters.harness import NAMES, PATIENCE, Collector, Proxy, Runtime, as_listener, open_runtime, threads_of_ours
 
 #: Failed messages come again soon, so that no test has to wait for long.

@@ -16,7 +16,7 @@ import mqproto.adapters.anyio
 import mqproto.adapters.gevent
 import mqproto.adapters.threaded
 from mqproto import ConsumeStatus, MessageExt
-from mqproto.adapters.pollers import SelectorPoller
+from mqproto.adapters.io.pollers import SelectorPoller
 from mqproto.message import ConsumeContext
 
 NAMES = ("threaded", "gevent", "asyncio", "trio")

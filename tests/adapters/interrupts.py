@@ -17,8 +17,8 @@ import pytest
 
 from mqproto import Message, SendResult
 from mqproto.codec import FrameSplitter, decode, encode_response
-from mqproto.codes import RequestCode
 from mqproto.errors import StateError
+from mqproto.wire.codes import RequestCode
 from tests.adapters.harness import PATIENCE
 from tests.mqproto.state.stage import route
 

@@ -14,8 +14,8 @@ import pytest
 
 from mqproto.adapters.cli import main
 from mqproto.engine.store import DiskFiles, Store, StoreSettings
-from mqproto.fastjson import loads
-from mqproto.record import decode_record
+from mqproto.wire.fastjson import loads
+from mqproto.wire.record import decode_record
 from tests.engine.store.harness import Rig, records
 from tests.golden.golden import GOLDEN, VERSIONS
 

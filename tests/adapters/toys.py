@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from mqproto.state.node import Deliver, Dial, Job, Link, NodeBase, Run, Ticket
+from mqproto.state.node.contract import Deliver, Dial, Job, Link, NodeBase, Run, Ticket
 
 
 class Echo(NodeBase):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from mqproto.engine.longwork import Steps
 from mqproto.engine.metrics import LINKS_MAX, METRICS, REQUEST_MAX, REQUEST_MS, Collected, Family, RenderPage, WithMetrics
-from mqproto.state.node import HangUp, Job, Link, NodeBase, Run
+from mqproto.engine.slices import Steps
+from mqproto.state.node.contract import HangUp, Job, Link, NodeBase, Run
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mqproto.codec import Command
-from mqproto.codes import RequestCode
 from mqproto.engine.namesrv.node import HANDLERS
+from mqproto.wire.codes import RequestCode
 from tests.engine.broker.harness import Peer, World
 from tests.engine.namesrv.harness import Rig
 

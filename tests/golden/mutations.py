@@ -7,7 +7,7 @@ from random import Random
 
 from mqproto.codec import Command, decode, encode
 from mqproto.errors import RemoteProtocolError
-from mqproto.state.node import Buffer
+from mqproto.state.node.contract import Buffer
 from tests.golden.golden import GOLDEN
 
 #: What stands in a field instead of what belongs there.

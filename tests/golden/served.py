@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from mqproto.flags import COMPRESSED
-from mqproto.hosts import encode_host
-from mqproto.ids import offset_msg_id
 from mqproto.message import MessageExt
-from mqproto.record import inflated
+from mqproto.wire.flags import COMPRESSED
+from mqproto.wire.hosts import encode_host
+from mqproto.wire.ids import offset_msg_id
+from mqproto.wire.record import inflated
 
 #: Added by the Java client that was asked: bounds of the queue.
 _CLIENTS_OWN = ("MIN_OFFSET", "MAX_OFFSET")

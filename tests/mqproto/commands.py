@@ -11,7 +11,7 @@ from mqproto.codec import (
     NO_OPAQUE,
     Command,
 )
-from mqproto.codes import Language
+from mqproto.wire.codes import Language
 
 
 def frame_of(header: bytes, body: bytes = b"", kind: int = JSON) -> bytes:

@@ -19,8 +19,8 @@ from mqproto.acl import (
     sign,
     signature,
 )
-from mqproto.codes import VERSION
 from mqproto.errors import AccessDenied, AclError, BrokerError, refusal
+from mqproto.wire.codes import VERSION
 from tests.golden.golden import GOLDEN
 
 SECRETS = {"GoldenUser": "golden-secret", "GoldenAdmin": "golden-admin-secret", "NoSuchUser": "golden-secret"}

@@ -22,8 +22,8 @@ from mqproto.codec import (
     encode_request,
     encode_response,
 )
-from mqproto.codes import VERSION, Language
 from mqproto.errors import LocalProtocolError, RemoteProtocolError
+from mqproto.wire.codes import VERSION, Language
 from tests.golden.golden import GOLDEN, VERSIONS, Golden
 from tests.mqproto.commands import facts, frame_of
 

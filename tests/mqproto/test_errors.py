@@ -33,7 +33,7 @@ from mqproto.errors import (
     SendFailed,
     TooManyRequests,
 )
-from mqproto.fastjson import JsonError
+from mqproto.wire.fastjson import JsonError
 
 
 def test_one_root() -> None:

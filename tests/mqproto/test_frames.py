@@ -23,8 +23,8 @@ from mqproto.codec import (
     encode,
     encode_request,
 )
-from mqproto.codes import Language, RequestCode
 from mqproto.errors import RemoteProtocolError
+from mqproto.wire.codes import Language, RequestCode
 from tests.mqproto.commands import facts, frame_of
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mqproto.hosts import encode_host
 from mqproto.message import Message, MessageExt, MessageQueue, join_keys
+from mqproto.wire.hosts import encode_host
 from tests.golden.golden import GOLDEN
 
 

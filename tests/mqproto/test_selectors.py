@@ -9,7 +9,7 @@ import pytest
 from mqproto.errors import ClientError
 from mqproto.message import Message, MessageQueue
 from mqproto.selectors import choose_queue, hash_index, random_selector, select_by_hash
-from mqproto.state.routes import publish_info
+from mqproto.state.cluster.routes import publish_info
 from tests.mqproto.state.stage import route
 
 TOPIC = "orders"

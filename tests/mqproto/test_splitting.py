@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto import properties
-from mqproto.batch import BatchEntry, encode_batch
 from mqproto.errors import InvalidMessage, InvalidName
 from mqproto.message import Message
 from mqproto.splitting import SPLIT_BYTES, entry_size, split_batch
+from mqproto.wire import properties
+from mqproto.wire.batch import BatchEntry, encode_batch
 
 TOPIC = "orders"
 

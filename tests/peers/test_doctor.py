@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.codes import RequestCode
-from mqproto.codes import ResponseCode as Code
 from mqproto.engine.settings import apply
 from mqproto.engine.store import DiskFiles, Recover, StoreSettings
 from mqproto.engine.store.doctor import Repair, check
-from mqproto.flags import pull_flag
-from mqproto.record import decode_records
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.codes import ResponseCode as Code
+from mqproto.wire.flags import pull_flag
+from mqproto.wire.record import decode_records
 from tests.peers.conftest import need
 from tests.peers.kit import wire
 from tests.peers.kit.filling import LOG_FILE

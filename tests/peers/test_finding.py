@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mqproto.message import MessageQueue
-from mqproto.state.rebalance import text_order
-from mqproto.state.strategies import find_strategy
+from mqproto.state.consumer.allocation.allocate import text_order
+from mqproto.state.consumer.allocation.strategies import find_strategy
 from tests.peers.kit.checks import Sent
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import JavaClient, ProcessClient, Running, finish, wait_for

@@ -17,10 +17,10 @@ import pytest
 from mqproto import MessageQueue
 from mqproto.acl import SessionCredentials
 from mqproto.adapters.threaded import Admin, LitePullConsumer
-from mqproto.bodies import GroupConfig, TopicRoute
 from mqproto.errors import AccessDenied, BrokerError, CallExpired, InvalidSetting, NoClients, NoMessage, NoRoute, PartlyFailed
-from mqproto.flags import PERM_WRITE
 from mqproto.state.admin import Account, TrackType
+from mqproto.wire.bodies import GroupConfig, TopicRoute
+from mqproto.wire.flags import PERM_WRITE
 from tests.adapters.harness import Runtime, open_runtime
 from tests.mqproto.state.admin import shown
 from tests.peers.conftest import Servers, need

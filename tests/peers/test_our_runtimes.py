@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from mqproto import ConsumeStatus, LocalTransactionState, Message, MessageExt, SendStatus, select_by_hash
-from mqproto.bodies import ConsumeFromWhere, MessageModel
 from mqproto.errors import NoMessage
+from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 from tests.adapters.harness import Collector, Proxy, Runtime, as_coroutine, as_listener, open_runtime
 from tests.peers.kit.checks import Sent
 from tests.peers.kit.pairs import Pair, pairs

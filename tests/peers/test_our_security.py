@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mqproto import ConsumeStatus, Message, SendStatus, SessionCredentials
-from mqproto.bodies import ConsumeFromWhere
 from mqproto.errors import AccessDenied, MQError, NoMessage
+from mqproto.wire.bodies import ConsumeFromWhere
 from tests.adapters.harness import NAMES, Collector, Runtime, as_listener, open_runtime
 from tests.peers.conftest import need
 from tests.peers.kit.secured import ADMIN, TRACES, TRUSTING, USER, secured

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.bodies import GroupConfig, TopicConfig
 from mqproto.engine.settings import apply
 from mqproto.engine.store import DiskFiles, Store, StoreSettings
 from mqproto.engine.store.doctor import open_directory
@@ -16,9 +15,10 @@ from mqproto.engine.store.doctor.exportfile import ExportReader
 from mqproto.engine.store.doctor.exporting import Export
 from mqproto.engine.store.doctor.importing import Import
 from mqproto.engine.store.doctor.planning import DirectoryTarget, NoTarget, Planner
-from mqproto.engine.store.doctor.tables import TableFiles, Tables
-from mqproto.hosts import encode_host
-from mqproto.ids import java_hash
+from mqproto.engine.store.doctor.views.tables import TableFiles, Tables
+from mqproto.wire.bodies import GroupConfig, TopicConfig
+from mqproto.wire.hosts import encode_host
+from mqproto.wire.ids import java_hash
 from tests.peers.conftest import need
 from tests.peers.kit.filling import LOG_FILE, SMALL_FILES
 from tests.peers.kit.pairs import Pair

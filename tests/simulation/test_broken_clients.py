@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import asking, client_story
-from mqproto.adapters.simulated.client_story import ClientStory
+from mqproto.adapters.simulated import client_scenario, pull_clients
+from mqproto.adapters.simulated.client_scenario import ClientStory
 from mqproto.codec import Command
-from mqproto.flags import TRANSACTION_COMMIT
 from mqproto.message import ConsumeStatus, MessageExt, SendResult, SendStatus
-from mqproto.state import transacting
-from mqproto.state.consumption import Concurrent
-from mqproto.state.flows import Flow, Sleep
-from mqproto.state.handout import Handout
-from mqproto.state.iterated import IteratedCore
-from mqproto.state.node import Ticket
-from mqproto.state.ordered import Ordered
-from mqproto.state.process_queue import ProcessQueue
-from mqproto.state.producer import ProducerCore
-from mqproto.state.queue_locks import OwnLocks
-from mqproto.state.requesting import Requests
-from mqproto.state.send_window import SendWindow
-from mqproto.state.tasks import TaskNode
+from mqproto.state.consumer.process_queue import ProcessQueue
+from mqproto.state.consumer.pull.in_hand import Handout
+from mqproto.state.consumer.push.concurrent import Concurrent
+from mqproto.state.consumer.push.orderly import Ordered
+from mqproto.state.consumer.push.queue_locks import OwnLocks
+from mqproto.state.consumer.push.simple import IteratedCore
+from mqproto.state.flows.effects import Flow, Sleep
+from mqproto.state.flows.tasks import TaskNode
+from mqproto.state.node.contract import Ticket
+from mqproto.state.producer import transactions
+from mqproto.state.producer.request_reply import Requests
+from mqproto.state.producer.send_window import SendWindow
+from mqproto.state.producer.sends import ProducerCore
 from mqproto.transactions import LocalTransactionState
+from mqproto.wire.flags import TRANSACTION_COMMIT
 
 Patch = pytest.MonkeyPatch
 
@@ -148,7 +148,7 @@ def never_renews_its_locks(patch: Patch) -> None:
 
 
 def commits_every_transaction(patch: Patch) -> None:
-    patch.setattr(transacting, "_WIRE", dict.fromkeys(LocalTransactionState, TRANSACTION_COMMIT))
+    patch.setattr(transactions, "_WIRE", dict.fromkeys(LocalTransactionState, TRANSACTION_COMMIT))
 
 
 def gives_any_reply(patch: Patch) -> None:
@@ -169,12 +169,12 @@ def gives_any_reply(patch: Patch) -> None:
 
 def pulls_on_in_a_queue_of_others(patch: Patch) -> None:
     """The application's fault, so that the check itself is tried: it commits what it has not worked on."""
-    good = asking.Puller._worked
+    good = pull_clients.Puller._worked
 
-    def broken(self: asking.Puller, delivery: Any, loop: object, next_offset: int) -> None:
+    def broken(self: pull_clients.Puller, delivery: Any, loop: object, next_offset: int) -> None:
         good(self, delivery, loop, next_offset + 5)
 
-    patch.setattr(asking.Puller, "_worked", broken)
+    patch.setattr(pull_clients.Puller, "_worked", broken)
 
 
 def shares_out_in_two_ways(patch: Patch) -> None:
@@ -184,7 +184,7 @@ def shares_out_in_two_ways(patch: Patch) -> None:
         self.strategies[group] = "AVG" if self.strategies[group] != "AVG" else "AVG_BY_CIRCLE"
         return good(self, group)
 
-    patch.setattr(client_story.ClientStory, "_member", broken)
+    patch.setattr(client_scenario.ClientStory, "_member", broken)
 
 
 BREAKS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], str]] = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.adapters.simulated.client_story import ClientStory
+from mqproto.adapters.simulated.client_scenario import ClientStory
 from tests.simulation.test_stories import play, seeds
 
 #: Chosen so that each kind of trouble and each kind of consumer comes in several of them.

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mqproto.adapters.simulated import Cluster, checks
-from mqproto.bodies import ConsumeFromWhere
 from mqproto.message import ConsumeStatus, Message, MessageQueue
+from mqproto.wire.bodies import ConsumeFromWhere
 
 
 @pytest.mark.parametrize("strategy", ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"])

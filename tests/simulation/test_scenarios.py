@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mqproto.adapters.simulated import Client, Cluster, Consumer, Machine, Producer, Weather, checks
-from mqproto.bodies import ConsumeFromWhere
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendStatus
+from mqproto.wire.bodies import ConsumeFromWhere
 
 CALM = Weather(delay_max=2, job_max=3)
 SYNC = {"flushDiskType": "SYNC_FLUSH"}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from mqproto.adapters.simulated import Cluster, Consumer, Weather, checks
-from mqproto.bodies import ConsumeFromWhere
 from mqproto.engine.namesrv import NameServer
 from mqproto.message import ConsumeStatus, Message, MessageQueue
+from mqproto.wire.bodies import ConsumeFromWhere
 
 CALM = Weather(delay_max=2, job_max=3)
 

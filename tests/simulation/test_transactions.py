@@ -13,11 +13,11 @@ from mqproto.adapters.simulated.checks import read_logs
 from mqproto.adapters.simulated.clients import Producer
 from mqproto.codec import Command
 from mqproto.message import Message
-from mqproto.record import decode_record
-from mqproto.state import client_requests
-from mqproto.state.client import ClientNode
-from mqproto.state.flows import Call, Flow, Oneway
-from mqproto.state.tasks import DialledLink
+from mqproto.state.client import broker_requests
+from mqproto.state.client.node import ClientNode
+from mqproto.state.flows.effects import Call, Flow, Oneway
+from mqproto.state.flows.tasks import DialledLink
+from mqproto.wire.record import decode_record
 
 COMMIT, ROLLBACK = 8, 12
 SETTINGS = {
@@ -102,7 +102,7 @@ def test_every_transaction_becomes_what_it_was_to(seed: int, trouble: str, monke
     """Committed ones are there, rolled back ones never, whatever happens; without crashes each is there once."""
     shops = Shops(seed, "SYNC_FLUSH" if trouble == "power" else "ASYNC_FLUSH")
     cluster, random = shops.cluster, shops.random
-    monkeypatch.setitem(client_requests.HANDLERS, 39, shops.answer)
+    monkeypatch.setitem(broker_requests.HANDLERS, 39, shops.answer)
     for n in range(60):
         for name in range(random.choice((0, 1, 3))):
             shops.begin(f"{n}-{name}")

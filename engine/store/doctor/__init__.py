@@ -4,14 +4,14 @@ Looking is read-only and safe beside a running broker; directories of Apache's b
 here, results are typed.
 """
 
-from mqproto.engine.store.doctor.checking import Check, Progress, check
-from mqproto.engine.store.doctor.directory import ConfigState, Directory, open_directory
-from mqproto.engine.store.doctor.findings import Finding, Report
-from mqproto.engine.store.doctor.indexes import IndexView
+from mqproto.engine.store.doctor.checks.check import Check, Progress, check
+from mqproto.engine.store.doctor.checks.findings import Finding, Report
 from mqproto.engine.store.doctor.inspection import Inspection, QueueState, Size, inspect
-from mqproto.engine.store.doctor.log import LogPart, LogView, Stop, Walk
-from mqproto.engine.store.doctor.queues import QueueView
-from mqproto.engine.store.doctor.repairing import Repair, RepairPlan, RepairRefused
+from mqproto.engine.store.doctor.repair import Repair, RepairPlan, RepairRefused
+from mqproto.engine.store.doctor.views.directory import ConfigState, Directory, open_directory
+from mqproto.engine.store.doctor.views.indexes import IndexView
+from mqproto.engine.store.doctor.views.log import LogPart, LogView, Stop, Walk
+from mqproto.engine.store.doctor.views.queues import QueueView
 
 __all__ = [
     "Check",

@@ -17,11 +17,11 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from mqproto.bodies import GroupConfig, TopicConfig
 from mqproto.engine.store.errors import StoreError
 from mqproto.engine.store.layout import RECORD_FIXED
-from mqproto.engine.store.records import facts_of, measure
-from mqproto.fastjson import JsonError, dumps, loads
+from mqproto.engine.store.log.records import facts_of, measure
+from mqproto.wire.bodies import GroupConfig, TopicConfig
+from mqproto.wire.fastjson import JsonError, dumps, loads
 
 MAGIC: Final = b"MQEXPORT"
 VERSION: Final = 1

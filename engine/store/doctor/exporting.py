@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mqproto.bodies import DelayOffsets
-from mqproto.engine.store.doctor.directory import Directory
 from mqproto.engine.store.doctor.exportfile import ExportedQueue, ExportHead, ExportWriter
 from mqproto.engine.store.doctor.messages import Bounds, Found, TopicMessages
 from mqproto.engine.store.doctor.planning import UNMOVABLE
-from mqproto.engine.store.doctor.tables import TableFiles, Tables
+from mqproto.engine.store.doctor.views.directory import Directory
+from mqproto.engine.store.doctor.views.tables import TableFiles, Tables
 from mqproto.engine.store.errors import StoreError
-from mqproto.engine.store.records import facts_of
-from mqproto.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, SYSTEM_GROUP_PREFIX, TOPIC_LENGTH_MAX, retry_topic
-from mqproto.properties import REAL_TOPIC
-from mqproto.record import decode_record
+from mqproto.engine.store.log.records import facts_of
+from mqproto.wire.bodies import DelayOffsets
+from mqproto.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, SYSTEM_GROUP_PREFIX, TOPIC_LENGTH_MAX, retry_topic
+from mqproto.wire.properties import REAL_TOPIC
+from mqproto.wire.record import decode_record
 
 #: Unreadable messages that are named; the rest is counted.
 _NAMED_MAX: Final = 20

@@ -14,18 +14,18 @@ from dataclasses import replace
 from typing import Final
 
 from mqproto.engine.settings import check
-from mqproto.engine.store.doctor.directory import Directory
+from mqproto.engine.store.disk.files import Files
 from mqproto.engine.store.doctor.exportfile import ExportedMessage, ExportReader
 from mqproto.engine.store.doctor.planning import RECORD_CRC, Fate, ImportPlan, ImportRefused, QueuePlan
-from mqproto.engine.store.doctor.tables import TableFiles
+from mqproto.engine.store.doctor.views.directory import Directory
+from mqproto.engine.store.doctor.views.tables import TableFiles
 from mqproto.engine.store.errors import PutRefused
-from mqproto.engine.store.files import Files
 from mqproto.engine.store.layout import ENTRY_SIZE, HEADS, RECORD_FIXED, SYS_FLAG_AT, offset_name
-from mqproto.engine.store.queue import Queue
-from mqproto.engine.store.records import facts_of, topic_span
+from mqproto.engine.store.log.records import facts_of, topic_span
+from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.engine.store.store import Store
-from mqproto.properties import KEYS, UNIQ_KEY
+from mqproto.wire.properties import KEYS, UNIQ_KEY
 
 #: Whoever kept a message took it: the usual limit of a body does not count.
 _BODY_MAX: Final = (1 << 31) - 1 - 65_536

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from mqproto.engine.store.doctor.directory import ConfigState, Directory
-from mqproto.engine.store.doctor.queues import QueueView
+from mqproto.engine.store.doctor.views.directory import ConfigState, Directory
+from mqproto.engine.store.doctor.views.queues import QueueView
 from mqproto.engine.store.errors import StoreUnreadable
-from mqproto.engine.store.records import store_time_of
+from mqproto.engine.store.log.records import store_time_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from heapq import merge
 from typing import Final, NamedTuple
 
-from mqproto.engine.store.doctor.directory import Directory
-from mqproto.engine.store.doctor.log import Stop, Walk
-from mqproto.engine.store.doctor.queues import QueueView
+from mqproto.engine.store.doctor.views.directory import Directory
+from mqproto.engine.store.doctor.views.log import Stop, Walk
+from mqproto.engine.store.doctor.views.queues import QueueView
 from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, HOLE_CODE
-from mqproto.engine.store.records import Facts, facts_of, store_time_of
+from mqproto.engine.store.log.records import Facts, facts_of, store_time_of
 
 #: Entries of a queue that are read at a time.
 _CHUNK: Final = 512

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
-from mqproto.bodies import TopicConfig
-from mqproto.engine.store.consumequeue import is_topic_name
-from mqproto.engine.store.doctor.directory import Directory
 from mqproto.engine.store.doctor.exportfile import ExportedMessage, ExportedQueue, ExportHead, ExportReader
 from mqproto.engine.store.doctor.messages import Range, TopicMessages
-from mqproto.engine.store.doctor.tables import Tables
+from mqproto.engine.store.doctor.views.directory import Directory
+from mqproto.engine.store.doctor.views.tables import Tables
 from mqproto.engine.store.errors import StoreError
+from mqproto.engine.store.queues.consume_queues import is_topic_name
 from mqproto.message import MessageExt
-from mqproto.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
-from mqproto.record import RecordError, decode_record
+from mqproto.wire.bodies import TopicConfig
+from mqproto.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from mqproto.wire.record import RecordError, decode_record
 
 #: Topics whose messages mean something by their place only: they cannot move (docs/doctor.md).
 UNMOVABLE: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})

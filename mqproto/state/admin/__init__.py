@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from mqproto.state.admin.access import Access, AccessVersion, Account
 from mqproto.state.admin.brokers import BrokerRuntime, Brokers, Rates
-from mqproto.state.admin.desk import LONGEST_TIMEOUT_MS, TIMEOUT_MS, AdminHost, Desk
+from mqproto.state.admin.calls import LONGEST_TIMEOUT_MS, TIMEOUT_MS, AdminHost, Desk
 from mqproto.state.admin.groups import GroupCheck, GroupProgress, Groups, GroupSummary, QueueProgress
 from mqproto.state.admin.messages import Messages, MessageTrack, TrackType
-from mqproto.state.admin.nameservers import NameServerOperations
+from mqproto.state.admin.name_servers import NameServerOperations
 from mqproto.state.admin.offsets import Offsets, Reset
 from mqproto.state.admin.topics import Topics
 from mqproto.state.admin.traffic import GroupTraffic, TopicTraffic, Traffic

@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from mqproto import fastjson
-from mqproto.bodies import DataVersion
-from mqproto.codes import RequestCode
 from mqproto.errors import ClientError, InvalidSetting
-from mqproto.headers import (
+from mqproto.state.admin.calls import Desk
+from mqproto.state.flows.effects import Flow
+from mqproto.wire import fastjson
+from mqproto.wire.bodies import DataVersion
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.headers import (
     CreateAccessConfigRequest,
     DeleteAccessConfigRequest,
     GetBrokerAclConfigResponse,
     UpdateGlobalWhiteAddrsConfigRequest,
 )
-from mqproto.state.admin.desk import Desk
-from mqproto.state.flows import Flow
 
 #: What may be done with a topic (PUB) and as a group (SUB).
 PERMISSIONS: Final = frozenset({"DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"})

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mqproto.bodies import BrokerStats, ClusterInfo, ConsumeStatsList, KVTable
-from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import ClientError, InvalidSetting
-from mqproto.headers import GetConsumeStatsInBrokerRequest, ViewBrokerStatsDataRequest
-from mqproto.properties_text import format_properties, read_plain
-from mqproto.state.admin.desk import Desk
-from mqproto.state.flows import Flow
+from mqproto.state.admin.calls import Desk
+from mqproto.state.flows.effects import Flow
+from mqproto.wire.bodies import BrokerStats, ClusterInfo, ConsumeStatsList, KVTable
+from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.headers import GetConsumeStatsInBrokerRequest, ViewBrokerStatsDataRequest
+from mqproto.wire.properties_text import format_properties, read_plain
 
 #: Counting what all groups have consumed may take long (admin.md 2.2).
 CONSUME_STATS_TIMEOUT_MS: Final = 50_000

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqproto.bodies import (
+from mqproto.errors import AccessDenied, BrokerError, MQError, NoClients, PartlyFailed, PlaceFailure
+from mqproto.message import MessageQueue
+from mqproto.state.admin.calls import Desk, check_target
+from mqproto.state.admin.topics import Topics
+from mqproto.state.flows.effects import Flow
+from mqproto.validation import check_consumer_group, check_given
+from mqproto.wire.bodies import (
     ClientConnection,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -18,21 +24,15 @@ from mqproto.bodies import (
     ProducerTable,
     TopicList,
 )
-from mqproto.codes import RequestCode, ResponseCode
-from mqproto.errors import AccessDenied, BrokerError, MQError, NoClients, PartlyFailed, PlaceFailure
-from mqproto.headers import (
+from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.headers import (
     DeleteSubscriptionGroupRequest,
     GetConsumerConnectionListRequest,
     GetConsumerRunningInfoRequest,
     GetConsumeStatsRequest,
     GetProducerConnectionListRequest,
 )
-from mqproto.message import MessageQueue
-from mqproto.names import RETRY_PREFIX, dlq_topic, retry_topic
-from mqproto.state.admin.desk import Desk, check_target
-from mqproto.state.admin.topics import Topics
-from mqproto.state.flows import Flow
-from mqproto.validation import check_consumer_group, check_given
+from mqproto.wire.names import RETRY_PREFIX, dlq_topic, retry_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Groups:
     def create(self, config: GroupConfig | str, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
         """Create a group, or set up anew one that is there, at the broker of an address or at each master of a cluster; their addresses.
 
-        All of `config` (`mqproto.bodies.GroupConfig`) counts: what is not given there gets its default; a name alone does for a group
+        All of `config` (`mqproto.wire.bodies.GroupConfig`) counts: what is not given there gets its default; a name alone does for a group
         that has nothing else. Raises InvalidName, NoCluster; for a cluster PartlyFailed.
         """
         if isinstance(config, str):

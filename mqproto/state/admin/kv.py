@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mqproto.bodies import KVTable
-from mqproto.codes import RequestCode, ResponseCode
-from mqproto.headers import DeleteKVConfigRequest, GetKVConfigRequest, GetKVConfigResponse, GetKVListByNamespaceRequest, PutKVConfigRequest
-from mqproto.state.admin.desk import Desk
-from mqproto.state.flows import Flow
+from mqproto.state.admin.calls import Desk
+from mqproto.state.flows.effects import Flow
+from mqproto.wire.bodies import KVTable
+from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.headers import (
+    DeleteKVConfigRequest,
+    GetKVConfigRequest,
+    GetKVConfigResponse,
+    GetKVListByNamespaceRequest,
+    PutKVConfigRequest,
+)
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 

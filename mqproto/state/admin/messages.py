@@ -6,13 +6,22 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from mqproto.bodies import ConsumeDirectlyResult, ConsumeType, MessageModel, QueueDump
-from mqproto.bodies.routes import MASTER_ID
-from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import AccessDenied, ClientError, MQError, NoClients, NoMessage, NoRoute
-from mqproto.filters.tags import parse_tags
-from mqproto.flags import pull_flag
-from mqproto.headers import (
+from mqproto.message import MessageExt, MessageQueue
+from mqproto.state.admin.calls import Desk, Place, queue_fields
+from mqproto.state.admin.groups import Groups
+from mqproto.state.admin.topics import Topics
+from mqproto.state.client.settings import check_range
+from mqproto.state.cluster.routes import QUEUES_MAX
+from mqproto.state.consumer.pull_loop import Pulled, read_answer
+from mqproto.state.flows.effects import Flow
+from mqproto.validation import check_given
+from mqproto.wire.bodies import ConsumeDirectlyResult, ConsumeType, MessageModel, QueueDump
+from mqproto.wire.bodies.routes import MASTER_ID
+from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.filters.tags import parse_tags
+from mqproto.wire.flags import pull_flag
+from mqproto.wire.headers import (
     ConsumeMessageDirectlyRequest,
     GetMaxOffsetResponse,
     GetMinOffsetResponse,
@@ -23,17 +32,8 @@ from mqproto.headers import (
     SearchOffsetResponse,
     ViewMessageRequest,
 )
-from mqproto.ids import IdError, parse_offset_msg_id
-from mqproto.message import MessageExt, MessageQueue
-from mqproto.record import RecordError, decode_record, decode_records, inflated
-from mqproto.state.admin.desk import Desk, Place, queue_fields
-from mqproto.state.admin.groups import Groups
-from mqproto.state.admin.topics import Topics
-from mqproto.state.flows import Flow
-from mqproto.state.pull import Pulled, read_answer
-from mqproto.state.routes import QUEUES_MAX
-from mqproto.state.settings import check_range
-from mqproto.validation import check_given
+from mqproto.wire.ids import IdError, parse_offset_msg_id
+from mqproto.wire.record import RecordError, decode_record, decode_records, inflated
 
 #: The group in whose name operators read queues, as Apache's tools do.
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mqproto.bodies import ConsumerStatus, ConsumeStats, ConsumeTimeSpans, QueueTimeSpan, ResetOffsets, TopicStats
-from mqproto.bodies.routes import MASTER_ID
-from mqproto.codes import RequestCode, ResponseCode
 from mqproto.errors import ClientError, MQError, NoClients, NoRoute, PartlyFailed, PlaceFailure
-from mqproto.headers import (
+from mqproto.message import MessageQueue
+from mqproto.state.admin.calls import Desk, queue_fields
+from mqproto.state.cluster.routes import readable_queues
+from mqproto.state.flows.effects import Flow
+from mqproto.validation import check_consumer_group, check_given, check_group
+from mqproto.wire.bodies import ConsumerStatus, ConsumeStats, ConsumeTimeSpans, QueueTimeSpan, ResetOffsets, TopicStats
+from mqproto.wire.bodies.routes import MASTER_ID
+from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.headers import (
     GetConsumerStatusRequest,
     GetConsumeStatsRequest,
     GetEarliestMsgStoretimeResponse,
@@ -20,12 +25,7 @@ from mqproto.headers import (
     ResetOffsetRequest,
     SearchOffsetResponse,
 )
-from mqproto.message import MessageQueue
-from mqproto.names import RETRY_PREFIX
-from mqproto.state.admin.desk import Desk, queue_fields
-from mqproto.state.flows import Flow
-from mqproto.state.routes import readable_queues
-from mqproto.validation import check_consumer_group, check_given, check_group
+from mqproto.wire.names import RETRY_PREFIX
 
 #: Stands for the end of a queue in requests to reset offsets.
 _END: Final = -1

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mqproto.bodies import GroupList, TopicConfig, TopicFilterType, TopicList, TopicOffset, TopicRoute, TopicStats, TopicTable
-from mqproto.bodies.routes import MASTER_ID
-from mqproto.codes import RequestCode
 from mqproto.errors import ClientError, NoRoute
-from mqproto.flags import PERM_INHERIT, PERM_READ_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
-from mqproto.headers import CreateTopicRequest, DeleteTopicFromNamesrvRequest, DeleteTopicRequest, GetTopicsByClusterRequest
 from mqproto.message import MessageQueue
-from mqproto.names import AUTO_CREATE_TOPIC
 from mqproto.state.admin import kv
-from mqproto.state.admin.desk import Desk, check_target
-from mqproto.state.flows import Flow
-from mqproto.state.rebalance import Averagely, text_order
-from mqproto.state.routes import QUEUES_MAX, parse_order, readable_queues
-from mqproto.state.settings import check_range
+from mqproto.state.admin.calls import Desk, check_target
+from mqproto.state.client.settings import check_range
+from mqproto.state.cluster.routes import QUEUES_MAX, parse_order, readable_queues
+from mqproto.state.consumer.allocation.allocate import Averagely, text_order
+from mqproto.state.flows.effects import Flow
 from mqproto.validation import check_given, check_topic
+from mqproto.wire.bodies import GroupList, TopicConfig, TopicFilterType, TopicList, TopicOffset, TopicRoute, TopicStats, TopicTable
+from mqproto.wire.bodies.routes import MASTER_ID
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.flags import PERM_INHERIT, PERM_READ_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
+from mqproto.wire.headers import CreateTopicRequest, DeleteTopicFromNamesrvRequest, DeleteTopicRequest, GetTopicsByClusterRequest
+from mqproto.wire.names import AUTO_CREATE_TOPIC
 
 #: Queues of a new topic at each broker unless told otherwise.
 QUEUES: Final = 8

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqproto.bodies import BrokerStats
 from mqproto.errors import MQError, NoClients, PartlyFailed, PlaceFailure
-from mqproto.names import DLQ_PREFIX, RETRY_PREFIX
 from mqproto.state.admin.brokers import Brokers
-from mqproto.state.admin.desk import Desk
+from mqproto.state.admin.calls import Desk
 from mqproto.state.admin.groups import Groups
 from mqproto.state.admin.topics import Topics
-from mqproto.state.flows import Flow
+from mqproto.state.flows.effects import Flow
+from mqproto.wire.bodies import BrokerStats
+from mqproto.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 
 @dataclass(frozen=True, slots=True)

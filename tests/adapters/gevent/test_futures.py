@@ -9,9 +9,9 @@ import pytest
 gevent = pytest.importorskip("gevent")
 
 from mqproto.adapters.gevent.futures import SendFuture  # noqa: E402
-from mqproto.adapters.gevent.kit import Greenlets  # noqa: E402
+from mqproto.adapters.gevent.runtime import Greenlets  # noqa: E402
 from mqproto.errors import NoRoute, StateError  # noqa: E402
-from mqproto.state.node import Ticket  # noqa: E402
+from mqproto.state.node.contract import Ticket  # noqa: E402
 
 PATIENCE = 60.0
 

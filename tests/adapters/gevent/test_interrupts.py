@@ -22,8 +22,8 @@ import gevent
 import gevent.event
 
 from mqproto import ConsumeFromWhere, ConsumeStatus, Message
-from mqproto.adapters.entering import Entrance
-from mqproto.adapters.polling import PollingDriver
+from mqproto.adapters.io.loop import PollingDriver
+from mqproto.adapters.io.node_access import Entrance
 from mqproto.adapters.sync.client import SyncClient
 from mqproto.adapters.threaded import Standalone
 from tests.adapters.conftest import QUICK_RETRIES

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mqproto.adapters.simulated import Cluster, Consumer, Producer, Weather, checks
-from mqproto.bodies import ConsumeFromWhere
 from mqproto.message import ConsumeStatus, Message, MessageQueue
-from mqproto.state.node import Ticket
-from mqproto.state.process_queue import ProcessQueue
+from mqproto.state.consumer.process_queue import ProcessQueue
+from mqproto.state.node.contract import Ticket
+from mqproto.wire.bodies import ConsumeFromWhere
 
 
 class Scene:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated.asking import Iterator, Poller
-from mqproto.adapters.simulated.client_story import ClientStory
-from mqproto.adapters.simulated.talking import Asker, Teller
+from mqproto.adapters.simulated.client_scenario import ClientStory
+from mqproto.adapters.simulated.pull_clients import Iterator, Poller
+from mqproto.adapters.simulated.request_clients import Asker, Teller
 from mqproto.message import Message
-from mqproto.state.node import Ticket
+from mqproto.state.node.contract import Ticket
 
 
 class Told(ClientStory):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mqproto.adapters.simulated import Cluster, Consumer, Weather
-from mqproto.bodies import ConsumeFromWhere
 from mqproto.errors import InvalidMessage, InvalidSetting, MQError, SendFailed, StateError
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
+from mqproto.wire.bodies import ConsumeFromWhere
 
 SUCCESS = ConsumeStatus.SUCCESS
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

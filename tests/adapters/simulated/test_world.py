@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqproto.adapters.simulated import Host, Weather, World
-from mqproto.state.node import Dial, Job, Link, NodeBase, Run
+from mqproto.state.node.contract import Dial, Job, Link, NodeBase, Run
 
 
 class Toy(NodeBase):

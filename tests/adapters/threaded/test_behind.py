@@ -8,10 +8,10 @@ from itertools import count
 
 import pytest
 
-from mqproto.adapters.entering import Stream
-from mqproto.adapters.pollers import READ
+from mqproto.adapters.io.node_access import Stream
+from mqproto.adapters.io.pollers import READ
 from mqproto.adapters.threaded import driver as threaded
-from mqproto.state.node import Link
+from mqproto.state.node.contract import Link
 from tests.adapters.toys import Echo
 
 #: What one read brings, and how many of them a turn takes until it sends what there is.

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mqproto.adapters.entering import Stream
-from mqproto.adapters.pollers import READ
+from mqproto.adapters.io.node_access import Stream
+from mqproto.adapters.io.pollers import READ
 from mqproto.adapters.threaded.driver import Driver
-from mqproto.state.node import Link, Ticket
+from mqproto.state.node.contract import Link, Ticket
 from tests.adapters.toys import Echo
 
 MANY = 64

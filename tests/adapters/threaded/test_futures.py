@@ -21,7 +21,7 @@ from mqproto.adapters.threaded import futures
 from mqproto.adapters.threaded.futures import SendFuture
 from mqproto.adapters.threaded.workers import Workers
 from mqproto.errors import NoRoute, StateError
-from mqproto.state.node import Ticket
+from mqproto.state.node.contract import Ticket
 
 PATIENCE = 60.0
 ROUNDS = 200

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.sockets import listen
+from mqproto.adapters.io.sockets import listen
 from mqproto.adapters.threaded.driver import Driver
-from mqproto.state.node import Ticket
+from mqproto.state.node.contract import Ticket
 from tests.adapters.toys import Echo
 
 ROW = 16

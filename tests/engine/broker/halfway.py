@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mqproto.codec import Command
-from mqproto.record import decode_record
+from mqproto.wire.record import decode_record
 from tests.engine.broker.harness import PEER, WALL, Peer, World, heartbeat, send_fields
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"

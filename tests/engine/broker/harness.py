@@ -10,10 +10,10 @@ from mqproto.codec import JSON, Command, FrameSplitter, decode, encode
 from mqproto.engine.broker.node import MAIN, Broker
 from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.store import Store, StoreSettings
-from mqproto.engine.store.memory import MemoryFiles
+from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.message import MessageExt
-from mqproto.record import decode_records
-from mqproto.state.node import Dial, HangUp, Job, Link, Run
+from mqproto.state.node.contract import Dial, HangUp, Job, Link, Run
+from mqproto.wire.record import decode_records
 
 WALL = 1_700_000_000_000
 HOST = "192.0.2.2"

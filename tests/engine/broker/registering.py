@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqproto.bodies import DataVersion, RegisterBrokerBody
 from mqproto.codec import Command
+from mqproto.wire.bodies import DataVersion, RegisterBrokerBody
 from tests.engine.broker.harness import Peer, World
 
 TWO = "192.0.2.1:9876;ns2:9876"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mqproto.codec import Command, decode, encode
-from mqproto.fastjson import JavaMap, JsonError, loads
 from mqproto.message import MessageExt
-from mqproto.record import decode_records
+from mqproto.wire.fastjson import JavaMap, JsonError, loads
+from mqproto.wire.record import decode_records
 from tests.engine.broker.harness import Peer, World
 from tests.golden.golden import FOLLOWED, GOLDEN, Entry
 

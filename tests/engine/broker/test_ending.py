@@ -6,7 +6,7 @@ import pytest
 
 from mqproto.engine.broker.node import LastSave
 from mqproto.engine.store import Store, StoreLocked
-from mqproto.engine.store.memory import MemoryFiles
+from mqproto.engine.store.disk.memory import MemoryFiles
 from tests.engine.broker.harness import WALL, Peer, World, send_fields
 
 

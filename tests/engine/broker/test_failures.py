@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mqproto import properties as names
 from mqproto.codec import Command
-from mqproto.engine.broker.stored import Draft
-from mqproto.engine.store.memory import MemoryFiles
-from mqproto.engine.store.reading import Reader
+from mqproto.engine.broker.sends.message_writer import Draft
+from mqproto.engine.store.disk.memory import MemoryFiles
+from mqproto.engine.store.reads.reader import Reader
+from mqproto.wire import properties as names
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqproto.codec import BINARY, JSON, MAX_TOTAL
-from mqproto.engine.broker.core import UNSENT_MAX
+from mqproto.engine.broker.core.core import UNSENT_MAX
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
 
 BROKEN = [

@@ -8,7 +8,7 @@ import pytest
 
 from mqproto.codec import Command, encode
 from mqproto.engine.broker.node import FAST, MAIN
-from mqproto.state.node import SERVER_UNSENT_LIMIT
+from mqproto.state.node.contract import SERVER_UNSENT_LIMIT
 from tests.engine.broker.harness import Peer, World
 from tests.golden.mutations import broken_fields, mutated, recorded
 

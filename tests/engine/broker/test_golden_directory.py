@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from mqproto.engine.store import DiskFiles, MemoryFiles
-from mqproto.fastjson import loads
 from mqproto.message import MessageExt
-from mqproto.record import decode_record, decode_records
+from mqproto.wire.fastjson import loads
+from mqproto.wire.record import decode_record, decode_records
 from tests.engine.broker.halfway import COMMIT, Producer, bodies, wait
 from tests.engine.broker.harness import Peer, World
 from tests.golden.golden import GOLDEN, VERSIONS

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
 from mqproto.codec import Command, FrameSplitter, decode, encode
-from mqproto.codes import RequestCode
 from mqproto.engine.namesrv import KvConfig, NameServer
 from mqproto.engine.settings import NamesrvSettings
-from mqproto.ids import body_crc
-from mqproto.state.node import HangUp, Job, Link, Run
+from mqproto.state.node.contract import HangUp, Job, Link, Run
+from mqproto.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.ids import body_crc
 
 
 class SaveJob:

@@ -8,7 +8,7 @@ import pytest
 
 from mqproto.codec import encode
 from mqproto.engine.settings import NamesrvSettings
-from mqproto.state.node import Link
+from mqproto.state.node.contract import Link
 from tests.engine.namesrv.harness import Rig
 from tests.golden.mutations import broken_fields, mutated, recorded
 

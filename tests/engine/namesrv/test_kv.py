@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.bodies import KVTable
 from mqproto.codec import Command, encode
-from mqproto.codes import RequestCode
 from mqproto.engine import saver
 from mqproto.engine.namesrv import KvConfig, kv
-from mqproto.fastjson import JsonError
-from mqproto.state.node import Link
+from mqproto.state.node.contract import Link
+from mqproto.wire.bodies import KVTable
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.fastjson import JsonError
 from tests.engine.namesrv.harness import Rig, SaveJob
 
 PUT, GET, DELETE, LIST = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mqproto.bodies import DataVersion
-from mqproto.codes import RequestCode
 from mqproto.engine.settings import NamesrvSettings
-from mqproto.state.node import HangUp
+from mqproto.state.node.contract import HangUp
+from mqproto.wire.bodies import DataVersion
+from mqproto.wire.codes import RequestCode
 from tests.engine.namesrv.harness import Rig
 
 #: No link is idle for too long in these tests, unless they say so.

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from mqproto.bodies import DataVersion, QueueData, RegisterBrokerBody, TopicConfig, TopicRoute, TopicTable
 from mqproto.codec import encode
-from mqproto.codes import RequestCode
 from mqproto.engine.namesrv import registry
 from mqproto.engine.settings import NamesrvSettings
-from mqproto.state.node import Link
+from mqproto.state.node.contract import Link
+from mqproto.wire.bodies import DataVersion, QueueData, RegisterBrokerBody, TopicConfig, TopicRoute, TopicTable
+from mqproto.wire.codes import RequestCode
 from tests.engine.namesrv.harness import Rig
 
 REGISTER, HEARTBEAT, MEMBERS = RequestCode.REGISTER_BROKER, RequestCode.BROKER_HEARTBEAT, RequestCode.GET_BROKER_MEMBER_GROUP

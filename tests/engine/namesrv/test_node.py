@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqproto.codec import BINARY, Command, encode
-from mqproto.codes import RequestCode
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.namesrv import node as node_module
 from mqproto.engine.settings import NamesrvSettings
 from mqproto.errors import InvalidSetting
-from mqproto.state.node import HangUp, Link
+from mqproto.state.node.contract import HangUp, Link
+from mqproto.wire.codes import RequestCode
 from tests.engine.namesrv.harness import Rig
 
 CODES = sorted(node_module.HANDLERS)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicRoute, TopicTable
-from mqproto.codes import RequestCode
 from mqproto.engine.namesrv import registry
-from mqproto.ids import body_crc
-from mqproto.state.node import Link
+from mqproto.state.node.contract import Link
+from mqproto.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicRoute, TopicTable
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.ids import body_crc
 from tests.engine.namesrv.harness import Rig
 from tests.golden.golden import GOLDEN
 

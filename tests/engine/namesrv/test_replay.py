@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from mqproto.bodies import ClusterInfo, KVTable, RegisterBrokerBody, TopicConfig, TopicList, TopicRoute
 from mqproto.codec import Command, decode, encode
-from mqproto.codes import RequestCode
-from mqproto.ids import body_crc
-from mqproto.state.node import Link
+from mqproto.state.node.contract import Link
+from mqproto.wire.bodies import ClusterInfo, KVTable, RegisterBrokerBody, TopicConfig, TopicList, TopicRoute
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.ids import body_crc
 from tests.engine.namesrv.harness import Rig
 from tests.golden.golden import GOLDEN, VERSIONS, Entry, Exchange
 

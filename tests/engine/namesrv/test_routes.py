@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from mqproto.bodies import DataVersion, TopicConfig, TopicList, TopicRoute
 from mqproto.codec import Command, encode
-from mqproto.codes import RequestCode
 from mqproto.engine.namesrv import KvConfig
 from mqproto.engine.settings import NamesrvSettings
-from mqproto.state.node import Link
+from mqproto.state.node.contract import Link
+from mqproto.wire.bodies import DataVersion, TopicConfig, TopicList, TopicRoute
+from mqproto.wire.codes import RequestCode
 from tests.engine.namesrv.harness import Rig
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC

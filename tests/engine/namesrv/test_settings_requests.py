@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mqproto.codec import encode
-from mqproto.codes import RequestCode
 from mqproto.engine.settings import NamesrvSettings, parse_properties
+from mqproto.wire.codes import RequestCode
 from tests.engine.namesrv.harness import Rig, SaveJob
 from tests.golden.golden import GOLDEN
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfig, TopicList, TopicRoute, TopicTable
 from mqproto.codec import Command, encode
-from mqproto.codes import RequestCode
 from mqproto.engine.namesrv import node, registry
-from mqproto.state.node import Link
+from mqproto.state.node.contract import Link
+from mqproto.wire.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfig, TopicList, TopicRoute, TopicTable
+from mqproto.wire.codes import RequestCode
 from tests.engine.namesrv.harness import Rig
 
 COUNT = 10_000

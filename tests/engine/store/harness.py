@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from mqproto.engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Recover, Store, StoreDamaged, StoreSettings, system
-from mqproto.ids import java_hash
+from mqproto.engine.store import DiskFiles, Files, GetStatus, MemoryFiles, Recover, Store, StoreDamaged, StoreSettings
+from mqproto.engine.store.disk import system
 from mqproto.message import MessageExt
-from mqproto.record import decode_record
-from mqproto.state.node import Job
+from mqproto.state.node.contract import Job
+from mqproto.wire.ids import java_hash
+from mqproto.wire.record import decode_record
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x51, 0xAF))
 HOST_V6 = bytes(15) + b"\x01" + bytes((0, 0, 0x51, 0xAF))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqproto.engine.store import BatchEntry, ConfigFile, MemoryFiles, Store
-from mqproto.state.node import Job
+from mqproto.state.node.contract import Job
 from tests.engine.store.harness import HOST, Rig
 
 TINY: dict[str, Any] = {

@@ -16,10 +16,10 @@ import pytest
 from mqproto.engine.settings import apply
 from mqproto.engine.store import ConfigFile, Ending, Store, StoreSettings
 from mqproto.engine.store.layout import delay_table
-from mqproto.fastjson import loads
-from mqproto.ids import java_hash
-from mqproto.names import OP_HALF_TOPIC, SCHEDULE_TOPIC
-from mqproto.record import decode_record
+from mqproto.wire.fastjson import loads
+from mqproto.wire.ids import java_hash
+from mqproto.wire.names import OP_HALF_TOPIC, SCHEDULE_TOPIC
+from mqproto.wire.record import decode_record
 from tests.engine.store.harness import ALWAYS, records
 from tests.golden.golden import GOLDEN, VERSIONS
 from tests.golden.served import assert_apaches

@@ -8,9 +8,9 @@ import pytest
 
 from mqproto.engine.store import PutRefused, PutStatus
 from mqproto.engine.store.layout import delay_table, index_name
-from mqproto.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqproto.ids import body_crc, index_hash
-from mqproto.record import decode_record
+from mqproto.wire.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from mqproto.wire.ids import body_crc, index_hash
+from mqproto.wire.record import decode_record
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import HOST, HOST_V6, START, Rig
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mqproto.engine.store import BatchEntry, GetStatus, MemoryFiles
-from mqproto.ids import java_hash
+from mqproto.wire.ids import java_hash
 from tests.engine.store.harness import HOST, Rig, disk_rig, memory_rig, records
 from tests.engine.store.story import OLD_MS, LateJobs
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqproto.engine.store import DiskFiles
-from mqproto.engine.store.files import File
+from mqproto.engine.store.disk.files import File
 from tests.engine.store.harness import Rig
 
 FILE = 64 << 10

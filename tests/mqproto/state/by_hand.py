@@ -8,13 +8,13 @@ from typing import Any
 from mqproto.errors import MQError, NoRoute
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.namespaces import NO_NAMESPACE
-from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.consumption import Concurrent, ConsumeTask
-from mqproto.state.flows import Effect, Flow
-from mqproto.state.node import Ticket
-from mqproto.state.offsets import RemoteOffsets
-from mqproto.state.ordered import Ordered
-from mqproto.state.process_queue import ProcessQueue
+from mqproto.state.consumer.offsets import RemoteOffsets
+from mqproto.state.consumer.process_queue import ProcessQueue
+from mqproto.state.consumer.push.concurrent import Concurrent, ConsumeTask
+from mqproto.state.consumer.push.orderly import Ordered
+from mqproto.state.consumer.settings import ConsumerSettings
+from mqproto.state.flows.effects import Effect, Flow
+from mqproto.state.node.contract import Ticket
 
 QUEUE = MessageQueue("T", "b", 0)
 Q0, Q1 = QUEUE, MessageQueue("T", "b", 1)

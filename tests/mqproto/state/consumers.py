@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mqproto.bodies import ConsumeFromWhere
 from mqproto.message import ConsumeStatus
-from mqproto.state.consumer import ConsumerCore, ConsumerSettings
+from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
+from mqproto.wire.bodies import ConsumeFromWhere
 from tests.mqproto.state.scripted_broker import Cluster
 
 LATER = ConsumeStatus.RECONSUME_LATER

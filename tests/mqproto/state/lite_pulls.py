@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqproto.codes import RequestCode
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.handout import Claim
-from mqproto.state.lite_pull import LitePullCore
-from mqproto.state.node import Ticket
-from mqproto.state.pull_settings import LitePullSettings
+from mqproto.state.consumer.pull.in_hand import Claim
+from mqproto.state.consumer.pull.lite_pull import LitePullCore
+from mqproto.state.consumer.pull.settings import LitePullSettings
+from mqproto.state.node.contract import Ticket
+from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.consumers import FIRST, File
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mqproto.bodies import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumeType,
-    MessageModel,
-    SubscriptionData,
-)
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.client import ClientNode
-from mqproto.state.flows import Flow, Sleep
+from mqproto.state.client.node import ClientNode
+from mqproto.state.flows.effects import Flow, Sleep
+from mqproto.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from tests.mqproto.state.stage import TOPIC
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from mqproto.codec import Command
-from mqproto.codes import RequestCode
-from mqproto.ids import UniqueIds
 from mqproto.namespaces import NO_NAMESPACE, Namespace
-from mqproto.state.flows import Call, Effect, Flow
-from mqproto.state.node import Ticket
-from mqproto.state.producer import ProducerCore
-from mqproto.state.routes import RouteTable
-from mqproto.state.settings import ClientSettings, ProducerSettings
+from mqproto.state.client.settings import ClientSettings, ProducerSettings
+from mqproto.state.cluster.routes import RouteTable
+from mqproto.state.flows.effects import Call, Effect, Flow
+from mqproto.state.node.contract import Ticket
+from mqproto.state.producer.sends import ProducerCore
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.ids import UniqueIds
 from tests.mqproto.state.stage import WALL, route
 
 SEND = RequestCode.SEND_MESSAGE_V2

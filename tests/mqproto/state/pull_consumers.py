@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from mqproto.message import MessageQueue, PullResult
-from mqproto.state.active import ListenerCall
-from mqproto.state.flows import Flow
-from mqproto.state.node import Deliver
-from mqproto.state.pull_consumer import PullConsumerCore
-from mqproto.state.pull_settings import PullConsumerSettings
+from mqproto.state.consumer.pull.base import ListenerCall
+from mqproto.state.consumer.pull.pull import PullConsumerCore
+from mqproto.state.consumer.pull.settings import PullConsumerSettings
+from mqproto.state.flows.effects import Flow
+from mqproto.state.node.contract import Deliver
 from tests.mqproto.state.consumers import File
 from tests.mqproto.state.scripted_broker import Cluster, queue_of
 

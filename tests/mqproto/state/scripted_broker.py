@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mqproto.bodies import ConsumerIds, HeartbeatData, LockAnswer, LockRequest, TopicRoute
 from mqproto.codec import Command, encode_response
-from mqproto.codes import RequestCode
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
-from mqproto.names import retry_topic
-from mqproto.record import encode_record
-from mqproto.state.active import ActiveConsumer
-from mqproto.state.consumer import ConsumerCore
-from mqproto.state.consumption import ConsumeTask
-from mqproto.state.node import Deliver
+from mqproto.state.consumer.pull.base import ActiveConsumer
+from mqproto.state.consumer.push.concurrent import ConsumeTask
+from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.node.contract import Deliver
+from mqproto.wire.bodies import ConsumerIds, HeartbeatData, LockAnswer, LockRequest, TopicRoute
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.names import retry_topic
+from mqproto.wire.record import encode_record
 from tests.mqproto.state.stage import NS, Peer, Stage, name_server, refused, route, success
 
 HOLD_MS = 15_000

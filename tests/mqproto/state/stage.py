@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from mqproto.bodies import BrokerData, QueueData, TopicRoute
 from mqproto.codec import Command, FrameSplitter, decode, encode, encode_response
-from mqproto.codes import RequestCode, ResponseCode
-from mqproto.state.client import ClientNode
-from mqproto.state.flows import Flow
-from mqproto.state.node import Action, Dial, HangUp, Link, Run, Ticket
-from mqproto.state.producer import ProducerCore
-from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings
+from mqproto.state.client.node import ClientNode
+from mqproto.state.client.settings import ClientIdentity, ClientSettings, ProducerSettings
+from mqproto.state.flows.effects import Flow
+from mqproto.state.node.contract import Action, Dial, HangUp, Link, Run, Ticket
+from mqproto.state.producer.sends import ProducerCore
+from mqproto.wire.bodies import BrokerData, QueueData, TopicRoute
+from mqproto.wire.codes import RequestCode, ResponseCode
 
 R = TypeVar("R")
 

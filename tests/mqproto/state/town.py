@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mqproto.adapters.simulated.world import Host, Weather, World
-from mqproto.bodies import ConsumeFromWhere
+from mqproto.adapters.simulated.simulator import Host, Weather, World
 from mqproto.engine.broker.node import Broker
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
 from mqproto.engine.store import Store, StoreSettings
-from mqproto.engine.store.memory import MemoryFiles
+from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendResult
 from mqproto.state.admin import AdminCore
-from mqproto.state.client import ClientNode
-from mqproto.state.consumer import ConsumerCore, ConsumerSettings
-from mqproto.state.consumption import ConsumeTask
-from mqproto.state.flows import Flow
-from mqproto.state.node import Deliver, Ticket
-from mqproto.state.settings import ClientIdentity, ClientSettings, ProducerSettings
+from mqproto.state.client.node import ClientNode
+from mqproto.state.client.settings import ClientIdentity, ClientSettings, ProducerSettings
+from mqproto.state.consumer.push.concurrent import ConsumeTask
+from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
+from mqproto.state.flows.effects import Flow
+from mqproto.state.node.contract import Deliver, Ticket
+from mqproto.wire.bodies import ConsumeFromWhere
 
 R = TypeVar("R")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mqproto.engine.settings import apply
 from mqproto.engine.store import Store, StoreSettings
-from mqproto.ids import java_hash
+from mqproto.wire.ids import java_hash
 from tests.peers.kit import wire
 from tests.peers.kit.checks import Sent, assert_same
 from tests.peers.kit.pairs import Pair

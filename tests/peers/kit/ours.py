@@ -44,10 +44,10 @@ from typing import Any
 
 import mqproto.adapters.anyio
 import mqproto.adapters.threaded
-from mqproto.adapters.settings import ConsumerOptions, ProducerOptions
-from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.adapters.base.settings import ConsumerOptions, ProducerOptions
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
+from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 from tests.peers.kit import ours_asking, ours_pulling
 from tests.peers.kit.checks import letters
 from tests.peers.kit.shown import show, show_message, show_result

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import mqproto.adapters.anyio
 import mqproto.adapters.threaded
 from mqproto import MessageExt, MessageQueue, PullResult, PullStatus
-from mqproto.adapters.settings import ActiveOptions, LitePullOptions, PullConsumerOptions
-from mqproto.bodies import ConsumeFromWhere, MessageModel
+from mqproto.adapters.base.settings import ActiveOptions, LitePullOptions, PullConsumerOptions
+from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 from tests.peers.kit.shown import show, show_message
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mqproto.engine.store.doctor.exportfile import ExportReader
 from mqproto.engine.store.doctor.exporting import Export
 from mqproto.engine.store.doctor.importing import Import
 from mqproto.engine.store.doctor.planning import DirectoryTarget, ImportPlan, NoTarget, Planner, Target
-from mqproto.engine.store.doctor.tables import TableFiles
+from mqproto.engine.store.doctor.views.tables import TableFiles
 from mqproto.message import MessageExt
 from tests.engine.store.harness import SMALL, START, Rig
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mqproto.engine.store import DiskFiles, MemoryFiles
-from mqproto.engine.store.doctor import Stop, Walk, log, open_directory
+from mqproto.engine.store.doctor import Stop, Walk, open_directory
+from mqproto.engine.store.doctor.views import log
 from mqproto.engine.store.errors import StoreUnreadable
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig

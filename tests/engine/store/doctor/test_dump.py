@@ -10,10 +10,10 @@ import pytest
 
 from mqproto.engine.store import DiskFiles, MemoryFiles
 from mqproto.engine.store.doctor import Directory, open_directory
-from mqproto.engine.store.doctor.dumping import Dump, Wanted, destination
+from mqproto.engine.store.doctor.dump import Dump, Wanted, destination
 from mqproto.engine.store.doctor.messages import Bounds
 from mqproto.message import MessageExt
-from mqproto.record import decode_record, inflated
+from mqproto.wire.record import decode_record, inflated
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import START, Rig, memory_rig
 from tests.golden.golden import GOLDEN, VERSIONS

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from mqproto.bodies import GroupConfig, TopicConfig
 from mqproto.engine.store import DiskFiles, MemoryFiles
 from mqproto.engine.store.doctor.exportfile import ExportDamaged, ExportReader
 from mqproto.engine.store.doctor.exporting import ExportRefused
 from mqproto.engine.store.doctor.importing import Import
 from mqproto.engine.store.doctor.planning import ImportRefused
-from mqproto.engine.store.doctor.tables import TableFiles, Tables
+from mqproto.engine.store.doctor.views.tables import TableFiles, Tables
+from mqproto.wire.bodies import GroupConfig, TopicConfig
 from tests.engine.store.doctor.moving import NOW, contents, export, move, opened, plan, run, small
 from tests.engine.store.harness import Rig, memory_rig
 from tests.golden.golden import GOLDEN, VERSIONS

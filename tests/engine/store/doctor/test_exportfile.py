@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from mqproto.bodies import GroupConfig, TopicConfig
 from mqproto.engine.store.doctor.exportfile import ExportDamaged, ExportedQueue, ExportHead, ExportReader, ExportWriter
 from mqproto.message import MessageExt
-from mqproto.record import encode_record
+from mqproto.wire.bodies import GroupConfig, TopicConfig
+from mqproto.wire.record import encode_record
 
 HEAD = ExportHead(
     created=1_800_000_000_000,

@@ -13,7 +13,7 @@ from mqproto.engine.store import MemoryFiles
 from mqproto.engine.store.doctor import importing
 from mqproto.engine.store.doctor.exportfile import ExportReader
 from mqproto.engine.store.doctor.planning import Fate, ImportRefused
-from mqproto.record import decode_record
+from mqproto.wire.record import decode_record
 from tests.engine.store.doctor.moving import NOW, contents, export, move, opened, plan, run, small
 from tests.engine.store.harness import ALWAYS, HOST_V6, Rig, memory_rig, records
 

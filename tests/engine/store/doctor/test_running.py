@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from mqproto.engine.store import MemoryFiles
-from mqproto.engine.store.doctor import Check, Report, check, checking, inspect, open_directory
-from mqproto.engine.store.files import ReadFile
+from mqproto.engine.store.disk.files import ReadFile
+from mqproto.engine.store.doctor import Check, Report, check, inspect, open_directory
+from mqproto.engine.store.doctor.checks import check as check_module
 from tests.engine.store.doctor.test_check import fill
 from tests.engine.store.harness import Rig
 
@@ -25,7 +26,7 @@ def rig() -> Rig:
 
 def checked_while(rig: Rig, monkeypatch: pytest.MonkeyPatch, happens: Callable[[int], None]) -> Report:
     """A check during which something happens, with every few records."""
-    monkeypatch.setattr(checking, "_STEP", 500)
+    monkeypatch.setattr(check_module, "_STEP", 500)
     found = Check(open_directory(rig.files, rig.root))
     for number, _ in enumerate(found.run()):
         happens(number)

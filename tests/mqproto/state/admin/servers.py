@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mqproto.bodies import BrokerData, ClusterInfo, QueueData, TopicRoute
 from mqproto.codec import Command, encode_response
-from mqproto.codes import RequestCode
 from mqproto.state.admin import AdminCore
+from mqproto.wire.bodies import BrokerData, ClusterInfo, QueueData, TopicRoute
+from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.stage import Peer, Stage, refused, success
 
 NS1, NS2 = "ns1:9876", "ns2:9876"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from mqproto.bodies import ClusterInfo, ConsumerConnection, ConsumeStatsList, QueueDump, TopicOffset
-from mqproto.codes import version_name
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.admin import BrokerRuntime, GroupProgress, GroupSummary, MessageTrack, Reset, TopicTraffic
+from mqproto.wire.bodies import ClusterInfo, ConsumerConnection, ConsumeStatsList, QueueDump, TopicOffset
+from mqproto.wire.codes import version_name
 
 Rows = set[tuple[str, ...]]
 

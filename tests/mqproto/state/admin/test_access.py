@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mqproto.errors import BrokerError, ClientError, InvalidSetting, PartlyFailed
-from mqproto.fastjson import JsonError
 from mqproto.state.admin import Account
+from mqproto.wire.fastjson import JsonError
 from tests.mqproto.state.admin.servers import CLUSTER, SLAVE, A, B, Servers
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mqproto.bodies import GroupConfig
 from mqproto.errors import MQError
 from mqproto.message import MessageQueue
 from mqproto.state.admin import Account, AdminCore
+from mqproto.wire.bodies import GroupConfig
 from tests.golden.golden import FOLLOWED, GOLDEN
 from tests.mqproto.state.admin.recorded import BROKER, Question, Recorded
 

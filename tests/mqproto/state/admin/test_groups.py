@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from mqproto.bodies import (
+from mqproto.codec import Command
+from mqproto.errors import AccessDenied, BrokerError, CallExpired, InvalidName, NoClients, PartlyFailed
+from mqproto.message import MessageQueue
+from mqproto.state.admin import QueueProgress
+from mqproto.wire.bodies import (
     ClientConnection,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -20,12 +24,8 @@ from mqproto.bodies import (
     SubscriptionData,
     TopicList,
 )
-from mqproto.bodies.statistics import ConsumeOffsets
-from mqproto.codec import Command
-from mqproto.codes import Language
-from mqproto.errors import AccessDenied, BrokerError, CallExpired, InvalidName, NoClients, PartlyFailed
-from mqproto.message import MessageQueue
-from mqproto.state.admin import QueueProgress
+from mqproto.wire.bodies.statistics import ConsumeOffsets
+from mqproto.wire.codes import Language
 from tests.mqproto.state.admin.servers import CLUSTER, NS1, NS2, A, B, Servers
 from tests.mqproto.state.stage import refused, success
 

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from mqproto.bodies import (
+from mqproto.codec import Command, encode_response
+from mqproto.errors import AccessDenied, BrokerError, ClientError, InvalidSetting, NoMessage, NoRoute
+from mqproto.message import MessageExt, MessageQueue
+from mqproto.state.admin import MessageTrack, TrackType
+from mqproto.wire.bodies import (
     ClientConnection,
     ConsumeDirectlyResult,
     ConsumerConnection,
@@ -19,15 +23,11 @@ from mqproto.bodies import (
     MessageModel,
     SubscriptionData,
 )
-from mqproto.bodies.statistics import ConsumeOffsets
-from mqproto.codec import Command, encode_response
-from mqproto.errors import AccessDenied, BrokerError, ClientError, InvalidSetting, NoMessage, NoRoute
-from mqproto.filters.tags import InvalidExpressionError
-from mqproto.flags import COMPRESSED
-from mqproto.hosts import encode_host
-from mqproto.message import MessageExt, MessageQueue
-from mqproto.record import encode_record
-from mqproto.state.admin import MessageTrack, TrackType
+from mqproto.wire.bodies.statistics import ConsumeOffsets
+from mqproto.wire.filters.tags import InvalidExpressionError
+from mqproto.wire.flags import COMPRESSED
+from mqproto.wire.hosts import encode_host
+from mqproto.wire.record import encode_record
 from tests.mqproto.state.admin.servers import A, B, Servers
 from tests.mqproto.state.stage import Peer, refused, success
 

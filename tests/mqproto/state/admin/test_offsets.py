@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.bodies import ConsumerStatus, ConsumeStats, ConsumeTimeSpans, QueueTimeSpan, ResetOffsets, TopicOffset, TopicStats
-from mqproto.bodies.statistics import ConsumeOffsets
 from mqproto.codec import Command
 from mqproto.errors import BrokerError, ClientError, InvalidName, NoClients, NoRoute, PartlyFailed
 from mqproto.message import MessageQueue
+from mqproto.wire.bodies import ConsumerStatus, ConsumeStats, ConsumeTimeSpans, QueueTimeSpan, ResetOffsets, TopicOffset, TopicStats
+from mqproto.wire.bodies.statistics import ConsumeOffsets
 from tests.mqproto.state.admin.servers import SLAVE, A, B, Servers
 from tests.mqproto.state.stage import refused, success
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.bodies import BrokerStats, KVTable, StatsItem
 from mqproto.errors import BrokerError, CallExpired, ClientError, InvalidSetting, NoNameServer, PartlyFailed
 from mqproto.state.admin import AdminCore, Rates
+from mqproto.wire.bodies import BrokerStats, KVTable, StatsItem
 from tests.mqproto.state.admin.servers import CLUSTER, NS1, NS2, SLAVE, A, B, Servers
 
 

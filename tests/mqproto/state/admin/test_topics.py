@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from mqproto.bodies import GroupList, QueueData, TopicConfig, TopicList, TopicOffset, TopicRoute, TopicStats, TopicTable
 from mqproto.errors import (
     BrokerError,
     CallExpired,
@@ -20,6 +19,7 @@ from mqproto.errors import (
     PartlyFailed,
 )
 from mqproto.message import MessageQueue
+from mqproto.wire.bodies import GroupList, QueueData, TopicConfig, TopicList, TopicOffset, TopicRoute, TopicStats, TopicTable
 from tests.mqproto.state.admin.servers import CLUSTER, NS1, NS2, SLAVE, A, B, Servers
 
 CREATE = {

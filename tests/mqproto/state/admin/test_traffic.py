@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.bodies import BrokerStats, ConsumeStats, GroupList, StatsItem, TopicList
-from mqproto.bodies.statistics import ConsumeOffsets
 from mqproto.codec import Command
 from mqproto.errors import PartlyFailed
 from mqproto.message import MessageQueue
 from mqproto.state.admin import GroupTraffic, TopicTraffic
+from mqproto.wire.bodies import BrokerStats, ConsumeStats, GroupList, StatsItem, TopicList
+from mqproto.wire.bodies.statistics import ConsumeOffsets
 from tests.mqproto.state.admin.servers import NS1, NS2, A, B, Servers
 from tests.mqproto.state.stage import refused, success
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
-from mqproto.codes import RequestCode
+from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.conformance.deviations import DEVIATIONS, Deviation
 from tests.mqproto.state.conformance.questions import SENDS, Question
 

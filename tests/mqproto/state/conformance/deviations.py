@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mqproto.codes import RequestCode
-from mqproto.names import RETRY_PREFIX
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.names import RETRY_PREFIX
 from tests.golden.golden import VERSIONS
 from tests.mqproto.state.conformance.questions import LITE_PULL_MESSAGE, SENDS, Question, canonical
 

@@ -7,26 +7,26 @@ import shlex
 from collections.abc import Callable
 from typing import Any, Final
 
-from mqproto import properties
 from mqproto.acl import SessionCredentials
-from mqproto.bodies import ConsumeFromWhere, MessageModel
-from mqproto.compression import Compression
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, PullStatus, SendResult
 from mqproto.replies import reply_to
-from mqproto.state.consumer import ConsumerCore
-from mqproto.state.consumer_settings import ConsumerSettings
-from mqproto.state.consumption import ConsumeTask
-from mqproto.state.flows import Flow
-from mqproto.state.handout import Claim
-from mqproto.state.lite_pull import LitePullCore
-from mqproto.state.node import Deliver, Ticket
-from mqproto.state.producer import ProducerCore
-from mqproto.state.pull_consumer import PullConsumerCore
-from mqproto.state.pull_settings import LitePullSettings, PullConsumerSettings
-from mqproto.state.settings import ProducerSettings, TransactionSettings
-from mqproto.state.transacting import CheckTask
+from mqproto.state.client.settings import ProducerSettings, TransactionSettings
+from mqproto.state.consumer.pull.in_hand import Claim
+from mqproto.state.consumer.pull.lite_pull import LitePullCore
+from mqproto.state.consumer.pull.pull import PullConsumerCore
+from mqproto.state.consumer.pull.settings import LitePullSettings, PullConsumerSettings
+from mqproto.state.consumer.push.concurrent import ConsumeTask
+from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
+from mqproto.state.flows.effects import Flow
+from mqproto.state.node.contract import Deliver, Ticket
+from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.transactions import CheckTask
 from mqproto.transactions import LocalTransactionState
+from mqproto.wire import properties
+from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
+from mqproto.wire.compression import Compression
 from tests.golden.golden import GOLDEN
 from tests.mqproto.state.conformance.replay import BROKER, Replay, encoded
 from tests.mqproto.state.consumers import File

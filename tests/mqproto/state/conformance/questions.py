@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mqproto import properties
-from mqproto.batch import decode_batch
-from mqproto.codes import RequestCode
-from mqproto.compression import inflate
-from mqproto.flags import COMPRESSED
+from mqproto.wire import properties
+from mqproto.wire.batch import decode_batch
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.compression import inflate
+from mqproto.wire.flags import COMPRESSED
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 #: 5.x has a code of its own for pulls of lite pull consumers.

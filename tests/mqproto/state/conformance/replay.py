@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mqproto import properties
-from mqproto.bodies import LockAnswer, LockRequest
 from mqproto.codec import Command, decode, encode, encode_response
-from mqproto.codes import RequestCode
-from mqproto.names import TRACE_TOPIC
-from mqproto.state.client import ClientNode
-from mqproto.state.settings import ClientIdentity, ClientSettings
+from mqproto.state.client.node import ClientNode
+from mqproto.state.client.settings import ClientIdentity, ClientSettings
+from mqproto.wire import properties
+from mqproto.wire.bodies import LockAnswer, LockRequest
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.names import TRACE_TOPIC
 from tests.golden.golden import GOLDEN, Entry, Exchange
 from tests.mqproto.state.conformance.questions import PULLS, SENDS, Question, question, questions
 from tests.mqproto.state.stage import NS, Peer, Stage, success

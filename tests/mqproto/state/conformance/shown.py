@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqproto.flags import COMPRESSED, COMPRESSION_MASK
 from mqproto.message import MessageExt, SendResult
+from mqproto.wire.flags import COMPRESSED, COMPRESSION_MASK
 
 #: Properties of which the printed messages and ours need not be the same: when the listener was called, and how long the queue was.
 OWN = ("CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET", "RECONSUME_TIME")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mqproto.bodies import ConsumerRunningInfo, ResetOffsets
 from mqproto.codec import Command
-from mqproto.codes import RequestCode
 from mqproto.message import MessageQueue
+from mqproto.wire.bodies import ConsumerRunningInfo, ResetOffsets
+from mqproto.wire.codes import RequestCode
 from tests.golden.golden import FOLLOWED, GOLDEN, VERSIONS, Exchange
 from tests.mqproto.state.consumers import FIRST, make
 from tests.mqproto.state.scripted_broker import Cluster

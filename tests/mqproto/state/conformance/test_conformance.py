@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 from mqproto.acl import ACCESS_KEY, SIGNATURE, signature
-from mqproto.bodies import TopicRoute
 from mqproto.codec import JSON, LANGUAGE
-from mqproto.codes import VERSION
+from mqproto.wire.bodies import TopicRoute
+from mqproto.wire.codes import VERSION
 from tests.golden.golden import FOLLOWED, GOLDEN, VERSIONS
 from tests.mqproto.state.conformance import shown
 from tests.mqproto.state.conformance.comparing import Comparison, compare

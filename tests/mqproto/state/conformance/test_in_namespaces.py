@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from mqproto.codes import RequestCode
+from mqproto.wire.codes import RequestCode
 from tests.golden.golden import FOLLOWED
 from tests.mqproto.state.conformance.comparing import compare
 from tests.mqproto.state.conformance.program import Program, lines

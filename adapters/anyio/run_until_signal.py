@@ -1,0 +1,27 @@
+"""Servers that run until a signal ends them, for the command line."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+
+from mqproto.adapters.anyio.servers import AsyncServer
+
+if TYPE_CHECKING:
+    from mqproto.adapters.servers.server_setup import Opened
+
+
+def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "asyncio") -> None:
+    """See `mqproto.adapters.threaded.run_until_signal`. `backend` is "asyncio" or "trio"."""
+    anyio.run(_serve, plan, announce, backend=backend)
+
+
+async def _serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with AsyncServer(plan) as server:
+            announce(server.opened)
+            async for _ in signals:
+                break

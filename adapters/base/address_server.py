@@ -1,0 +1,80 @@
+"""Address servers: HTTP servers that tell clients the list of name servers (client.md 1.4).
+
+Nothing here runs unless the application has named such a server, by an option or in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from http.client import HTTPConnection, HTTPException
+from typing import Final
+from urllib.parse import urlsplit
+
+from mqproto.wire.codes import VERSION, version_name
+
+#: Of connecting and of reading.
+TIMEOUT_S: Final = 3.0
+#: More than this is no list of name servers.
+ANSWER_MAX: Final = 64 << 10
+DEFAULT_PORT: Final = 8080
+DEFAULT_SUBGROUP: Final = "nsaddr"
+_DOMAIN: Final = "ROCKETMQ_NAMESRV_DOMAIN"
+_SUBGROUP: Final = "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
+
+
+def address_server_url(domain: str, subgroup: str, unit_name: str) -> str:
+    """Where to ask; empty texts mean the environment's, and in the end that nobody is asked. A domain may hold a port of its own."""
+    domain = domain or os.environ.get(_DOMAIN, "")
+    if not domain:
+        return ""
+    subgroup = subgroup or os.environ.get(_SUBGROUP, "") or DEFAULT_SUBGROUP
+    host = domain if ":" in domain else f"{domain}:{DEFAULT_PORT}"
+    unit = f"-{unit_name}?nofix=1" if unit_name and not unit_name.isspace() else ""
+    return f"http://{host}/rocketmq/{subgroup}{unit}"
+
+
+class HttpQuestion:
+    """A job: one GET request. Redirections are not followed."""
+
+    __slots__ = ("_url", "text")
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.text = ""
+
+    def run(self) -> None:
+        """Raises OSError and HTTPException, the latter also for any status but 200 and for an answer that is too long."""
+        parts = urlsplit(self._url)
+        connection = HTTPConnection(parts.hostname or "", parts.port or DEFAULT_PORT, timeout=TIMEOUT_S)
+        try:
+            connection.request("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path, headers=_headers())
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise HTTPException(f"status {answer.status} {answer.reason}")
+            data = answer.read(ANSWER_MAX + 1)
+        finally:
+            connection.close()
+        if len(data) > ANSWER_MAX:
+            raise HTTPException(f"more than {ANSWER_MAX} bytes")
+        self.text = data.decode("utf-8", "replace")
+
+
+def _headers() -> dict[str, str]:
+    return {
+        "Client-Version": version_name(VERSION),
+        "Content-Type": "application/x-www-form-urlencoded;charset=UTF-8",
+        "Metaq-Client-RequestTS": str(time.time_ns() // 1_000_000),
+    }
+
+
+class AddressServer:
+    """One address server, for a client node."""
+
+    __slots__ = ("url",)
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def ask(self) -> HttpQuestion:
+        return HttpQuestion(self.url)

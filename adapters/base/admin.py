@@ -1,0 +1,203 @@
+"""The operations of an admin client as users see them: what is independent of waiting.
+
+Each line below names a flow of `mqproto.state.admin`, where its parameters, result and errors are described.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar, Unpack
+
+from mqproto.adapters.base.client import ClientFace
+from mqproto.adapters.base.families import Family, Operation, W
+from mqproto.adapters.base.settings import ClientOptions, check_options
+from mqproto.errors import InvalidSetting
+from mqproto.state import admin as core
+from mqproto.state.client.node import ClientNode
+from mqproto.state.client.settings import check_range
+from mqproto.state.flows.effects import Flow, Sleep, Wait
+from mqproto.state.node.contract import Ticket
+
+R = TypeVar("R")
+
+
+class Topics(Family[W]):
+    """Topics: where they are, how they are set up, how full they are."""
+
+    names = Operation(core.Topics.names)
+    of_cluster = Operation(core.Topics.of_cluster)
+    system = Operation(core.Topics.system)
+    route = Operation(core.Topics.route)
+    clusters = Operation(core.Topics.clusters)
+    configs = Operation(core.Topics.configs)
+    config = Operation(core.Topics.config)
+    stats = Operation(core.Topics.stats)
+    consumers = Operation(core.Topics.consumers)
+    allocate = Operation(core.Topics.allocate)
+    create = Operation(core.Topics.create)
+    update_perm = Operation(core.Topics.update_perm)
+    delete = Operation(core.Topics.delete)
+    clean_unused = Operation(core.Topics.clean_unused)
+    order = Operation(core.Topics.order)
+    set_order = Operation(core.Topics.set_order)
+    delete_order = Operation(core.Topics.delete_order)
+
+
+class Groups(Family[W]):
+    """Groups: how they are set up, who their members are, how far they are."""
+
+    names = Operation(core.Groups.names)
+    configs = Operation(core.Groups.configs)
+    config = Operation(core.Groups.config)
+    create = Operation(core.Groups.create)
+    delete = Operation(core.Groups.delete)
+    connection = Operation(core.Groups.connection)
+    producers = Operation(core.Groups.producers)
+    all_producers = Operation(core.Groups.all_producers)
+    running_info = Operation(core.Groups.running_info)
+    check = Operation(core.Groups.check)
+    progress = Operation(core.Groups.progress)
+    overview = Operation(core.Groups.overview)
+
+
+class Offsets(Family[W]):
+    """Offsets of queues and of groups: looking them up, and sending groups to other places."""
+
+    maximum = Operation(core.Offsets.maximum)
+    minimum = Operation(core.Offsets.minimum)
+    at_time = Operation(core.Offsets.at_time)
+    earliest_time = Operation(core.Offsets.earliest_time)
+    committed = Operation(core.Offsets.committed)
+    commit = Operation(core.Offsets.commit)
+    reset_by_time = Operation(core.Offsets.reset_by_time)
+    skip = Operation(core.Offsets.skip)
+    clone = Operation(core.Offsets.clone)
+    of_members = Operation(core.Offsets.of_members)
+    time_spans = Operation(core.Offsets.time_spans)
+
+
+class Messages(Family[W]):
+    """Stored messages: finding them, and what became of them."""
+
+    by_id = Operation(core.Messages.by_id)
+    by_offset_id = Operation(core.Messages.by_offset_id)
+    by_unique_id = Operation(core.Messages.by_unique_id)
+    all_by_unique_id = Operation(core.Messages.all_by_unique_id)
+    by_key = Operation(core.Messages.by_key)
+    at = Operation(core.Messages.at)
+    between = Operation(core.Messages.between)
+    in_queue = Operation(core.Messages.in_queue)
+    entries = Operation(core.Messages.entries)
+    tracks = Operation(core.Messages.tracks)
+    push = Operation(core.Messages.push)
+    resume_check = Operation(core.Messages.resume_check)
+
+
+class Brokers(Family[W]):
+    """Brokers: which there are, how they do, their settings and what they clean up."""
+
+    clusters = Operation(core.Brokers.clusters)
+    runtime = Operation(core.Brokers.runtime)
+    all_runtimes = Operation(core.Brokers.all_runtimes)
+    config = Operation(core.Brokers.config)
+    update_config = Operation(core.Brokers.update_config)
+    stats = Operation(core.Brokers.stats)
+    consume_stats = Operation(core.Brokers.consume_stats)
+    clean_expired_queues = Operation(core.Brokers.clean_expired_queues)
+    delete_expired_logs = Operation(core.Brokers.delete_expired_logs)
+
+
+class NameServers(Family[W]):
+    """Name servers: their settings, keys and values, and which brokers may be written to."""
+
+    configs = Operation(core.NameServerOperations.configs)
+    update_config = Operation(core.NameServerOperations.update_config)
+    put_value = Operation(core.NameServerOperations.put_value)
+    value = Operation(core.NameServerOperations.value)
+    values = Operation(core.NameServerOperations.values)
+    delete_value = Operation(core.NameServerOperations.delete_value)
+    wipe_write_perm = Operation(core.NameServerOperations.wipe_write_perm)
+    add_write_perm = Operation(core.NameServerOperations.add_write_perm)
+
+
+class Traffic(Family[W]):
+    """How much goes through topics."""
+
+    of_topic = Operation(core.Traffic.of_topic)
+    of_all = Operation(core.Traffic.of_all)
+
+
+class Access(Family[W]):
+    """Accounts of brokers with access control, and what they may do."""
+
+    put_account = Operation(core.Access.put_account)
+    delete_account = Operation(core.Access.delete_account)
+    set_white_addresses = Operation(core.Access.set_white_addresses)
+    version = Operation(core.Access.version)
+
+
+class AdminFace(ClientFace, Generic[W]):
+    """What operators ask of clusters, by families: `admin.topics.create("orders", cluster="DefaultCluster")`.
+
+    The families are `topics`, `groups`, `offsets`, `messages`, `brokers`, `name_servers`, `traffic` and `access`; `help(admin.topics)`
+    lists the operations of one, `help(admin.topics.create)` says what one of them takes, gives and raises.
+
+    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. `timeout_ms` limits
+    each request: an operation of several takes longer. Further settings are Apache's in snake_case (`ClientOptions`). Brokers do not see
+    an admin client as a member of anything. Raises InvalidSetting.
+    """
+
+    def __init__(
+        self, namesrv: str | Sequence[str] | None = None, *, timeout_ms: int = core.TIMEOUT_MS, **options: Unpack[ClientOptions]
+    ) -> None:
+        check_options(options)
+        if options.get("namespace"):
+            raise InvalidSetting("namespace", options["namespace"], "operators use names as they travel: mqproto.wire.names.wrap_namespace")
+        check_range("timeout_ms", timeout_ms, 1, core.LONGEST_TIMEOUT_MS)
+        super().__init__("admin client", namesrv, options)
+        self._timeout_ms = timeout_ms
+        self.topics: Final[Topics[W]] = Topics(self, "topics")
+        self.groups: Final[Groups[W]] = Groups(self, "groups")
+        self.offsets: Final[Offsets[W]] = Offsets(self, "offsets")
+        self.messages: Final[Messages[W]] = Messages(self, "messages")
+        self.brokers: Final[Brokers[W]] = Brokers(self, "brokers")
+        self.name_servers: Final[NameServers[W]] = NameServers(self, "name_servers")
+        self.traffic: Final[Traffic[W]] = Traffic(self, "traffic")
+        self.access: Final[Access[W]] = Access(self, "access")
+
+    def _joined(self, node: ClientNode) -> None:
+        super()._joined(node)
+        self._core = core.AdminCore(node, self._timeout_ms)
+
+    def _name(self) -> str:
+        return "mqproto-admin"
+
+    def _perform(self, family: str, flow: Callable[[Any], Flow[Any]]) -> Any:
+        """Run a flow of one of the core's families, in the way of the runtime."""
+        raise NotImplementedError
+
+    # Verbs for the driver.
+
+    def _begin_start(self, now: int) -> Ticket[None]:
+        return self._node.start(self._finding_name_servers(now), now, limited=False)
+
+    def _finding_name_servers(self, now: int) -> Flow[None]:
+        """Some operations go to every name server, so an address server gets the time to tell them."""
+        search = self._node.search(now)
+        if search is None:
+            yield Sleep(now)
+        else:
+            yield Wait(search, now + self._settings.api_timeout_ms)
+
+    def _nothing_to_say(self, now: int) -> Flow[None]:
+        """Nobody is told of an admin client, neither that it comes nor that it goes."""
+        yield Sleep(now)
+
+    def _closing(self, now: int) -> Flow[None]:
+        return self._nothing_to_say(now)
+
+    def _begin(self, family: str, flow: Callable[[Any], Flow[R]], now: int) -> Ticket[R]:
+        return self._node.start(self._operation(family, flow), now)
+
+    def _operation(self, family: str, flow: Callable[[Any], Flow[R]]) -> Flow[R]:
+        return (yield from flow(getattr(self._core, family)))

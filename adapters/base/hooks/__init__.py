@@ -1,0 +1,1 @@
+"""Hooks of producers and consumers: which there are, and calling them."""

@@ -1,0 +1,66 @@
+"""Consumers that are iterated over in tasks."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import anyio.lowlevel
+
+from mqproto.adapters.base.budget import Budget
+from mqproto.adapters.base.simple_consumer import ConsumerFace
+from mqproto.adapters.coroutines.subscriber import AsyncSubscriber
+from mqproto.errors import StateError
+from mqproto.message import MessageExt
+from mqproto.state.consumer.push.simple import Claim, Expired
+
+
+class Consumer(ConsumerFace, AsyncSubscriber):
+    __doc__ = ConsumerFace.__doc__
+
+    async def _end(self, timeout_ms: int) -> None:
+        try:
+            await super()._end(timeout_ms)
+        finally:
+            self._given_up()
+
+    def _deliver(self, task: object) -> None:
+        assert isinstance(task, Expired)
+        if self._hooks:
+            self._driver.soon(self._tell, task)
+
+    async def _tell(self, task: Expired) -> None:
+        self._took_too_long(task)
+
+    async def receive(self, timeout_ms: int | None = None) -> MessageExt | None:
+        """The next message, as iteration gives it; None when none came within `timeout_ms`, or the consumer is closed.
+
+        Raises StateError before the start. Cancelling takes no message.
+        """
+        budget = None if timeout_ms is None else Budget(timeout_ms)
+        while True:
+            if self._life.closed:
+                return None
+            self._life.check()
+            await anyio.lowlevel.checkpoint()  # others may run, however many messages are here
+            claim = Claim()
+            try:
+                message = self._enter(self._take, claim)
+                if message is None:
+                    message = await self._driver.wait(self._begin_receive, claim, None if budget is None else budget.left_ms())
+                if message is None or self._is_wanted(message, claim):
+                    return message
+            except StateError as failure:
+                self._nothing_comes(failure)
+                return None
+            except BaseException as error:
+                self._interrupted(claim, error)
+                raise
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        message = await self.receive()
+        if message is None:
+            raise StopAsyncIteration
+        return message

@@ -1,0 +1,1 @@
+"""Servers: settings, ports, store and node of each, ready to be driven; their metrics."""

@@ -1,0 +1,91 @@
+"""Lite pull consumers for every runtime in which waiting is a plain call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Self
+
+from mqproto.adapters.base.budget import Budget
+from mqproto.adapters.base.lite_pull_consumer import LitePullConsumerFace, Offsets
+from mqproto.adapters.sync.pull_base import SyncActiveConsumer
+from mqproto.adapters.sync.runtime import SendFuture
+from mqproto.errors import StateError
+from mqproto.message import MessageExt, MessageQueue
+from mqproto.state.consumer.pull.in_hand import Claim
+
+
+class SyncLitePullConsumer(LitePullConsumerFace, SyncActiveConsumer):
+    __doc__ = LitePullConsumerFace.__doc__
+
+    def poll(self, timeout_ms: int | None = None, *, max_messages: int | None = None) -> list[MessageExt]:
+        """The next messages of one queue, as many as a pull brought (`pull_batch_size`), or at most `max_messages`.
+
+        Waits for up to `timeout_ms` (`poll_timeout_millis` unless given; 0 does not wait); an empty list when nothing came, or when the
+        consumer was closed meanwhile. With `auto_commit` it also says that what was handed out before is done with. Raises StateError
+        when the consumer does not run.
+        """
+        self._life.check()
+        budget = Budget(self._patience(timeout_ms))
+        while True:
+            claim = Claim()
+            try:
+                messages = self._driver.enter(self._core.poll_now, claim, max_messages)
+                if not messages and (patience := budget.left_ms()):
+                    messages = self._driver.wait(self._begin, self._core.poll, (claim, patience, max_messages))
+                left = self._filters.left_of_any(messages)
+            except BaseException:  # an interrupt: what came in this very moment was not handed out
+                with suppress(StateError):
+                    self._driver.enter(self._put_back, claim)
+                raise
+            if left or not messages or not budget.left_ms():
+                return left
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> MessageExt:
+        """The next message, which also says that the one before is done with. Ends when the consumer is closed."""
+        while True:
+            try:
+                messages = self.poll(max_messages=1)
+            except StateError:
+                if self._life.closed:
+                    raise StopIteration from None
+                raise
+            if messages:
+                return messages[0]
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at this offset with the next poll; what is fetched ahead is dropped. With `auto_commit` the next poll commits it too.
+
+        Raises StateError when the queue is not ours, ClientError for an offset outside of it, MQError when its broker cannot be asked.
+        """
+        self._wait(self._core.seek, queue, offset)
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the oldest message that is still there. As `seek`."""
+        self._wait(self._core.seek_to_begin, queue)
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on at the message that comes next. As `seek`."""
+        self._wait(self._core.seek_to_end, queue)
+
+    def commit_sync(self, offsets: Offsets = None) -> None:
+        """As `commit`, and wait until the offsets are stored; raises the first failure of a broker. (Apache's only sets them in memory.)"""
+        self._wait(self._core.commit_sync, offsets)
+
+    def commit_async(self, offsets: Offsets = None) -> SendFuture[None]:
+        """As `commit_sync`, without waiting: the outcome is in the future, whose callbacks run in threads (greenlets) of the consumer."""
+        return self._later(self._core.commit_sync, offsets)
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The group's offset of any queue; None when there is none. Raises MQError when that cannot be known now."""
+        return self._wait(self._core.committed, queue)
+
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp: int) -> int:
+        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker finds it."""
+        return self._wait(self._core.search_offset, queue, timestamp)
+
+    def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All readable queues of a topic, asked of a name server now. Raises NoRoute, NoNameServer, BrokerError (17: no such topic)."""
+        return self._wait(self._core.fetch_queues, topic)

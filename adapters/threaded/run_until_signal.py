@@ -1,0 +1,28 @@
+"""Servers that run until a signal ends them, for the command line."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mqproto.adapters.sync.servers import SyncServer
+from mqproto.adapters.threaded.runtime import KIT
+from mqproto.adapters.threaded.wakeup import Bell
+
+if TYPE_CHECKING:
+    from mqproto.adapters.servers.server_setup import Opened
+
+
+class _Server(SyncServer):
+    _kit = KIT
+
+
+def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "") -> None:
+    """Open what `plan` opens, call `announce` when clients can use it, and serve until SIGINT or SIGTERM. From the main thread.
+
+    Raises what opening raises. `backend` is not used: there is one kind of threads.
+    """
+    with Bell(signal.SIGINT, signal.SIGTERM) as bell, _Server(plan) as server:
+        announce(server.opened)
+        bell.wait()

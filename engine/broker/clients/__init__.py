@@ -1,0 +1,1 @@
+"""Clients of the broker: heartbeats, queue locks, and what operators ask clients through the broker."""

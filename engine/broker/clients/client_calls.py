@@ -1,0 +1,209 @@
+"""What operators ask clients through the broker: 223, 307, 309 (broker.md 2.12, 2.19, 2.20).
+
+Owns: whom a request is for, how long a client may take, what is answered when it is silent, too old, or gone.
+Leaves to others: who is online (`mqproto.engine.broker.core.client_registry`), what clients answer.
+
+Nothing waits for a client but the one who asked: the request is a call on the client's link, and its end is the answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from mqproto.codec import Command
+from mqproto.engine.broker.core.client_registry import Member
+from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused, Waiter
+from mqproto.errors import TooManyRequests
+from mqproto.message import MessageQueue
+from mqproto.state.node.contract import SERVER_UNSENT_LIMIT, Buffer
+from mqproto.wire.bodies import ConsumerStatus
+from mqproto.wire.codes import version_name
+from mqproto.wire.fastjson import JsonError
+from mqproto.wire.headers import ConsumeMessageDirectlyRequest, GetConsumerRunningInfoRequest, GetConsumerStatusRequest
+from mqproto.wire.ids import IdError, parse_offset_msg_id
+
+GET_CONSUMER_STATUS_FROM_CLIENT: Final = 221
+CONSUME_MESSAGE_TIMEOUT: Final = 207
+#: Oldest clients that understand 220 and 221, and 307 and 309 (broker.md 0.1).
+V3_0_7_SNAPSHOT: Final = 28
+V3_1_8_SNAPSHOT: Final = 62
+
+#: How long a client may take for 307 and 309, and for 221.
+_RELAY_MS: Final = 10_000
+_STATUS_MS: Final = 5000
+#: Requests of one asker that may be under way; one more is told that the broker is busy.
+_OF_A_LINK_MAX: Final = 256
+#: Clients of a group that are asked at the same time.
+_AT_A_TIME: Final = 64
+#: Bytes of what clients have told that one answer is made of.
+_TOLD_MAX: Final = 8 << 20
+
+
+class Relays:
+    """Passes requests of operators on to consumers, and their answers back."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        #: How many requests each link has under way.
+        self._under_way: dict[ClientLink, int] = {}
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            223: self.on_statuses,
+            307: self.on_running_info,
+            309: self.on_consume_directly,
+        }
+
+    # --- one client ---
+
+    def on_running_info(self, link: ClientLink, request: Command) -> None:
+        header = GetConsumerRunningInfoRequest.decode(request.fields)
+        self._relay(link, request, header.consumer_group, header.client_id, request.fields, request.body)
+
+    def on_consume_directly(self, link: ClientLink, request: Command) -> None:
+        """Have a client consume a message that is stored here."""
+        header = ConsumeMessageDirectlyRequest.decode(request.fields)
+        try:
+            _, offset = parse_offset_msg_id(header.msg_id or "")
+        except IdError as error:
+            raise Refused(SYSTEM_ERROR, str(error)) from None
+        fields = {**request.fields, "brokerName": self.core.settings.broker_name}
+
+        def then(record: memoryview | None) -> None:
+            if record is None:
+                raise Refused(SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+            self._relay(link, request, header.consumer_group, header.client_id, fields, record)
+
+        self.core.reading.answer(link, request, self.core.store.reads.record(offset), then)
+
+    def _relay(
+        self, link: ClientLink, request: Command, group: str, client_id: str | None, fields: Mapping[str, str], body: Buffer
+    ) -> None:
+        """Ask one member of a group what its asker asks. Raises Refused."""
+        consumers = self.core.groups.consumers.get(group)
+        member = None if consumers is None or client_id is None else consumers.member_of(client_id)
+        target = None if member is None else member.link
+        if member is None or not isinstance(target, ClientLink) or target.ended:
+            raise Refused(SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        if member.version < V3_1_8_SNAPSHOT:
+            version = version_name(member.version)
+            raise Refused(
+                SYSTEM_ERROR, f"The Consumer <{client_id}> Version <{version}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT"
+            )
+        self._begin(link)
+
+        def answered(answer: Command | None) -> None:
+            self._end(link)
+            if answer is not None:
+                link.reply(request, answer.code, body=answer.body, remark=answer.remark)
+            elif target.ended:
+                link.reply(request, SYSTEM_ERROR, remark=f"invoke consumer <{group}> <{client_id}> Exception: its connection is closed")
+            else:
+                remark = f"consumer <{group}> <{client_id}> Timeout: no answer within {_RELAY_MS} ms"
+                link.reply(request, CONSUME_MESSAGE_TIMEOUT, remark=remark)
+
+        if not self.call(target, answered, request.code, fields, body, _RELAY_MS):
+            self._end(link)
+            raise Refused(SYSTEM_BUSY, OVERLOAD)
+
+    def call(self, target: ClientLink, waiter: Waiter, code: int, fields: Mapping[str, str], body: Buffer, timeout_ms: int) -> bool:
+        """Ask a client; False when it takes nothing any more, or too many calls are in flight: then `waiter` is not called."""
+        if target.ended or target.unsent > SERVER_UNSENT_LIMIT:
+            return False
+        try:
+            target.call(waiter, code, fields, body, deadline=self.core.now + timeout_ms)
+        except TooManyRequests:
+            return False
+        return True
+
+    def _begin(self, link: ClientLink) -> None:
+        count = self._under_way.get(link, 0)
+        if count >= _OF_A_LINK_MAX:
+            raise Refused(SYSTEM_BUSY, OVERLOAD)
+        self._under_way[link] = count + 1
+
+    def _end(self, link: ClientLink) -> None:
+        count = self._under_way[link] - 1
+        if count:
+            self._under_way[link] = count
+        else:
+            del self._under_way[link]
+
+    # --- all clients of a group ---
+
+    def on_statuses(self, link: ClientLink, request: Command) -> None:
+        """Where the clients of a group stand, as they see it themselves; those that do not answer are left out."""
+        header = GetConsumerStatusRequest.decode(request.fields)
+        group = self.core.groups.consumers.get(header.group)
+        if group is None:
+            raise Refused(SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
+        wanted = header.client_addr
+        members = [member for member in group.members.values() if not wanted or member.client_id == wanted]
+        refuse_old(members)
+        self._begin(link)
+        _Statuses(self, link, request, header, members).go_on()
+
+    def told(self, link: ClientLink, request: Command, found: dict[str, dict[MessageQueue, int]]) -> None:
+        """All clients have answered, or will not."""
+        self._end(link)
+        try:
+            self.core.long.reply(link, request, ConsumerStatus(by_client=found))
+        except Refused as refused:
+            link.reply(request, refused.code, remark=refused.remark)
+
+
+class _Statuses:
+    """Clients that are being asked where they stand."""
+
+    def __init__(
+        self, relays: Relays, link: ClientLink, request: Command, header: GetConsumerStatusRequest, members: Iterable[Member]
+    ) -> None:
+        self.relays = relays
+        self.link = link
+        self.request = request
+        self.fields = GetConsumerStatusRequest(header.topic, header.group).encode()
+        self.waiting = deque(members)
+        self.asked = 0
+        self.size = 0
+        self.found: dict[str, dict[MessageQueue, int]] = {}
+        self.ended = False
+
+    def go_on(self) -> None:
+        """Ask the next clients, as many as may be asked at the same time; end when there is none left."""
+        while self.waiting and self.asked < _AT_A_TIME and self.size < _TOLD_MAX and not self.link.ended:
+            self._ask(self.waiting.popleft())
+        if not self.asked and not self.ended:
+            self.ended = True
+            self.relays.told(self.link, self.request, self.found)
+
+    def _ask(self, member: Member) -> None:
+        target = member.link
+
+        def answered(answer: Command | None) -> None:
+            self.asked -= 1
+            if answer is not None and answer.code == SUCCESS:
+                self._take(member.client_id, answer.body)
+            self.go_on()
+
+        if isinstance(target, ClientLink) and self.relays.call(
+            target, answered, GET_CONSUMER_STATUS_FROM_CLIENT, self.fields, b"", _STATUS_MS
+        ):
+            self.asked += 1
+
+    def _take(self, client_id: str, body: bytes | memoryview) -> None:
+        self.size += len(body)
+        try:
+            self.found[client_id] = ConsumerStatus.from_json(body).offsets
+        except JsonError as error:
+            self.relays.core.notice(f"{client_id} told its offsets in no way that can be read: {error}")
+
+
+def refuse_old(members: Iterable[Member]) -> None:
+    """Raises Refused if one of these clients knows neither 220 nor 221."""
+    for member in members:
+        if member.version < V3_0_7_SNAPSHOT:
+            raise Refused(SYSTEM_ERROR, f"the client does not support this feature. version={version_name(member.version)}")

@@ -1,0 +1,128 @@
+"""Headers that a peer repeats: recognised without a JSON reader.
+
+The headers that one client sends for one purpose differ in a few places: numbers such as queue id and opaque, the properties of a
+message. After a request went the general way, its header is cut at these places into a *shape*; a later header that fits the shape
+gives its changing parts at the price of one regular expression, and all that the rest of it says is known already. A match is a proof,
+not a guess: what lies between the places is equal byte by byte, and what lies in them is a plain number, or text without quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from mqproto.engine.broker.core.core import ClientLink
+
+#: Shapes that a link keeps: for each topic that its peer sends to in turn, for each kind of pull.
+SHAPES_MAX: Final = 16
+#: Requests that fit none of a full set of shapes, after which the set is dropped.
+STRANGERS_MAX: Final = 1024
+#: Headers with more bytes outside of the open places are not worth a shape.
+CONSTANT_MAX: Final = 1024
+#: Headers that are looked at at all.
+HEADER_MAX: Final = 8192
+
+_QUOTED: Final = rb'"%b"\s*:\s*"([0-9]+)"'
+_BARE: Final = rb'"%b"\s*:\s*(0|[1-9][0-9]*)\b(?![.eE"])'
+_TEXT: Final = rb'"%b"\s*:\s*"((?:[^"\\]|\\u000[12])*)"'
+
+
+class Quick(Protocol):
+    """Serves frames whose header fits a shape of its own."""
+
+    def take(self, link: ClientLink, shape: Shape, data: bytes, start: int, stop: int, end: int) -> bool:
+        """Handle one frame (header from `start` to `stop`, body to `end`). False: nothing was done, it goes the general way."""
+
+
+class Cut:
+    """A header, cut: what it begins with, the pattern of the rest, and the number of each open place's group."""
+
+    __slots__ = ("head", "order", "rest")
+
+    def __init__(self, head: bytes, rest: bytes, order: dict[bytes, int]) -> None:
+        self.head = head
+        self.rest = rest
+        self.order = order
+
+
+class Shape:
+    """What all shapes have: whose they are, how a header is compared."""
+
+    __slots__ = ("head", "head_size", "match", "quick", "rest")
+
+    def __init__(self, quick: Quick, cut: Cut) -> None:
+        self.quick = quick
+        self.head = cut.head
+        self.head_size = len(cut.head)
+        self.rest = cut.rest
+        self.match = re.compile(cut.rest).fullmatch
+
+
+def cut_header(text: bytes, numbers: tuple[tuple[bytes, int, int], ...], texts: tuple[bytes, ...] = ()) -> Cut | None:
+    """Cut a JSON header at the members named: numbers with the value that was read and the digits that they may have, and texts.
+
+    None for a header that is better read in full each time: a member is missing, there twice, negative or oddly written.
+    """
+    if len(text) > HEADER_MAX:
+        return None
+    places: list[tuple[int, int, bytes, bytes]] = []
+    for name, value, digits in numbers:
+        found = _only(_QUOTED, name, text) or _only(_BARE, name, text)
+        if found is None or int(found[1]) != value:
+            return None
+        start, end = found.span(1)
+        quoted = text[end : end + 1] == b'"'
+        places.append((start, end, name, rb"([0-9]{1,%d})" % digits if quoted else rb"(0|[1-9][0-9]{0,%d})" % (digits - 1)))
+    for name in texts:
+        found = _only(_TEXT, name, text)
+        if found is None:
+            return None
+        places.append((*found.span(1), name, rb'([^"]*)'))
+    places.sort()
+    if len(text) - sum(end - start for start, end, _, _ in places) > CONSTANT_MAX:
+        return None
+    rest = b""
+    for (_, end, _, pattern), after in zip(places, [*(place[0] for place in places[1:]), len(text)], strict=True):
+        rest += pattern + re.escape(text[end:after])
+    return Cut(text[: places[0][0]], rest, {place[2]: number for number, place in enumerate(places, 1)})
+
+
+def _only(pattern: bytes, name: bytes, text: bytes) -> re.Match[bytes] | None:
+    """Where a member is, if it is there once."""
+    if len(re.findall(rb'"%b"\s*:' % name, text)) != 1:
+        return None
+    return re.search(pattern % name, text)
+
+
+def remember(link: ClientLink, shape: Shape) -> None:
+    """Keep a shape for a link, unless it is there already."""
+    shapes = link.shapes
+    for known in shapes:
+        if known.head == shape.head and known.rest == shape.rest:
+            return
+    if len(shapes) >= SHAPES_MAX:
+        # More kinds of requests than places, or old ones in them: begin anew now and then.
+        link.strangers += 1
+        if link.strangers < STRANGERS_MAX:
+            return
+        shapes.clear()
+    link.strangers = 0
+    shapes.append(shape)
+    link.shape = shape
+
+
+def forget(link: ClientLink, shape: Shape) -> None:
+    """Drop a shape that holds no longer."""
+    link.shapes.remove(shape)
+    if link.shape is shape:
+        link.shape = None
+
+
+def take_other(link: ClientLink, data: bytes, start: int, stop: int, end: int) -> bool:
+    """Try the shapes of a link that were not tried first; the one that fits is the first from now on."""
+    for shape in link.shapes[:]:
+        if shape is not link.shape and data.startswith(shape.head, start) and shape.quick.take(link, shape, data, start, stop, end):
+            link.shape = shape
+            return True
+    return False

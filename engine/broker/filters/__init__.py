@@ -1,0 +1,1 @@
+"""Filters: which messages a pull gets, by tags or by SQL92 expressions."""

@@ -1,0 +1,1 @@
+"""Requests of operators: topics, groups, configuration, progress, clean-up, runtime information."""

@@ -1,0 +1,114 @@
+"""Queues that nobody needs any more, and old files: 306, 316, 329 (broker.md 2.21), and what is left of deleted topics.
+
+Owns: which queues go and that nothing is left that points into them: parked pulls are answered, committed offsets forgotten.
+Leaves to others: what a dead queue is, and files (`mqproto.engine.store`).
+
+All queues are looked at, in slices. A queue that is made anew under the name of one that went begins at offset 0. Offsets of the old one
+would send its consumers to the end of the new one, past its first messages; Apache keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from mqproto.codec import Command
+from mqproto.engine.broker.core.config_manager import Topics
+from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.pulls.pull import Pulling
+from mqproto.engine.slices import Steps
+from mqproto.engine.store import Queue
+
+#: Queues, and committed offsets of one group and topic, that are looked at in one slice.
+_QUEUES_OF_A_SLICE: Final = 200
+_OFFSETS_OF_A_SLICE: Final = 2000
+
+#: Deletes what has to go among some queues; gives those.
+Pick = Callable[[Sequence[Queue]], list[Queue]]
+
+
+class _Known:
+    """The topics whose queues stay: those of the table, and the system's, which may have none there."""
+
+    __slots__ = ("topics",)
+
+    def __init__(self, topics: Topics) -> None:
+        self.topics = topics
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self.topics.table or (isinstance(topic, str) and self.topics.is_system(topic))
+
+
+class Cleaning:
+    """Removes what is left over."""
+
+    def __init__(self, core: Core, pulling: Pulling) -> None:
+        self.core = core
+        self.pulling = pulling
+        self._known = _Known(core.topics)
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            306: self.on_dead_queues,
+            316: self.on_unused_topics,
+            329: self.on_old_files,
+        }
+
+    def on_dead_queues(self, link: ClientLink, request: Command) -> None:
+        """Delete the queues whose messages are all gone from the log."""
+        self.start(self._sweep(self.core.store.delete_dead_queues), lambda: link.reply(request, SUCCESS))
+
+    def on_unused_topics(self, link: ClientLink, request: Command) -> None:
+        """Delete the queues of topics that are not in the table."""
+        self.start(self._sweep(self._delete_unknown), lambda: link.reply(request, SUCCESS))
+
+    def on_old_files(self, link: ClientLink, request: Command) -> None:
+        """Have old files of the log deleted, whatever the hour."""
+        self.core.store.delete_old_files()
+        link.reply(request, SUCCESS)
+
+    def deleted(self, topic: str, queue_count: int) -> Steps[None]:
+        """The steps that follow the end of a topic with so many queues: its queues go at once, then all others of unknown topics."""
+        store = self.core.store
+        own = [store.find_queue(topic, queue_id) for queue_id in range(queue_count)]
+        gone = self._abandon(store.delete_queues(lambda _: True, [queue for queue in own if queue is not None]))
+        yield from self._forget(gone)
+        yield from self._sweep(self._delete_unknown)
+
+    def start(self, steps: Steps[None], then: Callable[[], None]) -> None:
+        """Take the steps whoever leaves meanwhile, and call `then` at their end. Raises Refused when too much waits; nothing was done."""
+        if not self.core.long.run(self, steps, lambda _: then()):
+            raise Refused(SYSTEM_BUSY, OVERLOAD)
+
+    def _delete_unknown(self, among: Sequence[Queue]) -> list[Queue]:
+        return self.core.store.delete_queues_but(self._known, among)
+
+    def _sweep(self, pick: Pick) -> Steps[None]:
+        """Let some queues go, all others stay."""
+        queues = list(self.core.store.queues())
+        gone: list[Queue] = []
+        for start in range(0, len(queues), _QUEUES_OF_A_SLICE):
+            part = [queue for queue in queues[start : start + _QUEUES_OF_A_SLICE] if not queue.removed]
+            gone += self._abandon(pick(part))
+            if start + _QUEUES_OF_A_SLICE < len(queues):
+                yield
+        yield from self._forget(gone)
+
+    def _abandon(self, queues: Iterable[Queue]) -> list[Queue]:
+        gone = list(queues)
+        for queue in gone:
+            self.pulling.abandon(queue)
+        return gone
+
+    def _forget(self, queues: Iterable[Queue]) -> Steps[None]:
+        """Forget what groups have committed of queues that are gone."""
+        ids: dict[str, set[int]] = {}
+        for queue in queues:
+            ids.setdefault(queue.topic, set()).add(queue.queue_id)
+        keys = list(self.core.offsets.table) if ids else []
+        for start in range(0, len(keys), _OFFSETS_OF_A_SLICE):
+            self.core.offsets.forget_queues(keys[start : start + _OFFSETS_OF_A_SLICE], ids)
+            if start + _OFFSETS_OF_A_SLICE < len(keys):
+                yield

@@ -1,0 +1,231 @@
+"""GET_TOPIC_STATS_INFO 202, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317: how far queues and groups are (broker.md 2.18).
+
+Owns: which queues belong into an answer, the offsets and times in it.
+Leaves to others: slices (`longwork`), reads that wait for the disk (`reading`), what groups committed (`tables`).
+
+All of it may concern any number of queues. Offsets are collected in slices; times of messages that are not in memory are read by jobs, some
+hundred at a time; then the text is made in slices, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from mqproto.codec import MAX_TOTAL, ONEWAY_FLAG, Command
+from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
+from mqproto.engine.slices import Steps, joined
+from mqproto.engine.store import Queue
+from mqproto.message import MessageQueue
+from mqproto.wire.bodies import ConsumeOffsets, ConsumeStats, ConsumeStatsList, TopicConfig, TopicOffset, TopicStats, json_pieces
+from mqproto.wire.fastjson import dumps
+from mqproto.wire.headers import GetConsumeStatsInBrokerRequest, GetConsumeStatsRequest, GetTopicStatsInfoRequest
+
+#: Queues that one slice looks at, keys of committed offsets, and times that one job reads.
+_QUEUES_AT_A_TIME: Final = 200
+_KEYS_AT_A_TIME: Final = 2000
+_TIMES_AT_A_TIME: Final = 500
+#: Longest body of an answer: a header fits beside it.
+_BODY_MAX: Final = MAX_TOTAL - 65_536
+
+
+class Wanted:
+    """Times that are not in memory: where each message is, and what to do with its store time (-1: it cannot be read)."""
+
+    __slots__ = ("places", "seen", "takers")
+
+    def __init__(self) -> None:
+        self.places: list[tuple[Queue, int]] = []
+        self.takers: list[Callable[[int], None]] = []
+        #: Queues looked at.
+        self.seen = 0
+
+    def pause(self) -> Iterator[None]:
+        """A queue was looked at: yields when that makes a slice."""
+        self.seen += 1
+        if self.seen % _QUEUES_AT_A_TIME == 0:
+            yield
+
+
+class Standing:
+    """Tells how far everybody is."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            202: self.on_topic,
+            208: self.on_group,
+            317: self.on_all_groups,
+        }
+
+    # --- a topic ---
+
+    def on_topic(self, link: ClientLink, request: Command) -> None:
+        topic = GetTopicStatsInfoRequest.decode(request.fields).topic
+        config = self.core.topics.find(topic)
+        if config is None:
+            raise Refused(TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        body, wanted = TopicStats(), Wanted()
+        steps = self._ends(config, body, wanted)
+        self._answer(link, request, steps, wanted, lambda: joined(json_pieces(body)))
+
+    def _ends(self, config: TopicConfig, body: TopicStats, wanted: Wanted) -> Steps[None]:
+        """The ends of the queues that can be written to."""
+        for queue_id in range(config.write_queues):
+            row = body.offsets[self._name(config, queue_id)] = TopicOffset()
+            queue = self.core.store.find_queue(config.name, queue_id)
+            if queue is not None and queue.max_offset > 0:
+                row.min_offset = queue.min_offset
+                row.max_offset = queue.max_offset
+                self._time(wanted, queue, queue.max_offset - 1, _Ends(row))
+            yield from wanted.pause()
+
+    # --- groups ---
+
+    def on_group(self, link: ClientLink, request: Command) -> None:
+        header = GetConsumeStatsRequest.decode(request.fields)
+        group = header.consumer_group
+        topics = [header.topic] if header.topic and header.topic.strip() else self.core.offsets.topics_of(group)
+        body, wanted = ConsumeStats(), Wanted()
+        steps = self._progress_of(group, topics, body, wanted)
+        self._answer(link, request, steps, wanted, lambda: joined(json_pieces(body)))
+
+    def _progress_of(self, group: str, topics: list[str], body: ConsumeStats, wanted: Wanted) -> Steps[None]:
+        for topic in topics:
+            config = self._consumed(group, topic)
+            if config is not None:
+                yield from self._progress(group, config, config.read_queues, body, wanted)
+
+    def on_all_groups(self, link: ClientLink, request: Command) -> None:
+        ordered_only = GetConsumeStatsInBrokerRequest.decode(request.fields).is_order
+        found: dict[str, list[ConsumeStats]] = {}
+        wanted = Wanted()
+        steps = self._all_progress(ordered_only, found, wanted)
+        self._answer(link, request, steps, wanted, lambda: joined(_list_pieces(found, self.core.address)))
+
+    def _all_progress(self, ordered_only: bool, found: dict[str, list[ConsumeStats]], wanted: Wanted) -> Steps[None]:
+        topics_of: dict[str, list[str]] = {}
+        for count, key in enumerate(list(self.core.offsets.table), 1):
+            topic, _, group = key.partition("@")
+            topics_of.setdefault(group, []).append(topic)
+            if count % _KEYS_AT_A_TIME == 0:
+                yield
+        for group in list(self.core.group_settings.table):
+            rows = found[group] = []
+            for topic in topics_of.get(group, ()):
+                config = self._consumed(group, topic)
+                if config is not None and (config.order or not ordered_only):
+                    stats = ConsumeStats()
+                    rows.append(stats)
+                    yield from self._progress(group, config, config.write_queues, stats, wanted)
+            yield from wanted.pause()
+
+    def _consumed(self, group: str, topic: str) -> TopicConfig | None:
+        """The topic, unless the group is online and has subscribed to others only."""
+        online = self.core.groups.consumers.get(group)
+        if online is not None and online.subscriptions and topic not in online.subscriptions:
+            return None
+        return self.core.topics.find(topic)
+
+    def _progress(self, group: str, config: TopicConfig, queues: int, body: ConsumeStats, wanted: Wanted) -> Steps[None]:
+        """How far a group is on the queues of one topic, and how fast on the topic."""
+        core = self.core
+        body.tps += core.statistics.read_tps(config.name, group)
+        for queue_id in range(queues):
+            row = body.offsets[self._name(config, queue_id)] = ConsumeOffsets()
+            queue = core.store.find_queue(config.name, queue_id)
+            row.consumer_offset = core.offsets.find(group, config.name, queue_id) or 0
+            if queue is not None:
+                row.broker_offset = queue.max_offset
+                if row.consumer_offset > 0:
+                    self._time(wanted, queue, row.consumer_offset - 1, _Progress(row))
+            yield from wanted.pause()
+
+    def _name(self, config: TopicConfig, queue_id: int) -> MessageQueue:
+        return MessageQueue(config.name, self.core.settings.broker_name, queue_id)
+
+    # --- times ---
+
+    def _time(self, wanted: Wanted, queue: Queue, offset: int, take: Callable[[int], None]) -> None:
+        """The store time of a message, now or later."""
+        time = self.core.store.reads.near_store_time(queue, offset)
+        if time is not None:
+            take(time)
+        else:
+            wanted.places.append((queue, offset))
+            wanted.takers.append(take)
+
+    def _answer(self, link: ClientLink, request: Command, steps: Steps[None], wanted: Wanted, text: Callable[[], Steps[bytes]]) -> None:
+        """Collect, read what has to be read, write."""
+        core = self.core
+        if request.flag & ONEWAY_FLAG:
+            return
+
+        def give(data: bytes) -> None:
+            if len(data) > _BODY_MAX:
+                raise Refused(SYSTEM_ERROR, f"the answer has {len(data)} bytes, more than a frame takes: ask for single topics")
+            link.reply(request, SUCCESS, body=data)
+
+        def read(done: int) -> None:
+            places = wanted.places[done : done + _TIMES_AT_A_TIME]
+            if not places:
+                core.long.answer(link, request, text(), give)
+                return
+
+            def then(times: list[int]) -> None:
+                for take, time in zip(wanted.takers[done:], times, strict=False):
+                    take(time)
+                read(done + len(places))
+
+            core.reading.answer(link, request, core.store.reads.store_times(places), then)
+
+        def collect() -> Steps[bytes]:
+            yield from steps
+            return (yield from text()) if not wanted.places else b""
+
+        core.long.answer(link, request, collect(), lambda data: read(0) if wanted.places else give(data))
+
+
+class _Ends:
+    """Takes the time of a queue's last message."""
+
+    __slots__ = ("row",)
+
+    def __init__(self, row: TopicOffset) -> None:
+        self.row = row
+
+    def __call__(self, time: int) -> None:
+        self.row.last_update_timestamp = time
+
+
+class _Progress:
+    """Takes the time of the last message that a group consumed; one that cannot be read leaves none."""
+
+    __slots__ = ("row",)
+
+    def __init__(self, row: ConsumeOffsets) -> None:
+        self.row = row
+
+    def __call__(self, time: int) -> None:
+        self.row.last_timestamp = max(0, time)
+
+
+def _list_pieces(found: dict[str, list[ConsumeStats]], address: str) -> Iterator[str]:
+    """The text of a `ConsumeStatsList`, in pieces no longer than one row."""
+    total = 0
+    head = ConsumeStatsList(broker_address=address).to_json().decode()
+    before, after = head.split("[]")
+    yield before + "["
+    for number, (group, rows) in enumerate(found.items()):
+        yield f"{',' if number else ''}{{{dumps(group)}:["
+        for index, stats in enumerate(rows):
+            total += sum([row.broker_offset - row.consumer_offset for row in stats.offsets.values()])
+            if index:
+                yield ","
+            yield from json_pieces(stats)
+        yield "]}"
+    yield "]" + after.replace('"totalDiff":0', f'"totalDiff":{total}')

@@ -1,0 +1,155 @@
+"""Where groups stand, for operators: 300, 303, 308, 314, 343, 345 (broker.md 2.18, 2.19).
+
+Owns: which groups consume a topic and which topics a group consumes, store times of places, offsets that are copied or compared.
+Leaves to others: the tables of offsets and members, moving online groups (`resets`), figures (`statistics`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mqproto.codec import Command
+from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
+from mqproto.engine.slices import Steps, joined
+from mqproto.engine.store import Queue, Reader
+from mqproto.message import MessageQueue
+from mqproto.wire.bodies import ConsumeTimeSpans, CorrectionOffsets, GroupList, GroupSubscription, QueueTimeSpan, TopicList, json_pieces
+from mqproto.wire.headers import (
+    CloneGroupOffsetRequest,
+    QueryConsumeTimeSpanRequest,
+    QueryCorrectionOffsetRequest,
+    QuerySubscriptionByConsumerRequest,
+    QueryTopicConsumeByWhoRequest,
+    QueryTopicsByConsumerRequest,
+)
+
+#: Groups whose offsets are compared, and topics whose offsets are copied in one slice.
+_GROUPS_OF_A_SLICE: Final = 100
+_TOPICS_OF_A_SLICE: Final = 500
+#: Offset of a queue that nothing has to be corrected in.
+_NO_CORRECTION: Final = (1 << 63) - 1
+
+
+class Progress:
+    """Tells and copies what groups have consumed."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            300: self.on_groups_of_topic,
+            303: self.on_time_spans,
+            308: self.on_correction,
+            314: self.on_clone,
+            343: self.on_topics_of_group,
+            345: self.on_subscription,
+        }
+
+    # --- who consumes what ---
+
+    def on_groups_of_topic(self, link: ClientLink, request: Command) -> None:
+        """Groups that are online with a topic, and groups that have committed offsets of it."""
+        topic = QueryTopicConsumeByWhoRequest.decode(request.fields).topic
+        core = self.core
+        online = [group.name for group in core.groups.consumers.values() if topic in group.subscriptions]
+        groups = dict.fromkeys((*online, *core.offsets.groups_of(topic)))
+        core.long.reply(link, request, GroupList(list(groups)))
+
+    def on_topics_of_group(self, link: ClientLink, request: Command) -> None:
+        """Topics that a group has committed offsets of; for tools of 5.x."""
+        group = QueryTopicsByConsumerRequest.decode(request.fields).group
+        self.core.long.reply(link, request, TopicList(self.core.offsets.topics_of(group)))
+
+    def on_subscription(self, link: ClientLink, request: Command) -> None:
+        """What an online group has subscribed of a topic; for tools of 5.x."""
+        header = QuerySubscriptionByConsumerRequest.decode(request.fields)
+        group = self.core.groups.consumers.get(header.group)
+        subscription = None if group is None else group.subscriptions.get(header.topic)
+        link.reply(request, SUCCESS, body=GroupSubscription(header.group, header.topic, subscription).to_json())
+
+    # --- times ---
+
+    def on_time_spans(self, link: ClientLink, request: Command) -> None:
+        """Store times of the ends of a topic's queues and of where a group is in them, and how long what is next has waited."""
+        header = QueryConsumeTimeSpanRequest.decode(request.fields)
+        core = self.core
+        config = core.topics.find(header.topic)
+        if config is None:
+            raise Refused(TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        committed = dict(core.offsets.of(header.group, header.topic))
+        places = [MessageQueue(header.topic, core.settings.broker_name, queue_id) for queue_id in range(config.write_queues)]
+        queues = [queue for place in places if (queue := core.store.find_queue(place.topic, place.queue_id)) is not None]
+        wall = core.wall
+
+        def read(reader: Reader, part: Sequence[Queue]) -> list[QueueTimeSpan]:
+            return [_time_span(reader, queue, places[queue.queue_id], committed.get(queue.queue_id, 0), wall) for queue in part]
+
+        def then(found: list[QueueTimeSpan]) -> None:
+            by_queue = {span.queue: span for span in found}
+            spans = [by_queue.get(place) or QueueTimeSpan(place, -1, -1, -1) for place in places]
+            core.long.reply(link, request, ConsumeTimeSpans(spans))
+
+        core.reading.across(link, request, queues, read, then)
+
+    # --- offsets ---
+
+    def on_correction(self, link: ClientLink, request: Command) -> None:
+        """The lowest offsets that groups have committed of a topic, where those of one group to compare with are not lower still.
+
+        Apache deletes the offsets of the groups in `filterGroups`; here they only do not count.
+        """
+        header = QueryCorrectionOffsetRequest.decode(request.fields)
+        self.core.long.answer(link, request, self._correction(header), lambda body: link.reply(request, SUCCESS, body=body))
+
+    def _correction(self, header: QueryCorrectionOffsetRequest) -> Steps[bytes]:
+        core = self.core
+        passed_over = set((header.filter_groups or "").split(","))
+        lowest: dict[int, int] = {}
+        for count, group in enumerate(core.offsets.groups_of(header.topic), 1):
+            for queue_id, offset in () if group in passed_over else core.offsets.of(group, header.topic).items():
+                queue = core.store.find_queue(header.topic, queue_id)
+                if offset >= (0 if queue is None else queue.min_offset):
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+            if count % _GROUPS_OF_A_SLICE == 0:
+                yield
+        for queue_id, offset in core.offsets.of(header.compare_group, header.topic).items():
+            if lowest.get(queue_id, _NO_CORRECTION) > offset:
+                lowest[queue_id] = _NO_CORRECTION
+        return (yield from joined(json_pieces(CorrectionOffsets(lowest))))
+
+    def on_clone(self, link: ClientLink, request: Command) -> None:
+        """Let a group stand where another one stands, on one topic or on all that the other has."""
+        header = CloneGroupOffsetRequest.decode(request.fields)
+        if not header.dest_group:
+            raise Refused(SYSTEM_ERROR, "destGroup is empty")
+        topics = [header.topic] if header.topic else self.core.offsets.topics_of(header.src_group)
+        self.core.long.answer(link, request, self._clone(header, topics), lambda _: link.reply(request, SUCCESS))
+
+    def _clone(self, header: CloneGroupOffsetRequest, topics: Sequence[str]) -> Steps[None]:
+        core = self.core
+        for count, topic in enumerate(topics, 1):
+            group = core.groups.consumers.get(header.src_group)
+            unused = not header.offline and group is not None and topic not in group.subscriptions
+            if core.topics.find(topic) is None or unused:
+                continue
+            if not core.offsets.copy(topic, header.src_group, header.dest_group):
+                raise Refused(SYSTEM_ERROR, "this broker keeps no more offsets")
+            if count % _TOPICS_OF_A_SLICE == 0:
+                yield
+
+
+def _time_span(reader: Reader, queue: Queue, place: MessageQueue, committed: int, wall: int) -> QueueTimeSpan:
+    first = reader.earliest_store_time(queue)
+    span = QueueTimeSpan(place, first, -1, first)
+    if queue.max_offset > queue.min_offset:
+        span.max_time = reader.store_time(queue, queue.max_offset - 1)
+    if committed > queue.min_offset:
+        span.consume_time = reader.store_time(queue, min(committed, queue.max_offset) - 1)
+    if committed < queue.max_offset:
+        next_time = reader.store_time(queue, max(committed, queue.min_offset))
+        span.delay_time = 0 if next_time < 0 else wall - next_time
+    return span

@@ -1,0 +1,167 @@
+"""GET_BROKER_RUNTIME_INFO 28 and VIEW_BROKER_STATS_DATA 315: the figures of the broker as a whole, and single counters (broker.md 2.17, 9).
+
+Owns: the keys of the runtime table and the text of their values.
+Leaves to others: counting (`statistics`, `rates`).
+
+Tools read many of these texts as numbers without asking whether they are any, so each key is always there with all of its numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.codec import Command
+from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.statistics.store_stats import LABELS
+from mqproto.wire.bodies import KVTable
+from mqproto.wire.codes import VERSION, version_name
+from mqproto.wire.headers import ViewBrokerStatsDataRequest
+from mqproto.wire.names import SCHEDULE_TOPIC
+from mqproto.wire.record import RecordError, decode_record
+
+_NO_POOL: Final = 0x7FFFFFFF
+#: Apache's default: ends of transactions do not wait here.
+_END_TRANSACTION_CAPACITY: Final = 100_000
+
+
+class Figures:
+    """Shows figures."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            28: self.on_runtime_info,
+            315: self.on_counter,
+        }
+
+    def on_counter(self, link: ClientLink, request: Command) -> None:
+        header = ViewBrokerStatsDataRequest.decode(request.fields)
+        found = self.core.statistics.find(header.stats_name, header.stats_key)
+        if found is None:
+            raise Refused(SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
+        link.reply(request, SUCCESS, body=found.to_json())
+
+    def on_runtime_info(self, link: ClientLink, request: Command) -> None:
+        core = self.core
+
+        def then(record: memoryview | None) -> None:
+            link.reply(request, SUCCESS, body=KVTable(runtime_table(core, store_time_of(record))).to_json())
+
+        core.reading.answer(link, request, core.store.reads.record(core.store.min_physical), then)
+
+
+def store_time_of(record: memoryview | None) -> int:
+    """When a message was stored; -1 where there is none, or none that can be read."""
+    if record is not None:
+        try:
+            return decode_record(record).store_time
+        except RecordError:
+            pass
+    return -1
+
+
+def runtime_table(core: Core, earliest: int) -> dict[str, str]:
+    """All keys of broker.md 2.17. `earliest`: store time of the oldest message, -1 if there is none."""
+    numbers = _times(core) | _messages(core) | _requests(core) | _log(core)
+    numbers["earliestMessageTimeStamp"] = earliest
+    return {name: str(value) for name, value in numbers.items()}
+
+
+def _times(core: Core) -> dict[str, str | int]:
+    seconds = max(0, core.wall - core.statistics.rates.boot_time) // 1000
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    return {
+        "bootTimestamp": core.statistics.rates.boot_time,
+        "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]",
+        "brokerVersion": VERSION,
+        "brokerVersionDesc": version_name(VERSION),
+        "startAcceptSendRequestTimeStamp": core.settings.start_accept_send_request_time_stamp,
+    }
+
+
+def _messages(core: Core) -> dict[str, str | int]:
+    """Puts and reads."""
+    rates = core.statistics.rates
+    yesterday, today, now = rates.days()
+    size, count = core.store.writer.put_size, max(1, now.puts)
+    spans = rates.per_second()
+    return {
+        "putMessageTimesTotal": count,
+        "putMessageSizeTotal": size,
+        "putMessageAverageSize": repr(size / count),
+        "putMessageFailedTimes": rates.put_failures,
+        "putMessageEntireTimeMax": rates.put_max_ms,
+        "putMessageDistributeTime": "".join([f"[{label}]:{count} " for label, count in zip(LABELS, rates.put_times(), strict=True)]),
+        "putLatency99": f"{rates.put_latency(0.99):.2f}",
+        "putLatency999": f"{rates.put_latency(0.999):.2f}",
+        "getMessageEntireTimeMax": rates.read_max_ms,
+        "putTps": _numbers([puts for puts, _, _, _ in spans]),
+        "getFoundTps": _numbers([found for _, found, _, _ in spans]),
+        "getMissTps": _numbers([missed for _, _, missed, _ in spans]),
+        "getTotalTps": _numbers([found + missed for _, found, missed, _ in spans]),
+        "getTransferedTps": _numbers([given for _, _, _, given in spans]),
+        "msgPutTotalYesterdayMorning": yesterday.puts,
+        "msgPutTotalTodayMorning": today.puts,
+        "msgPutTotalTodayNow": now.puts,
+        "msgGetTotalYesterdayMorning": yesterday.given,
+        "msgGetTotalTodayMorning": today.given,
+        "msgGetTotalTodayNow": now.given,
+    }
+
+
+def _numbers(values: list[float]) -> str:
+    return " ".join(map(repr, values))
+
+
+def _requests(core: Core) -> dict[str, str | int]:
+    """What waits: acknowledgements for the disk, and reads for what lies on it. Parked pulls are no load."""
+    settings = core.settings
+    return {
+        "sendThreadPoolQueueSize": core.acknowledgements.count,
+        "sendThreadPoolQueueHeadWaitTimeMills": core.acknowledgements.head_wait_ms,
+        "sendThreadPoolQueueCapacity": settings.send_thread_pool_queue_capacity,
+        "pullThreadPoolQueueSize": 0,
+        "pullThreadPoolQueueHeadWaitTimeMills": 0,
+        "pullThreadPoolQueueCapacity": settings.pull_thread_pool_queue_capacity,
+        "queryThreadPoolQueueSize": len(core.reading),
+        "queryThreadPoolQueueHeadWaitTimeMills": core.reading.head_wait_ms,
+        "queryThreadPoolQueueCapacity": settings.query_thread_pool_queue_capacity,
+        "EndTransactionQueueSize": 0,
+        "EndTransactionThreadPoolQueueCapacity": _END_TRANSACTION_CAPACITY,
+        "pageCacheLockTimeMills": 0,
+        "dispatchMaxBuffer": 0,
+    }
+
+
+def _log(core: Core) -> dict[str, str | int]:
+    """The log and its disk."""
+    store = core.store
+    log, queues = store.disk_ratios()
+    used, free = store.disk_usage() or (0, 0)
+    facts: dict[str, str | int] = {
+        "commitLogMinOffset": store.min_physical,
+        "commitLogMaxOffset": store.end,
+        "dispatchBehindBytes": store.dispatch_behind,
+        "commitLogDiskRatio": repr(log),
+        f"commitLogDiskRatio_{store.settings.commit_log_folder}": repr(log),
+        "consumeQueueDiskRatio": repr(queues),
+        "commitLogDirCapacity": f"Total : {readable(used + free)}, Free : {readable(free)}.",
+        "remainHowManyDataToFlush": readable(max(0, store.end - store.flushed)),
+        "remainTransientStoreBufferNumbs": _NO_POOL,
+    }
+    for level, offset in sorted(core.delay_progress.table.items()):
+        queue = store.find_queue(SCHEDULE_TOPIC, level - 1)
+        facts[f"scheduleMessageOffset_{level}"] = f"{offset},{0 if queue is None else queue.max_offset}"
+    return facts
+
+
+def readable(size: int) -> str:
+    """A number of bytes as people read it: `0 B`, `1.5 KiB`."""
+    if size < 1024:
+        return f"{size} B"
+    power = (size.bit_length() - 1) // 10
+    return f"{size / (1 << 10 * power):.1f} {'KMGTPE'[power - 1]}iB"

@@ -1,0 +1,1 @@
+"""Pulls: reading queues, finding messages by key, offsets of queues and consumers."""

@@ -1,0 +1,54 @@
+"""Groups that are too far behind are stopped (`disableConsumeIfConsumerReadSlowly`, broker.md 3.5).
+
+Owns: which group counts as too slow, and that it gets nothing more until an operator says so (request 200).
+Leaves to others: how far behind a read was (`statistics`), what a stopped group is told (`pull`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.engine.broker.core.core import Core
+from mqproto.engine.slices import Steps
+
+#: Time between two looks, as Apache's.
+PERIOD_MS: Final = 180_000
+#: Pairs of group and queue that are looked at in one slice: about a millisecond.
+_READERS_OF_A_SLICE: Final = 2000
+
+
+class SlowGroups:
+    """Looks after how far groups are behind, where the setting says so. The setting and the limit may change at any time."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        core.configuration.hooks.append(lambda keys: self.begin())
+
+    def begin(self) -> None:
+        """Look from now on, if the setting says so; an idle broker that does not look is never woken."""
+        if self.core.settings.disable_consume_if_consumer_read_slowly and self.look not in self.core.alarms:
+            self.core.after(PERIOD_MS, self.look)
+
+    def look(self) -> None:
+        """Alarm: stop who is too slow."""
+        if self.core.settings.disable_consume_if_consumer_read_slowly:
+            self.core.long.run(self, self._stop_slow(), lambda _: None)
+        self.begin()
+
+    def _stop_slow(self) -> Steps[None]:
+        core = self.core
+        limit = core.settings.consumer_fallbehind_threshold
+        for count, (group, reader) in enumerate(core.statistics.readers_by_group(), 1):
+            if reader.behind > limit:
+                self._stop(group, reader.behind)
+                reader.behind = 0  # once it is let go on, it is judged by what it reads then
+            if count % _READERS_OF_A_SLICE == 0:
+                yield
+
+    def _stop(self, group: str, behind: int) -> None:
+        core = self.core
+        config = core.group_settings.table.get(group)
+        if config is not None and config.consume_enable:
+            config.consume_enable = False
+            core.group_settings.put(config, core.wall)
+            core.notice(f"group {group} is {behind} bytes behind and gets no more messages until it is enabled again")

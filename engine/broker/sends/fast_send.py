@@ -1,0 +1,270 @@
+"""The quick way of a send: from the received bytes to the stored record and the answer, without a command in between.
+
+Owns: the straight line for ordinary messages.
+Leaves to others: everything unusual. What is not taken here goes the general way (`send`), which means the same: a test runs both
+over the same requests and compares records and answers byte for byte.
+
+This is the hottest module of the broker: plain typed code that mypyc compiles as it is (DESIGN 4 and 8).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.engine.broker.core.core import ClientLink, Core
+from mqproto.engine.broker.core.header_templates import Cut, Shape, cut_header, forget, remember
+from mqproto.engine.broker.sends.message_writer import PropertyScanner, Scanned
+from mqproto.engine.counters import Counter
+from mqproto.engine.store import PutRefused, Queue
+from mqproto.wire.headers import SendMessageRequest
+
+#: Queues that a shape remembers.
+TARGETS_MAX: Final = 4096
+#: Moulds that a shape tries: properties that always differ are not worth one.
+MOULDS_MAX: Final = 16
+
+_WORDS: Final = Struct(">ii")
+#: The two length words of an answer without body, by the length of its header.
+_FRAME_WORDS: Final = tuple(_WORDS.pack(4 + size, size) for size in range(1024))
+#: Wire names of queue id, birth time and properties, by request code.
+_NAMES: Final = {10: (b"queueId", b"bornTimestamp", b"properties"), 310: (b"e", b"g", b"i")}
+_OPAQUE: Final = b"opaque"
+_UNIQUE: Final = b"UNIQ_KEY"
+
+
+class Target:
+    """One queue that a shape sends to."""
+
+    __slots__ = ("answer", "counter", "queue")
+
+    def __init__(self, queue: Queue, counter: Counter, answer: bytes) -> None:
+        self.queue = queue
+        #: Counts what is put there.
+        self.counter = counter
+        #: Template of the answer: physical offset, queue offset, opaque.
+        self.answer = answer
+
+
+class Mould:
+    """Properties in which nothing changes but the unique id, and what a scan made of them.
+
+    A producer that sets neither keys nor properties of its own sends such ones. What surrounds the id is equal byte by byte and the id is
+    made of letters and digits alone, so a scan would find the same again.
+    """
+
+    __slots__ = ("after", "before", "id_end", "id_start", "keys", "size", "stored_after", "stored_before", "tags_code", "waits")
+
+    def __init__(self, raw: bytes, scanned: Scanned, at: int, stored_at: int, length: int) -> None:
+        text, self.waits, self.tags_code, _, self.keys = scanned
+        self.size = len(raw)
+        self.id_start = at
+        self.id_end = at + length
+        self.before = raw[:at]
+        self.after = raw[at + length :]
+        self.stored_before = text[:stored_at]
+        self.stored_after = text[stored_at + length :]
+
+
+def _mould(raw: bytes, scanned: Scanned) -> Mould | None:
+    """The mould of properties as they stand in a header, None where the unique id is not to be told from what surrounds it."""
+    unique = scanned[3]
+    if unique is None or not unique.isascii() or not unique.isalnum():
+        return None
+    key = unique.encode()
+    if raw.count(key) != 1 or scanned[0].count(key) != 1 or raw.count(_UNIQUE) != 1:
+        return None
+    return Mould(raw, scanned, raw.index(key), scanned[0].index(key), len(key))
+
+
+class SendShape(Shape):
+    """A header of sends to one topic, with queue id, birth time, properties and opaque left open."""
+
+    __slots__ = (
+        "birth",
+        "change",
+        "flag",
+        "mould",
+        "moulds_left",
+        "oneway",
+        "opaque",
+        "properties",
+        "queue",
+        "reconsume_times",
+        "sys_flag",
+        "targets",
+        "topic",
+    )
+
+    def __init__(self, quick: QuickSends, cut: Cut, request: Command, header: SendMessageRequest, sys_flag: int, change: int) -> None:
+        super().__init__(quick, cut)
+        queue, birth, properties = _NAMES[request.code]
+        # Numbers of the groups.
+        self.queue = cut.order[queue]
+        self.birth = cut.order[birth]
+        self.properties = cut.order[properties]
+        self.opaque = cut.order[_OPAQUE]
+        self.oneway = request.flag & ONEWAY_FLAG != 0
+        self.topic = header.topic
+        self.flag = header.flag
+        self.sys_flag = sys_flag
+        self.reconsume_times = header.reconsume_times or 0
+        #: Queue id as it is written -> target.
+        self.targets: dict[bytes, Target] = {}
+        #: Number of the topic's last change when this was made: what is known of the topic holds while that is its last.
+        self.change = change
+        #: The properties that came last, and how often they may turn out to be others before that is left alone.
+        self.mould: Mould | None = None
+        self.moulds_left = MOULDS_MAX
+
+
+class QuickSends:
+    """Takes frames that fit a shape of sends."""
+
+    def __init__(self, core: Core, scanner: PropertyScanner) -> None:
+        self.core = core
+        self.keeper = core.keeper
+        self.acknowledgements = core.acknowledgements
+        self.store = core.store
+        self.writer = core.store.writer
+        self.scanner = scanner
+        self.sync = core.store.sync
+        self.extended = core.store.settings.enable_consume_queue_ext
+        self.answer = b""
+        self.make_answer()
+
+    def make_answer(self) -> None:
+        """Make the template of answers, which has settings in it. Shapes keep what they were given."""
+        self.answer = _answer_template(self.core)
+
+    def learn(self, link: ClientLink, text: bytes, request: Command, header: SendMessageRequest, sys_flag: int) -> None:
+        """The general way has stored an ordinary message; `text` is its JSON header."""
+        names = _NAMES.get(request.code)
+        if names is None:
+            return
+        numbers = ((names[0], header.queue_id, 6), (names[1], header.born_timestamp, 18), (_OPAQUE, request.opaque, 9))
+        cut = cut_header(text, numbers, (names[2],))
+        if cut is not None:
+            remember(link, SendShape(self, cut, request, header, sys_flag, self.core.topics.changes.get(header.topic, 0)))
+
+    def take(self, link: ClientLink, shape: Shape, data: bytes, start: int, stop: int, end: int) -> bool:
+        """Store the message of one frame and answer it."""
+        assert isinstance(shape, SendShape)
+        match = shape.match(data, start + shape.head_size, stop)
+        if match is None:
+            return False
+        core = self.core
+        if shape.change != core.topics.changes.get(shape.topic, 0):
+            forget(link, shape)  # what it says of its topic may be wrong by now
+            return False
+        queue_id, birth, raw, opaque = match.group(shape.queue, shape.birth, shape.properties, shape.opaque)
+        target = shape.targets.get(queue_id)
+        if target is None:
+            target = self._target(shape, queue_id)
+        if target is None or shape.change > self.keeper.saved or (self.sync and self.acknowledgements.full):
+            return False  # what waits for its topic to be saved is for the general way, too
+        mould = shape.mould
+        if mould is not None and len(raw) == mould.size and raw.startswith(mould.before) and raw.endswith(mould.after):
+            key = raw[mould.id_start : mould.id_end]
+        else:
+            key = b""
+        unique: str | None
+        if mould is not None and key.isalnum():
+            text = b"%b%b%b" % (mould.stored_before, key, mould.stored_after)
+            waits = mould.waits
+            tags_code = mould.tags_code
+            unique = key.decode()
+            keys = mould.keys
+        else:
+            scanned = self._scan(shape, raw)
+            if scanned is None:
+                return False
+            text, waits, tags_code, unique, keys = scanned
+        queue = target.queue
+        try:
+            physical = self.writer.append(
+                queue, data[stop:end], text, shape.flag, shape.sys_flag, int(birth), link.born_host, core.store_host,
+                shape.reconsume_times, 0, tags_code, unique, keys, core.wall,
+                core.filters.bits(shape.topic, text) if self.extended else b"",
+            )  # fmt: skip
+        except PutRefused:
+            if queue.removed:
+                forget(link, shape)
+            return False  # the general way gets the same refusal, or finds the new queue, and knows what to say
+        core.messages_in += 1
+        counter = target.counter
+        counter.times += 1
+        counter.size += self.store.end - physical
+        if not counter.changed:
+            core.statistics.touch(counter)
+        if self.sync:
+            core.flush_wanted = True
+        elif queue.parked is not None:
+            core.arrived[queue] = None
+        if not shape.oneway:
+            header = target.answer % (physical, queue.next_offset - 1, opaque)
+            answer = _FRAME_WORDS[len(header)] + header
+            if waits and self.sync:
+                self.acknowledgements.hold(link, answer)
+            else:
+                link.out.append(answer)
+                link.unsent += len(answer)
+        return True
+
+    def _scan(self, shape: SendShape, raw: bytes) -> Scanned | None:
+        """What properties say that fit no mould; None for those of the general way."""
+        properties = raw.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
+        if b"\\" in properties or not (properties.isascii() or _is_text(properties)):
+            return None
+        scanned = self.scanner.scan(properties)
+        if scanned is not None and shape.moulds_left:
+            shape.moulds_left -= 1
+            shape.mould = _mould(raw, scanned)
+        return scanned
+
+    def _target(self, shape: SendShape, queue_id: bytes) -> Target | None:
+        """Look the queue up as the general way does; None for whatever that would refuse or change."""
+        config = self.core.topics.find(shape.topic)
+        number = int(queue_id)
+        if config is None or number >= max(config.write_queues, config.read_queues) or len(shape.targets) >= TARGETS_MAX:
+            return None
+        queue = self.store.queue(shape.topic, number)
+        target = Target(queue, self.core.statistics.puts(queue), self.answer.replace(b"%QUEUE%", b"%d" % number))
+        shape.targets[queue_id] = target
+        return target
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def send_answer_fields(core: Core, msg_id: str, queue_id: int, queue_offset: int) -> dict[str, str]:
+    """The fields of the answer to a message that was stored."""
+    return {
+        "msgId": msg_id,
+        "queueId": str(queue_id),
+        "queueOffset": str(queue_offset),
+        "MSG_REGION": core.settings.region_id,
+        "TRACE_ON": "true" if core.settings.trace_on else "false",
+    }
+
+
+def _answer_template(core: Core) -> bytes:
+    """The answer as `encode_response` makes it, cut open for physical offset, queue offset and opaque, in this order.
+
+    `%QUEUE%` stands for the queue id.
+    """
+    fields = send_answer_fields(core, "\x01", 0, 0) | {"queueId": "\x02", "queueOffset": "\x03"}
+    opaque = 2_077_777_777
+    header = encode_response(opaque, 0, fields)[8:].replace(b"%", b"%%")
+    return (
+        header.replace(rb"\u0001", core.store_host.hex().upper().encode() + b"%016X")
+        .replace(rb"\u0002", b"%QUEUE%")
+        .replace(rb"\u0003", b"%d")
+        .replace(b"%d" % opaque, b"%b")
+    )

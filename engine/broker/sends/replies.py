@@ -1,0 +1,130 @@
+"""SEND_REPLY_MESSAGE 324 and 325: the answer to a request between clients, pushed to who asked (326; broker.md 2.13)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.codec import Command
+from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.sends.fast_send import send_answer_fields
+from mqproto.engine.broker.sends.message_writer import Depot, Draft
+from mqproto.engine.broker.sends.send import Sending, send_header
+from mqproto.engine.store import PutRefused
+from mqproto.errors import TooManyRequests
+from mqproto.wire import properties as names
+from mqproto.wire.headers import ReplyMessageRequest, SendMessageRequest
+
+PUSH_REPLY_MESSAGE_TO_CLIENT: Final = 326
+#: How long the client that asked may take to confirm.
+_PUSH_MS: Final = 10_000
+
+
+class Replies:
+    """Passes replies on."""
+
+    def __init__(self, core: Core, depot: Depot, sending: Sending) -> None:
+        self.core = core
+        self.depot = depot
+        self.sending = sending
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            324: self.on_reply,
+            325: self.on_reply,
+        }
+
+    def on_reply(self, link: ClientLink, request: Command) -> None:
+        header = send_header(request)
+        config = self.sending.accept(link, header)
+        queue_id = self.sending.choose_queue(link, header, config)
+        properties = names.decode(header.properties or "")
+        properties[names.PUSH_REPLY_TIME] = str(self.core.wall)
+        client_id = properties.get(names.REPLY_TO_CLIENT)
+        pushed = _Pushed(self, link, request, header, queue_id, properties)
+        if client_id is None:
+            pushed.failed(f"reply message properties[{names.REPLY_TO_CLIENT}] is null")
+            return
+        target = self.core.groups.find_producer(client_id)
+        if not isinstance(target, ClientLink) or target.ended:
+            pushed.failed(f"push reply message fail, channel of <{client_id}> not found.")
+            return
+        push = ReplyMessageRequest(
+            header.producer_group,
+            header.topic,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            queue_id,
+            header.sys_flag,
+            header.born_timestamp,
+            header.flag,
+            link.address,
+            self.core.address,
+            names.encode(properties),
+            header.reconsume_times or 0,
+            header.unit_mode,
+            self.core.wall,
+        )
+        pushed.client_id = client_id
+        try:
+            target.call(pushed.answered, PUSH_REPLY_MESSAGE_TO_CLIENT, push.encode(), request.body, deadline=self.core.now + _PUSH_MS)
+        except TooManyRequests:
+            pushed.answered(None)
+
+
+class _Pushed:
+    """A reply on its way to the client that asked: ended by `answered` or `failed`, whichever comes."""
+
+    def __init__(
+        self,
+        replies: Replies,
+        link: ClientLink,
+        request: Command,
+        header: SendMessageRequest,
+        queue_id: int,
+        properties: dict[str, str],
+    ) -> None:
+        self.replies = replies
+        self.link = link
+        self.request = request
+        self.header = header
+        self.queue_id = queue_id
+        self.properties = properties
+        self.client_id = ""
+
+    def answered(self, answer: Command | None) -> None:
+        if answer is None or answer.code != SUCCESS:
+            self.failed(f"push reply message to {self.client_id}fail.")
+        else:
+            self._end(SUCCESS, None)
+
+    def failed(self, remark: str) -> None:
+        self._end(SYSTEM_ERROR, remark)
+
+    def _end(self, code: int, remark: str | None) -> None:
+        """Tell the sender. The reply is stored whatever became of the push; only the ids in the answer depend on that."""
+        core = self.replies.core
+        fields = send_answer_fields(core, "0", self.queue_id, 0)
+        if core.settings.store_reply_message_enable:
+            draft = Draft(
+                self.header.topic,
+                self.queue_id,
+                self.request.body,
+                self.properties | {names.CLUSTER: core.settings.broker_cluster_name},
+                born_time=self.header.born_timestamp,
+                born_host=self.link.born_host,
+                store_host=core.store_host,
+                flag=self.header.flag,
+                sys_flag=self.header.sys_flag,
+                reconsume_times=self.header.reconsume_times or 0,
+            )
+            try:
+                stored = self.replies.depot.put(draft)
+            except (PutRefused, Refused):
+                pass  # the push is what counts
+            else:
+                core.messages_in += 1
+                core.statistics.put(stored.queue, 1, stored.size)
+                fields = send_answer_fields(core, stored.msg_id, self.queue_id, stored.queue_offset)
+        self.link.reply(self.request, code, fields, remark=remark)

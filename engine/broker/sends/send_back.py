@@ -1,0 +1,123 @@
+"""CONSUMER_SEND_MSG_BACK 36: a consumer gives a message back, to get it again later (broker.md 2.3).
+
+Owns: retry and dead-letter topics of groups, how often a message comes back and after which delay.
+Leaves to others: waiting for the delay (`delay`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.engine.broker.core.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.sends.message_writer import Depot, Draft
+from mqproto.engine.broker.sends.send import own_limit
+from mqproto.engine.store import PutRefused
+from mqproto.message import MessageExt
+from mqproto.wire import properties as names
+from mqproto.wire.bodies import GroupConfig, TopicConfig
+from mqproto.wire.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT_SUB
+from mqproto.wire.headers import ConsumerSendMsgBackRequest
+from mqproto.wire.names import dlq_topic, retry_topic
+from mqproto.wire.record import RecordError, decode_record
+
+#: A message that comes back for the first time waits for this level (10 s by default), each further time for the next.
+_FIRST_LEVEL: Final = 3
+
+
+class Retries:
+    """Takes messages back."""
+
+    def __init__(self, core: Core, depot: Depot) -> None:
+        self.core = core
+        self.depot = depot
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            36: self.on_send_back,
+        }
+
+    def on_send_back(self, link: ClientLink, request: Command) -> None:
+        core = self.core
+        header = ConsumerSendMsgBackRequest.decode(request.fields)
+        settings = core.group_settings.find(header.group, core.wall)
+        if settings is None:
+            raise Refused(GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}")
+        if not core.settings.broker_permission & PERM_WRITE:
+            raise Refused(NO_PERMISSION, f"the broker[{core.host}] sending message is forbidden")
+        if settings.retry_queues <= 0:
+            link.reply(request, SUCCESS)  # the group wants no retries: the message is dropped
+            return
+        topic = retry_topic(header.group)
+        config = core.topics.create(topic, settings.retry_queues, PERM_READ_WRITE, TOPIC_UNIT_SUB if header.unit_mode else 0, core.wall)
+        if config is None:
+            raise Refused(SYSTEM_ERROR, f"topic[{topic}] not exist")
+        if not config.perm & PERM_WRITE:
+            raise Refused(NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
+
+        def then(record: memoryview | None) -> None:
+            draft = self._taken_back(request, header, settings, record, config)
+            try:
+                self.depot.put(draft)
+            except PutRefused as failure:
+                core.statistics.rates.put_failures += 1
+                raise Refused(SYSTEM_ERROR, failure.status.value) from None
+            core.statistics.given_back(draft.properties[names.RETRY_TOPIC], header.group)
+            if not request.flag & ONEWAY_FLAG and not link.ended:
+                answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
+                core.acknowledgements.send(link, answer, True, draft.topic)
+
+        core.reading.answer(link, request, core.store.reads.record(header.offset), then, needed=True)
+
+    def _taken_back(
+        self, request: Command, header: ConsumerSendMsgBackRequest, settings: GroupConfig, record: memoryview | None, config: TopicConfig
+    ) -> Draft:
+        """What a message becomes that is given back, for the topic of `config` or for the dead letters. Raises Refused."""
+        message = _message(record, header.offset)
+        limit = own_limit(request.version, header.max_reconsume_times, settings.retry_max_times)
+        if message.reconsume_times >= limit or header.delay_level < 0:
+            return self._dead_letter(header.group, message)
+        level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
+        # Where a group was given more queues than its topic has, nobody would look into the others.
+        queue_id = self.core.turn(max(1, min(settings.retry_queues, config.read_queues)))
+        return self._again(config.name, queue_id, message, {names.DELAY: str(level)})
+
+    def _dead_letter(self, group: str, message: MessageExt) -> Draft:
+        """For the topic of those that were tried too often. It can be read like any other (ADM-06)."""
+        core = self.core
+        topic = dlq_topic(group)
+        if core.topics.create(topic, 1, PERM_READ_WRITE, 0, core.wall) is None:
+            raise Refused(SYSTEM_ERROR, f"topic[{topic}] not exist")
+        message.properties.pop(names.DELAY, None)
+        return self._again(topic, 0, message, {})
+
+    def _again(self, topic: str, queue_id: int, message: MessageExt, more: dict[str, str]) -> Draft:
+        """The same message for another topic: body and birth as they were, one attempt more, and where it came from."""
+        properties = message.properties | more
+        properties.setdefault(names.RETRY_TOPIC, message.topic)
+        properties.setdefault(names.ORIGIN_MESSAGE_ID, message.offset_msg_id)
+        properties[names.WAIT] = "false"
+        return Draft(
+            topic,
+            queue_id,
+            message.body,
+            properties,
+            born_time=message.born_time,
+            born_host=message.born_host_bytes,
+            store_host=self.core.store_host,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            reconsume_times=message.reconsume_times + 1,
+        )
+
+
+def _message(record: memoryview | None, offset: int) -> MessageExt:
+    """The message of a record. Raises Refused."""
+    if record is not None:
+        try:
+            return decode_record(record)
+        except RecordError:
+            pass
+    raise Refused(SYSTEM_ERROR, f"look message by offset failed, {offset}")

@@ -1,0 +1,1 @@
+"""Transactions: half messages, their end, and the check of those that nobody ended."""

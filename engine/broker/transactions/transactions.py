@@ -1,0 +1,159 @@
+"""Half messages and END_TRANSACTION 37 (broker.md 2.9; store.md 12).
+
+Owns: how a half message is put aside, what a commit or a rollback makes of it.
+Leaves to others: which halves are open (`halves`), asking producers about those that nobody ended (`checkback`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mqproto.codec import ONEWAY_FLAG, Command, encode_response
+from mqproto.engine.broker.core.config_manager import legal_topic
+from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.sends.message_writer import Depot, Draft, Stored, refusal
+from mqproto.engine.broker.transactions.half_messages import Halves
+from mqproto.engine.store import PutRefused
+from mqproto.message import MessageExt
+from mqproto.wire import properties as names
+from mqproto.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from mqproto.wire.headers import EndTransactionRequest
+from mqproto.wire.names import HALF_TOPIC, OP_HALF_TOPIC
+from mqproto.wire.record import RecordError, decode_record
+
+#: Tag of the message that says that a half message is done with.
+DONE_TAG: Final = "d"
+#: The group under which progress in both queues is kept, as offsets like any consumer's.
+PROGRESS_GROUP: Final = "CID_RMQ_SYS_TRANS"
+
+
+class Transactions:
+    """Halves aside, ends applied."""
+
+    def __init__(self, core: Core, depot: Depot) -> None:
+        self.core = core
+        self.depot = depot
+        self.halves = _known_halves(core)
+        #: Told after each half message that was stored or ended. Set by whoever asks producers.
+        self.changed: Callable[[], None] = lambda: None
+
+    def prepare(self, draft: Draft) -> Stored:
+        """Store a half message where no consumer looks. Raises PutRefused.
+
+        It loses a delay level: it would wait in the schedule topic instead, and come out of it as a half of nothing (store.md 12.2).
+        """
+        properties = draft.properties | {names.REAL_TOPIC: draft.topic, names.REAL_QUEUE_ID: str(draft.queue_id)}
+        properties.pop(names.DELAY, None)
+        draft.properties = properties
+        draft.topic = HALF_TOPIC
+        draft.queue_id = 0
+        draft.sys_flag &= ~TRANSACTION_MASK
+        return self.keep(draft)
+
+    def keep(self, draft: Draft) -> Stored:
+        """Append to the half queue; the message is open then. Raises PutRefused."""
+        stored = self.depot.append(draft)
+        self.halves.reach(stored.queue_offset + 1)
+        self.changed()
+        return stored
+
+    @property
+    def handlers(self) -> Handlers:
+        """The request codes that it takes (broker.md 2.0)."""
+        return {
+            37: self.on_end,
+        }
+
+    def on_end(self, link: ClientLink, request: Command) -> None:
+        header = EndTransactionRequest.decode(request.fields)
+        if header.commit_or_rollback == TRANSACTION_NONE:
+            return  # the producer does not know either: neither an effect nor an answer
+        if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            raise Refused(SYSTEM_ERROR, f"commitOrRollback field wrong: {header.commit_or_rollback}")
+        read = self.core.store.reads.record(header.commit_log_offset)
+        self.core.reading.answer(link, request, read, lambda record: self._end(link, request, header, record), needed=True)
+
+    def _end(self, link: ClientLink, request: Command, header: EndTransactionRequest, record: memoryview | None) -> None:
+        """Commit or roll back. Raises Refused."""
+        half = _half(header, record)
+        if not self.halves.is_settled(half.queue_offset):  # the first end counts, and what was delivered is not delivered again
+            try:
+                self._settle(half, header.commit_or_rollback == TRANSACTION_COMMIT)
+            except PutRefused as failure:
+                raise refusal(failure, self.core) from None
+        if not request.flag & ONEWAY_FLAG and not link.ended:
+            answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
+            self.core.acknowledgements.send(link, answer, True, half.properties.get(names.REAL_TOPIC, ""))
+
+    def _settle(self, half: MessageExt, commit: bool) -> None:
+        """Raises Refused, and PutRefused by the store. Nothing is settled then."""
+        if commit:
+            self._commit(half)
+        try:
+            for offset in self.halves.copies(half.queue_offset):
+                self.mark_done(offset)
+        except PutRefused as failure:
+            if not commit:
+                raise
+            self.core.notice(f"a message was committed, but not that this is so; after a crash it may come again: {failure}")
+        self.halves.settle(half.queue_offset)
+        self.changed()
+
+    def _commit(self, half: MessageExt) -> None:
+        """Store the message where it was meant to go; its properties stay as they are (store.md 2.6)."""
+        topic = half.properties.get(names.REAL_TOPIC, "")
+        queue_text = half.properties.get(names.REAL_QUEUE_ID, "")
+        if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
+            raise Refused(SYSTEM_ERROR, "the prepared message does not say where it belongs")
+        self.depot.put(Draft.again(half, topic, int(queue_text), TRANSACTION_COMMIT, half.physical_offset))
+
+    def mark_done(self, offset: int) -> None:
+        """Store the op message: the half at this queue offset needs no more attention. Raises PutRefused."""
+        core = self.core
+        stored = self.depot.append(
+            Draft(
+                OP_HALF_TOPIC,
+                0,
+                b"%d" % offset,
+                {names.TAGS: DONE_TAG, names.WAIT: "true"},
+                born_time=core.wall,
+                born_host=core.store_host,
+                store_host=core.store_host,
+            )
+        )
+        self.halves.note(stored.queue_offset, offset)
+
+
+def _known_halves(core: Core) -> Halves:
+    """Where the last run stopped. What cannot be, or is not known, lets both queues be looked through from their beginnings."""
+    half, op = core.store.queue(HALF_TOPIC, 0), core.store.queue(OP_HALF_TOPIC, 0)
+    first = core.offsets.find(PROGRESS_GROUP, HALF_TOPIC, 0)
+    op_first = core.offsets.find(PROGRESS_GROUP, OP_HALF_TOPIC, 0) or 0
+    if (first or 0) > half.next_offset or op_first > op.next_offset:
+        core.notice(
+            f"transactions: progress {first} and {op_first} is beyond the ends of its queues, {half.next_offset} and {op.next_offset}"
+        )
+        first = None
+    if first is None:
+        first = op_first = 0
+    return Halves(max(first, half.min_offset), max(op_first, op.min_offset), half.next_offset)
+
+
+def _half(header: EndTransactionRequest, record: memoryview | None) -> MessageExt:
+    """The half message that a request names. Raises Refused unless all that it says agrees."""
+    half = None
+    if record is not None:
+        try:
+            half = decode_record(record)
+        except RecordError:
+            half = None
+    if half is None or half.topic != HALF_TOPIC or half.queue_id != 0:
+        raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
+    if half.properties.get(names.PRODUCER_GROUP) != header.producer_group:
+        raise Refused(SYSTEM_ERROR, "The producer group wrong")
+    if half.queue_offset != header.tran_state_table_offset:
+        raise Refused(SYSTEM_ERROR, "The transaction state table offset wrong")
+    if half.physical_offset != header.commit_log_offset:
+        raise Refused(SYSTEM_ERROR, "The commit log offset wrong")
+    return half

@@ -1,0 +1,1 @@
+"""Checks of a data directory against itself: log, queues, index."""

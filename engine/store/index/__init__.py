@@ -1,0 +1,1 @@
+"""Index: from keys of messages to their places in the log."""

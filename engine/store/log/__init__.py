@@ -1,0 +1,1 @@
+"""Commit log: its files, and the records in them."""

@@ -1,0 +1,1 @@
+"""Consume queues: places of messages in the log, by topic and queue."""

@@ -1,0 +1,1 @@
+"""Recovery: what is true when a data directory is opened."""

@@ -1,0 +1,1 @@
+"""Retention: which files are deleted when, and when the disk has no room."""

@@ -1,0 +1,1 @@
+"""Client node: what the producers and consumers of one client id share."""

@@ -1,0 +1,1 @@
+"""Knowledge of a cluster: name servers, routes, addresses of brokers, and offsets of their queues."""

@@ -1,0 +1,1 @@
+"""Allocation of queues to the members of a consumer group."""

@@ -1,0 +1,1 @@
+"""Push consumers: concurrent and orderly consumption, and the simple consumer, which receives and acknowledges."""

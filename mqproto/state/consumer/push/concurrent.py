@@ -1,0 +1,394 @@
+"""Handing messages to the application, and what becomes of them by its answer (client.md 4.10, 4.12).
+
+Owns: deliveries that are ready and running, the meaning of a listener's result, the requests that send a failed message back.
+Leaves to others: calling listeners (adapter), the cache of each queue (process_queue), what is done when (consumer).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from mqproto.errors import MQError
+from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
+from mqproto.namespaces import NO_NAMESPACE, Namespace
+from mqproto.state.consumer.offsets import OffsetStore
+from mqproto.state.consumer.process_queue import ProcessQueue
+from mqproto.state.consumer.pull_loop import reason_of
+from mqproto.state.consumer.settings import ConsumerSettings
+from mqproto.state.flows.effects import Call, Flow, Sleep, current, success
+from mqproto.state.node.contract import Ticket
+from mqproto.wire import properties as names
+from mqproto.wire.bodies import MessageModel
+from mqproto.wire.codes import RequestCode
+from mqproto.wire.flags import COMPRESSED
+from mqproto.wire.headers import ConsumerSendMsgBackRequest
+from mqproto.wire.names import retry_topic
+
+#: Limit of the send-back request (client.md 4.12).
+SEND_BACK_TIMEOUT_MS: Final = 5_000
+#: Deliveries whose send-back failed come again after this time (client.md 4.10).
+LOCAL_RETRY_MS: Final = 5_000
+#: Overdue deliveries that one sweep sends back (client.md 4.6).
+SWEEP_MAX: Final = 16
+#: The first level that the broker's own rule gives; later ones count up from it (client.md 4.12).
+FIRST_RETRY_LEVEL: Final = 3
+
+
+@dataclass(slots=True, eq=False)
+class ConsumeTask:
+    """One delivery: call `listener(messages, context)` and answer by `ClientNode.consumed(task, result, now)`, once.
+
+    The result is what the listener returned, or the exception that it raised. A task may stay unanswered only when the application
+    goes away altogether: its messages then come again, here or elsewhere.
+    """
+
+    group: str
+    listener: Any
+    messages: list[MessageExt]
+    context: ConsumeContext
+    process_queue: ProcessQueue
+    #: When it was handed out.
+    started_at: int = 0
+    #: Its messages were sent back because it took too long: the result does not matter any more.
+    overdue: bool = False
+    #: Messages that the application's filters took out of `messages`: they are done with, whatever the result.
+    filtered: list[MessageExt] = field(default_factory=list)
+    #: What the message trace knows this delivery by.
+    trace_id: str = ""
+
+
+@dataclass(slots=True)  # made for every delivery: frozen ones take three times as long
+class Verdict:
+    """What a result means: so many messages from the front succeeded, the others failed. `complaint` is for the operator."""
+
+    succeeded: int
+    complaint: str | None = None
+
+
+def judge(result: object, task: ConsumeTask) -> Verdict:
+    """The meaning of a listener's result (CON-01).
+
+    Only `ConsumeStatus.SUCCESS` succeeds, as far as `ack_index` reaches. RECONSUME_LATER, an exception of any kind, None and every
+    other value let all messages fail, so that a mistake costs repetitions and never a message.
+    """
+    size = len(task.messages)
+    if result is ConsumeStatus.SUCCESS:
+        return Verdict(min(size, max(0, task.context.ack_index + 1)))
+    if result is ConsumeStatus.RECONSUME_LATER:
+        return Verdict(0)
+    if isinstance(result, BaseException):
+        return Verdict(0, f"the listener of group {task.group} raised {type(result).__name__}: {result}")
+    if isinstance(result, ConsumeStatus):
+        return Verdict(0, f"the listener of group {task.group} returned {result.name}, which only ordered consumption knows")
+    return Verdict(0, f"the listener of group {task.group} returned {result!r} instead of a ConsumeStatus")
+
+
+class Deliveries:
+    """The deliveries of one consumer: those that wait their turn, and those that are with the application, at most `limit`.
+
+    A running one keeps its place until `finished`, also while its failed messages are being sent back: so a broker that takes
+    nothing back slows consumption down instead of piling up requests.
+    """
+
+    __slots__ = ("_ready", "limit", "running", "stopped")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.running: set[ConsumeTask] = set()
+        #: Nothing is handed out any more.
+        self.stopped = False
+        self._ready: deque[ConsumeTask] = deque()
+
+    def __len__(self) -> int:
+        """How many wait their turn."""
+        return len(self._ready)
+
+    def add(self, task: ConsumeTask) -> None:
+        self._ready.append(task)
+
+    def take(self, now: int) -> list[ConsumeTask]:
+        """The deliveries whose turn has come; they run from now on. Those of dropped queues are left out."""
+        taken: list[ConsumeTask] = []
+        while self._ready and not self.stopped and len(self.running) < self.limit:
+            task = self._ready.popleft()
+            if task.process_queue.dropped:
+                continue
+            task.started_at = now
+            task.process_queue.last_consume_at = now
+            self.running.add(task)
+            taken.append(task)
+        return taken
+
+    def finished(self, task: ConsumeTask) -> None:
+        self.running.discard(task)
+
+    def overdue(self, since: int) -> list[ConsumeTask]:
+        """Running deliveries that started at `since` or before and are not marked yet, the oldest first.
+
+        Waiting ones are never among them: nobody has begun with their messages (CON-08).
+        """
+        late = (task for task in self.running if task.started_at <= since and not task.overdue)
+        return sorted(late, key=lambda task: task.started_at)
+
+
+def split(messages: list[MessageExt], size: int) -> list[list[MessageExt]]:
+    """Cut what a pull brought into lists for single deliveries. A message whose body cannot be read stands alone."""
+    if len(messages) == 1:
+        return [messages]
+    chunks: list[list[MessageExt]] = []
+    room = 0
+    for message in messages:
+        if message.sys_flag & COMPRESSED:
+            chunks.append([message])
+            room = 0
+            continue
+        if not room:
+            chunks.append([])
+            room = size
+        chunks[-1].append(message)
+        room -= 1
+    return chunks
+
+
+def restore_topic(message: MessageExt, group: str, namespace: Namespace = NO_NAMESPACE) -> None:
+    """A message of the group's retry topic shows the topic that it was first sent to (client.md 4.2), as the application knows it."""
+    first_topic = message.properties.get(names.RETRY_TOPIC)
+    if first_topic and message.topic == retry_topic(group):
+        message.topic = first_topic
+    if namespace.name:
+        message.topic = namespace.unwrap(message.topic)
+
+
+def send_back(
+    message: MessageExt, group: str, delay_level: int, limit: int, address: str, now: int, namespace: Namespace = NO_NAMESPACE
+) -> Flow[int]:
+    """CONSUMER_SEND_MSG_BACK: let the broker that stored a message bring it again later (client.md 4.12).
+
+    The message's topic is the application's, the group is as it travels.
+    `address` is where the route says that broker is; the store host in the message may be out of reach (CON-21). `limit` is how often
+    the message may come again before it becomes a dead letter. Answers the time. Raises MQError when the broker did not take it.
+    """
+    header = ConsumerSendMsgBackRequest(
+        offset=message.physical_offset,
+        group=group,
+        delay_level=delay_level,
+        origin_msg_id=message.msg_id,
+        origin_topic=namespace.wrap(message.topic),
+        max_reconsume_times=limit,
+    )
+    fields = {**header.encode(), "bname": message.broker_name}
+    outcome, now = yield Call(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields, deadline=now + SEND_BACK_TIMEOUT_MS)
+    success(outcome, address)
+    return now
+
+
+def retry_message(message: MessageExt, group: str, limit: int, namespace: Namespace = NO_NAMESPACE) -> Message:
+    """A failed message as a new one for the group's retry topic, for when its own broker does not take it back (client.md 4.12)."""
+    kept = {name: value for name, value in message.properties.items() if name not in _NOT_RESENT}
+    kept |= {
+        names.ORIGIN_MESSAGE_ID: message.properties.get(names.ORIGIN_MESSAGE_ID) or message.msg_id,
+        names.RETRY_TOPIC: namespace.wrap(message.topic),
+        names.RECONSUME_TIME: str(message.reconsume_times + 1),
+        names.MAX_RECONSUME_TIMES: str(limit),
+    }
+    level = FIRST_RETRY_LEVEL + message.reconsume_times
+    return Message(retry_topic(group), message.body, properties=kept, flag=message.flag, delay_level=level)
+
+
+#: Says something about one stored copy or one delivery, or would make a half message of the new one.
+_NOT_RESENT: Final = frozenset({names.TRANSACTION_PREPARED, names.MIN_OFFSET, names.MAX_OFFSET, names.CONSUME_START_TIME, names.DELAY})
+
+
+class ConsumptionHost(Protocol):
+    """What consumption needs of its consumer and its node. Flows that take time answer the time."""
+
+    @property
+    def namespace(self) -> Namespace: ...
+
+    def wall(self, now: int) -> int:
+        """The wall time."""
+
+    def notice(self, text: str) -> None:
+        """A line for the operator."""
+
+    def deliver(self, task: ConsumeTask, now: int) -> None:
+        """Hand a delivery to the application."""
+
+    def spawn(self, flow: Flow[None], now: int) -> Ticket[None]: ...
+
+    def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
+        """The broker that stored a queue's messages, by the route. Raises MQError."""
+
+    def resend(self, message: Message, now: int) -> Flow[int]:
+        """Send a message of the client's own making. Raises MQError."""
+
+    def moved(self, queue: ProcessQueue, now: int) -> None:
+        """Messages were finished: there may be room to pull."""
+
+    def ended(self, task: ConsumeTask, result: object, succeeded: int, now: int) -> None:
+        """The application has answered."""
+
+    def idle(self, now: int) -> None:
+        """No delivery is running."""
+
+
+class Concurrent:
+    """Deliveries in any order, each message finished on its own (client.md 4.10)."""
+
+    def __init__(self, settings: ConsumerSettings, listener: Any, offsets: OffsetStore, host: ConsumptionHost) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._offsets = offsets
+        self._host = host
+        self._namespace = host.namespace
+        self._sends_back = settings.message_model is MessageModel.CLUSTERING
+        self.deliveries = Deliveries(settings.consume_thread_min)
+
+    def submit(self, queue: ProcessQueue, messages: list[MessageExt], now: int) -> None:
+        """New messages of a queue: hand them out as soon as there is a place."""
+        group, namespace = self._settings.group, self._namespace
+        for message in messages:
+            restore_topic(message, group, namespace)
+        self._add(queue, messages, now)
+
+    def _add(self, queue: ProcessQueue, messages: list[MessageExt], now: int) -> None:
+        for chunk in split(messages, self._settings.consume_message_batch_max_size):
+            context = ConsumeContext(self._namespace.unwrap_queue(queue.queue))
+            self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, queue))
+        self._hand_out(now)
+
+    def resize(self, limit: int, now: int) -> None:
+        """Let so many deliveries be with the application at once from now on."""
+        self.deliveries.limit = limit
+        self._hand_out(now)
+
+    def _hand_out(self, now: int) -> None:
+        """Give the application what it has places for."""
+        wall = str(self._host.wall(now))
+        while tasks := self.deliveries.take(now):
+            for task in tasks:
+                if task.messages[0].sys_flag & COMPRESSED:
+                    spoiled = task.messages[0]
+                    self._host.notice(
+                        f"the body of the message at offset {spoiled.queue_offset} of {task.process_queue.queue} "
+                        f"cannot be read{reason_of(spoiled)}"
+                    )
+                    self._give_back(task, task.messages, now)
+                    continue
+                for message in task.messages:
+                    message.properties[names.CONSUME_START_TIME] = wall
+                self._host.deliver(task, now)
+
+    def consumed(self, task: ConsumeTask, result: object, now: int) -> None:
+        """The application's answer to a delivery. One that was answered already, or given up, changes nothing."""
+        if task not in self.deliveries.running:
+            return
+        verdict = judge(result, task)
+        if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
+            self._host.notice(verdict.complaint)
+        self._host.ended(task, result, verdict.succeeded, now)
+        self._settle(task.process_queue, task.filtered, now)
+        if task.process_queue.dropped or task.overdue:
+            self.deliveries.finished(task)
+        else:
+            self._settle(task.process_queue, task.messages[: verdict.succeeded], now)
+            self._give_back(task, task.messages[verdict.succeeded :], now)
+        self._go_on(now)
+
+    def withdraw(self, task: ConsumeTask, now: int) -> None:
+        """The application never began with a delivery and will not get it, because its queue was dropped or all of this ends: its
+        messages stay unfinished."""
+        self.deliveries.finished(task)
+        self._go_on(now)
+
+    def _give_back(self, task: ConsumeTask, failed: list[MessageExt], now: int) -> None:
+        """What becomes of failed messages: sent back, or in BROADCASTING, where nobody would bring them again, dropped."""
+        if failed and self._sends_back:
+            self._host.spawn(self._send_back_all(task, failed, now), now)
+            return
+        if failed:
+            self._host.notice(f"{len(failed)} failed messages of {task.process_queue.queue} are dropped: broadcasting does not repeat")
+            self._settle(task.process_queue, failed, now)
+        self.deliveries.finished(task)
+
+    def _go_on(self, now: int) -> None:
+        self._hand_out(now)
+        if not self.deliveries.running:
+            self._host.idle(now)
+
+    def _send_back_all(self, task: ConsumeTask, failed: list[MessageExt], now: int) -> Flow[None]:
+        """The failed messages of a delivery that has ended; it keeps its place meanwhile."""
+        stuck, now = yield from self._send_back_each(task, failed, task.context.delay_level_when_next_consume, now)
+        self.deliveries.finished(task)
+        self._go_on(now)
+        yield from self._keep(task.process_queue, stuck, now)
+
+    def _send_back_each(self, task: ConsumeTask, failed: list[MessageExt], level: int, now: int) -> Flow[tuple[list[MessageExt], int]]:
+        """One after the other; answers those that nobody took."""
+        queue = task.process_queue
+        stuck: list[MessageExt] = []
+        for message in failed:
+            if message not in queue:  # dropped meanwhile, or sent back as overdue
+                continue
+            taken, now = yield from self._send_back(message, queue.queue, level, now)
+            if taken:
+                self._settle(queue, [message], now)
+            else:
+                message.reconsume_times += 1
+                stuck.append(message)
+        return stuck, now
+
+    def _send_back(self, message: MessageExt, queue: MessageQueue, level: int, now: int) -> Flow[tuple[bool, int]]:
+        """By request 36; where that fails, as a new message. False: both failed and the message stays with us (CON-09)."""
+        group, limit = self._settings.group, self._settings.reconsume_limit
+        try:
+            address, now = yield from self._host.master(queue, now)
+            now = yield from send_back(message, group, level, limit, address, now, self._namespace)
+            return True, now
+        except MQError as error:
+            refusal = str(error)
+        now = yield from current(now)
+        if not message.sys_flag & COMPRESSED:
+            try:
+                now = yield from self._host.resend(retry_message(message, group, limit, self._namespace), now)
+                return True, now
+            except MQError as error:
+                refusal += f"; as a new message: {error}"
+                now = yield from current(now)
+        self._host.notice(
+            f"the message at offset {message.queue_offset} of {queue} could not be sent back, it is tried again here: {refusal}"
+        )
+        return False, now
+
+    def _keep(self, queue: ProcessQueue, stuck: list[MessageExt], now: int) -> Flow[None]:
+        """Messages that no broker took come again from here after a while."""
+        if stuck:
+            _, now = yield Sleep(now + LOCAL_RETRY_MS)
+            if not queue.dropped:
+                self._add(queue, stuck, now)
+
+    def _settle(self, queue: ProcessQueue, messages: Sequence[MessageExt], now: int) -> None:
+        if messages and not queue.dropped:
+            self._offsets.update(queue.queue, queue.settle(messages))
+            self._host.moved(queue, now)
+
+    def sweep(self, now: int) -> None:
+        """Send back what runs for longer than `consume_timeout` (client.md 4.6). Its worker keeps its place until it answers."""
+        if self._sends_back:
+            for task in self.deliveries.overdue(now - self._settings.consume_timeout * 60_000)[:SWEEP_MAX]:
+                task.overdue = True
+                self._host.spawn(self._send_back_overdue(task, now), now)
+
+    def _send_back_overdue(self, task: ConsumeTask, now: int) -> Flow[None]:
+        stuck, now = yield from self._send_back_each(task, task.messages, FIRST_RETRY_LEVEL, now)
+        if task in self.deliveries.running:
+            task.overdue = not stuck  # what is left is judged by the answer after all, or found by the next sweep
+        else:
+            yield from self._keep(task.process_queue, stuck, now)
+
+    def is_busy(self, queue: ProcessQueue) -> bool:
+        """Whether the application has messages of this process queue."""
+        return any(task.process_queue is queue for task in self.deliveries.running)

@@ -1,0 +1,145 @@
+"""Flows: operations that are a sequence (find a route, send, retry elsewhere), written as generators.
+
+A flow yields one *effect* at a time and is resumed with the effect's outcome and the time: `outcome, now = yield effect`.
+The client node performs effects; a flow knows no link, no clock and no runtime. Closing the generator cancels the operation.
+Sync and async faces share every flow: they differ only in how they wait for the ticket that `ClientNode.start` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+from mqproto.codec import Command
+from mqproto.errors import CallExpired, ConnectFailed, ConnectionLost, MQError, refusal
+from mqproto.state.node.contract import Job, Ticket
+from mqproto.wire.codes import ResponseCode
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Send a request to `address` (None: the chosen name server) and wait for its answer until `deadline`.
+
+    Outcome: `Command` (any response code), `Lost`, or `Expired`.
+    """
+
+    address: str | None
+    code: int
+    fields: Mapping[str, str]
+    body: bytes = b""
+    deadline: int = 0
+    #: To the broker's first port also where requests of this kind go to the second (`vip`).
+    first_port: bool = False
+    #: It is a pull, whose usual answer may come as `plain_pulls.Found` instead of a `Command`.
+    found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Oneway:
+    """Send a request that has no answer. Outcome: None once it is on a connected link, `Lost`, or `Expired`."""
+
+    address: str | None
+    code: int
+    fields: Mapping[str, str]
+    body: bytes = b""
+    deadline: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Go on at `until`. Outcome: None."""
+
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Go on at once, but not before the driver has carried out what was decided so far. Outcome: None."""
+
+
+LATER: Final = Later()
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Go on when a ticket of this node is settled (`ClientNode.spawn`, `ClientNode.wake`), or at `deadline` if that comes first.
+
+    Outcome: None; `ticket.settled` tells which it was.
+    """
+
+    ticket: Ticket[Any]
+    deadline: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Bring the cached route of a topic up to date. Flows that ask at the same time share one request.
+
+    Outcome: None when the name server's answer is in the route table, else the `MQError` that says why not: `NoNameServer`,
+    `ConnectFailed`, `ConnectionLost`, `CallExpired`, or `BrokerError` (code 17: no such topic). A route that was known stays.
+    """
+
+    topic: str
+    deadline: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Run a job beside the loop. Outcome: None, or the exception that its `run` raised."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The link could not be made, or ended before the answer came. `connected` tells which."""
+
+    address: str
+    reason: str
+    connected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """No answer until the deadline, `timeout_ms` after the effect was asked for."""
+
+    address: str
+    timeout_ms: int = 0
+
+
+Effect: TypeAlias = Call | Oneway | Sleep | Later | Wait | Refresh | Work
+Outcome: TypeAlias = Command | Lost | Expired | Exception | None
+Flow: TypeAlias = Generator[Effect, tuple[Any, int], R]
+
+
+def failure(outcome: Lost | Expired) -> MQError:
+    """The error that stands for a call without an answer."""
+    if isinstance(outcome, Expired):
+        return CallExpired(outcome.address, outcome.timeout_ms)
+    if outcome.connected:
+        return ConnectionLost(outcome.address, outcome.reason)
+    return ConnectFailed(outcome.address, outcome.reason)
+
+
+def answer(outcome: Command | Lost | Expired) -> Command:
+    """The answer of a call, whatever its code. Raises `ConnectFailed`, `ConnectionLost` or `CallExpired` when there is none."""
+    if isinstance(outcome, Command):
+        return outcome
+    raise failure(outcome)
+
+
+def success(outcome: Command | Lost | Expired, address: str) -> Command:
+    """The answer of a call that succeeded. Raises BrokerError for any other code, else as `answer`."""
+    command = answer(outcome)
+    if command.code != ResponseCode.SUCCESS:
+        raise refusal(command.code, command.remark, address)
+    return command
+
+
+def current(now: int) -> Flow[int]:
+    """The time now, for a flow whose `now` is old: after a failure of another flow that took time and could not say how much."""
+    _, now = yield Sleep(now)
+    return now

@@ -1,0 +1,1 @@
+"""Producers: sends, their fast path, batches, transactions, request-reply, fault tolerance and trace."""

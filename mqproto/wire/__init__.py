@@ -1,0 +1,1 @@
+"""What is inside a frame: codes, flags, names, ids, properties, records, and the headers and bodies of requests (docs/protocol/wire.md)."""

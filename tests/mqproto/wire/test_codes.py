@@ -1,0 +1,40 @@
+"""Codes and release numbers against the tables and against Apache's own functions."""
+
+from __future__ import annotations
+
+from mqproto.wire.codes import VERSION, Language, RequestCode, ResponseCode, version_name
+from tests.golden.golden import Golden
+
+
+def test_codes_are_those_of_the_table(golden: Golden) -> None:
+    for enum, table in ((RequestCode, "request_codes"), (ResponseCode, "response_codes"), (Language, "language_codes")):
+        assert {name: int(code) for name, code in enum.__members__.items()} == {row["name"]: row["code"] for row in golden.codes[table]}
+
+
+def test_language(golden: Golden) -> None:
+    for vector in golden.vectors("language"):
+        known = {output for output in vector.outputs.values() if isinstance(output, int)}
+        assert known == {int(Language[vector.input])}
+
+
+def test_version_name(golden: Golden) -> None:
+    for vector in golden.vectors("version-name"):
+        assert version_name(vector.input) == vector.output()
+
+
+def test_every_release_of_the_table_has_its_name(golden: Golden) -> None:
+    for row in golden.codes["remoting_versions"]:
+        assert version_name(row["version"]) == "V" + row["release"].replace(".", "_")
+    for row in golden.codes["version_thresholds"]:
+        assert version_name(row["version"]) == row["name"]
+
+
+def test_version_names_are_all_different() -> None:
+    names = [version_name(version) for version in range(612)]
+    assert len(set(names)) == 612
+    assert version_name(-1) == version_name(612) == version_name(1 << 31) == "HIGHER_VERSION"
+
+
+def test_version_that_we_send(golden: Golden) -> None:
+    (vector,) = golden.vectors("version-current")
+    assert vector.output("4.9.7") == VERSION
