@@ -16,8 +16,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-import mqproto.adapters.anyio
-import mqproto.adapters.threaded
 
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parent.parent))
 
@@ -242,6 +240,7 @@ class Tasks:
     """Commands over mqproto.adapters.anyio on asyncio; the event loop lives as long as the process."""
 
     def __init__(self) -> None:
+        import mqproto.adapters.anyio
 
         self._clients = mqproto.adapters.anyio
         self._loop = asyncio.new_event_loop()

@@ -25,8 +25,8 @@ SOURCE = ["mqproto", "engine", "adapters", "README.md", "LICENSE", "pyproject.to
 BESIDE = ["tests", "docs", "examples", "benchmarks", "scripts", "README.md", "pyproject.toml", "setup.py", "LICENSE"]
 #: What is tried on compiled modules: the tests of these, and some of all that stands on them.
 TRIED = [
-    *(f"tests/mqproto/test_{name}.py" for name in ("batch", "codec", "frames", "ids", "message")),
-    *(f"tests/mqproto/test_{name}.py" for name in ("properties", "record", "registration_body")),
+    *(f"tests/mqproto/test_{name}.py" for name in ("codec", "frames", "message")),
+    *(f"tests/mqproto/wire/test_{name}.py" for name in ("batch", "ids", "properties", "record", "registration_body")),
     "tests/mqproto/state",
     "--ignore=tests/mqproto/state/admin",
     "--ignore=tests/mqproto/state/conformance",
@@ -54,7 +54,7 @@ def copy(names: list[str], to: Path) -> Path:
     to.mkdir()
     for name in names:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd"))
+            shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd"))
         else:
             shutil.copy(ROOT / name, to / name)
     return to
@@ -82,7 +82,7 @@ def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_says_what_it_is(tree: Path) -> None:
-    assert ", compiled)" in run(tree, "-m", "adapters", "version").stdout
+    assert ", compiled)" in run(tree, "-m", "mqproto", "version").stdout
     assert ", compiled)" not in run(ROOT, "-m", "adapters", "version").stdout
 
 

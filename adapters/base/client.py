@@ -54,7 +54,7 @@ class ClientFace:
         self._life = Life(kind)
 
     def _make_tls(self) -> TlsClient:
-        from mqproto.adapters.io.tls_settings import tls_client  # most programs need no OpenSSL
+        from mqproto.adapters.base.tls_settings import tls_client  # most programs need no OpenSSL
 
         return tls_client(self._tls_options)
 

@@ -54,7 +54,7 @@ class ClientOptions(TypedDict, total=False):
     client_channel_max_idle_time_seconds: int
     #: Keys of an account, for brokers with access control: `mqproto.acl.SessionCredentials`, or an object of your own with its attributes.
     credentials: Credentials | None
-    #: Encrypt all connections; the settings of `mqproto.adapters.io.tls_settings` say whom to trust, or `ssl_context` does.
+    #: Encrypt all connections; the settings of `mqproto.adapters.base.tls_settings` say whom to trust, or `ssl_context` does.
     tls: bool
     ssl_context: ssl.SSLContext | None
     tls_config_file: str

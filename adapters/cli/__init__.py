@@ -22,11 +22,11 @@ __all__ = ["main"]
 
 #: The module of each command. A command imports its own alone: a server starts in a fraction of the time that all of them take.
 _MODULES: Final = {
-    "standalone": "serving",
-    "namesrv": "serving",
-    "broker": "serving",
-    "send": "sending",
-    "consume": "consuming",
+    "standalone": "servers",
+    "namesrv": "servers",
+    "broker": "servers",
+    "send": "send",
+    "consume": "consume",
     "store": "store",
 }
 

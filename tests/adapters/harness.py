@@ -12,9 +12,6 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-import mqproto.adapters.anyio
-import mqproto.adapters.gevent
-import mqproto.adapters.threaded
 from mqproto import ConsumeStatus, MessageExt
 from mqproto.adapters.io.pollers import SelectorPoller
 from mqproto.message import ConsumeContext
@@ -54,6 +51,7 @@ class Threaded:
     name = "threaded"
 
     def __init__(self) -> None:
+        import mqproto.adapters.threaded
 
         self.module = mqproto.adapters.threaded
 
@@ -67,6 +65,7 @@ class Gevent:
     name = "gevent"
 
     def __init__(self) -> None:
+        import mqproto.adapters.gevent
 
         self.module = mqproto.adapters.gevent
         self._requests: deque[tuple[Future[Any], Callable[[], Any]] | None] = deque()
@@ -117,6 +116,8 @@ class Anyio:
     def __init__(self, name: str, portal: Any) -> None:
 
         self.name = name
+        import mqproto.adapters.anyio
+
         self.module = mqproto.adapters.anyio
         self._portal = portal
 

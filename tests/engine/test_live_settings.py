@@ -22,7 +22,7 @@ LIVE: Final = {
     if each.live
 } | {"delete_hours": "deleteWhen", "largest_record": "maxMessageSize", "register_period": "registerNameServerPeriod"}
 #: What is made anew for each link keeps what it was made with.
-OWN_LIFE: Final = {("broker/core.py", "ClientLink", "write_buffer_high_water_mark")}
+OWN_LIFE: Final = {("broker/core/core.py", "ClientLink", "write_buffer_high_water_mark")}
 
 
 def reads(function: ast.FunctionDef) -> Iterator[str]:

@@ -38,7 +38,7 @@ def rows(title: str) -> dict[int, list[str]]:
 def module_of(handler: Callable[..., Any]) -> str:
     function = getattr(handler, "__func__", handler)
     module: str = function.__module__ or type(handler.__self__).__module__  # type: ignore[attr-defined]  # a compiled method says it less directly
-    return module.replace(".", "/") + ".py"
+    return module.removeprefix("mqproto.").replace(".", "/") + ".py"
 
 
 def names(text: str, code: int) -> bool:

@@ -9,7 +9,7 @@ from mqproto.adapters.cli.options import add_settings
 from mqproto.adapters.cli.output import complain, show
 from mqproto.adapters.cli.progress import ProgressBar
 from mqproto.adapters.cli.store.options import Commands, add_directory, confirmed, index_pair
-from mqproto.adapters.servers.config_file import read_settings
+from mqproto.adapters.io.config_file import read_settings
 from mqproto.engine.settings import apply
 from mqproto.engine.store import DiskFiles, StoreSettings
 from mqproto.engine.store.doctor import Repair

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import mqproto.adapters.anyio
 from mqproto import Message
 from mqproto.adapters.threaded import Producer, Standalone
 from mqproto.errors import NoNameServer, StateError
@@ -350,6 +349,8 @@ class Loop:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
 
         self._loop = loop
+        import mqproto.adapters.anyio
+
         self.module = mqproto.adapters.anyio
 
     def call(self, function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:

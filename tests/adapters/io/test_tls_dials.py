@@ -14,7 +14,7 @@ import pytest
 
 from mqproto.adapters.base.settings import tls_options
 from mqproto.adapters.io.sockets import listen, port_of
-from mqproto.adapters.io.tls_settings import tls_client
+from mqproto.adapters.base.tls_settings import tls_client
 from mqproto.state.node.contract import Dial, Link
 from tests.adapters.conftest import runtime_without_threads_left
 from tests.adapters.harness import NAMES, PATIENCE, PORTABLE, Proxy, Runtime, wait_until

@@ -179,7 +179,7 @@ class Job:
 
 def sync_module(adapter: str) -> Any:
     """The adapter's module; both have the same names."""
-    return importlib.import_module(f"adapters.{adapter}")
+    return importlib.import_module(f"mqproto.adapters.{adapter}")
 
 
 def produce(job: Job) -> bool:

@@ -85,7 +85,7 @@ def transact(job: Job) -> bool:
     books = Books(job)
     group, names = job.options.get("group", "probe-transactions"), job.options["names"]
     producer: mqproto.adapters.threaded.TransactionProducer
-    with importlib.import_module(f"adapters.{job.adapter}").TransactionProducer(group, books, names, **job.producer_options()) as producer:
+    with importlib.import_module(f"mqproto.adapters.{job.adapter}").TransactionProducer(group, books, names, **job.producer_options()) as producer:
         for index in range(job.number("count", 1)):
             show_result(producer.send_in_transaction(job.message(index)))
         while books.waiting():
@@ -99,7 +99,7 @@ def request(job: Job) -> bool:
     count, timeout_ms = job.number("count", 1), 1000 * job.number("seconds", 60)
     group, names = job.options.get("group", "probe-producer"), job.options["names"]
     producer: mqproto.adapters.threaded.Producer
-    with importlib.import_module(f"adapters.{job.adapter}").Producer(group, names, **job.producer_options()) as producer:
+    with importlib.import_module(f"mqproto.adapters.{job.adapter}").Producer(group, names, **job.producer_options()) as producer:
         if job.options.get("mode") == "async":
             for future in [producer.submit_request(job.message(index), timeout_ms=timeout_ms) for index in range(count)]:
                 show_reply(future.result())
@@ -112,7 +112,7 @@ def request(job: Job) -> bool:
 
 def reply(job: Job) -> bool:
     """Answer requests until `expect` of them were answered."""
-    module = importlib.import_module(f"adapters.{job.adapter}")
+    module = importlib.import_module(f"mqproto.adapters.{job.adapter}")
     producer: mqproto.adapters.threaded.Producer = module.Producer(
         f"{job.options['group']}-replies", job.options["names"], **job.producer_options()
     )

@@ -108,7 +108,7 @@ class Polls:
 def pull(job: Job) -> bool:
     """Pull every queue of a topic from its first message to its end, and store how far that is."""
     consumer: mqproto.adapters.threaded.PullConsumer
-    consumer = importlib.import_module(f"adapters.{job.adapter}").PullConsumer(
+    consumer = importlib.import_module(f"mqproto.adapters.{job.adapter}").PullConsumer(
         job.options["group"], job.options["names"], **pull_options(job)
     )
     tag, kind = job.options.get("tag", "*"), job.options.get("kind", "TAG")
@@ -125,7 +125,7 @@ def pull(job: Job) -> bool:
 def offsets(job: Job) -> bool:
     """Print the offsets of every queue of a topic."""
     consumer: mqproto.adapters.threaded.PullConsumer
-    consumer = importlib.import_module(f"adapters.{job.adapter}").PullConsumer(
+    consumer = importlib.import_module(f"mqproto.adapters.{job.adapter}").PullConsumer(
         job.options["group"], job.options["names"], **pull_options(job)
     )
     with consumer:
@@ -140,7 +140,7 @@ def offsets(job: Job) -> bool:
 def lite_pull(job: Job) -> bool:
     """Poll until `expect` messages have come; then commit all of them."""
     consumer: mqproto.adapters.threaded.LitePullConsumer
-    consumer = importlib.import_module(f"adapters.{job.adapter}").LitePullConsumer(
+    consumer = importlib.import_module(f"mqproto.adapters.{job.adapter}").LitePullConsumer(
         job.options["group"], job.options["names"], **lite_options(job)
     )
     consumer.subscribe(job.options["topic"], job.options.get("tag", "*"), job.options.get("kind", "TAG"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.adapters.servers.config_file import ChangeSettings, SettingsUnreadable, read_settings
+from mqproto.adapters.io.config_file import ChangeSettings, SettingsUnreadable, read_settings
 
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:

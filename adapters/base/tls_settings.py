@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mqproto.adapters.base.settings import TLS_OPTIONS
 from mqproto.adapters.io.tls import TlsClient
-from mqproto.adapters.servers.config_file import SettingsUnreadable, read_settings
+from mqproto.adapters.io.config_file import SettingsUnreadable, read_settings
 from mqproto.errors import InvalidSetting
 
 #: The keys of Java's file that stand for them. Those of servers are passed by.
