@@ -16,7 +16,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parent.parent))
 
 import mqproto.adapters.threaded as sync_clients

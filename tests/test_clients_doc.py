@@ -16,15 +16,23 @@ import pytest
 from mqproto import ConsumeFromWhere, Message, MessageModel
 from mqproto.adapters.base import settings as options
 from mqproto.adapters.base.settings import (
-    ActiveOptions,
     ClientOptions,
     ConsumerOptions,
     LitePullOptions,
     ProducerOptions,
     PullConsumerOptions,
+    PullingOptions,
     TransactionOptions,
 )
-from mqproto.adapters.threaded import Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, Standalone, TransactionProducer
+from mqproto.adapters.threaded import (
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SimpleConsumer,
+    Standalone,
+    TransactionProducer,
+)
 from mqproto.errors import InvalidSetting
 from mqproto.state.client.settings import ClientSettings
 from tests.adapters.harness import open_runtime, threads_of_ours
@@ -70,7 +78,7 @@ SECTIONS: Final[dict[str, tuple[type, type | None, Callable[..., object], Callab
         lambda given: (options.consumer_settings("g", given), *parts_of_a_consumer(given)),
     ),
     "LitePullConsumer and PullConsumer": (
-        ActiveOptions,
+        PullingOptions,
         ClientOptions,
         make_pull,
         lambda given: (
@@ -82,13 +90,13 @@ SECTIONS: Final[dict[str, tuple[type, type | None, Callable[..., object], Callab
     ),
     "PullConsumer alone": (
         PullConsumerOptions,
-        ActiveOptions,
+        PullingOptions,
         lambda **given: PullConsumer("g", NAMESRV, **given),
         lambda given: options.pull_consumer_settings("g", given),
     ),
     "LitePullConsumer alone": (
         LitePullOptions,
-        ActiveOptions,
+        PullingOptions,
         lambda **given: LitePullConsumer("g", NAMESRV, **given),
         lambda given: options.lite_pull_settings("g", given),
     ),
@@ -172,16 +180,16 @@ def test_limits(section: str, option: str, default: str, limits: str, meaning: s
 
 
 def test_limits_of_iteration() -> None:
-    """What the section about `Consumer` says."""
+    """What the section about `SimpleConsumer` says."""
     assert "`max_unacked` (100; 1 to 1,000)" in TEXT
     for count in (1, 1_000):
-        Consumer("g", NAMESRV, max_unacked=count)
+        SimpleConsumer("g", NAMESRV, max_unacked=count)
     for count in (0, 1_001):
         with pytest.raises(InvalidSetting):
-            Consumer("g", NAMESRV, max_unacked=count)
+            SimpleConsumer("g", NAMESRV, max_unacked=count)
     for name in ("consume_thread_min", "consume_message_batch_max_size"):
         with pytest.raises(InvalidSetting):
-            Consumer("g", NAMESRV, **{name: 1})  # type: ignore[arg-type]
+            SimpleConsumer("g", NAMESRV, **{name: 1})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -228,5 +236,5 @@ def test_example_on_gevent(server: Standalone, example: str) -> None:
 
 
 def test_there_are_examples_of_each_kind() -> None:
-    for kind in ("Producer", "TransactionProducer", "PushConsumer", "Consumer", "LitePullConsumer", "PullConsumer", "Admin"):
+    for kind in ("Producer", "TransactionProducer", "PushConsumer", "SimpleConsumer", "LitePullConsumer", "PullConsumer", "Admin"):
         assert any(re.search(rf"\b{kind}\(", example) for example in EXAMPLES), kind

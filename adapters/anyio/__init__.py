@@ -14,19 +14,19 @@ from mqproto.adapters.coroutines.lite_pull_consumer import LitePullConsumer
 from mqproto.adapters.coroutines.producer import Producer
 from mqproto.adapters.coroutines.pull_consumer import PullConsumer
 from mqproto.adapters.coroutines.push_consumer import PushConsumer
-from mqproto.adapters.coroutines.simple_consumer import Consumer
+from mqproto.adapters.coroutines.simple_consumer import SimpleConsumer
 from mqproto.adapters.coroutines.transaction_producer import TransactionProducer
 
 __all__ = [
     "Admin",
     "Broker",
-    "Consumer",
     "Driver",
     "LitePullConsumer",
     "NameServer",
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "SimpleConsumer",
     "Standalone",
     "TransactionProducer",
     "credentials_from_file",

@@ -24,7 +24,7 @@ import anyio.to_thread
 
 from mqproto.adapters.anyio.resuming import Resuming
 from mqproto.adapters.io.lifecycle import FOREVER, JOBS_AT_A_TIME, log
-from mqproto.adapters.io.loop import PollingDriver
+from mqproto.adapters.io.loop import LoopDriver
 from mqproto.adapters.io.pollers import Poller, make_poller
 from mqproto.errors import StateError
 from mqproto.state.node.contract import Node, Ticket
@@ -33,9 +33,9 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Driver(PollingDriver):
+class Driver(LoopDriver):
     """Drives one node in tasks of its own, which `start` begins and `stop` ends; both may be called from any task, also from different
-    ones. See `PollingDriver` for the arguments.
+    ones. See `LoopDriver` for the arguments.
 
     Between them `enter` (ask the node something) and `wait` (start an operation and wait for its end), from any task of the event loop.
     """

@@ -11,13 +11,13 @@ import anyio.to_thread
 
 from mqproto.adapters.anyio.driver import Driver
 from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
-from mqproto.adapters.servers.server_base import BrokerFace, NameServerFace, ServerFace, StandaloneFace
+from mqproto.adapters.servers.server_base import BaseBroker, BaseNameServer, BaseServer, BaseStandalone
 
 if TYPE_CHECKING:
     from mqproto.adapters.servers.server_setup import Opened
 
 
-class AsyncServer(ServerFace):
+class AsyncServer(BaseServer):
     """A server that starts and closes by coroutines. `async with` does both."""
 
     def __init__(self, plan: Callable[[], Sequence[Opened]]) -> None:
@@ -26,7 +26,7 @@ class AsyncServer(ServerFace):
 
     async def start(self) -> Self:
         """Open and serve; ends when clients can use it. Only once: raises StateError after that."""
-        self._life.start()
+        self._lifecycle.start()
         try:
             self.opened = await anyio.to_thread.run_sync(self._plan)
             for one in self.opened:
@@ -45,7 +45,7 @@ class AsyncServer(ServerFace):
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Stop in order: connections end, the store is made durable. Twice, or before the start, is harmless."""
-        if not self._life.close():
+        if not self._lifecycle.close():
             return
         for driver in reversed(self._drivers):  # a broker unregisters at the name server, so that goes last
             await driver.stop(timeout_ms / 1000)
@@ -59,13 +59,13 @@ class AsyncServer(ServerFace):
             await self.close()
 
 
-class NameServer(NameServerFace, AsyncServer):
-    __doc__ = NameServerFace.__doc__
+class NameServer(BaseNameServer, AsyncServer):
+    __doc__ = BaseNameServer.__doc__
 
 
-class Broker(BrokerFace, AsyncServer):
-    __doc__ = BrokerFace.__doc__
+class Broker(BaseBroker, AsyncServer):
+    __doc__ = BaseBroker.__doc__
 
 
-class Standalone(StandaloneFace, AsyncServer):
-    __doc__ = StandaloneFace.__doc__
+class Standalone(BaseStandalone, AsyncServer):
+    __doc__ = BaseStandalone.__doc__

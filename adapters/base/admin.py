@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar, Unpack
 
-from mqproto.adapters.base.client import ClientFace
+from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.families import Family, Operation, W
 from mqproto.adapters.base.settings import ClientOptions, check_options
 from mqproto.errors import InvalidSetting
@@ -136,7 +136,7 @@ class Access(Family[W]):
     version = Operation(core.Access.version)
 
 
-class AdminFace(ClientFace, Generic[W]):
+class BaseAdmin(BaseClient, Generic[W]):
     """What operators ask of clusters, by families: `admin.topics.create("orders", cluster="DefaultCluster")`.
 
     The families are `topics`, `groups`, `offsets`, `messages`, `brokers`, `name_servers`, `traffic` and `access`; `help(admin.topics)`

@@ -14,7 +14,7 @@ from mqproto.adapters.base.address_server import AddressServer
 from mqproto.adapters.base.settings import ClientOptions, client_settings, name_server_list, text_option, tls_options
 from mqproto.adapters.io.files import LocalOffsetFile
 from mqproto.adapters.io.identity import client_identity
-from mqproto.adapters.io.lifecycle import Life
+from mqproto.adapters.io.lifecycle import Lifecycle
 from mqproto.errors import InvalidSetting
 from mqproto.state.client.node import ClientNode, client_id
 from mqproto.state.client.settings import check_address
@@ -32,7 +32,7 @@ Ts = TypeVarTuple("Ts")
 OFFSET_FOLDER: Final = ".rocketmq_offsets"
 
 
-class ClientFace:
+class BaseClient:
     """One client: a producer, a consumer. It has a node from its start on, alone or together with others (`instances`).
 
     A kind of client says what its start and its end mean inside the node: `_begin_start` and `_closing`.
@@ -51,7 +51,7 @@ class ClientFace:
         self._tls_options = tls_options(options)
         #: What secures the connections; None leaves them plain.
         self._tls = self._make_tls() if self._settings.tls else None
-        self._life = Life(kind)
+        self._lifecycle = Lifecycle(kind)
 
     def _make_tls(self) -> TlsClient:
         from mqproto.adapters.base.tls_settings import tls_client  # most programs need no OpenSSL
@@ -82,12 +82,12 @@ class ClientFace:
 
     def _check_name_servers(self, namesrv: str | Sequence[str]) -> tuple[str, ...]:
         """The addresses of a list that shall take the place of the present one. Raises InvalidSetting, and StateError after the end."""
-        if self._life.closed:
-            self._life.check()
+        if self._lifecycle.closed:
+            self._lifecycle.check()
         addresses = name_server_list(namesrv)
         for address in addresses:
             check_address("namesrv", address)
-        if not self._life.running:
+        if not self._lifecycle.running:
             self._settings.name_servers = addresses
         return addresses
 
@@ -98,7 +98,7 @@ class ClientFace:
         Before or after the start. Raises InvalidSetting, and StateError after the end.
         """
         addresses = self._check_name_servers(namesrv)
-        if self._life.running:
+        if self._lifecycle.running:
             self._enter(self._node.set_name_servers, addresses)
 
     def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from mqproto.adapters.base.client import ClientFace
+from mqproto.adapters.base.client import BaseClient
 from mqproto.state.client.node import ClientNode
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Instance(Generic[D]):
         self.key = key
         self.node = node
         self.driver: D
-        self.clients: set[ClientFace] = set()
+        self.clients: set[BaseClient] = set()
         #: Held by whoever starts the driver, of the runtime's kind: who comes second waits until it has started.
         self.lock: Any
         self.started = False
@@ -63,7 +63,7 @@ class Instances(Generic[D]):
         self._table: dict[Hashable, Instance[D]] = {}
         _tables.add(self)
 
-    def join(self, client: ClientFace) -> Instance[D]:
+    def join(self, client: BaseClient) -> Instance[D]:
         """The instance that the client belongs to from now on (`_instance`); its driver may not have started."""
         key = (self._scope(), client._instance_key)
         with self._lock:
@@ -84,7 +84,7 @@ class Instances(Generic[D]):
         client._has_joined = True
         return instance
 
-    def leave(self, instance: Instance[D], client: ClientFace) -> bool:
+    def leave(self, instance: Instance[D], client: BaseClient) -> bool:
         """The client is about to end; whether it is the last, who stops the driver. Nobody joins an instance that is being stopped."""
         with self._lock:
             instance.clients.discard(client)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, Unpack
 
 from mqproto.adapters.base.budget import check_timeout
-from mqproto.adapters.base.pull_base import ActiveFace, QueueListener, TopicListener
+from mqproto.adapters.base.pull_base import BasePullingConsumer, QueueListener, TopicListener
 from mqproto.adapters.base.settings import LitePullOptions, lite_pull_settings
 from mqproto.adapters.io.identity import utc_offset_ms
 from mqproto.errors import ClientError, StateError
@@ -22,7 +22,7 @@ from mqproto.wire.filters.tags import parse_tags
 Offsets: TypeAlias = Mapping[MessageQueue, int] | Iterable[MessageQueue] | None
 
 
-class LitePullConsumerFace(ActiveFace):
+class BaseLitePullConsumer(BasePullingConsumer):
     """Polls messages for a consumer group: fetched ahead, in the order of each queue, with the offsets kept for the application.
 
     The queues are a share of subscribed topics (`subscribe`), or those that the application names (`assign`). With `auto_commit` (the
@@ -69,14 +69,14 @@ class LitePullConsumerFace(ActiveFace):
         `listener(topic, all_queues, own_queues)` is called when the share changes. Replaces what was said of the topic before. Raises
         InvalidName, InvalidExpressionError, and StateError when queues were assigned.
         """
-        if self._life.running:
+        if self._lifecycle.running:
             self._enter(self._core.subscribe, topic, expression, kind, listener)
         else:
             self._want(topic, expression, kind, listener)
 
     def unsubscribe(self, topic: str) -> None:
         """Give up a topic: its share, or its assigned queues. An unknown one is no error."""
-        if self._life.running:
+        if self._lifecycle.running:
             self._enter(self._core.unsubscribe, topic)
         else:
             self._want_no_more(topic)
@@ -86,24 +86,24 @@ class LitePullConsumerFace(ActiveFace):
 
         Raises InvalidName, and StateError when topics were subscribed.
         """
-        if self._life.running:
+        if self._lifecycle.running:
             self._enter(self._core.assign, tuple(queues))
         else:
             self._want_queues(queues)
 
     def assignment(self) -> tuple[MessageQueue, ...]:
         """The queues that it has now, in queue order. Does not wait."""
-        self._life.check()
+        self._lifecycle.check()
         return self._enter(self._assignment)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Pull from these queues no more; what is fetched already is still polled. Raises StateError when one is not ours."""
-        self._life.check()
+        self._lifecycle.check()
         self._enter(self._pause, tuple(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Pull from these queues again. Raises StateError when one is not ours."""
-        self._life.check()
+        self._lifecycle.check()
         self._enter(self._core.resume, tuple(queues))
 
     def commit(self, offsets: Offsets = None, *, persist: bool = True) -> None:
@@ -112,13 +112,13 @@ class LitePullConsumerFace(ActiveFace):
 
         Raises StateError when a queue is not ours, and ClientError for what is no offset; nothing is committed then.
         """
-        self._life.check()
+        self._lifecycle.check()
         self._enter(self._core.commit, offsets, persist)
 
     def register_topic_message_queue_change_listener(self, topic: str, listener: TopicListener) -> None:
         """Have `listener(topic, queues)` called when the queues of a topic change, before or after the start. They are compared every
         `topic_metadata_check_interval_millis`. One listener for each topic; the last one counts. Raises InvalidName or StateError."""
-        if self._life.running:
+        if self._lifecycle.running:
             self._enter(self._watch, topic, listener)
         else:
             self._watch_from_start(topic, listener)
@@ -151,7 +151,7 @@ class LitePullConsumerFace(ActiveFace):
     def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
         """Want only these tags (`a || b`) of assigned queues of a topic. Only before the start: raises StateError after that, and
         InvalidName or InvalidExpressionError."""
-        if self._life.running or self._life.closed:
+        if self._lifecycle.running or self._lifecycle.closed:
             raise StateError(f"consumer {self.group} was started: what assigned queues bring is said before")
         check_topic(topic)
         parse_tags(expression)

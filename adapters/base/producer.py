@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, Unpack
 
 from mqproto.adapters.base.budget import Budget, check_timeout
-from mqproto.adapters.base.client import ClientFace
+from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.hooks.send_hooks import SendHooks
 from mqproto.adapters.base.settings import ProducerOptions, check_as_written, producer_settings
 from mqproto.errors import ClientError, InvalidMessage
@@ -28,7 +28,7 @@ Messages: TypeAlias = Message | Sequence[Message]
 select_by_random: Final = random_selector(random.randrange)
 
 
-class ProducerFace(ClientFace):
+class BaseProducer(BaseClient):
     """Sends messages for a producer group.
 
     `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. Further settings are
@@ -129,7 +129,7 @@ class Selection:
 
     def __init__(
         self,
-        producer: ProducerFace,
+        producer: BaseProducer,
         message: Messages,
         queue: MessageQueue | None,
         selector: Selector | None,

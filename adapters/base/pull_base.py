@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from mqproto.adapters.base.client import ClientFace
+from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.hooks.filter_hooks import Filters
-from mqproto.adapters.base.settings import ActiveOptions, storage_option, strategy_option, stream_option
+from mqproto.adapters.base.settings import PullingOptions, storage_option, strategy_option, stream_option
 from mqproto.adapters.io.files import LocalOffsetFile
 from mqproto.consume_hooks import FilterMessageHook
 from mqproto.errors import StateError
@@ -26,12 +26,12 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 
-class ActiveFace(ClientFace):
+class BasePullingConsumer(BaseClient):
     """One consumer group whose messages the application asks for."""
 
     _made: ActiveConsumer | None = None
 
-    def __init__(self, kind: str, settings: ActiveSettings, namesrv: str | Sequence[str] | None, options: ActiveOptions) -> None:
+    def __init__(self, kind: str, settings: ActiveSettings, namesrv: str | Sequence[str] | None, options: PullingOptions) -> None:
         settings.check()
         self._consumer_settings = settings
         self._filters = Filters(settings.group, unit_mode=settings.unit_mode)
@@ -69,7 +69,7 @@ class ActiveFace(ClientFace):
 
     def _check_open(self) -> None:
         """Raises StateError at the end of life."""
-        if self._life.closed:
+        if self._lifecycle.closed:
             raise StateError(f"consumer {self.group} is closed")
 
     def _failed(self, task: ListenerCall, error: BaseException) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from mqproto.adapters.base.pull_base import ActiveFace, QueueListener
+from mqproto.adapters.base.pull_base import BasePullingConsumer, QueueListener
 from mqproto.adapters.base.settings import PullConsumerOptions, pull_consumer_settings
 from mqproto.message import MessageQueue, PullResult
 from mqproto.state.client.node import ClientNode
@@ -14,7 +14,7 @@ from mqproto.state.consumer.pull.pull import PullConsumerCore
 from mqproto.validation import check_topic
 
 
-class PullConsumerFace(ActiveFace):
+class BasePullConsumer(BasePullingConsumer):
     """Pulls messages of single queues for a consumer group: from where and how many the application says, and it keeps the offsets.
 
     Queues of registered topics, and of those pulled from, are shared out among the members of the group; that is advice for whoever asks
@@ -45,20 +45,20 @@ class PullConsumerFace(ActiveFace):
     def register_message_queue_listener(self, topic: str, listener: QueueListener | None = None) -> None:
         """Share out the queues of a topic, before or after the start, and have `listener(topic, all_queues, own_queues)` called when the
         share changes. One listener for each topic; the last one counts. Raises InvalidName or StateError."""
-        if self._life.running:
+        if self._lifecycle.running:
             self._enter(self._core.register, topic, listener)
         else:
             self._want(topic, listener)
 
     def fetch_message_queues_in_balance(self, topic: str) -> tuple[MessageQueue, ...]:
         """Our share of a topic that is registered or was pulled from, in queue order; empty while it is not known. Does not wait."""
-        self._life.check()
+        self._lifecycle.check()
         return self._enter(self._queues_in_balance, topic)
 
     def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
         """Set the group's offset of a queue (that of the next message to consume); it may go down. Stored every few seconds and at the
         end. Does not wait. Raises ClientError for what is no offset, StateError."""
-        self._life.check()
+        self._lifecycle.check()
         self._enter(self._core.update_consume_offset, queue, offset)
 
     def _left_of(self, queue: MessageQueue, found: PullResult) -> PullResult:

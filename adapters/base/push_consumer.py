@@ -11,7 +11,7 @@ from typing import Any, Final, Unpack
 
 from mqproto.adapters.base.hooks.consume_hooks import ConsumeHooks, Hearing
 from mqproto.adapters.base.settings import ConsumerOptions
-from mqproto.adapters.base.subscriber import SubscriberFace
+from mqproto.adapters.base.subscriber import BaseSubscriber
 from mqproto.consume_hooks import ConsumeMessageHook, FilterMessageHook
 from mqproto.errors import InvalidSetting, StateError
 from mqproto.state.consumer.push.concurrent import ConsumeTask
@@ -29,7 +29,7 @@ _following: Final[ContextVar[tuple[object, list[ConsumeTask]] | None]] = Context
 consuming: Final[ContextVar[object]] = ContextVar("mqproto_consuming", default=None)
 
 
-class PushConsumerFace(SubscriberFace):
+class BasePushConsumer(BaseSubscriber):
     """Receives messages for a consumer group and hands them to a listener.
 
     The listener is called with a list of up to `consume_message_batch_max_size` `MessageExt` and, if it takes a second argument, a

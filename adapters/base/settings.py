@@ -133,7 +133,7 @@ class ConsumerOptions(ClientOptions, total=False):
     local_offset_store_dir: str
 
 
-class ActiveOptions(ClientOptions, total=False):
+class PullingOptions(ClientOptions, total=False):
     """What consumers that are asked for messages can be told besides."""
 
     message_model: MessageModel
@@ -149,13 +149,13 @@ class ActiveOptions(ClientOptions, total=False):
     enable_stream_request_type: bool
 
 
-class PullConsumerOptions(ActiveOptions, total=False):
+class PullConsumerOptions(PullingOptions, total=False):
     """What a pull consumer can be told besides."""
 
     max_reconsume_times: int
 
 
-class LitePullOptions(ActiveOptions, total=False):
+class LitePullOptions(PullingOptions, total=False):
     """What a lite pull consumer can be told besides."""
 
     consume_from_where: ConsumeFromWhere

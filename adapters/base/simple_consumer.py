@@ -9,7 +9,7 @@ from typing import Final, Unpack
 from mqproto.adapters.base.hooks.filter_hooks import Filters
 from mqproto.adapters.base.hooks.taken_hooks import TakenHooks
 from mqproto.adapters.base.settings import ConsumerOptions
-from mqproto.adapters.base.subscriber import SubscriberFace
+from mqproto.adapters.base.subscriber import BaseSubscriber
 from mqproto.consume_hooks import ConsumeMessageHook, ConsumeOutcome, FilterMessageHook
 from mqproto.errors import InvalidSetting, StateError
 from mqproto.message import ConsumeStatus, MessageExt
@@ -22,7 +22,7 @@ from mqproto.state.node.contract import Ticket
 MAX_UNACKED: Final = 100
 
 
-class ConsumerFace(SubscriberFace):
+class BaseSimpleConsumer(BaseSubscriber):
     """Receives messages for a consumer group and gives them to whoever iterates over it, in any number of threads or tasks.
 
     Each message is acknowledged (`ack`) once it is processed, or refused (`retry_later`). What is not comes again: after
@@ -79,9 +79,9 @@ class ConsumerFace(SubscriberFace):
         return self._settle(message, ConsumeStatus.RECONSUME_LATER, delay_level)
 
     def _settle(self, message: MessageExt, result: ConsumeStatus, delay_level: int) -> bool:
-        if not self._life.closed:
-            self._life.check()
-        elif self._instance is None or not self._life.began_here:
+        if not self._lifecycle.closed:
+            self._lifecycle.check()
+        elif self._instance is None or not self._lifecycle.began_here:
             return False
         try:  # also while it is being closed, which may wait for this
             counts, taken_at = self._enter(self._settled, message, result, delay_level)
@@ -98,13 +98,13 @@ class ConsumerFace(SubscriberFace):
             return False
         if self._hooks:
             self._hooks.begin(message, claim.queue, claim.taken_at)
-            if self._life.closed:  # meanwhile: perhaps nobody looks any more at what has begun
+            if self._lifecycle.closed:  # meanwhile: perhaps nobody looks any more at what has begun
                 self._hooks.end(message, claim.taken_at, ConsumeOutcome.FAILED)
         return True
 
     def _nothing_comes(self, failure: StateError) -> None:
         """How waiting ends when the consumer is closed meanwhile; else raises the failure."""
-        if not self._life.closed:
+        if not self._lifecycle.closed:
             raise failure
 
     def _interrupted(self, claim: Claim, error: BaseException) -> None:

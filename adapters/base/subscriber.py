@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from mqproto.adapters.base.client import ClientFace
+from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.settings import ConsumerOptions, consumer_settings, storage_option, strategy_option
 from mqproto.adapters.io.files import LocalOffsetFile
 from mqproto.adapters.io.identity import utc_offset_ms
@@ -19,7 +19,7 @@ from mqproto.wire.bodies import MessageModel
 from mqproto.wire.names import wrap_namespace
 
 
-class SubscriberFace(ClientFace):
+class BaseSubscriber(BaseClient):
     """A consumer whose queues are shared out among the members of its group, and whose messages are fetched ahead."""
 
     _core_class: ClassVar[type[ConsumerCore]] = ConsumerCore
@@ -63,34 +63,34 @@ class SubscriberFace(ClientFace):
 
         Replaces what was said of the topic before. Raises InvalidName, InvalidExpressionError or StateError.
         """
-        if self._life.running:
+        if self._lifecycle.running:
             self._enter(self._subscribe, topic, expression, kind)
             return
-        if self._life.closed:
+        if self._lifecycle.closed:
             raise StateError(f"consumer {self.group} is closed")
         check_subscription(wrap_namespace(self._settings.namespace, topic), expression, kind)
         self._wanted[topic] = expression, kind
 
     def unsubscribe(self, topic: str) -> None:
         """Receive a topic no longer. An unknown one is no error."""
-        if self._life.running:
+        if self._lifecycle.running:
             self._enter(self._unsubscribe, topic)
         else:
             self._wanted.pop(topic, None)
 
     def suspend(self) -> None:
         """Fetch no more messages; those that are here are still delivered."""
-        self._life.check()
+        self._lifecycle.check()
         self._enter(self._suspend)
 
     def resume(self) -> None:
         """Fetch messages again."""
-        self._life.check()
+        self._lifecycle.check()
         self._enter(self._resume)
 
     def _resize(self, count: int) -> None:
         """Let `count` deliveries be with the application at once."""
-        if self._life.running:
+        if self._lifecycle.running:
             self._enter(self._update_core_pool_size, count)
         else:
             self._consumer_settings.resize(count)

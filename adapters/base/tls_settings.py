@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqproto.adapters.base.settings import TLS_OPTIONS
-from mqproto.adapters.io.tls import TlsClient
 from mqproto.adapters.io.config_file import SettingsUnreadable, read_settings
+from mqproto.adapters.io.tls import TlsClient
 from mqproto.errors import InvalidSetting
 
 #: The keys of Java's file that stand for them. Those of servers are passed by.

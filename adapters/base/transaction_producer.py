@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack, cast
 
-from mqproto.adapters.base.producer import ProducerFace, check_choice
+from mqproto.adapters.base.producer import BaseProducer, check_choice
 from mqproto.adapters.base.settings import ProducerOptions, TransactionOptions, transaction_settings
 from mqproto.errors import InvalidMessage, InvalidSetting
 from mqproto.hooks import EndTransactionHook
@@ -23,7 +23,7 @@ log: Final = logging.getLogger("mqproto.client")
 Listener: TypeAlias = TransactionListener | tuple[Callable[..., Any], Callable[..., Any]]
 
 
-class TransactionProducerFace(ProducerFace):
+class BaseTransactionProducer(BaseProducer):
     """Sends messages that consumers get only if a local transaction succeeds, for a producer group. Sends all others as well.
 
     `listener` has two methods, or is a pair of functions (see `mqproto.transactions.TransactionListener`): `execute(message, argument)`

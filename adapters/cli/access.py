@@ -9,7 +9,7 @@ from mqproto.acl import Credentials
 from mqproto.adapters.base.credentials import credentials_from_file
 
 
-class Access(TypedDict, total=False):
+class ClientAccess(TypedDict, total=False):
     """Options of every client (`mqproto.adapters.base.settings.ClientOptions`)."""
 
     namespace: str
@@ -27,9 +27,9 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--namespace", metavar="NAME", help="the namespace that topic and group belong to")
 
 
-def access(options: argparse.Namespace) -> Access:
+def access(options: argparse.Namespace) -> ClientAccess:
     """What the options say. Raises InvalidSetting for a file of keys that cannot be read."""
-    found = Access()
+    found = ClientAccess()
     if options.namespace:
         found["namespace"] = options.namespace
     if options.key_file:

@@ -11,7 +11,7 @@ from mqproto.adapters.cli.access import access, add_access
 from mqproto.adapters.cli.options import add_name_server
 from mqproto.adapters.cli.output import complain, message_json, message_text, show
 from mqproto.adapters.threaded import PushConsumer
-from mqproto.adapters.threaded.wakeup import Bell
+from mqproto.adapters.threaded.wakeup import Wakeup
 from mqproto.message import ConsumeStatus, MessageExt
 
 GROUP = "mqproto-cli-consumer"
@@ -40,7 +40,7 @@ class _Printer:
     """The listener: prints, counts, and rings when enough was seen. Called by one thread at a time."""
 
     def __init__(self, count: int, as_json: bool) -> None:
-        self.bell = Bell(signal.SIGINT, signal.SIGTERM, on_signal=self.end)
+        self.wakeup = Wakeup(signal.SIGINT, signal.SIGTERM, on_signal=self.end)
         self.left = count
         self.line = message_json if as_json else message_text
         self.bounded = count > 0
@@ -64,7 +64,7 @@ class _Printer:
     def end(self) -> None:
         """Enough was seen. From a signal's handler too, where nothing may wait."""
         self.full = True
-        self.bell.ring()
+        self.wakeup.ring()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -80,6 +80,6 @@ def run(options: argparse.Namespace) -> int:
         **access(options),
     )
     consumer.subscribe(options.topic, options.expression)
-    with printer.bell, consumer:
-        printer.bell.wait(options.seconds or None)
+    with printer.wakeup, consumer:
+        printer.wakeup.wait(options.seconds or None)
     return 0

@@ -16,8 +16,8 @@ from mqproto.adapters.cli.output import complain, show
 from mqproto.adapters.cli.progress import ProgressBar
 from mqproto.adapters.cli.store.options import Commands, add_directory, confirmed, opened
 from mqproto.adapters.cli.tables import size_text, table
-from mqproto.adapters.io.identity import utc_offset_ms, wall_ms
 from mqproto.adapters.io.config_file import read_settings
+from mqproto.adapters.io.identity import utc_offset_ms, wall_ms
 from mqproto.engine.settings import apply
 from mqproto.engine.store import DiskFiles, StoreSettings, StoreUnwritable
 from mqproto.engine.store.doctor import Directory

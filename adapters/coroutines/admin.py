@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mqproto.adapters.base.admin import AdminFace
+from mqproto.adapters.base.admin import BaseAdmin
 from mqproto.adapters.base.families import Awaits
 from mqproto.adapters.coroutines.client import AsyncClient
 from mqproto.state.flows.effects import Flow
 
 
-class Admin(AdminFace[Awaits], AsyncClient):
-    __doc__ = (AdminFace.__doc__ or "") + "Cancelling an operation gives it up: whether a server has carried it out is then unknown."
+class Admin(BaseAdmin[Awaits], AsyncClient):
+    __doc__ = (BaseAdmin.__doc__ or "") + "Cancelling an operation gives it up: whether a server has carried it out is then unknown."
 
     async def _perform(self, family: str, flow: Callable[[Any], Flow[Any]]) -> Any:
-        self._life.check()
+        self._lifecycle.check()
         return await self._driver.wait(self._begin, family, flow)

@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from mqproto.adapters.anyio.driver import Driver
 from mqproto.adapters.anyio.stacks import task_stacks
-from mqproto.adapters.base.client import ClientFace
+from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.instances import Instance, Instances, deliver
 from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
 from mqproto.errors import StateError
@@ -34,7 +34,7 @@ INSTANCES: Final[Instances[Driver]] = Instances(_driver_of, anyio.Lock, anyio.lo
 _inside: Final[ContextVar[tuple[Driver, anyio.CancelScope] | None]] = ContextVar("mqproto_inside", default=None)
 
 
-class AsyncClient(ClientFace):
+class AsyncClient(BaseClient):
     """What all kinds of clients share: `async with` starts and closes."""
 
     _driver: Driver
@@ -50,20 +50,20 @@ class AsyncClient(ClientFace):
         """Begin; ends when the client can be used. Only once: raises StateError after that, and when the instance that it shares has
         a client of the same kind and group. What the start meets (NoNameServer and other MQErrors) is raised; the client is closed then.
         """
-        self._life.start()
+        self._lifecycle.start()
         self._scopes: set[anyio.CancelScope] = set()
         try:
             self._prepare()
             instance = INSTANCES.join(self)
             self._driver = instance.driver
             async with instance.lock:
-                self._life.check()  # closed by somebody else meanwhile
+                self._lifecycle.check()  # closed by somebody else meanwhile
                 if not instance.started:
                     await self._driver.start()
                     instance.started = True
             await self._driver.wait(self._begin_start)
         except BaseException:
-            self._life.close()
+            self._lifecycle.close()
             with anyio.CancelScope(shield=True):
                 await self._end(CLOSE_TIMEOUT_MS)
             raise
@@ -74,9 +74,9 @@ class AsyncClient(ClientFace):
 
         Raises StateError outside of the event loop that it was started in, unless that one has ended.
         """
-        if self._life.running and self._instance is not None and self._instance.started and not self._driver.is_over():
+        if self._lifecycle.running and self._instance is not None and self._instance.started and not self._driver.is_over():
             self._driver.check_home()
-        if self._life.close():
+        if self._lifecycle.close():
             await self._end(timeout_ms)
 
     async def _end(self, timeout_ms: int) -> None:

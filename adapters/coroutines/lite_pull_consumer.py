@@ -8,15 +8,15 @@ from typing import Self
 import anyio.lowlevel
 
 from mqproto.adapters.base.budget import Budget
-from mqproto.adapters.base.lite_pull_consumer import LitePullConsumerFace, Offsets
-from mqproto.adapters.coroutines.pull_base import AsyncActiveConsumer
+from mqproto.adapters.base.lite_pull_consumer import BaseLitePullConsumer, Offsets
+from mqproto.adapters.coroutines.pull_base import AsyncPullingConsumer
 from mqproto.errors import StateError
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer.pull.in_hand import Claim
 
 
-class LitePullConsumer(LitePullConsumerFace, AsyncActiveConsumer):
-    __doc__ = LitePullConsumerFace.__doc__
+class LitePullConsumer(BaseLitePullConsumer, AsyncPullingConsumer):
+    __doc__ = BaseLitePullConsumer.__doc__
 
     async def poll(self, timeout_ms: int | None = None, *, max_messages: int | None = None) -> list[MessageExt]:
         """The next messages of one queue, as many as a pull brought (`pull_batch_size`), or at most `max_messages`.
@@ -25,7 +25,7 @@ class LitePullConsumer(LitePullConsumerFace, AsyncActiveConsumer):
         consumer was closed meanwhile. With `auto_commit` it also says that what was handed out before is done with. Raises StateError
         when the consumer does not run.
         """
-        self._life.check()
+        self._lifecycle.check()
         budget = Budget(self._patience(timeout_ms))
         while True:
             claim = Claim()
@@ -51,7 +51,7 @@ class LitePullConsumer(LitePullConsumerFace, AsyncActiveConsumer):
             try:
                 messages = await self.poll(max_messages=1)
             except StateError:
-                if self._life.closed:
+                if self._lifecycle.closed:
                     raise StopAsyncIteration from None
                 raise
             if messages:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from mqproto.adapters.base.producer import Messages, ProducerFace, Selection
+from mqproto.adapters.base.producer import BaseProducer, Messages, Selection
 from mqproto.adapters.coroutines.client import AsyncClient
 from mqproto.errors import BatchIncomplete
 from mqproto.hooks import CommunicationMode
@@ -14,8 +14,8 @@ from mqproto.selectors import Selector
 from mqproto.splitting import SPLIT_BYTES
 
 
-class Producer(ProducerFace, AsyncClient):
-    __doc__ = ProducerFace.__doc__
+class Producer(BaseProducer, AsyncClient):
+    __doc__ = BaseProducer.__doc__
 
     async def send(
         self,
@@ -34,7 +34,7 @@ class Producer(ProducerFace, AsyncClient):
         not run.
         Cancelling gives the send up: whether the broker has taken it is then unknown.
         """
-        self._life.check()
+        self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
@@ -80,7 +80,7 @@ class Producer(ProducerFace, AsyncClient):
         timeout_ms: int | None = None,
     ) -> None:
         """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
-        self._life.check()
+        self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
@@ -95,7 +95,7 @@ class Producer(ProducerFace, AsyncClient):
 
         Whether all of them are over. Closing does the same.
         """
-        self._life.check()
+        self._lifecycle.check()
         return await self._driver.wait(self._begin_flush, timeout_ms)
 
     async def request(
@@ -113,7 +113,7 @@ class Producer(ProducerFace, AsyncClient):
         `send`. Raises RequestTimeout when the message was sent and no reply came in time; else what `send` raises. The reply is a received
         message: its body and properties are the responder's. Cancelling gives the request up.
         """
-        self._life.check()
+        self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:

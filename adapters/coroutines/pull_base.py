@@ -10,7 +10,7 @@ from typing import TypeVar, TypeVarTuple
 import anyio
 import anyio.to_thread
 
-from mqproto.adapters.base.pull_base import ActiveFace
+from mqproto.adapters.base.pull_base import BasePullingConsumer
 from mqproto.adapters.coroutines.client import AsyncClient
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.pull.base import ListenerCall
@@ -20,7 +20,7 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 
-class AsyncActiveConsumer(ActiveFace, AsyncClient):
+class AsyncPullingConsumer(BasePullingConsumer, AsyncClient):
     """Listeners for queues are called one at a time, in order: in a task, or in a thread where they are no coroutine functions."""
 
     def _prepare(self) -> None:
@@ -28,7 +28,7 @@ class AsyncActiveConsumer(ActiveFace, AsyncClient):
 
     async def _wait(self, operation: Callable[[*Ts, int], Flow[R]], *arguments: *Ts) -> R:
         """Run an operation of the core and wait for its end. Cancelling gives it up."""
-        self._life.check()
+        self._lifecycle.check()
         return await self._driver.wait(self._begin, operation, arguments)
 
     def _deliver(self, task: object) -> None:

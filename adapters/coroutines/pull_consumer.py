@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mqproto.adapters.base.pull_consumer import PullConsumerFace
-from mqproto.adapters.coroutines.pull_base import AsyncActiveConsumer
+from mqproto.adapters.base.pull_consumer import BasePullConsumer
+from mqproto.adapters.coroutines.pull_base import AsyncPullingConsumer
 from mqproto.message import MessageExt, MessageQueue, PullResult
 from mqproto.state.consumer.pull.pull import PULL_MAX_NUMS
 
 
-class PullConsumer(PullConsumerFace, AsyncActiveConsumer):
-    __doc__ = PullConsumerFace.__doc__
+class PullConsumer(BasePullConsumer, AsyncPullingConsumer):
+    __doc__ = BasePullConsumer.__doc__
 
     async def pull(
         self,

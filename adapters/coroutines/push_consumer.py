@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from mqproto.adapters.base.push_consumer import AT_A_STRETCH, PushConsumerFace, consuming
+from mqproto.adapters.base.push_consumer import AT_A_STRETCH, BasePushConsumer, consuming
 from mqproto.adapters.base.settings import ConsumerOptions
 from mqproto.adapters.coroutines.subscriber import AsyncSubscriber
 from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
@@ -29,8 +29,8 @@ class _Place:
         self.task: ConsumeTask | None = None
 
 
-class PushConsumer(PushConsumerFace, AsyncSubscriber):
-    __doc__ = (PushConsumerFace.__doc__ or "") + "A listener that is no coroutine function runs in a thread."
+class PushConsumer(BasePushConsumer, AsyncSubscriber):
+    __doc__ = (BasePushConsumer.__doc__ or "") + "A listener that is no coroutine function runs in a thread."
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class PushConsumer(PushConsumerFace, AsyncSubscriber):
         the broker, else it is a level of the broker's table. Raises StateError, and MQError when both ways failed: the message is then
         with the listener still.
         """
-        self._life.check()
+        self._lifecycle.check()
         await self._driver.wait(self._begin_send_back, message, delay_level, broker_name)
 
     def _room_for(self, count: int) -> None:
-        if self._life.running:
+        if self._lifecycle.running:
             self._threads.total_tokens = max(self._threads.total_tokens, count)
 
     def _deliver(self, task: object) -> None:
@@ -100,7 +100,7 @@ class PushConsumer(PushConsumerFace, AsyncSubscriber):
 
     async def _next(self) -> ConsumeTask | None:
         """The next delivery, for a task that has nothing to do; None when there will be none. There are never more than places."""
-        if not self._life.running:
+        if not self._lifecycle.running:
             return None
         is_filled, filled = self._driver.signal()
         place = _Place(filled)

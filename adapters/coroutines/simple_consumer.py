@@ -7,15 +7,15 @@ from typing import Self
 import anyio.lowlevel
 
 from mqproto.adapters.base.budget import Budget
-from mqproto.adapters.base.simple_consumer import ConsumerFace
+from mqproto.adapters.base.simple_consumer import BaseSimpleConsumer
 from mqproto.adapters.coroutines.subscriber import AsyncSubscriber
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.consumer.push.simple import Claim, Expired
 
 
-class Consumer(ConsumerFace, AsyncSubscriber):
-    __doc__ = ConsumerFace.__doc__
+class SimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):
+    __doc__ = BaseSimpleConsumer.__doc__
 
     async def _end(self, timeout_ms: int) -> None:
         try:
@@ -38,9 +38,9 @@ class Consumer(ConsumerFace, AsyncSubscriber):
         """
         budget = None if timeout_ms is None else Budget(timeout_ms)
         while True:
-            if self._life.closed:
+            if self._lifecycle.closed:
                 return None
-            self._life.check()
+            self._lifecycle.check()
             await anyio.lowlevel.checkpoint()  # others may run, however many messages are here
             claim = Claim()
             try:

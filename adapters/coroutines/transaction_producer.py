@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 import anyio.to_thread
 
-from mqproto.adapters.base.transaction_producer import TransactionProducerFace
+from mqproto.adapters.base.transaction_producer import BaseTransactionProducer
 from mqproto.adapters.coroutines.producer import Producer
 from mqproto.errors import StateError
 from mqproto.hooks import CommunicationMode
@@ -20,8 +20,8 @@ from mqproto.state.producer.transactions import CheckTask, Half
 from mqproto.transactions import TransactionSendResult
 
 
-class TransactionProducer(TransactionProducerFace, Producer):
-    __doc__ = (TransactionProducerFace.__doc__ or "") + "Methods of the listener that are no coroutine functions run in threads."
+class TransactionProducer(BaseTransactionProducer, Producer):
+    __doc__ = (BaseTransactionProducer.__doc__ or "") + "Methods of the listener that are no coroutine functions run in threads."
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -40,7 +40,7 @@ class TransactionProducer(TransactionProducerFace, Producer):
         of the first step. Raises as `send`, InvalidMessage also for a delayed message; in all these cases the local transaction has not
         been run.
         """
-        self._life.check()
+        self._lifecycle.check()
         half = await self._put_aside(message, timeout_ms)
         verdict: object = None
         raised: Exception | None = None

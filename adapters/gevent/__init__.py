@@ -7,20 +7,28 @@ except ModuleNotFoundError as error:
 
 from mqproto.adapters.base.credentials import credentials_from_file
 from mqproto.adapters.base.producer import select_by_random
-from mqproto.adapters.gevent.clients import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
+from mqproto.adapters.gevent.clients import (
+    Admin,
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionProducer,
+)
 from mqproto.adapters.gevent.driver import Driver
 from mqproto.adapters.gevent.servers import Broker, NameServer, Standalone
 
 __all__ = [
     "Admin",
     "Broker",
-    "Consumer",
     "Driver",
     "LitePullConsumer",
     "NameServer",
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "SimpleConsumer",
     "Standalone",
     "TransactionProducer",
     "credentials_from_file",

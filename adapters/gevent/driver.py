@@ -20,7 +20,7 @@ import gevent.selectors
 import gevent.socket
 
 from mqproto.adapters.io.lifecycle import log
-from mqproto.adapters.io.loop import PollingDriver
+from mqproto.adapters.io.loop import LoopDriver
 from mqproto.adapters.io.pollers import Poller, SelectorPoller
 from mqproto.state.node.contract import Node, Ticket
 
@@ -64,8 +64,8 @@ def make_poller() -> Poller:
     return HubPoller(make_epoll)
 
 
-class Driver(PollingDriver):
-    """Drives one node from a greenlet of its own. See `PollingDriver` for the arguments.
+class Driver(LoopDriver):
+    """Drives one node from a greenlet of its own. See `LoopDriver` for the arguments.
 
     `start`, then `enter` (ask the node something) and `wait` (start an operation and wait for its end) from any greenlet of the hub that
     it was made in, then `stop`.

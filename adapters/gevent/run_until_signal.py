@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import gevent
 import gevent.event
 
-from mqproto.adapters.gevent.runtime import KIT
+from mqproto.adapters.gevent.runtime import RUNTIME
 from mqproto.adapters.sync.servers import SyncServer
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Server(SyncServer):
-    _kit = KIT
+    _runtime = RUNTIME
 
 
 def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "") -> None:

@@ -70,7 +70,7 @@ class Greenlets:
         return len(gevent.joinall(others, timeout)) == len(others)
 
 
-class GeventKit:
+class GeventRuntime:
     """See `mqproto.adapters.sync.runtime.Kit`."""
 
     future = SendFuture
@@ -105,4 +105,4 @@ class GeventKit:
         return result
 
 
-KIT: Final = GeventKit()
+RUNTIME: Final = GeventRuntime()

@@ -43,7 +43,7 @@ def tell(name: str, notices: deque[str] | None) -> None:
         log.warning("%s: %s", name, notices.popleft())
 
 
-class Life:
+class Lifecycle:
     """Whether something that starts once and closes once may do so.
 
     What runs belongs to the process that started it: in the child of a fork its threads are missing and its connections are the parent's,

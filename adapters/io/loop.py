@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 from mqproto.adapters.io.dialling import Dialling
 from mqproto.adapters.io.lifecycle import ACCEPT_PAUSE_MS, FOREVER, GONE, HANG_UP_MS, attempt, log, tell
-from mqproto.adapters.io.node_access import Batch, Entrance, Stream, send_batch
+from mqproto.adapters.io.node_access import Batch, NodeAccess, Stream, send_batch
 from mqproto.adapters.io.pollers import READ, WRITE, Poller
 from mqproto.adapters.io.sockets import OUT_OF_FILES, RECEIVE_SIZE, Wire, close_listeners, describe, peer_address, tune
 from mqproto.compiling import mypyc_attr
@@ -39,7 +39,7 @@ Ts = TypeVarTuple("Ts")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class PollingDriver(Entrance):
+class LoopDriver(NodeAccess):
     """Drives one node. Runtimes add where the loop runs, where jobs run and how a caller waits.
 
     `listeners` are bound, listening, non-blocking sockets by the names that the node knows; the driver closes them.
@@ -474,7 +474,7 @@ class PollingDriver(Entrance):
         self._tell_all()
 
 
-_drivers: Final[WeakSet[PollingDriver]] = WeakSet()
+_drivers: Final[WeakSet[LoopDriver]] = WeakSet()
 
 
 def _abandon_all() -> None:

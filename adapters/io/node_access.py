@@ -60,7 +60,7 @@ Batch: TypeAlias = list[tuple[Stream, list[Buffer]]]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Entrance:
+class NodeAccess:
     """The callers' side of a driver. `deliver` gets the task of each `Deliver` action, outside the node, and must not block; `cancel` is
     the node's way to give an operation up that nobody waits for any more.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mqproto.adapters.io.lifecycle import Life
+from mqproto.adapters.io.lifecycle import Lifecycle
 from mqproto.errors import StateError
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ BROKER: Final = "broker"
 NAME_SERVER: Final = "name server"
 
 
-class ServerFace:
+class BaseServer:
     """One or more servers that start and close together."""
 
     def __init__(self, plan: Callable[[], Sequence[Opened]]) -> None:
         self._plan = plan
         #: What is open; empty before the start.
         self.opened: Sequence[Opened] = ()
-        self._life = Life("server")
+        self._lifecycle = Lifecycle("server")
 
     def _find(self, role: str) -> Opened:
         for opened in self.opened:
@@ -41,7 +41,7 @@ class ServerFace:
             opened.clean_up()
 
 
-class NameServerFace(ServerFace):
+class BaseNameServer(BaseServer):
     """A name server in this process.
 
     It listens on loopback and a free port unless told otherwise. `directory` keeps the KV configuration; without it nothing outlives the
@@ -70,7 +70,7 @@ class NameServerFace(ServerFace):
         return self._find(NAME_SERVER).address
 
 
-class BrokerFace(ServerFace):
+class BaseBroker(BaseServer):
     """A broker in this process, registered with the name servers `namesrv` (`host:port;host:port`, empty for none).
 
     It listens on loopback and a free port (and another two below it) unless told otherwise. `store` is the data directory; without it
@@ -110,8 +110,8 @@ class BrokerFace(ServerFace):
         return self._find(BROKER).directory
 
 
-class StandaloneFace(ServerFace):
-    """A name server and a broker that is registered with it, in this process. See `BrokerFace` for the arguments."""
+class BaseStandalone(BaseServer):
+    """A name server and a broker that is registered with it, in this process. See `BaseBroker` for the arguments."""
 
     def __init__(
         self,

@@ -17,10 +17,10 @@ from shutil import rmtree
 from socket import socket
 from typing import Final
 
+from mqproto.adapters.io.config_file import ChangeSettings, read_settings
 from mqproto.adapters.io.files import Replace, read_if_there
 from mqproto.adapters.io.identity import broker_name, new_seed, utc_offset_ms, wall_ms
 from mqproto.adapters.io.sockets import broker_listeners, close_listeners, listen, local_ip, port_of
-from mqproto.adapters.io.config_file import ChangeSettings, read_settings
 from mqproto.adapters.servers.server_base import BROKER, NAME_SERVER
 from mqproto.engine.broker.node import Broker
 from mqproto.engine.broker.statistics import metrics as broker_metrics

@@ -1,1 +1,1 @@
-"""Public clients for every runtime in which waiting is a plain call; what a runtime brings is in `kit`."""
+"""Public clients for every runtime in which waiting is a plain call; what a runtime brings is in `runtime`."""

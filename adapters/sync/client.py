@@ -8,11 +8,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import ClassVar, Final, Self, TypeVar, TypeVarTuple
 
-from mqproto.adapters.base.client import ClientFace
+from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.instances import Instance
 from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
 from mqproto.adapters.sync.exits import forget, remember
-from mqproto.adapters.sync.runtime import Driver, Kit, Pool
+from mqproto.adapters.sync.runtime import Pool, Runtime, SyncDriver
 from mqproto.errors import StateError
 
 #: How long the threads of a pool get to end at least: those that have nothing to do need a moment.
@@ -22,12 +22,12 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class SyncClient(ClientFace):
+class SyncClient(BaseClient):
     """What all kinds of clients share: `with` starts and closes."""
 
-    _kit: ClassVar[Kit]
-    _driver: Driver
-    _instance: Instance[Driver] | None = None
+    _runtime: ClassVar[Runtime]
+    _driver: SyncDriver
+    _instance: Instance[SyncDriver] | None = None
     _pools: tuple[Pool, ...] = ()
 
     def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
@@ -38,7 +38,7 @@ class SyncClient(ClientFace):
 
     def _new_pool(self, purpose: str, limit: int) -> Pool:
         """A pool that ends with the client: the last one first."""
-        pool = self._kit.pool(f"{self._name()}-{purpose}", limit)
+        pool = self._runtime.pool(f"{self._name()}-{purpose}", limit)
         self._pools = (pool, *self._pools)
         return pool
 
@@ -46,21 +46,21 @@ class SyncClient(ClientFace):
         """Begin; ends when the client can be used. Only once: raises StateError after that, and when the instance that it shares has
         a client of the same kind and group. What the start meets (NoNameServer and other MQErrors) is raised; the client is closed then.
         """
-        self._life.start()
+        self._lifecycle.start()
         try:
             remember(self)
             self._prepare()
-            instance = self._kit.instances.join(self)
+            instance = self._runtime.instances.join(self)
             self._driver = instance.driver
             with instance.lock:
-                self._life.check()  # closed by somebody else meanwhile
+                self._lifecycle.check()  # closed by somebody else meanwhile
                 if not instance.started:
                     self._driver.start()
                     instance.started = True
             self._driver.wait(self._begin_start)
         except BaseException:
             try:
-                self._life.close()
+                self._lifecycle.close()
                 self._end(CLOSE_TIMEOUT_MS)  # also where somebody else has closed it, who may have come before the instance
             except BaseException:
                 self._let_end(CLOSE_TIMEOUT_MS)
@@ -71,7 +71,7 @@ class SyncClient(ClientFace):
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """End in order within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that is under way."""
         try:
-            if self._life.close():
+            if self._lifecycle.close():
                 self._end(timeout_ms)
             else:
                 forget(self)
@@ -95,16 +95,16 @@ class SyncClient(ClientFace):
             pool.close(0.0)
         instance = self._instance
         if instance is not None:
-            alone = self._kit.instances.leave(instance, self)
+            alone = self._runtime.instances.leave(instance, self)
             with suppress(StateError):
                 if alone:
                     instance.driver.enter(instance.node.close)
                 elif self._has_joined:
                     instance.driver.enter(self._begin_close, timeout_ms)
 
-    def _leave(self, instance: Instance[Driver], timeout_ms: int) -> None:
+    def _leave(self, instance: Instance[SyncDriver], timeout_ms: int) -> None:
         patience = self._close_within(timeout_ms)
-        if not self._kit.instances.leave(instance, self):
+        if not self._runtime.instances.leave(instance, self):
             if self._has_joined:
                 with suppress(StateError):  # the others have closed meanwhile, and this one with them
                     instance.driver.wait(self._begin_close, timeout_ms)

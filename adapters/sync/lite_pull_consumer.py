@@ -6,16 +6,16 @@ from contextlib import suppress
 from typing import Self
 
 from mqproto.adapters.base.budget import Budget
-from mqproto.adapters.base.lite_pull_consumer import LitePullConsumerFace, Offsets
-from mqproto.adapters.sync.pull_base import SyncActiveConsumer
-from mqproto.adapters.sync.runtime import SendFuture
+from mqproto.adapters.base.lite_pull_consumer import BaseLitePullConsumer, Offsets
+from mqproto.adapters.sync.pull_base import SyncPullingConsumer
+from mqproto.adapters.sync.runtime import AnySendFuture
 from mqproto.errors import StateError
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer.pull.in_hand import Claim
 
 
-class SyncLitePullConsumer(LitePullConsumerFace, SyncActiveConsumer):
-    __doc__ = LitePullConsumerFace.__doc__
+class SyncLitePullConsumer(BaseLitePullConsumer, SyncPullingConsumer):
+    __doc__ = BaseLitePullConsumer.__doc__
 
     def poll(self, timeout_ms: int | None = None, *, max_messages: int | None = None) -> list[MessageExt]:
         """The next messages of one queue, as many as a pull brought (`pull_batch_size`), or at most `max_messages`.
@@ -24,7 +24,7 @@ class SyncLitePullConsumer(LitePullConsumerFace, SyncActiveConsumer):
         consumer was closed meanwhile. With `auto_commit` it also says that what was handed out before is done with. Raises StateError
         when the consumer does not run.
         """
-        self._life.check()
+        self._lifecycle.check()
         budget = Budget(self._patience(timeout_ms))
         while True:
             claim = Claim()
@@ -49,7 +49,7 @@ class SyncLitePullConsumer(LitePullConsumerFace, SyncActiveConsumer):
             try:
                 messages = self.poll(max_messages=1)
             except StateError:
-                if self._life.closed:
+                if self._lifecycle.closed:
                     raise StopIteration from None
                 raise
             if messages:
@@ -74,7 +74,7 @@ class SyncLitePullConsumer(LitePullConsumerFace, SyncActiveConsumer):
         """As `commit`, and wait until the offsets are stored; raises the first failure of a broker. (Apache's only sets them in memory.)"""
         self._wait(self._core.commit_sync, offsets)
 
-    def commit_async(self, offsets: Offsets = None) -> SendFuture[None]:
+    def commit_async(self, offsets: Offsets = None) -> AnySendFuture[None]:
         """As `commit_sync`, without waiting: the outcome is in the future, whose callbacks run in threads (greenlets) of the consumer."""
         return self._later(self._core.commit_sync, offsets)
 

@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from mqproto.adapters.base.producer import Messages, ProducerFace, Selection, check_choice
+from mqproto.adapters.base.producer import BaseProducer, Messages, Selection, check_choice
 from mqproto.adapters.sync.client import SyncClient
-from mqproto.adapters.sync.runtime import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
+from mqproto.adapters.sync.runtime import CALLBACKS_AT_A_TIME, AnySendFuture, OpenFuture, Pool
 from mqproto.errors import BatchIncomplete, StateError
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
@@ -23,8 +23,8 @@ M = TypeVar("M")
 SendVerb: TypeAlias = Callable[[OpenFuture[T], M, MessageQueue | None, int | None, int], Ticket[T]]
 
 
-class SyncProducer(ProducerFace, SyncClient):
-    __doc__ = ProducerFace.__doc__
+class SyncProducer(BaseProducer, SyncClient):
+    __doc__ = BaseProducer.__doc__
 
     _callbacks: Pool
 
@@ -47,7 +47,7 @@ class SyncProducer(ProducerFace, SyncClient):
         InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed, TooManyRequests; StateError when it does
         not run.
         """
-        self._life.check()
+        self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
@@ -91,14 +91,14 @@ class SyncProducer(ProducerFace, SyncClient):
         selector: Selector | None = None,
         argument: object = None,
         timeout_ms: int | None = None,
-    ) -> SendFuture[SendResult]:
+    ) -> AnySendFuture[SendResult]:
         """Send as `send` does, without waiting for the broker: the outcome is in the future, for `add_done_callback` too. Callbacks run
         in a few threads (greenlets) of the producer and may use it. They do not count as in flight: slow ones pile up.
 
         What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget has
         TooManyRequests in its future. Further attempts follow lost connections only, never an answer (client.md 3.5).
         """
-        self._life.check()
+        self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if self._hooks.any:
@@ -115,7 +115,7 @@ class SyncProducer(ProducerFace, SyncClient):
         timeout_ms: int | None = None,
     ) -> None:
         """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
-        self._life.check()
+        self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
@@ -130,7 +130,7 @@ class SyncProducer(ProducerFace, SyncClient):
 
         Whether all of them are over. Closing does the same.
         """
-        self._life.check()
+        self._lifecycle.check()
         return self._driver.wait(self._begin_flush, timeout_ms)
 
     def request(
@@ -148,7 +148,7 @@ class SyncProducer(ProducerFace, SyncClient):
         `send`. Raises RequestTimeout when the message was sent and no reply came in time; else what `send` raises. The reply is a received
         message: its body and properties are the responder's.
         """
-        self._life.check()
+        self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if not self._hooks.any:
@@ -165,9 +165,9 @@ class SyncProducer(ProducerFace, SyncClient):
         selector: Selector | None = None,
         argument: object = None,
         timeout_ms: int | None = None,
-    ) -> SendFuture[MessageExt]:
+    ) -> AnySendFuture[MessageExt]:
         """The same without waiting: the reply, or why there is none, is in the future. (A selector is waited for.)"""
-        self._life.check()
+        self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
         if self._hooks.any:
@@ -180,7 +180,7 @@ class SyncProducer(ProducerFace, SyncClient):
         message: M,
         queue: MessageQueue | None,
         timeout_ms: int | None,
-    ) -> SendFuture[T]:
+    ) -> AnySendFuture[T]:
         """Start a send whose outcome goes to a future, with the hooks around it."""
         context = self._hooks.before(message, queue, CommunicationMode.ASYNC)
         try:
@@ -198,10 +198,10 @@ class SyncProducer(ProducerFace, SyncClient):
         message: M,
         queue: MessageQueue | None,
         timeout_ms: int | None,
-    ) -> SendFuture[T]:
+    ) -> AnySendFuture[T]:
         """Start an operation whose outcome goes to a future; comes back when there is room for what it sends, or it is over."""
         driver = self._driver
-        future: OpenFuture[T] = self._kit.future(self._callbacks, driver.outcome)
+        future: OpenFuture[T] = self._runtime.future(self._callbacks, driver.outcome)
         ticket = driver.launch(future.ended, verb, (future, message, queue, timeout_ms), True)
         if future.room is not None:
             try:

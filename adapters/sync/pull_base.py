@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
-from mqproto.adapters.base.pull_base import ActiveFace
+from mqproto.adapters.base.pull_base import BasePullingConsumer
 from mqproto.adapters.sync.client import SyncClient
-from mqproto.adapters.sync.runtime import CALLBACKS_AT_A_TIME, OpenFuture, Pool, SendFuture
+from mqproto.adapters.sync.runtime import CALLBACKS_AT_A_TIME, AnySendFuture, OpenFuture, Pool
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.pull.base import ListenerCall
 from mqproto.state.flows.effects import Flow
@@ -18,7 +18,7 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 
-class SyncActiveConsumer(ActiveFace, SyncClient):
+class SyncPullingConsumer(BasePullingConsumer, SyncClient):
     """Listeners for queues are called one at a time, in order, in a thread (greenlet) of the consumer."""
 
     _listening: Pool
@@ -30,13 +30,13 @@ class SyncActiveConsumer(ActiveFace, SyncClient):
 
     def _wait(self, operation: Callable[[*Ts, int], Flow[R]], *arguments: *Ts) -> R:
         """Run an operation of the core and wait for its end."""
-        self._life.check()
+        self._lifecycle.check()
         return self._driver.wait(self._begin, operation, arguments)
 
-    def _later(self, operation: Callable[[*Ts, int], Flow[R]], *arguments: *Ts) -> SendFuture[R]:
+    def _later(self, operation: Callable[[*Ts, int], Flow[R]], *arguments: *Ts) -> AnySendFuture[R]:
         """Run an operation of the core; its outcome is in the future."""
-        self._life.check()
-        future: OpenFuture[R] = self._kit.future(self._callbacks, self._driver.outcome)
+        self._lifecycle.check()
+        future: OpenFuture[R] = self._runtime.future(self._callbacks, self._driver.outcome)
         self._driver.launch(future.ended, self._begin_later, (future, operation, arguments))
         return future
 
@@ -54,7 +54,7 @@ class SyncActiveConsumer(ActiveFace, SyncClient):
         except BaseException as error:  # whatever it is, it is no reason to end the thread
             self._failed(task, error)
             if isinstance(error, KeyboardInterrupt):
-                self._kit.interrupted(error)
+                self._runtime.interrupted(error)
 
     def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next message of the queue will get. Raises MQError when its broker cannot be asked, as the next ones."""

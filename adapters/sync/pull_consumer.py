@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from mqproto.adapters.base.pull_consumer import PullConsumerFace
-from mqproto.adapters.sync.pull_base import SyncActiveConsumer
-from mqproto.adapters.sync.runtime import OpenFuture, SendFuture
+from mqproto.adapters.base.pull_consumer import BasePullConsumer
+from mqproto.adapters.sync.pull_base import SyncPullingConsumer
+from mqproto.adapters.sync.runtime import AnySendFuture, OpenFuture
 from mqproto.message import MessageExt, MessageQueue, PullResult
 from mqproto.state.consumer.pull.pull import PULL_MAX_NUMS
 
 
-class SyncPullConsumer(PullConsumerFace, SyncActiveConsumer):
-    __doc__ = PullConsumerFace.__doc__
+class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
+    __doc__ = BasePullConsumer.__doc__
 
     def pull(
         self,
@@ -58,7 +58,7 @@ class SyncPullConsumer(PullConsumerFace, SyncActiveConsumer):
         *,
         kind: str = "TAG",
         timeout_ms: int | None = None,
-    ) -> SendFuture[PullResult]:
+    ) -> AnySendFuture[PullResult]:
         """As `pull`, without waiting: the outcome is in the future, whose callbacks run in threads (greenlets) of the consumer."""
         return self._filtered(queue, self._later(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms))
 
@@ -71,19 +71,19 @@ class SyncPullConsumer(PullConsumerFace, SyncActiveConsumer):
         *,
         kind: str = "TAG",
         timeout_ms: int | None = None,
-    ) -> SendFuture[PullResult]:
+    ) -> AnySendFuture[PullResult]:
         """As `pull_block_if_not_found`, without waiting: the outcome is in the future."""
         return self._filtered(queue, self._later(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms))
 
-    def _filtered(self, queue: MessageQueue, future: SendFuture[PullResult]) -> SendFuture[PullResult]:
+    def _filtered(self, queue: MessageQueue, future: AnySendFuture[PullResult]) -> AnySendFuture[PullResult]:
         """The future of what the filters leave; they run where callbacks do."""
         if not self._filters:
             return future
-        left: OpenFuture[PullResult] = self._kit.future(self._callbacks, self._driver.outcome)
+        left: OpenFuture[PullResult] = self._runtime.future(self._callbacks, self._driver.outcome)
         future.add_done_callback(partial(self._pass_on, queue, left))
         return left
 
-    def _pass_on(self, queue: MessageQueue, left: OpenFuture[PullResult], found: SendFuture[PullResult]) -> None:
+    def _pass_on(self, queue: MessageQueue, left: OpenFuture[PullResult], found: AnySendFuture[PullResult]) -> None:
         try:
             result = self._left_of(queue, found.result())
         except BaseException as failure:  # nobody may wait for ever because of it

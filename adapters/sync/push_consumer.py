@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from mqproto.adapters.base.push_consumer import AT_A_STRETCH, PushConsumerFace, consuming
+from mqproto.adapters.base.push_consumer import AT_A_STRETCH, BasePushConsumer, consuming
 from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
 from mqproto.adapters.sync.runtime import Pool
 from mqproto.adapters.sync.subscriber import SyncSubscriber
@@ -12,8 +12,8 @@ from mqproto.message import MessageExt
 from mqproto.state.consumer.push.concurrent import ConsumeTask
 
 
-class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
-    __doc__ = PushConsumerFace.__doc__
+class SyncPushConsumer(BasePushConsumer, SyncSubscriber):
+    __doc__ = BasePushConsumer.__doc__
 
     _pool: Pool
 
@@ -34,11 +34,11 @@ class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
         the broker, else it is a level of the broker's table. Raises StateError, and MQError when both ways failed: the message is then
         with the listener still.
         """
-        self._life.check()
+        self._lifecycle.check()
         self._driver.wait(self._begin_send_back, message, delay_level, broker_name)
 
     def _room_for(self, count: int) -> None:
-        if self._life.running:
+        if self._lifecycle.running:
             self._pool.grow(count)
 
     def _deliver(self, task: object) -> None:
@@ -52,7 +52,7 @@ class SyncPushConsumer(PushConsumerFace, SyncSubscriber):
             answer = self._heard(task)
             following = self._consumed(self._driver.enter_from_pool, task, answer)
             if isinstance(answer, KeyboardInterrupt):
-                self._kit.interrupted(answer)
+                self._runtime.interrupted(answer)
             if following is None:
                 return
             task = following

@@ -24,7 +24,7 @@ Ts = TypeVarTuple("Ts")
 CALLBACKS_AT_A_TIME: Final = 4
 
 
-class Driver(Protocol):
+class SyncDriver(Protocol):
     """See `mqproto.adapters.threaded.Driver`."""
 
     failure: BaseException | None
@@ -51,7 +51,7 @@ class Pool(Protocol):
     def close(self, timeout: float) -> bool: ...
 
 
-class Kit(Protocol):
+class Runtime(Protocol):
     """What a runtime brings."""
 
     def driver(
@@ -62,10 +62,10 @@ class Kit(Protocol):
         cancel: Callable[[Ticket[Any], int], None] | None,
         notices: deque[str] | None,
         name: str,
-    ) -> Driver: ...
+    ) -> SyncDriver: ...
 
     @property
-    def instances(self) -> Instances[Driver]:
+    def instances(self) -> Instances[SyncDriver]:
         """The client instances of this runtime."""
 
     def pool(self, name: str, limit: int) -> Pool: ...
@@ -80,7 +80,7 @@ class Kit(Protocol):
         """Do something that may block and wait for it, without stopping others."""
 
 
-class SendFuture(Protocol[T_co]):
+class AnySendFuture(Protocol[T_co]):
     """What `concurrent.futures.Future` and its like have in common. Callbacks get the future and may use the producer."""
 
     def result(self, timeout: float | None = None) -> T_co: ...
@@ -89,7 +89,7 @@ class SendFuture(Protocol[T_co]):
     def add_done_callback(self, function: Callable[[Any], object], /) -> None: ...
 
 
-class OpenFuture(SendFuture[T], Protocol[T]):
+class OpenFuture(AnySendFuture[T], Protocol[T]):
     """The same for whoever starts the operation behind it: see `mqproto.adapters.sync.futures.Outcome`."""
 
     ticket: Ticket[T]

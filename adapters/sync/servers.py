@@ -8,27 +8,27 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
-from mqproto.adapters.servers.server_base import BrokerFace, NameServerFace, ServerFace, StandaloneFace
-from mqproto.adapters.sync.runtime import Driver, Kit
+from mqproto.adapters.servers.server_base import BaseBroker, BaseNameServer, BaseServer, BaseStandalone
+from mqproto.adapters.sync.runtime import Runtime, SyncDriver
 
 
-class SyncServer(ServerFace):
+class SyncServer(BaseServer):
     """A server that starts and closes by plain calls. `with` does both."""
 
-    _kit: ClassVar[Kit]
+    _runtime: ClassVar[Runtime]
 
     def __init__(self, plan: Callable[[], Sequence[Any]]) -> None:
         super().__init__(plan)
-        self._drivers: list[Driver] = []
+        self._drivers: list[SyncDriver] = []
 
     def start(self) -> Self:
         """Open and serve; ends when clients can use it. Only once: raises StateError after that."""
-        self._life.start()
+        self._lifecycle.start()
         atexit.register(self.close)
         try:
-            self.opened = self._kit.beside(self._plan)
+            self.opened = self._runtime.beside(self._plan)
             self._drivers = [
-                self._kit.driver(one.node, one.listeners, None, None, one.notices, f"mqproto-{one.role.replace(' ', '-')}")
+                self._runtime.driver(one.node, one.listeners, None, None, one.notices, f"mqproto-{one.role.replace(' ', '-')}")
                 for one in self.opened
             ]
             for driver in self._drivers:
@@ -43,12 +43,12 @@ class SyncServer(ServerFace):
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Stop in order: connections end, the store is made durable. Twice, or before the start, is harmless."""
-        if not self._life.close():
+        if not self._lifecycle.close():
             return
         atexit.unregister(self.close)
         for driver in reversed(self._drivers):  # a broker unregisters at the name server, so that goes last
             driver.stop(timeout_ms / 1000)
-        self._kit.beside(self._clean_up)
+        self._runtime.beside(self._clean_up)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -57,13 +57,13 @@ class SyncServer(ServerFace):
         self.close()
 
 
-class SyncNameServer(NameServerFace, SyncServer):
-    __doc__ = NameServerFace.__doc__
+class SyncNameServer(BaseNameServer, SyncServer):
+    __doc__ = BaseNameServer.__doc__
 
 
-class SyncBroker(BrokerFace, SyncServer):
-    __doc__ = BrokerFace.__doc__
+class SyncBroker(BaseBroker, SyncServer):
+    __doc__ = BaseBroker.__doc__
 
 
-class SyncStandalone(StandaloneFace, SyncServer):
-    __doc__ = StandaloneFace.__doc__
+class SyncStandalone(BaseStandalone, SyncServer):
+    __doc__ = BaseStandalone.__doc__

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Self
 
 from mqproto.adapters.base.budget import Budget
-from mqproto.adapters.base.simple_consumer import ConsumerFace
+from mqproto.adapters.base.simple_consumer import BaseSimpleConsumer
 from mqproto.adapters.sync.runtime import Pool
 from mqproto.adapters.sync.subscriber import SyncSubscriber
 from mqproto.errors import StateError
@@ -14,8 +14,8 @@ from mqproto.message import MessageExt
 from mqproto.state.consumer.push.simple import Claim, Expired
 
 
-class SyncConsumer(ConsumerFace, SyncSubscriber):
-    __doc__ = ConsumerFace.__doc__
+class SyncConsumer(BaseSimpleConsumer, SyncSubscriber):
+    __doc__ = BaseSimpleConsumer.__doc__
 
     _telling: Pool
 
@@ -40,9 +40,9 @@ class SyncConsumer(ConsumerFace, SyncSubscriber):
         """
         budget = None if timeout_ms is None else Budget(timeout_ms)
         while True:
-            if self._life.closed:
+            if self._lifecycle.closed:
                 return None
-            self._life.check()
+            self._lifecycle.check()
             claim = Claim()
             try:
                 message = self._enter(self._take, claim)

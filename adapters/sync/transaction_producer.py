@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import cast
 
-from mqproto.adapters.base.transaction_producer import TransactionProducerFace
+from mqproto.adapters.base.transaction_producer import BaseTransactionProducer
 from mqproto.adapters.sync.producer import SyncProducer
 from mqproto.adapters.sync.runtime import Pool
 from mqproto.errors import StateError
@@ -16,8 +16,8 @@ from mqproto.state.producer.transactions import CheckTask, Half
 from mqproto.transactions import TransactionSendResult
 
 
-class SyncTransactionProducer(TransactionProducerFace, SyncProducer):
-    __doc__ = TransactionProducerFace.__doc__
+class SyncTransactionProducer(BaseTransactionProducer, SyncProducer):
+    __doc__ = BaseTransactionProducer.__doc__
 
     _checks: Pool
 
@@ -34,7 +34,7 @@ class SyncTransactionProducer(TransactionProducerFace, SyncProducer):
         if the broker cannot be told, which is logged. `timeout_ms` (`send_msg_timeout` unless given) is the budget of the first step.
         Raises as `send`, InvalidMessage also for a delayed message; in all these cases the local transaction has not been run.
         """
-        self._life.check()
+        self._lifecycle.check()
         half = self._put_aside(message, timeout_ms)
         verdict: object = None
         raised: Exception | None = None
@@ -73,4 +73,4 @@ class SyncTransactionProducer(TransactionProducerFace, SyncProducer):
         with suppress(StateError):  # closed meanwhile: the broker asks another producer of the group
             self._driver.enter(self._node.checked, task, self._answered(task, result))
         if isinstance(result, KeyboardInterrupt):
-            self._kit.interrupted(result)
+            self._runtime.interrupted(result)

@@ -10,10 +10,10 @@ from socket import socket
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from mqproto.adapters.io.lifecycle import JOBS_AT_A_TIME, log
-from mqproto.adapters.io.loop import PollingDriver
+from mqproto.adapters.io.loop import LoopDriver
 from mqproto.adapters.io.pollers import Poller, make_poller
 from mqproto.adapters.threaded.workers import Workers
-from mqproto.adapters.threaded.yielding_lock import Patience
+from mqproto.adapters.threaded.yielding_lock import YieldingLock
 from mqproto.state.node.contract import Node, Ticket
 
 _FORCED_END_S: Final = 5.0  # how long the loop may need to end once it is told to; it waits for nothing then
@@ -38,8 +38,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Driver(PollingDriver):
-    """Drives one node from a thread of its own. See `PollingDriver` for the arguments.
+class Driver(LoopDriver):
+    """Drives one node from a thread of its own. See `LoopDriver` for the arguments.
 
     `start`, then `enter` (ask the node something) and `wait` (start an operation and wait for its end) from any thread, then `stop`.
     """
@@ -57,7 +57,7 @@ class Driver(PollingDriver):
     ) -> None:
         lock = threading.Lock()
         super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
-        self._patience = Patience(lock)
+        self._patience = YieldingLock(lock)
         self._jobs = Workers(f"{name}-jobs", JOBS_AT_A_TIME)
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._local = threading.local()
@@ -150,7 +150,7 @@ class Driver(PollingDriver):
         return self._for_nobody >= _TURNS_FOR_NOBODY
 
     def enter_from_pool(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
-        """`enter` for a thread of a pool, of which many come at once: see `Patience`, which is not for a thread that signals interrupt."""
+        """`enter` for a thread of a pool, of which many come at once: see `YieldingLock`, which is not for a thread that signals interrupt."""
         main = threading.current_thread() is threading.main_thread()
         return self.launch(None, verb, arguments, lock=None if main else self._patience)
 

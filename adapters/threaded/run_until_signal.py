@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mqproto.adapters.sync.servers import SyncServer
-from mqproto.adapters.threaded.runtime import KIT
-from mqproto.adapters.threaded.wakeup import Bell
+from mqproto.adapters.threaded.runtime import RUNTIME
+from mqproto.adapters.threaded.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from mqproto.adapters.servers.server_setup import Opened
 
 
 class _Server(SyncServer):
-    _kit = KIT
+    _runtime = RUNTIME
 
 
 def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "") -> None:
@@ -23,6 +23,6 @@ def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Ope
 
     Raises what opening raises. `backend` is not used: there is one kind of threads.
     """
-    with Bell(signal.SIGINT, signal.SIGTERM) as bell, _Server(plan) as server:
+    with Wakeup(signal.SIGINT, signal.SIGTERM) as wakeup, _Server(plan) as server:
         announce(server.opened)
-        bell.wait()
+        wakeup.wait()

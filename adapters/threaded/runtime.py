@@ -17,7 +17,7 @@ from mqproto.state.node.contract import Node, Ticket
 T = TypeVar("T")
 
 
-class ThreadKit:
+class ThreadRuntime:
     """See `mqproto.adapters.sync.runtime.Kit`."""
 
     future = SendFuture
@@ -51,4 +51,4 @@ class ThreadKit:
         return work()  # other threads go on meanwhile
 
 
-KIT: Final = ThreadKit()
+RUNTIME: Final = ThreadRuntime()

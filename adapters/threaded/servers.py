@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from mqproto.adapters.sync.servers import SyncBroker, SyncNameServer, SyncStandalone
-from mqproto.adapters.threaded.runtime import KIT
+from mqproto.adapters.threaded.runtime import RUNTIME
 
 
 class NameServer(SyncNameServer):
     __doc__ = SyncNameServer.__doc__
-    _kit = KIT
+    _runtime = RUNTIME
 
 
 class Broker(SyncBroker):
     __doc__ = SyncBroker.__doc__
-    _kit = KIT
+    _runtime = RUNTIME
 
 
 class Standalone(SyncStandalone):
     __doc__ = SyncStandalone.__doc__
-    _kit = KIT
+    _runtime = RUNTIME

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Bell:
+class Wakeup:
     """What the main thread waits for while it is open (`with`): it is rung by signals, which call `on_signal` too, and by anybody.
 
     Python runs a signal's handler when the main thread comes back to the interpreter. Where the signal comes just before that thread waits

@@ -11,7 +11,7 @@ from typing import Final
 _TRIES: Final = 100
 
 
-class Patience:
+class YieldingLock:
     """Takes a lock (`with`) by trying, and letting other threads run in between.
 
     A thread that waits for a lock gets it as soon as it is free, asleep and without the interpreter's own lock. All who come meanwhile

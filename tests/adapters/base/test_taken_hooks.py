@@ -232,7 +232,7 @@ def test_a_close_while_hooks_run_leaves_nothing_open(world: World) -> None:
             life[0]._closed = True  # by another thread, which looks for open ones before this one is there
 
     consumer = watched(world, watcher, Closing())
-    life.append(consumer._target._life)
+    life.append(consumer._target._lifecycle)
     send(world, b"x")
     consumer.receive(LONG_MS)
     life[0]._closed = False

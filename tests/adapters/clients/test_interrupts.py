@@ -14,7 +14,7 @@ import pytest
 
 from mqproto import Message
 from mqproto.adapters import threaded
-from mqproto.adapters.io.node_access import Entrance
+from mqproto.adapters.io.node_access import NodeAccess
 from mqproto.adapters.io.sockets import listen, port_of
 from mqproto.adapters.sync.client import SyncClient
 from mqproto.errors import StateError
@@ -289,7 +289,7 @@ def test_at_every_place_of_a_send(server: Recorder) -> None:
     at = 1
     while True:
         sender = Sender(server, threaded)
-        with Interrupt(Entrance.launch.__code__, at) as cut, suppress(KeyboardInterrupt):
+        with Interrupt(NodeAccess.launch.__code__, at) as cut, suppress(KeyboardInterrupt):
             sender.send_all()
         ends.add(sender.check())
         if not cut.came:

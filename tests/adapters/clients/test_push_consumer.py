@@ -364,7 +364,7 @@ def test_tasks_wait_for_the_next_delivery(backend: str, monkeypatch: pytest.Monk
     async def main() -> None:
         consumer: Any = mqproto.adapters.anyio.PushConsumer("group", listen, "127.0.0.1:9")
         consumer._prepare()
-        consumer._life.start()
+        consumer._lifecycle.start()
         consumer._scopes = set()
         monkeypatch.setattr(consumer, "_consumed", lambda enter, task, result: None)
 

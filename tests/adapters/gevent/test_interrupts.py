@@ -22,8 +22,8 @@ import gevent
 import gevent.event
 
 from mqproto import ConsumeFromWhere, ConsumeStatus, Message
-from mqproto.adapters.io.loop import PollingDriver
-from mqproto.adapters.io.node_access import Entrance
+from mqproto.adapters.io.loop import LoopDriver
+from mqproto.adapters.io.node_access import NodeAccess
 from mqproto.adapters.sync.client import SyncClient
 from mqproto.adapters.threaded import Standalone
 from tests.adapters.conftest import QUICK_RETRIES
@@ -120,7 +120,7 @@ def test_while_the_driver_counts_what_it_has_sent(server: Recorder, monkeypatch:
     assert server.taken(PATIENCE)
 
 
-CODES = {"caller": Entrance.launch.__code__, "driver": PollingDriver._turn.__code__}
+CODES = {"caller": NodeAccess.launch.__code__, "driver": LoopDriver._turn.__code__}
 
 
 @pytest.mark.pure

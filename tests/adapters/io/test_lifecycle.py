@@ -219,7 +219,7 @@ async def _start_and_close(target: Any) -> list[BaseException | None]:
 
     async with anyio.create_task_group() as group:
         group.start_soon(start)
-        while not target._life.running:
+        while not target._lifecycle.running:
             await anyio.lowlevel.checkpoint()
         await target.close()
     return outcomes
@@ -266,7 +266,7 @@ def test_cancelled_anywhere(name: str, cancel: str, kind: str) -> None:
         for steps in STEPS:
             client = make(runtime, kind, "g", world.namesrv, world.topic)
             runtime.call(_cancelled_after, steps, cancel, _whole_life, client._target, kind, world.topic)
-            assert client._target._life.closed, f"after {steps} steps"
+            assert client._target._lifecycle.closed, f"after {steps} steps"
 
 
 #: After how many steps of the event loop a task is cancelled.

@@ -7,23 +7,23 @@ import threading
 
 import pytest
 
-from mqproto.adapters.threaded.wakeup import Bell
+from mqproto.adapters.threaded.wakeup import Wakeup
 from tests.adapters.harness import PATIENCE
 
 
 def test_it_is_heard_whenever_it_was_rung() -> None:
-    with Bell() as bell:
-        assert not bell.wait(0)
-        bell.ring()
-        assert bell.wait()
-        thread = threading.Thread(target=bell.ring)
+    with Wakeup() as wakeup:
+        assert not wakeup.wait(0)
+        wakeup.ring()
+        assert wakeup.wait()
+        thread = threading.Thread(target=wakeup.ring)
         thread.start()
-        assert bell.wait(PATIENCE)
+        assert wakeup.wait(PATIENCE)
         thread.join()
         for _ in range(100_000):
-            bell.ring()
-        assert bell.wait()
-    bell.ring()  # nobody waits any more
+            wakeup.ring()
+        assert wakeup.wait()
+    wakeup.ring()  # nobody waits any more
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no such signal")
@@ -32,11 +32,11 @@ def test_signals_ring_while_it_is_open() -> None:
     before = signal.signal(signal.SIGUSR2, lambda number, frame: heard.append(number))
     usr1 = signal.getsignal(signal.SIGUSR1)
     try:
-        with Bell(signal.SIGUSR1, on_signal=lambda: heard.append(0)) as bell:
+        with Wakeup(signal.SIGUSR1, on_signal=lambda: heard.append(0)) as wakeup:
             signal.raise_signal(signal.SIGUSR2)
-            assert not bell.wait(0.001), "that one is not ours"
+            assert not wakeup.wait(0.001), "that one is not ours"
             signal.raise_signal(signal.SIGUSR1)
-            assert bell.wait(PATIENCE)
+            assert wakeup.wait(PATIENCE)
         assert heard == [signal.SIGUSR2, 0]
         assert signal.getsignal(signal.SIGUSR1) == usr1
         assert signal.set_wakeup_fd(-1) == -1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqproto.adapters.threaded import Driver, yielding_lock
-from mqproto.adapters.threaded.yielding_lock import Patience
+from mqproto.adapters.threaded.yielding_lock import YieldingLock
 from tests.adapters.harness import PATIENCE as SECONDS
 from tests.adapters.toys import Echo
 
@@ -38,21 +38,21 @@ class Busy:
 @pytest.mark.parametrize("tries", [0, 1, yielding_lock._TRIES])
 def test_it_tries_and_does_not_wait(tries: int) -> None:
     lock: Any = Busy(tries)
-    with Patience(lock):
+    with YieldingLock(lock):
         assert lock.held
     assert (lock.tries, lock.waited, lock.held) == (0, 0, False)
 
 
 def test_it_waits_in_the_end() -> None:
     lock: Any = Busy(yielding_lock._TRIES + 1)
-    with Patience(lock):
+    with YieldingLock(lock):
         assert lock.held
     assert (lock.tries, lock.waited, lock.held) == (0, 1, False)
 
 
 def test_it_lets_go_after_an_error() -> None:
     lock = threading.Lock()
-    with pytest.raises(ZeroDivisionError), Patience(lock):
+    with pytest.raises(ZeroDivisionError), YieldingLock(lock):
         raise ZeroDivisionError
     assert not lock.locked()
 
@@ -63,7 +63,7 @@ def test_one_at_a_time() -> None:
     def work() -> None:
         nonlocal count
         for _ in range(2_000):
-            with Patience(lock):
+            with YieldingLock(lock):
                 seen = count
                 lock.locked()  # a call, where the interpreter may turn to another thread
                 count = seen + 1
@@ -80,7 +80,7 @@ def test_who_enters_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads of pools do, the main thread does not."""
     lock: Any = Busy(0)
     driver = Driver(Echo())
-    monkeypatch.setattr(driver, "_patience", Patience(lock))
+    monkeypatch.setattr(driver, "_patience", YieldingLock(lock))
     held = []
     driver.start()
     try:

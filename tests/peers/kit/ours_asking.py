@@ -85,7 +85,9 @@ def transact(job: Job) -> bool:
     books = Books(job)
     group, names = job.options.get("group", "probe-transactions"), job.options["names"]
     producer: mqproto.adapters.threaded.TransactionProducer
-    with importlib.import_module(f"mqproto.adapters.{job.adapter}").TransactionProducer(group, books, names, **job.producer_options()) as producer:
+    with importlib.import_module(f"mqproto.adapters.{job.adapter}").TransactionProducer(
+        group, books, names, **job.producer_options()
+    ) as producer:
         for index in range(job.number("count", 1)):
             show_result(producer.send_in_transaction(job.message(index)))
         while books.waiting():

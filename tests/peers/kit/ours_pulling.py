@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import mqproto.adapters.anyio
 import mqproto.adapters.threaded
 from mqproto import MessageExt, MessageQueue, PullResult, PullStatus
-from mqproto.adapters.base.settings import ActiveOptions, LitePullOptions, PullConsumerOptions
+from mqproto.adapters.base.settings import LitePullOptions, PullConsumerOptions, PullingOptions
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 from tests.peers.kit.shown import show, show_message
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BATCH: Final = 32
 
 
-def _fill(options: ActiveOptions, job: Job) -> None:
+def _fill(options: PullingOptions, job: Job) -> None:
     """What is done every so many seconds is done every second, as for the Java client."""
     options["poll_name_server_interval"] = 1000
     options["mq_client_api_timeout"] = 30_000

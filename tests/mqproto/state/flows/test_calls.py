@@ -86,19 +86,19 @@ def test_cancelled_operations() -> None:
 
 def test_waiting_for_tickets() -> None:
     stage = Stage().begin()
-    bell: Ticket[None] = Ticket()
+    wakeup: Ticket[None] = Ticket()
 
     def waiting(deadline: int | None) -> Flow[tuple[bool, int]]:
-        _, now = yield Wait(bell, deadline)
-        return bell.settled, now
+        _, now = yield Wait(wakeup, deadline)
+        return wakeup.settled, now
 
     patient = stage.start(waiting(None))
     impatient = stage.start(waiting(5))
     stage.advance(5)
     assert impatient.result() == (False, 5)
     assert not patient.settled
-    stage.node.wake(bell, 7)
-    stage.node.wake(bell, 8)
+    stage.node.wake(wakeup, 7)
+    stage.node.wake(wakeup, 8)
     assert patient.result() == (True, 7)
     assert stage.run(waiting(None)) == (True, 5)
 
