@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from mqproto.adapters.simulated.clients import Client, Consumer, Producer
+from mqproto.adapters.simulated.clients import Client, SimulatedConsumer, SimulatedProducer
 from mqproto.adapters.simulated.cluster import Cluster, Machine
 from mqproto.adapters.simulated.records import Delivery, Records, Sent
-from mqproto.adapters.simulated.scenario import Story
-from mqproto.adapters.simulated.simulator import Host, Weather, World
+from mqproto.adapters.simulated.scenario import Scenario
+from mqproto.adapters.simulated.simulator import Host, Simulator, Weather
 
-__all__ = ["Client", "Cluster", "Consumer", "Delivery", "Host", "Machine", "Producer", "Records", "Sent", "Story", "Weather", "World"]
+__all__ = [
+    "Client",
+    "Cluster",
+    "Delivery",
+    "Host",
+    "Machine",
+    "Records",
+    "Scenario",
+    "Sent",
+    "SimulatedConsumer",
+    "SimulatedProducer",
+    "Simulator",
+    "Weather",
+]

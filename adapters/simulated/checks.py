@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from mqproto.adapters.simulated.clients import Client, Consumer, Member
+from mqproto.adapters.simulated.clients import Client, SimulatedConsumer, SimulatedMember
 from mqproto.adapters.simulated.cluster import Cluster, Machine
-from mqproto.adapters.simulated.records import Delivery, Operation, Sent
+from mqproto.adapters.simulated.records import Delivery, RecordedOperation, Sent
 from mqproto.engine.broker.node import Broker
 from mqproto.engine.store.settings import SYNC_FLUSH
 from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
@@ -64,7 +64,7 @@ def sends(cluster: Cluster) -> list[str]:
     frozen)."""
     faults = []
     up = {client.name for client in cluster.clients if client.up and not client.host.asleep}
-    operations: list[Operation] = [*cluster.records.sends, *cluster.records.operations]
+    operations: list[RecordedOperation] = [*cluster.records.sends, *cluster.records.operations]
     for operation in operations:
         if operation.wakes > 1:
             faults.append(f"{operation} was settled {operation.wakes} times")
@@ -147,15 +147,15 @@ def _is_internal(topic: str) -> bool:
 # --- what is consumed
 
 
-def groups(cluster: Cluster) -> dict[str, list[Member]]:
+def groups(cluster: Cluster) -> dict[str, list[SimulatedMember]]:
     """The running consumers by group."""
-    found: dict[str, list[Member]] = {}
+    found: dict[str, list[SimulatedMember]] = {}
     for consumer in cluster.consumers:
         found.setdefault(consumer.group, []).append(consumer)
     return found
 
 
-def owned(consumer: Consumer) -> dict[MessageQueue, ProcessQueue]:
+def owned(consumer: SimulatedConsumer) -> dict[MessageQueue, ProcessQueue]:
     """The queues that a push consumer has."""
     return consumer.queues
 
@@ -187,7 +187,7 @@ def consumed(cluster: Cluster, stored: Stored) -> list[str]:
     return faults
 
 
-def _wanted(member: Member, message: Message) -> bool:
+def _wanted(member: SimulatedMember, message: Message) -> bool:
     expression = member.expressions.get(message.topic)
     return expression is not None and (expression == "*" or message.tags in [tag.strip() for tag in expression.split("||")])
 
@@ -305,7 +305,7 @@ def bounds(cluster: Cluster) -> list[str]:
         for link in client.node.all_links() if client.up else ():
             if link.unsent > _UNSENT_MAX:
                 faults.append(f"{client.name} has {link.unsent} bytes unsent to {link.address}")
-    readers = len([client for client in cluster.clients if isinstance(client, Member)])
+    readers = len([client for client in cluster.clients if isinstance(client, SimulatedMember)])
     for machine in cluster.brokers.values():
         if not machine.up:
             continue
@@ -320,7 +320,7 @@ def bounds(cluster: Cluster) -> list[str]:
 def quiet(cluster: Cluster) -> list[str]:
     """Nothing is under way but parked pulls. To be asked some time after everything was mended and the last message sent."""
     return [
-        *(fault for client in cluster.clients if client.up and not isinstance(client, Member) for fault in _quiet_client(client)),
+        *(fault for client in cluster.clients if client.up and not isinstance(client, SimulatedMember) for fault in _quiet_client(client)),
         *(fault for member in cluster.consumers for fault in _quiet_consumer(member)),
         *(fault for machine in cluster.brokers.values() if machine.up for fault in _quiet_broker(machine)),
     ]
@@ -333,7 +333,7 @@ def _quiet_client(client: Client) -> Iterable[str]:
         yield f"{client.name} has {len(client.node.calls)} calls in flight"
 
 
-def _quiet_consumer(consumer: Member) -> Iterable[str]:
+def _quiet_consumer(consumer: SimulatedMember) -> Iterable[str]:
     queues = consumer.queues
     for queue, process_queue in queues.items():
         if process_queue is not None and len(process_queue):

@@ -11,9 +11,9 @@ from collections.abc import Iterator as Iterates
 from typing import Any, Final
 
 from mqproto.adapters.simulated.checks import SYSTEM_TOPICS, Stored
-from mqproto.adapters.simulated.clients import Client, Producer
+from mqproto.adapters.simulated.clients import Client, SimulatedProducer
 from mqproto.adapters.simulated.cluster import Cluster
-from mqproto.adapters.simulated.pull_clients import Iterator, Poller
+from mqproto.adapters.simulated.pull_clients import Iterator, PollingClient
 from mqproto.adapters.simulated.request_clients import Asker, Bank, Teller, answer_to
 from mqproto.errors import MQError
 from mqproto.state.flows.effects import Call
@@ -40,7 +40,7 @@ def at_rest(cluster: Cluster, stored: Stored, bank: Bank) -> list[str]:
 def producers(cluster: Cluster) -> Iterates[tuple[Client, ProducerCore]]:
     """The running producers of the applications."""
     for client in cluster.clients:
-        if client.up and isinstance(client, Producer):
+        if client.up and isinstance(client, SimulatedProducer):
             yield client, client.core
         elif client.up and isinstance(client, Teller):
             yield client, client.core.producer
@@ -103,7 +103,7 @@ def counters(cluster: Cluster) -> list[str]:
     for client in cluster.clients:
         if client.up and isinstance(client, Iterator) and (client.core._parked or client.core._taken):
             faults.append(f"{client.name} has {len(client.core._parked)} messages parked and {len(client.core._taken)} taken")
-        if client.up and isinstance(client, Poller) and client.core._handout.waiting:
+        if client.up and isinstance(client, PollingClient) and client.core._handout.waiting:
             faults.append(f"{client.name} has {client.core._handout.waiting} messages that wait for a poll")
         if client.up and client.node._waiting.keys() & {ticket for ticket in client.node._waiting if ticket.settled}:
             faults.append(f"{client.name} has flows that wait for what is settled")
@@ -145,7 +145,7 @@ def attempts(cluster: Cluster, stored: Stored) -> list[str]:
         if not queue.topic.startswith(("%", *SYSTEM_TOPICS)):
             for message in messages:
                 copies.setdefault(message.msg_id, []).append(message.born_time - cluster.world.wall_ahead)
-    settings = {client.name: client.core.settings for client in cluster.clients if isinstance(client, Producer)}
+    settings = {client.name: client.core.settings for client in cluster.clients if isinstance(client, SimulatedProducer)}
     for sent in cluster.records.sends:
         result = sent.result
         if result is None or sent.ended is None:

@@ -17,12 +17,12 @@ from typing import Any, Final
 from mqproto.acl import SessionCredentials
 from mqproto.adapters.base.settings import ClientOptions, ConsumerOptions
 from mqproto.adapters.simulated import checks, client_checks
-from mqproto.adapters.simulated.clients import Client, Member
+from mqproto.adapters.simulated.clients import Client, SimulatedMember
 from mqproto.adapters.simulated.cluster import Machine
-from mqproto.adapters.simulated.pull_clients import Iterator, Poller, Puller
+from mqproto.adapters.simulated.pull_clients import Iterator, PollingClient, Puller
 from mqproto.adapters.simulated.records import Sent
 from mqproto.adapters.simulated.request_clients import Asker, Bank, Replier, Teller
-from mqproto.adapters.simulated.scenario import TOPICS, Story
+from mqproto.adapters.simulated.scenario import TOPICS, Scenario
 from mqproto.adapters.simulated.simulator import Weather
 from mqproto.engine.broker.node import Broker
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
@@ -36,12 +36,12 @@ QUESTIONS: Final = "questions"
 FIRST: Final = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 #: Brokers ask soon, and do not give up.
 CURIOUS: Final = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "transactionCheckMax": "100000"}
-#: Trouble of `Story` that says nothing about clients, or takes what the promises about clients rest on.
+#: Trouble of `Scenario` that says nothing about clients, or takes what the promises about clients rest on.
 LEFT_OUT: Final = ("lose power", "full disk", "failing disk", "step wall", "doom broker", "idle")
 BROKERS_MAX: Final = 3
 
 
-class ClientStory(Story):
+class ClientScenario(Scenario):
     """One run."""
 
     GROUPS = ("readers", "clerks", "cashiers", "walkers", "keepers", "pollers", "pullers")
@@ -164,11 +164,11 @@ class ClientStory(Story):
         client = next(client for client in self.cluster.clients if client.name == sent.client)
         client.later(self.random.choice((0, 1, 100)), lambda: client.cancel(sent))
 
-    def _member(self, group: str) -> Member:
+    def _member(self, group: str) -> SimulatedMember:
         cluster, random = self.cluster, self.random
         strategy = self.strategies[group]
         if group == "pollers":
-            poller = Poller(
+            poller = PollingClient(
                 cluster,
                 group,
                 TOPICS,
@@ -302,7 +302,7 @@ class ClientStory(Story):
         """Answers come late, some of them after whoever waited has given up, see `_begin`."""
 
     KINDS: Mapping[str, Callable[[Any], None]] = {
-        **{kind: make for kind, make in Story.KINDS.items() if kind not in LEFT_OUT},
+        **{kind: make for kind, make in Scenario.KINDS.items() if kind not in LEFT_OUT},
         "stand still": stand_still,
         "slow name servers": slow_name_servers,
         "change queues": change_queues,

@@ -21,7 +21,7 @@ from mqproto.adapters.base.settings import (
     producer_settings,
     strategy_option,
 )
-from mqproto.adapters.simulated.records import Delivery, Operation, Sent
+from mqproto.adapters.simulated.records import Delivery, RecordedOperation, Sent
 from mqproto.errors import StateError
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.state.client.node import ClientNode
@@ -89,18 +89,18 @@ class Client:
         make: Callable[[int], Flow[R]],
         budget_ms: int | None = None,
         then: Callable[[Ticket[R]], None] | None = None,
-    ) -> Operation | None:
+    ) -> RecordedOperation | None:
         """As `begin`, on record: it is to have one outcome, within its budget where it has one, and `then` is called with it.
 
         None, and nothing happens, while the client is frozen or dead.
         """
         if self.host.asleep or not self.up:
             return None
-        made: list[Operation] = []
+        made: list[RecordedOperation] = []
 
         def start(now: int) -> None:
             ticket = self.node.start(make(now), now)
-            operation = Operation(self.name, what, now, budget_ms, ticket)
+            operation = RecordedOperation(self.name, what, now, budget_ms, ticket)
             ticket.wake = lambda: self._settled(operation, then)
             made.append(operation)
             self.cluster.records.operations.append(operation)
@@ -108,13 +108,13 @@ class Client:
         self.host.enter(start)
         return made[0]
 
-    def _settled(self, operation: Operation, then: Callable[[Ticket[R]], None] | None) -> None:
+    def _settled(self, operation: RecordedOperation, then: Callable[[Ticket[R]], None] | None) -> None:
         operation.wakes += 1
         operation.ended = self.cluster.now
         if then is not None:
             then(operation.ticket)
 
-    def cancel(self, operation: Operation) -> None:
+    def cancel(self, operation: RecordedOperation) -> None:
         """The application gives an operation up."""
         self.host.enter(lambda now: self.node.cancel(operation.ticket, now))
 
@@ -149,7 +149,7 @@ class Client:
             self.cluster.world.thaw(self.host)
 
 
-class Producer(Client):
+class SimulatedProducer(Client):
     """Sends messages."""
 
     def __init__(self, cluster: Cluster, group: str, options: ProducerOptions) -> None:
@@ -157,7 +157,7 @@ class Producer(Client):
         self.core: ProducerCore = self.node.add_producer(producer_settings(group, options), cluster.now)
 
     def send(self, message: Message | Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> SendResult:
-        """Send a message or a batch and run the world until there is an outcome. Raises as `Producer.send` of the real clients."""
+        """Send a message or a batch and run the world until there is an outcome. Raises as `SimulatedProducer.send` of the real clients."""
         sent = self.submit(message, queue=queue, timeout_ms=timeout_ms)
         self.cluster.world.run_until(lambda: sent.ticket.settled)
         result: SendResult = sent.ticket.result()
@@ -202,7 +202,7 @@ class Producer(Client):
         return self.run(lambda now: self.core.publish_queues(topic, now))
 
 
-class Member(Client):
+class SimulatedMember(Client):
     """A member of a group of consumers, of any kind."""
 
     core: ConsumerBase
@@ -252,7 +252,7 @@ class Member(Client):
         return self.takes_ms if isinstance(self.takes_ms, int) else self.takes_ms()
 
 
-class Consumer(Member):
+class SimulatedConsumer(SimulatedMember):
     """Receives messages of a group. Each call of the listener begins at once and has its result `takes_ms` later."""
 
     core: ConsumerCore
@@ -289,7 +289,7 @@ class Consumer(Member):
         self.host.enter(lambda now: self.core.subscribe(topic, expression, kind, now=now))
         self.note_expression(topic, expression)
 
-    def start(self) -> Consumer:
+    def start(self) -> SimulatedConsumer:
         """Start it and run the world until that has succeeded. Raises as `PushConsumer.start`."""
         self.run(self.core.start)
         return self

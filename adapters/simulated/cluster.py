@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 
 from mqproto.adapters.base.settings import ClientOptions, ConsumerOptions, ProducerOptions
-from mqproto.adapters.simulated.clients import Client, Consumer, Listener, Member, Producer, Takes
+from mqproto.adapters.simulated.clients import Client, Listener, SimulatedConsumer, SimulatedMember, SimulatedProducer, Takes
 from mqproto.adapters.simulated.records import Records
-from mqproto.adapters.simulated.simulator import Host, Weather, World
+from mqproto.adapters.simulated.simulator import Host, Simulator, Weather
 from mqproto.engine.broker.node import Broker
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings, apply_all
@@ -53,7 +53,7 @@ class Machine(Generic[N]):
     """
 
     def __init__(
-        self, world: World, name: str, addresses: Mapping[str, str], make: Callable[[MemoryFiles], N], *, syncs: bool = True
+        self, world: Simulator, name: str, addresses: Mapping[str, str], make: Callable[[MemoryFiles], N], *, syncs: bool = True
     ) -> None:
         self.world = world
         self.name = name
@@ -170,7 +170,7 @@ class Cluster:
         self.client_options: ClientOptions = client_options or {}
         #: Where the names of all clients are; records and checks have them as applications do.
         self.namespace = Namespace(self.client_options.get("namespace", ""))
-        self.world = World(seed, weather=weather)
+        self.world = Simulator(seed, weather=weather)
         self.records = Records()
         self.settings = dict(settings or {})
         self.clients: list[Client] = []
@@ -226,14 +226,14 @@ class Cluster:
         return tuple(machine.addresses["main"] for machine in self.name_servers)
 
     @property
-    def producers(self) -> list[Producer]:
+    def producers(self) -> list[SimulatedProducer]:
         """The producers that run."""
-        return [client for client in self.clients if isinstance(client, Producer) and client.up]
+        return [client for client in self.clients if isinstance(client, SimulatedProducer) and client.up]
 
     @property
-    def consumers(self) -> list[Member]:
+    def consumers(self) -> list[SimulatedMember]:
         """The consumers that run, of all kinds."""
-        return [client for client in self.clients if isinstance(client, Member) and client.up]
+        return [client for client in self.clients if isinstance(client, SimulatedMember) and client.up]
 
     def new_number(self) -> int:
         """A number for a client."""
@@ -247,9 +247,9 @@ class Cluster:
         self.clients.append(client)
         return client
 
-    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """A producer; options as of the real `Producer`."""
-        return self.add(Producer(self, group, options))
+    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> SimulatedProducer:
+        """A producer; options as of the real `SimulatedProducer`."""
+        return self.add(SimulatedProducer(self, group, options))
 
     def consumer(
         self,
@@ -260,9 +260,9 @@ class Cluster:
         expression: str = "*",
         takes_ms: Takes = 0,
         **options: Unpack[ConsumerOptions],
-    ) -> Consumer:
+    ) -> SimulatedConsumer:
         """A push consumer, to be started; options as of the real `PushConsumer`. `takes_ms` is how long its listener takes."""
-        return self.add(Consumer(self, group, listener, topics, expression, takes_ms, options))
+        return self.add(SimulatedConsumer(self, group, listener, topics, expression, takes_ms, options))
 
     # --- time
 

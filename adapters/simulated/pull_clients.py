@@ -21,8 +21,8 @@ from mqproto.adapters.base.settings import (
     pull_consumer_settings,
     strategy_option,
 )
-from mqproto.adapters.simulated.clients import Consumer, Listener, Member, Takes
-from mqproto.adapters.simulated.records import Delivery, Operation
+from mqproto.adapters.simulated.clients import Listener, SimulatedConsumer, SimulatedMember, Takes
+from mqproto.adapters.simulated.records import Delivery, RecordedOperation
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue, PullResult
 from mqproto.state.consumer.base import Phase
@@ -51,7 +51,7 @@ def never() -> bool:
     return False
 
 
-class Iterator(Consumer):
+class Iterator(SimulatedConsumer):
     """A push consumer without a listener, with `tasks` loops that take a message, work on it and acknowledge it, or let it come again.
 
     The `verdict` is given a list of one message, as a listener is. Where `forgets` says so a message is never settled.
@@ -137,14 +137,14 @@ class Iterator(Consumer):
             self.cluster.records.ended(delivery, ConsumeStatus.RECONSUME_LATER, self.cluster.now)
 
 
-def interrupt_sometimes(member: Member, operation: Operation) -> None:
+def interrupt_sometimes(member: SimulatedMember, operation: RecordedOperation) -> None:
     """Now and then the caller of something that waits gives up."""
     random = member.cluster.world.random
     if random.random() < INTERRUPTED:
         member.later(random.randint(0, 3_000), lambda: member.cancel(operation))
 
 
-class Poller(Member):
+class PollingClient(SimulatedMember):
     """A lite pull consumer: polls, works on what came, polls again, which says that the work is done; it commits by itself now and then
     unless that goes automatically, pauses a queue, or goes back to its beginning."""
 
@@ -228,7 +228,7 @@ class Poller(Member):
         self.host.enter(resume)
 
 
-class Puller(Member):
+class Puller(SimulatedMember):
     """A pull consumer: for each queue of its own it asks for the offset, then pulls, works and commits, while it has the queue."""
 
     core: PullConsumerCore

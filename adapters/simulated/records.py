@@ -14,7 +14,7 @@ from mqproto.state.node.contract import Ticket
 
 
 @dataclass(slots=True, eq=False)
-class Operation:
+class RecordedOperation:
     """What an application began and waits for. Times are virtual."""
 
     client: str
@@ -35,7 +35,7 @@ class Operation:
 
 
 @dataclass(slots=True, eq=False)
-class Sent(Operation):
+class Sent(RecordedOperation):
     """One send of a producer."""
 
     #: What was sent: one message, or those of a batch.
@@ -78,7 +78,7 @@ class Delivery:
 
 
 @dataclass(slots=True)
-class Progress:
+class RecordedProgress:
     """Which messages of one queue a group is done with."""
 
     #: Everything below.
@@ -99,12 +99,12 @@ class Records:
 
     sends: list[Sent] = field(default_factory=list)
     #: Everything else that applications wait for.
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[RecordedOperation] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     #: By group and queue how far offsets may be, and what succeeded. Offsets may pass what a listener has returned from, whatever it
     #: said: what failed comes again another way. In order they may pass only what succeeded, and was committed.
-    finished: dict[tuple[str, MessageQueue], Progress] = field(default_factory=dict)
-    succeeded: dict[tuple[str, MessageQueue], Progress] = field(default_factory=dict)
+    finished: dict[tuple[str, MessageQueue], RecordedProgress] = field(default_factory=dict)
+    succeeded: dict[tuple[str, MessageQueue], RecordedProgress] = field(default_factory=dict)
     #: Groups that do not see every message of their topics.
     filtering: set[str] = field(default_factory=set)
     #: Groups that consume in order.
@@ -142,14 +142,14 @@ class Records:
     def _come_again(self, delivery: Delivery) -> None:
         """Everything since the last commit, unless another member has had it too and may still commit it (nobody can keep two members
         apart when a broker was started again and has forgotten its locks)."""
-        below = self.finished.get((delivery.group, delivery.queue), Progress()).below
+        below = self.finished.get((delivery.group, delivery.queue), RecordedProgress()).below
         others = (one for incarnation, waiting in self._uncommitted.items() if incarnation is not delivery.incarnation for one in waiting)
         if not any((one.group, one.queue) == (delivery.group, delivery.queue) and one.messages[-1].queue_offset >= below for one in others):
-            self.succeeded[delivery.group, delivery.queue] = Progress(below)
+            self.succeeded[delivery.group, delivery.queue] = RecordedProgress(below)
 
     @staticmethod
-    def _note(table: dict[tuple[str, MessageQueue], Progress], delivery: Delivery) -> None:
-        progress = table.setdefault((delivery.group, delivery.queue), Progress())
+    def _note(table: dict[tuple[str, MessageQueue], RecordedProgress], delivery: Delivery) -> None:
+        progress = table.setdefault((delivery.group, delivery.queue), RecordedProgress())
         for message in delivery.messages:
             progress.finished(message.queue_offset)
 

@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from mqproto.adapters.base.settings import ProducerOptions, TransactionOptions, transaction_settings
-from mqproto.adapters.simulated.clients import Client, Producer
-from mqproto.adapters.simulated.records import Operation
+from mqproto.adapters.simulated.clients import Client, SimulatedProducer
+from mqproto.adapters.simulated.records import RecordedOperation
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt
 from mqproto.replies import reply_to
@@ -105,13 +105,13 @@ class Teller(Client):
         self.later(random.choice((0, 0, 200)), lambda: self.host.enter(lambda now: self.node.checked(task, result, now)))
 
 
-class Asker(Producer):
+class Asker(SimulatedProducer):
     """Sends requests and keeps what came of them."""
 
     def __init__(self, cluster: Cluster, group: str, topic: str, options: ProducerOptions) -> None:
         super().__init__(cluster, group, options)
         self.topic = topic
-        self.questions: list[tuple[bytes, Operation]] = []
+        self.questions: list[tuple[bytes, RecordedOperation]] = []
 
     def ask(self, body: bytes, timeout_ms: int) -> None:
         """Begin a request."""
@@ -125,7 +125,7 @@ class Asker(Producer):
             self.later(random.randint(0, timeout_ms), lambda: self.cancel(operation))
 
 
-class Replier(Producer):
+class Replier(SimulatedProducer):
     """Answers questions: its `listen` is for a consumer of theirs. Some it never answers, some late or twice, some with nobody's id."""
 
     def listen(self, messages: list[MessageExt]) -> ConsumeStatus:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mqproto.adapters.base.settings import ClientOptions
 from mqproto.adapters.simulated import checks
-from mqproto.adapters.simulated.clients import Client, Member, Producer
+from mqproto.adapters.simulated.clients import Client, SimulatedMember, SimulatedProducer
 from mqproto.adapters.simulated.cluster import Cluster, Machine
 from mqproto.adapters.simulated.simulator import Weather
 from mqproto.engine.broker.node import Broker
@@ -35,8 +35,8 @@ PEACE_MS: Final = 180_000
 HOUR_MS: Final = 3_600_000
 
 
-class Story:
-    """One run. `steps` is its length; `trouble` restricts it to some kinds (of `Story.KINDS`), None lets the seed choose."""
+class Scenario:
+    """One run. `steps` is its length; `trouble` restricts it to some kinds (of `Scenario.KINDS`), None lets the seed choose."""
 
     #: The groups of consumers that there may be.
     GROUPS: tuple[str, ...] = GROUPS
@@ -262,17 +262,17 @@ class Story:
         tags = self.random.choice((None, "red", "blue", "green"))
         return Message(topic, b"%d." % self._number * (size // 4), tags, f"key{self._number % 7}")
 
-    def _try_to_send(self, producer: Producer, message: Message) -> MQError | None:
+    def _try_to_send(self, producer: SimulatedProducer, message: Message) -> MQError | None:
         try:
             producer.send(message)
         except MQError as failure:
             return failure
         return None
 
-    def _readers(self) -> list[Member]:
-        return [client for client in self.cluster.clients if isinstance(client, Member)]
+    def _readers(self) -> list[SimulatedMember]:
+        return [client for client in self.cluster.clients if isinstance(client, SimulatedMember)]
 
-    def _members(self, group: str) -> list[Member]:
+    def _members(self, group: str) -> list[SimulatedMember]:
         return [consumer for consumer in self.cluster.consumers if consumer.group == group]
 
     def _join(self, group: str) -> None:
@@ -287,7 +287,7 @@ class Story:
 
         ticket.wake = started
 
-    def _member(self, group: str) -> Member:
+    def _member(self, group: str) -> SimulatedMember:
         """A new member of a group, to be started."""
         random = self.random
         return self.cluster.consumer(

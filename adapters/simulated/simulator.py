@@ -1,6 +1,6 @@
 """The simulated driver: many nodes in one process, under virtual time, over a network that is as bad as its seed says.
 
-A `World` owns the virtual clock, the network between its hosts and one random source. It drives every node through the contract of
+A `Simulator` owns the virtual clock, the network between its hosts and one random source. It drives every node through the contract of
 `mqproto.state.node.contract`, exactly as the real drivers do, but nothing in it waits: time jumps from one event to the next, so an hour of a
 cluster takes moments, and two runs of one seed are equal to the byte.
 
@@ -45,7 +45,7 @@ class Weather:
     job_failure: float = 0.0
 
 
-class Stream:
+class SimulatedStream:
     """One direction of a connection: bytes under way from one end to the other."""
 
     __slots__ = ("arrives", "broken", "pieces", "receiver", "sender", "sink", "source")
@@ -65,7 +65,7 @@ class Stream:
 class Host:
     """A place in the world where one node runs, until it ends or crashes; a new host may then take its addresses."""
 
-    def __init__(self, world: World, name: str, node: Node, addresses: Mapping[str, str]) -> None:
+    def __init__(self, world: Simulator, name: str, node: Node, addresses: Mapping[str, str]) -> None:
         self.world = world
         self.name = name
         self.node = node
@@ -86,7 +86,7 @@ class Host:
 
     @property
     def asleep(self) -> bool:
-        """Whether the host does not run for a while (`World.freeze`)."""
+        """Whether the host does not run for a while (`Simulator.freeze`)."""
         return self._backlog is not None
 
     def enter(self, call: Callable[[int], None]) -> None:
@@ -156,12 +156,12 @@ class Host:
         self.enter(self.node.timer)
 
     def sleep(self) -> None:
-        """For `World.freeze`."""
+        """For `Simulator.freeze`."""
         if self._backlog is None:
             self._backlog = []
 
     def wake(self, *, timers_first: bool) -> None:
-        """For `World.thaw`: do what was left undone, in order."""
+        """For `Simulator.thaw`: do what was left undone, in order."""
         backlog, self._backlog = self._backlog or [], None
         if timers_first:
             self.enter(self.node.timer)
@@ -169,7 +169,7 @@ class Host:
             self.when_awake(call)
 
 
-class World:
+class Simulator:
     """Virtual time and the network between hosts.
 
     `seed` decides everything that is left to chance. `weather` may be changed at any time. `wall` is the wall time in milliseconds at
@@ -187,7 +187,7 @@ class World:
         self.hosts: list[Host] = []
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
-        self._streams: dict[Link, Stream] = {}
+        self._streams: dict[Link, SimulatedStream] = {}
         self._numbers: dict[Link, int] = {}
         self._parted: set[frozenset[str]] = set()
         #: What a cut network keeps from happening until it is mended.
@@ -324,8 +324,8 @@ class World:
             self._closed(host, link, "connection refused")
             return
         self.number(link), self.number(other)
-        self._streams[link] = Stream(host, link, peer, other)
-        self._streams[other] = Stream(peer, other, host, link)
+        self._streams[link] = SimulatedStream(host, link, peer, other)
+        self._streams[other] = SimulatedStream(peer, other, host, link)
         peer.settle()
         host.when_awake(lambda: self._opened(host, link))
 
@@ -357,7 +357,7 @@ class World:
             return
         self._send_pieces(stream, self._pieces(data, weather))
 
-    def _disturb(self, stream: Stream, data: bytes, weather: Weather) -> bytes:
+    def _disturb(self, stream: SimulatedStream, data: bytes, weather: Weather) -> bytes:
         """What is sent now; the rest follows, if there is a link by then."""
         rest, later = disturb(data, weather.twice, weather.late, weather.late_max, self.random)
         stream.source.unsent += len(rest) - len(data)
@@ -374,7 +374,7 @@ class World:
     def _note(self, number: int, data: bytes) -> None:
         self.digest = crc32(data, crc32(b"%d %d" % (self.now, number), self.digest))
 
-    def _send_pieces(self, stream: Stream, pieces: list[bytes]) -> None:
+    def _send_pieces(self, stream: SimulatedStream, pieces: list[bytes]) -> None:
         for piece in pieces:
             stream.pieces.append(piece)
             stream.arrives = max(stream.arrives, self.now + self._delay(stream.sender))
@@ -386,7 +386,7 @@ class World:
         cuts = sorted(self.random.randrange(1, len(data)) for _ in range(self.random.randint(1, 3)))
         return [piece for piece in (data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)) if piece]
 
-    def _arrive(self, stream: Stream) -> None:
+    def _arrive(self, stream: SimulatedStream) -> None:
         if self._streams.get(stream.source) is not stream or not stream.pieces:
             return
         receiver = stream.receiver
@@ -429,7 +429,7 @@ class World:
 
         self.at(max(stream.arrives, self.now + self._delay(stream.sender)), arrive)
 
-    def _break(self, stream: Stream, reason: str) -> None:
+    def _break(self, stream: SimulatedStream, reason: str) -> None:
         """Both ends lose the connection, with all that was under way."""
         for end in (self._streams.pop(stream.source, None), self._streams.pop(stream.sink, None)):
             if end is not None:

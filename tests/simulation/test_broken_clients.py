@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqproto.adapters.simulated import client_scenario, pull_clients
-from mqproto.adapters.simulated.client_scenario import ClientStory
+from mqproto.adapters.simulated.client_scenario import ClientScenario
 from mqproto.codec import Command
 from mqproto.message import ConsumeStatus, MessageExt, SendResult, SendStatus
 from mqproto.state.consumer.process_queue import ProcessQueue
@@ -178,13 +178,13 @@ def pulls_on_in_a_queue_of_others(patch: Patch) -> None:
 
 
 def shares_out_in_two_ways(patch: Patch) -> None:
-    good = ClientStory._member
+    good = ClientScenario._member
 
-    def broken(self: ClientStory, group: str) -> Any:
+    def broken(self: ClientScenario, group: str) -> Any:
         self.strategies[group] = "AVG" if self.strategies[group] != "AVG" else "AVG_BY_CIRCLE"
         return good(self, group)
 
-    patch.setattr(client_scenario.ClientStory, "_member", broken)
+    patch.setattr(client_scenario.ClientScenario, "_member", broken)
 
 
 BREAKS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], str]] = [
@@ -219,7 +219,7 @@ def test_a_broken_client_is_found(
     break_it(monkeypatch)
     faults: list[str] = []
     for seed in range(6):
-        story = ClientStory(seed, steps=25, trouble=(trouble, "burst"), groups=groups)
+        story = ClientScenario(seed, steps=25, trouble=(trouble, "burst"), groups=groups)
         story.failure_rate, story.slowness_ms = 0.3, 500
         faults += story.play()
         if any(wanted in fault for fault in faults):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import Client, Cluster, Consumer, Machine, Producer, Weather, checks
+from mqproto.adapters.simulated import Client, Cluster, Machine, SimulatedConsumer, SimulatedProducer, Weather, checks
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendStatus
 from mqproto.wire.bodies import ConsumeFromWhere
@@ -20,18 +20,18 @@ SUCCESS, LATER = ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER
 Listen = Callable[[list[MessageExt]], object]
 
 
-def reader(cluster: Cluster, listener: Listen = lambda messages: SUCCESS, **options: Any) -> Consumer:
+def reader(cluster: Cluster, listener: Listen = lambda messages: SUCCESS, **options: Any) -> SimulatedConsumer:
     """A consumer of `orders` from the first message on."""
     options["consume_from_where"] = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     return cluster.consumer("readers", listener, topics=("orders",), **options).start()
 
 
-def send(producer: Producer, *numbers: int) -> None:
+def send(producer: SimulatedProducer, *numbers: int) -> None:
     for number in numbers:
         producer.send(Message("orders", b"%d" % number))
 
 
-def bodies(*consumers: Consumer) -> list[int]:
+def bodies(*consumers: SimulatedConsumer) -> list[int]:
     return sorted(int(message.body) for consumer in consumers for message in consumer.messages)
 
 
@@ -305,7 +305,7 @@ def test_members_come_and_go(seed: int) -> None:
             members.append(reader(cluster))
         cluster.run_for(random.choice((10, 500, 2_000)))
     check_rest(cluster, 180_000)
-    assert set(bodies(*[client for client in cluster.clients if isinstance(client, Consumer)])) == set(range(120))
+    assert set(bodies(*[client for client in cluster.clients if isinstance(client, SimulatedConsumer)])) == set(range(120))
 
 
 def test_a_member_whose_process_dies_is_replaced_at_once() -> None:

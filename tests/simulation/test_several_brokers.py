@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, Consumer, Weather, checks
+from mqproto.adapters.simulated import Cluster, SimulatedConsumer, Weather, checks
 from mqproto.engine.namesrv import NameServer
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere
@@ -14,13 +14,13 @@ from mqproto.wire.bodies import ConsumeFromWhere
 CALM = Weather(delay_max=2, job_max=3)
 
 
-def reader(cluster: Cluster) -> Consumer:
+def reader(cluster: Cluster) -> SimulatedConsumer:
     return cluster.consumer(
         "readers", lambda _: ConsumeStatus.SUCCESS, topics=("orders",), consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     ).start()
 
 
-def bodies(consumer: Consumer) -> set[int]:
+def bodies(consumer: SimulatedConsumer) -> set[int]:
     return {int(message.body) for message in consumer.messages}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.adapters.simulated import Story
+from mqproto.adapters.simulated import Scenario
 
 ROOT = Path(__file__).parent.parent.parent
 #: Chosen so that each kind of trouble comes in several of them.
@@ -28,31 +28,31 @@ def seeds(committed: range) -> range:
     return range(int(first or 0), int(last))
 
 
-def play(story: Story) -> None:
+def play(story: Scenario) -> None:
     faults = story.play()
     assert faults == [], "\n".join([f"seed {story.seed}, trouble {story.kinds}", *story.log, *faults])
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_a_story_ends_well(seed: int) -> None:
-    play(Story(seed))
+    play(Scenario(seed))
 
 
-@pytest.mark.parametrize("kind", Story.KINDS)
+@pytest.mark.parametrize("kind", Scenario.KINDS)
 def test_one_kind_of_trouble(kind: str) -> None:
-    play(Story(1, steps=30, trouble=(kind, "crash broker")))
+    play(Scenario(1, steps=30, trouble=(kind, "crash broker")))
 
 
 def test_the_seeds_cover_every_kind_of_trouble_and_setting() -> None:
-    stories = [Story(seed, steps=0) for seed in SEEDS]
-    for kind in Story.KINDS:
+    stories = [Scenario(seed, steps=0) for seed in SEEDS]
+    for kind in Scenario.KINDS:
         assert sum(kind in story.kinds for story in stories) >= 5, kind
     assert {story.settings["flushDiskType"] for story in stories} == {"ASYNC_FLUSH", "SYNC_FLUSH"}
 
 
 def tell(seed: int) -> str:
     """Everything that a story is known by."""
-    story = Story(seed)
+    story = Scenario(seed)
     faults = story.play()
     return repr((story.kinds, story.log, faults, story.world.now, story.world.digest))
 

@@ -10,7 +10,7 @@ import pytest
 
 from mqproto.adapters.simulated import Cluster, Weather
 from mqproto.adapters.simulated.checks import read_logs
-from mqproto.adapters.simulated.clients import Producer
+from mqproto.adapters.simulated.clients import SimulatedProducer
 from mqproto.codec import Command
 from mqproto.message import Message
 from mqproto.state.client import broker_requests
@@ -36,7 +36,7 @@ class Shops:
         self.random = Random(seed)
         self.cluster = Cluster(seed=seed, settings=SETTINGS | {"flushDiskType": flush}, weather=Weather(delay_max=5, job_max=10))
         self.address = self.cluster.broker.addresses["main"]
-        self.producers: list[Producer] = []
+        self.producers: list[SimulatedProducer] = []
         for group in ("shop-1", "shop-2", "shop-2"):
             producer = self.cluster.producer(group)
             producer.send(Message("bought", b"first"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, Consumer, Producer, Weather, checks
+from mqproto.adapters.simulated import Cluster, SimulatedConsumer, SimulatedProducer, Weather, checks
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.node.contract import Ticket
@@ -20,8 +20,8 @@ class Scene:
 
     def __init__(self, **settings: str) -> None:
         self.cluster = Cluster(1, weather=Weather(delay_max=1, job_max=1), settings=settings)
-        self.producer: Producer = self.cluster.producer("shop")
-        self.consumer: Consumer = self.cluster.consumer(
+        self.producer: SimulatedProducer = self.cluster.producer("shop")
+        self.consumer: SimulatedConsumer = self.cluster.consumer(
             "readers",
             lambda messages: ConsumeStatus.SUCCESS,
             topics=("orders",),

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated.client_scenario import ClientStory
-from mqproto.adapters.simulated.pull_clients import Iterator, Poller
+from mqproto.adapters.simulated.client_scenario import ClientScenario
+from mqproto.adapters.simulated.pull_clients import Iterator, PollingClient
 from mqproto.adapters.simulated.request_clients import Asker, Teller
 from mqproto.message import Message
 from mqproto.state.node.contract import Ticket
 
 
-class Told(ClientStory):
+class Told(ClientScenario):
     """A quiet story of all that is checked, before its orderly end."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def too_much_out(story: Told) -> Callable[[], None]:
 
 
 def messages_nobody_polls(story: Told) -> Callable[[], None]:
-    handout = story.first(Poller).core._handout
+    handout = story.first(PollingClient).core._handout
     handout.waiting += 1
 
     def undo() -> None:

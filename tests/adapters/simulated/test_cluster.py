@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, Consumer, Weather
+from mqproto.adapters.simulated import Cluster, SimulatedConsumer, Weather
 from mqproto.errors import InvalidMessage, InvalidSetting, MQError, SendFailed, StateError
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere
@@ -17,7 +17,7 @@ def consume_all(messages: list[MessageExt]) -> object:
     return SUCCESS
 
 
-def reader(cluster: Cluster) -> Consumer:
+def reader(cluster: Cluster) -> SimulatedConsumer:
     return cluster.consumer("readers", consume_all, topics=("orders",), consume_from_where=FIRST).start()
 
 

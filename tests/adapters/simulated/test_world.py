@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.adapters.simulated import Host, Weather, World
+from mqproto.adapters.simulated import Host, Simulator, Weather
 from mqproto.state.node.contract import Dial, Job, Link, NodeBase, Run
 
 
@@ -62,8 +62,8 @@ class Toy(NodeBase):
 SENT = b"".join(b"%d;" % number for number in range(20))
 
 
-def pair(seed: int, weather: Weather | None = None) -> tuple[World, Host, Toy, Host, Toy]:
-    world = World(seed, weather=weather)
+def pair(seed: int, weather: Weather | None = None) -> tuple[Simulator, Host, Toy, Host, Toy]:
+    world = Simulator(seed, weather=weather)
     server, client = Toy(), Toy("server:1")
     return world, world.add("server", server, {"main": "server:1"}), server, world.add("client", client), client
 
@@ -94,7 +94,7 @@ def test_a_seed_decides_everything() -> None:
 
 
 def test_nobody_listens() -> None:
-    world = World(1)
+    world = Simulator(1)
     client = Toy("nowhere:1")
     world.add("client", client)
     world.run_for(100)
@@ -144,7 +144,7 @@ class Work:
 
 
 class TimedWork:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Simulator) -> None:
         self.world = world
         self.ran_at = -1
 
@@ -154,7 +154,7 @@ class TimedWork:
 
 @pytest.mark.parametrize(("failure", "outcome"), [(0.0, "done None"), (1.0, "done [Errno 5] simulated disk error")])
 def test_jobs_end_later_and_may_fail(failure: float, outcome: str) -> None:
-    world = World(5, weather=Weather(job_min=10, job_max=10, job_failure=failure))
+    world = Simulator(5, weather=Weather(job_min=10, job_max=10, job_failure=failure))
     node, job = Toy(), Work()
     host = world.add("host", node)
     host.enter(lambda now: node.actions.append(Run(job)))
@@ -165,7 +165,7 @@ def test_jobs_end_later_and_may_fail(failure: float, outcome: str) -> None:
 
 
 def test_timers_come_exactly_when_asked_for() -> None:
-    world = World(6)
+    world = Simulator(6)
     node = Toy()
     node.due = 1234
     world.add("host", node)
@@ -175,7 +175,7 @@ def test_timers_come_exactly_when_asked_for() -> None:
 
 
 def test_the_wall_clock_steps_without_moving_deadlines() -> None:
-    world = World(6, wall=1000)
+    world = Simulator(6, wall=1000)
     node = Toy()
     node.due = 50
     world.add("host", node)
@@ -186,7 +186,7 @@ def test_the_wall_clock_steps_without_moving_deadlines() -> None:
 
 
 def test_a_host_has_its_own_clock_and_its_own_weather() -> None:
-    world = World(6, wall=1000)
+    world = Simulator(6, wall=1000)
     slow, other = Toy(), Toy()
     slow.due = other.due = 50
     hosts = [world.add("slow", slow), world.add("other", other)]
@@ -228,7 +228,7 @@ def test_a_frozen_host_does_later_what_came_meanwhile() -> None:
 
 
 def test_connecting_to_a_frozen_host_times_out() -> None:
-    world = World(3)
+    world = Simulator(3)
     host = world.add("server", Toy(), {"main": "server:1"})
     world.freeze(host)
     client = Toy("server:1")
@@ -314,7 +314,7 @@ def test_of_a_stream_that_breaks_a_part_arrives() -> None:
 def test_a_job_happens_at_some_moment_before_it_is_told() -> None:
     gaps = set()
     for seed in range(50):
-        world = World(seed, weather=Weather(job_max=10))
+        world = Simulator(seed, weather=Weather(job_max=10))
         node, job = Toy(), TimedWork(world)
         host = world.add("host", node)
         host.enter(lambda now, node=node, job=job: node.actions.append(Run(job)))  # type: ignore[misc]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mqproto.adapters.simulated.simulator import Host, Weather, World
+from mqproto.adapters.simulated.simulator import Host, Simulator, Weather
 from mqproto.engine.broker.node import Broker
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
@@ -33,7 +33,7 @@ class Town:
     """A name server, a broker, and clients, in one world."""
 
     def __init__(self, seed: int = 1, weather: Weather = CALM, brokers: int = 1) -> None:
-        self.world = World(seed, weather=weather)
+        self.world = Simulator(seed, weather=weather)
         self.files: dict[str, MemoryFiles] = {}
         self.name_server = self.world.add("namesrv", NameServer(NamesrvSettings()), {"main": NAME_SERVER})
         self.brokers = [self.add_broker(f"broker-{letter}", f"192.0.2.{10 + number}") for number, letter in enumerate("abc"[:brokers])]

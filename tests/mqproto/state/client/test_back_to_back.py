@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from mqproto.adapters.simulated import Host, Weather, World
+from mqproto.adapters.simulated import Host, Simulator, Weather
 from mqproto.engine.broker.node import Broker
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
@@ -41,7 +41,7 @@ CALM = Weather(delay_max=2, split=0.3, job_max=2)
 class Client:
     """A client node in the world."""
 
-    world: World
+    world: Simulator
     host: Host
     node: ClientNode
     seen: list[MessageExt] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Cluster:
     """Name servers, brokers, and clients as they come."""
 
     def __init__(self, seed: int = 1, brokers: str = "a", weather: Weather = CALM, **settings: Any) -> None:
-        self.world = World(seed, weather=weather)
+        self.world = Simulator(seed, weather=weather)
         self.settings = settings
         for number, address in enumerate(NAME_SERVERS):
             self.world.add(f"ns{number}", NameServer(NamesrvSettings()), {"main": address})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import Host, Weather, World
+from mqproto.adapters.simulated import Host, Simulator, Weather
 from mqproto.codec import encode_response
 from mqproto.errors import BrokerError, MQError, TooManyRequests
 from mqproto.message import Message, MessageQueue, SendResult
@@ -84,7 +84,7 @@ class Server(NodeBase):
 class Application:
     """Sends in all ways, and keeps book."""
 
-    def __init__(self, world: World, host: Host, core: ProducerCore) -> None:
+    def __init__(self, world: Simulator, host: Host, core: ProducerCore) -> None:
         self.world = world
         self.host = host
         self.core = core
@@ -123,8 +123,8 @@ class Application:
         self.woken[ticket] = self.world.now
 
 
-def play(seed: int, look: Callable[[ClientNode], None] = lambda node: None, **settings: Any) -> tuple[World, ClientNode, Application]:
-    world = World(seed, weather=Weather(delay_max=5, split=0.3, cut=0.02))
+def play(seed: int, look: Callable[[ClientNode], None] = lambda node: None, **settings: Any) -> tuple[Simulator, ClientNode, Application]:
+    world = Simulator(seed, weather=Weather(delay_max=5, split=0.3, cut=0.02))
     random = world.random
     silence = random.choice([0.0, 0.05])
     servers = {address: world.add(address, Server(random, silence), {"main": address}) for address in NAME_SERVERS}
@@ -218,7 +218,7 @@ def test_closing_leaves_nothing(seed: int) -> None:
 
 def test_an_outage_of_everything_ends_with_the_outage() -> None:
     """PRO-05: name servers and brokers are away for 15 s and come back at the same addresses."""
-    world = World(1)
+    world = Simulator(1)
     addresses = ["ns1:9876", "ns2:9876", "a:10911", "b:10911"]
     servers = [world.add(address, Server(world.random, 0), {"main": address}) for address in addresses]
     node = ClientNode(ClientSettings(name_servers=NAME_SERVERS), ClientIdentity("10.0.0.7", 1, "1#1", 3))

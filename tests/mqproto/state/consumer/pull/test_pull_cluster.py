@@ -11,7 +11,7 @@ import pytest
 from mqproto import ConsumeFromWhere, ConsumeStatus, LocalTransactionState, Message, MessageExt, reply_to
 from mqproto.adapters.simulated import Cluster, Weather
 from mqproto.adapters.simulated.clients import Client
-from mqproto.adapters.simulated.clients import Producer as SimulatedProducer
+from mqproto.adapters.simulated.clients import SimulatedProducer as SimulatedProducer
 from mqproto.errors import MQError, RequestTimeout, StateError
 from mqproto.state.client.settings import TransactionSettings
 from mqproto.state.node.contract import Deliver, Ticket
