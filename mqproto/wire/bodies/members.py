@@ -169,7 +169,7 @@ def queue_map(kind: Kind[T]) -> Kind[dict[MessageQueue, T]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class BodyMember:
     """One member: attribute, Java name, kind, a second name that is read and written too, and the value when absent."""
 
     attribute: str
@@ -208,7 +208,7 @@ class Body:
 
     __slots__ = ()
 
-    members: ClassVar[tuple[Member, ...]] = ()
+    members: ClassVar[tuple[BodyMember, ...]] = ()
     _written: ClassVar[tuple[tuple[str, str, Kind[Any]], ...]] = ()
     _names: ClassVar[dict[str, str]] = {}
     #: The attribute that keeps unknown members, or "".
@@ -284,14 +284,14 @@ class Body:
 def body(plain: type[B]) -> type[B]:
     """Make a slotted dataclass with a table of members of a class."""
     made = dataclass(slots=True)(plain)
-    table: list[Member] = []
+    table: list[BodyMember] = []
     for one in fields(cast(Any, made)):
         if one.metadata["kind"] is UNKNOWN:
             made._keeps = one.name
             continue
         factory = None if one.default_factory is MISSING else one.default_factory
         default = None if one.default is MISSING else one.default
-        table.append(Member(one.name, one.metadata["name"], one.metadata["kind"], one.metadata["also"], default, factory))
+        table.append(BodyMember(one.name, one.metadata["name"], one.metadata["kind"], one.metadata["also"], default, factory))
     names = [(name, row.attribute, row.kind) for row in table for name in (row.name, row.also) if name]
     made.members = tuple(table)
     made._written = tuple(sorted(names, key=lambda row: row[0]))

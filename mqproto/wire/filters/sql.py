@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mqproto.wire.filters import sql_parts
-from mqproto.wire.filters.sql_parts import Constant, Function, Logic, Long, Node, Properties, Property, UnfitError, Value
+from mqproto.wire.filters.sql_parts import Constant, Expression, Function, Logic, Long, Properties, Property, UnfitError, Value
 from mqproto.wire.filters.tags import InvalidExpressionError
 
 #: Characters of an expression, and how deep it may be nested: evaluation recurses.
@@ -101,7 +101,7 @@ class _Parser:
         self._tokens = _Tokens(expression)
         self._depth = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> Expression:
         node = self._as_truth(self._or())
         self._tokens.peek()  # the word behind it is read, whatever it is
         return node
@@ -114,25 +114,25 @@ class _Parser:
     def _refuse(self, why: str) -> InvalidExpressionError:
         return self._tokens.refuse(why)
 
-    def _checked(self, node: Node) -> Node:
+    def _checked(self, node: Expression) -> Expression:
         if node.depth > DEPTH_MAX:
             raise self._refuse(f"it is nested more than {DEPTH_MAX} levels deep")
         return node
 
-    def _as_truth(self, node: Node) -> Node:
+    def _as_truth(self, node: Expression) -> Expression:
         if node.boolean:
             return node
         if isinstance(node, Property):
             return Function(sql_parts.truth, node)
         raise self._refuse("a number or text stands where a condition is needed")
 
-    def _or(self) -> Node:
+    def _or(self) -> Expression:
         return self._chain("OR", True, self._and)
 
-    def _and(self) -> Node:
+    def _and(self) -> Expression:
         return self._chain("AND", False, self._equality)
 
-    def _chain(self, word: str, decisive: bool, operand: Callable[[], Node]) -> Node:
+    def _chain(self, word: str, decisive: bool, operand: Callable[[], Expression]) -> Expression:
         first = operand()
         if self._tokens.kind() != word:
             return first
@@ -142,7 +142,7 @@ class _Parser:
             operands.append(self._as_truth(operand()))
         return self._checked(Logic(decisive, operands))
 
-    def _equality(self) -> Node:
+    def _equality(self) -> Expression:
         tokens = self._tokens
         left = self._comparison()
         while (kind := tokens.kind()) in ("=", "<>", "IS"):
@@ -160,14 +160,14 @@ class _Parser:
             self._checked(left)
         return left
 
-    def _check_equality(self, left: Node, right: Node) -> None:
+    def _check_equality(self, left: Expression, right: Expression) -> None:
         for node in (left, right):
             if isinstance(node, Constant) and node.constant is None:
                 raise self._refuse("NULL is not compared: write IS NULL")
         if isinstance(left, Constant) and isinstance(right, Constant) and left.boolean and not right.boolean:
             raise self._refuse(f"{left.text} cannot be compared with {right.text}")
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> Expression:
         tokens = self._tokens
         left = self._unary()
         while True:
@@ -181,7 +181,7 @@ class _Parser:
                 return left
             self._checked(left)
 
-    def _worded(self, left: Node) -> Node:
+    def _worded(self, left: Expression) -> Expression:
         """`[NOT] BETWEEN`, `[NOT] IN` and the tests of texts."""
         tokens = self._tokens
         positive = tokens.kind() != "NOT"
@@ -209,7 +209,7 @@ class _Parser:
         tokens.take(")")
         return frozenset(texts)
 
-    def _between(self, left: Node, low: Node, high: Node, positive: bool) -> Node:
+    def _between(self, left: Expression, low: Expression, high: Expression, positive: bool) -> Expression:
         if isinstance(low, Constant) and isinstance(high, Constant):
             if low.constant is None or high.constant is None:
                 raise self._refuse("NULL is no bound of BETWEEN")
@@ -219,7 +219,7 @@ class _Parser:
             return Logic(False, [self._ordered(sql_parts.greater_or_equal, left, low), self._ordered(sql_parts.less_or_equal, left, high)])
         return Logic(True, [self._ordered(sql_parts.less, left, low), self._ordered(sql_parts.greater, left, high)])
 
-    def _ordered(self, apply: Callable[[list[Value]], Value], left: Node, right: Node) -> Node:
+    def _ordered(self, apply: Callable[[list[Value]], Value], left: Expression, right: Expression) -> Expression:
         for node in (left, right):
             if isinstance(node, Constant):
                 if node.boolean or isinstance(node.constant, str):
@@ -228,7 +228,7 @@ class _Parser:
                 raise self._refuse("a condition has no order: only numbers have")
         return Function(apply, left, right)
 
-    def _unary(self) -> Node:
+    def _unary(self) -> Expression:
         tokens = self._tokens
         operators = []
         while tokens.kind() in ("+", "-", "NOT"):
@@ -244,7 +244,7 @@ class _Parser:
                 node = Function(sql_parts.negation, self._as_truth(node))
         return self._checked(node)
 
-    def _primary(self) -> Node:
+    def _primary(self) -> Expression:
         tokens = self._tokens
         kind, text = tokens.peek()
         tokens.take("name", "text", "integer", "float", "TRUE", "FALSE", "NULL", "(")
@@ -285,7 +285,7 @@ class Condition:
 
     __slots__ = ("_node", "expression", "words")
 
-    def __init__(self, expression: str, node: Node, words: int) -> None:
+    def __init__(self, expression: str, node: Expression, words: int) -> None:
         self.expression = expression
         #: Tokens that it is made of: what judging one message costs grows with it.
         self.words = words

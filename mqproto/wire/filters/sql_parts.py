@@ -115,7 +115,7 @@ def _order(left: Value, right: Value) -> int | None:
 # --- parts
 
 
-class Node(Protocol):
+class Expression(Protocol):
     """A part of an expression. `boolean`: its value is a truth, so it may stand in AND, OR and NOT. `depth`: levels below and with it."""
 
     boolean: bool
@@ -158,7 +158,7 @@ class Function:
 
     __slots__ = ("_apply", "_operands", "boolean", "depth")
 
-    def __init__(self, apply: Callable[[list[Value]], Value], *operands: Node, boolean: bool = True) -> None:
+    def __init__(self, apply: Callable[[list[Value]], Value], *operands: Expression, boolean: bool = True) -> None:
         self._apply = apply
         self._operands = operands
         self.boolean = boolean
@@ -173,7 +173,7 @@ class Logic:
 
     __slots__ = ("_decisive", "_operands", "boolean", "depth")
 
-    def __init__(self, decisive: bool, operands: list[Node]) -> None:
+    def __init__(self, decisive: bool, operands: list[Expression]) -> None:
         self._decisive = decisive
         self._operands = operands
         self.boolean = True
