@@ -24,116 +24,116 @@ R = TypeVar("R")
 class Topics(Family[W]):
     """Topics: where they are, how they are set up, how full they are."""
 
-    names = Operation(core.Topics.names)
-    of_cluster = Operation(core.Topics.of_cluster)
-    system = Operation(core.Topics.system)
-    route = Operation(core.Topics.route)
-    clusters = Operation(core.Topics.clusters)
-    configs = Operation(core.Topics.configs)
-    config = Operation(core.Topics.config)
-    stats = Operation(core.Topics.stats)
-    consumers = Operation(core.Topics.consumers)
-    allocate = Operation(core.Topics.allocate)
-    create = Operation(core.Topics.create)
-    update_perm = Operation(core.Topics.update_perm)
-    delete = Operation(core.Topics.delete)
-    clean_unused = Operation(core.Topics.clean_unused)
-    order = Operation(core.Topics.order)
-    set_order = Operation(core.Topics.set_order)
-    delete_order = Operation(core.Topics.delete_order)
+    names = Operation(core.TopicFlows.names)
+    of_cluster = Operation(core.TopicFlows.of_cluster)
+    system = Operation(core.TopicFlows.system)
+    route = Operation(core.TopicFlows.route)
+    clusters = Operation(core.TopicFlows.clusters)
+    configs = Operation(core.TopicFlows.configs)
+    config = Operation(core.TopicFlows.config)
+    stats = Operation(core.TopicFlows.stats)
+    consumers = Operation(core.TopicFlows.consumers)
+    allocate = Operation(core.TopicFlows.allocate)
+    create = Operation(core.TopicFlows.create)
+    update_perm = Operation(core.TopicFlows.update_perm)
+    delete = Operation(core.TopicFlows.delete)
+    clean_unused = Operation(core.TopicFlows.clean_unused)
+    order = Operation(core.TopicFlows.order)
+    set_order = Operation(core.TopicFlows.set_order)
+    delete_order = Operation(core.TopicFlows.delete_order)
 
 
 class Groups(Family[W]):
     """Groups: how they are set up, who their members are, how far they are."""
 
-    names = Operation(core.Groups.names)
-    configs = Operation(core.Groups.configs)
-    config = Operation(core.Groups.config)
-    create = Operation(core.Groups.create)
-    delete = Operation(core.Groups.delete)
-    connection = Operation(core.Groups.connection)
-    producers = Operation(core.Groups.producers)
-    all_producers = Operation(core.Groups.all_producers)
-    running_info = Operation(core.Groups.running_info)
-    check = Operation(core.Groups.check)
-    progress = Operation(core.Groups.progress)
-    overview = Operation(core.Groups.overview)
+    names = Operation(core.GroupFlows.names)
+    configs = Operation(core.GroupFlows.configs)
+    config = Operation(core.GroupFlows.config)
+    create = Operation(core.GroupFlows.create)
+    delete = Operation(core.GroupFlows.delete)
+    connection = Operation(core.GroupFlows.connection)
+    producers = Operation(core.GroupFlows.producers)
+    all_producers = Operation(core.GroupFlows.all_producers)
+    running_info = Operation(core.GroupFlows.running_info)
+    check = Operation(core.GroupFlows.check)
+    progress = Operation(core.GroupFlows.progress)
+    overview = Operation(core.GroupFlows.overview)
 
 
 class Offsets(Family[W]):
     """Offsets of queues and of groups: looking them up, and sending groups to other places."""
 
-    maximum = Operation(core.Offsets.maximum)
-    minimum = Operation(core.Offsets.minimum)
-    at_time = Operation(core.Offsets.at_time)
-    earliest_time = Operation(core.Offsets.earliest_time)
-    committed = Operation(core.Offsets.committed)
-    commit = Operation(core.Offsets.commit)
-    reset_by_time = Operation(core.Offsets.reset_by_time)
-    skip = Operation(core.Offsets.skip)
-    clone = Operation(core.Offsets.clone)
-    of_members = Operation(core.Offsets.of_members)
-    time_spans = Operation(core.Offsets.time_spans)
+    maximum = Operation(core.OffsetFlows.maximum)
+    minimum = Operation(core.OffsetFlows.minimum)
+    at_time = Operation(core.OffsetFlows.at_time)
+    earliest_time = Operation(core.OffsetFlows.earliest_time)
+    committed = Operation(core.OffsetFlows.committed)
+    commit = Operation(core.OffsetFlows.commit)
+    reset_by_time = Operation(core.OffsetFlows.reset_by_time)
+    skip = Operation(core.OffsetFlows.skip)
+    clone = Operation(core.OffsetFlows.clone)
+    of_members = Operation(core.OffsetFlows.of_members)
+    time_spans = Operation(core.OffsetFlows.time_spans)
 
 
 class Messages(Family[W]):
     """Stored messages: finding them, and what became of them."""
 
-    by_id = Operation(core.Messages.by_id)
-    by_offset_id = Operation(core.Messages.by_offset_id)
-    by_unique_id = Operation(core.Messages.by_unique_id)
-    all_by_unique_id = Operation(core.Messages.all_by_unique_id)
-    by_key = Operation(core.Messages.by_key)
-    at = Operation(core.Messages.at)
-    between = Operation(core.Messages.between)
-    in_queue = Operation(core.Messages.in_queue)
-    entries = Operation(core.Messages.entries)
-    tracks = Operation(core.Messages.tracks)
-    push = Operation(core.Messages.push)
-    resume_check = Operation(core.Messages.resume_check)
+    by_id = Operation(core.MessageFlows.by_id)
+    by_offset_id = Operation(core.MessageFlows.by_offset_id)
+    by_unique_id = Operation(core.MessageFlows.by_unique_id)
+    all_by_unique_id = Operation(core.MessageFlows.all_by_unique_id)
+    by_key = Operation(core.MessageFlows.by_key)
+    at = Operation(core.MessageFlows.at)
+    between = Operation(core.MessageFlows.between)
+    in_queue = Operation(core.MessageFlows.in_queue)
+    entries = Operation(core.MessageFlows.entries)
+    tracks = Operation(core.MessageFlows.tracks)
+    push = Operation(core.MessageFlows.push)
+    resume_check = Operation(core.MessageFlows.resume_check)
 
 
 class Brokers(Family[W]):
     """Brokers: which there are, how they do, their settings and what they clean up."""
 
-    clusters = Operation(core.Brokers.clusters)
-    runtime = Operation(core.Brokers.runtime)
-    all_runtimes = Operation(core.Brokers.all_runtimes)
-    config = Operation(core.Brokers.config)
-    update_config = Operation(core.Brokers.update_config)
-    stats = Operation(core.Brokers.stats)
-    consume_stats = Operation(core.Brokers.consume_stats)
-    clean_expired_queues = Operation(core.Brokers.clean_expired_queues)
-    delete_expired_logs = Operation(core.Brokers.delete_expired_logs)
+    clusters = Operation(core.BrokerFlows.clusters)
+    runtime = Operation(core.BrokerFlows.runtime)
+    all_runtimes = Operation(core.BrokerFlows.all_runtimes)
+    config = Operation(core.BrokerFlows.config)
+    update_config = Operation(core.BrokerFlows.update_config)
+    stats = Operation(core.BrokerFlows.stats)
+    consume_stats = Operation(core.BrokerFlows.consume_stats)
+    clean_expired_queues = Operation(core.BrokerFlows.clean_expired_queues)
+    delete_expired_logs = Operation(core.BrokerFlows.delete_expired_logs)
 
 
 class NameServers(Family[W]):
     """Name servers: their settings, keys and values, and which brokers may be written to."""
 
-    configs = Operation(core.NameServerOperations.configs)
-    update_config = Operation(core.NameServerOperations.update_config)
-    put_value = Operation(core.NameServerOperations.put_value)
-    value = Operation(core.NameServerOperations.value)
-    values = Operation(core.NameServerOperations.values)
-    delete_value = Operation(core.NameServerOperations.delete_value)
-    wipe_write_perm = Operation(core.NameServerOperations.wipe_write_perm)
-    add_write_perm = Operation(core.NameServerOperations.add_write_perm)
+    configs = Operation(core.NameServerFlows.configs)
+    update_config = Operation(core.NameServerFlows.update_config)
+    put_value = Operation(core.NameServerFlows.put_value)
+    value = Operation(core.NameServerFlows.value)
+    values = Operation(core.NameServerFlows.values)
+    delete_value = Operation(core.NameServerFlows.delete_value)
+    wipe_write_perm = Operation(core.NameServerFlows.wipe_write_perm)
+    add_write_perm = Operation(core.NameServerFlows.add_write_perm)
 
 
 class Traffic(Family[W]):
     """How much goes through topics."""
 
-    of_topic = Operation(core.Traffic.of_topic)
-    of_all = Operation(core.Traffic.of_all)
+    of_topic = Operation(core.TrafficFlows.of_topic)
+    of_all = Operation(core.TrafficFlows.of_all)
 
 
 class Access(Family[W]):
     """Accounts of brokers with access control, and what they may do."""
 
-    put_account = Operation(core.Access.put_account)
-    delete_account = Operation(core.Access.delete_account)
-    set_white_addresses = Operation(core.Access.set_white_addresses)
-    version = Operation(core.Access.version)
+    put_account = Operation(core.AccessFlows.put_account)
+    delete_account = Operation(core.AccessFlows.delete_account)
+    set_white_addresses = Operation(core.AccessFlows.set_white_addresses)
+    version = Operation(core.AccessFlows.version)
 
 
 class BaseAdmin(BaseClient, Generic[W]):

@@ -13,8 +13,8 @@ from mqproto.adapters.io.files import LocalOffsetFile
 from mqproto.consume_hooks import FilterMessageHook
 from mqproto.errors import StateError
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.pull.base import ActiveConsumer, ListenerCall
-from mqproto.state.consumer.pull.settings import ActiveSettings
+from mqproto.state.consumer.pull.base import ListenerCall, PullConsumerBase
+from mqproto.state.consumer.pull.settings import PullingSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Ticket
 from mqproto.wire.bodies import MessageModel
@@ -29,9 +29,9 @@ Ts = TypeVarTuple("Ts")
 class BasePullingConsumer(BaseClient):
     """One consumer group whose messages the application asks for."""
 
-    _made: ActiveConsumer | None = None
+    _made: PullConsumerBase | None = None
 
-    def __init__(self, kind: str, settings: ActiveSettings, namesrv: str | Sequence[str] | None, options: PullingOptions) -> None:
+    def __init__(self, kind: str, settings: PullingSettings, namesrv: str | Sequence[str] | None, options: PullingOptions) -> None:
         settings.check()
         self._consumer_settings = settings
         self._filters = Filters(settings.group, unit_mode=settings.unit_mode)
@@ -55,7 +55,7 @@ class BasePullingConsumer(BaseClient):
         self._filters.add(hook)
 
     @property
-    def _core(self) -> ActiveConsumer:
+    def _core(self) -> PullConsumerBase:
         """Raises StateError before the start."""
         return self._running(self._made)
 

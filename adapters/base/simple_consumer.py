@@ -14,7 +14,7 @@ from mqproto.consume_hooks import ConsumeMessageHook, ConsumeOutcome, FilterMess
 from mqproto.errors import InvalidSetting, StateError
 from mqproto.message import ConsumeStatus, MessageExt
 from mqproto.state.client.settings import check_range
-from mqproto.state.consumer.push.simple import Claim, Expired, IteratedCore
+from mqproto.state.consumer.push.simple import ClaimExpired, HeldClaim, SimpleConsumerCore
 from mqproto.state.consumer.settings import THREADS_MAX
 from mqproto.state.node.contract import Ticket
 
@@ -34,8 +34,8 @@ class BaseSimpleConsumer(BaseSubscriber):
     those of `PushConsumer` (`ConsumerOptions`) but for lists of messages and threads. Raises InvalidName and InvalidSetting.
     """
 
-    _core_class = IteratedCore
-    _core: IteratedCore
+    _core_class = SimpleConsumerCore
+    _core: SimpleConsumerCore
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class BaseSimpleConsumer(BaseSubscriber):
             self._hooks.end(message, taken_at, ConsumeOutcome.FAILED)
         return counts
 
-    def _is_wanted(self, message: MessageExt, claim: Claim) -> bool:
+    def _is_wanted(self, message: MessageExt, claim: HeldClaim) -> bool:
         """Whether the filters leave a message, which then goes to the application; one that they take out is done with."""
         if not self._filters.left_of_any([message]):
             self.ack(message)
@@ -107,7 +107,7 @@ class BaseSimpleConsumer(BaseSubscriber):
         if not self._lifecycle.closed:
             raise failure
 
-    def _interrupted(self, claim: Claim, error: BaseException) -> None:
+    def _interrupted(self, claim: HeldClaim, error: BaseException) -> None:
         """Whoever waited will not see what came."""
         try:
             if claim.message is not None:
@@ -116,7 +116,7 @@ class BaseSimpleConsumer(BaseSubscriber):
             with suppress(StateError):
                 self._enter(self._give_back, claim)
 
-    def _took_too_long(self, task: Expired) -> None:
+    def _took_too_long(self, task: ClaimExpired) -> None:
         self._hooks.end(task.message, task.taken_at, ConsumeOutcome.TIME_OUT)
 
     def _given_up(self) -> None:
@@ -135,11 +135,11 @@ class BaseSimpleConsumer(BaseSubscriber):
             self._hooks.answer(message, taken_at, outcome, result)
         return counts, taken_at
 
-    def _take(self, claim: Claim, now: int) -> MessageExt | None:
+    def _take(self, claim: HeldClaim, now: int) -> MessageExt | None:
         return self._core.take(claim, now)
 
-    def _give_back(self, claim: Claim, now: int) -> None:
+    def _give_back(self, claim: HeldClaim, now: int) -> None:
         self._core.give_back(claim, now)
 
-    def _begin_receive(self, claim: Claim, timeout_ms: int | None, now: int) -> Ticket[MessageExt | None]:
+    def _begin_receive(self, claim: HeldClaim, timeout_ms: int | None, now: int) -> Ticket[MessageExt | None]:
         return self._node.start(self._core.receive(claim, timeout_ms, now), now)

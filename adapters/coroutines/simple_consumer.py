@@ -11,7 +11,7 @@ from mqproto.adapters.base.simple_consumer import BaseSimpleConsumer
 from mqproto.adapters.coroutines.subscriber import AsyncSubscriber
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.simple import Claim, Expired
+from mqproto.state.consumer.push.simple import ClaimExpired, HeldClaim
 
 
 class SimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):
@@ -24,11 +24,11 @@ class SimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):
             self._given_up()
 
     def _deliver(self, task: object) -> None:
-        assert isinstance(task, Expired)
+        assert isinstance(task, ClaimExpired)
         if self._hooks:
             self._driver.soon(self._tell, task)
 
-    async def _tell(self, task: Expired) -> None:
+    async def _tell(self, task: ClaimExpired) -> None:
         self._took_too_long(task)
 
     async def receive(self, timeout_ms: int | None = None) -> MessageExt | None:
@@ -42,7 +42,7 @@ class SimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):
                 return None
             self._lifecycle.check()
             await anyio.lowlevel.checkpoint()  # others may run, however many messages are here
-            claim = Claim()
+            claim = HeldClaim()
             try:
                 message = self._enter(self._take, claim)
                 if message is None:

@@ -17,9 +17,9 @@ from mqproto.adapters.simulated.pull_clients import Iterator, PollingClient
 from mqproto.adapters.simulated.request_clients import Asker, Bank, Teller, answer_to
 from mqproto.errors import MQError
 from mqproto.state.flows.effects import Call
-from mqproto.state.flows.tasks import Caller, PlainCall, Task
+from mqproto.state.flows.tasks import Caller, FastCall, Task
 from mqproto.state.node.contract import Ticket
-from mqproto.state.producer.fast_send import PlainSend
+from mqproto.state.producer.fast_send import FastSend
 from mqproto.state.producer.sends import ProducerCore
 from mqproto.transactions import LocalTransactionState
 
@@ -75,12 +75,12 @@ def windows(cluster: Cluster) -> list[str]:
 
 
 def _ticket(task: Caller) -> Ticket[Any]:
-    return task if isinstance(task, PlainCall) else task.ticket
+    return task if isinstance(task, FastCall) else task.ticket
 
 
 def _sent_by(core: ProducerCore, task: Caller) -> bytes | None:
     """The body that a call of a producer's send brought; None for other calls."""
-    if isinstance(task, PlainSend):
+    if isinstance(task, FastSend):
         return task.body if task.producer is core else None
     assert isinstance(task, Task)
     effect = task.effect
@@ -103,8 +103,8 @@ def counters(cluster: Cluster) -> list[str]:
     for client in cluster.clients:
         if client.up and isinstance(client, Iterator) and (client.core._parked or client.core._taken):
             faults.append(f"{client.name} has {len(client.core._parked)} messages parked and {len(client.core._taken)} taken")
-        if client.up and isinstance(client, PollingClient) and client.core._handout.waiting:
-            faults.append(f"{client.name} has {client.core._handout.waiting} messages that wait for a poll")
+        if client.up and isinstance(client, PollingClient) and client.core._in_hand.waiting:
+            faults.append(f"{client.name} has {client.core._in_hand.waiting} messages that wait for a poll")
         if client.up and client.node._waiting.keys() & {ticket for ticket in client.node._waiting if ticket.settled}:
             faults.append(f"{client.name} has flows that wait for what is settled")
     return faults

@@ -31,7 +31,7 @@ from mqproto.state.consumer.pull.base import ListenerCall
 from mqproto.state.consumer.pull.in_hand import Claim as PollClaim
 from mqproto.state.consumer.pull.lite_pull import LitePullCore
 from mqproto.state.consumer.pull.pull import PullConsumerCore
-from mqproto.state.consumer.push.simple import Claim, Expired, IteratedCore
+from mqproto.state.consumer.push.simple import ClaimExpired, HeldClaim, SimpleConsumerCore
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.wire.filters.tags import TAG
@@ -57,7 +57,7 @@ class Iterator(SimulatedConsumer):
     The `verdict` is given a list of one message, as a listener is. Where `forgets` says so a message is never settled.
     """
 
-    core: IteratedCore
+    core: SimpleConsumerCore
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class Iterator(SimulatedConsumer):
         self._working: dict[int, Delivery] = {}
         super().__init__(cluster, group, verdict, topics, "*", takes_ms, options)
 
-    def make_core(self, group: str, options: ConsumerOptions) -> IteratedCore:
-        return IteratedCore(self.node, consumer_settings(group, options), self.listener, strategy=strategy_option(options))
+    def make_core(self, group: str, options: ConsumerOptions) -> SimpleConsumerCore:
+        return SimpleConsumerCore(self.node, consumer_settings(group, options), self.listener, strategy=strategy_option(options))
 
     def begin_of_life(self, now: int) -> Flow[None]:
         yield from self.core.start(now)
@@ -85,12 +85,12 @@ class Iterator(SimulatedConsumer):
             self.later(0, self._take)
 
     def _take(self) -> None:
-        claim = Claim()
+        claim = HeldClaim()
         operation = self.operate("receive", lambda now: self.core.receive(claim, None, now), None, lambda ticket: self._took(ticket, claim))
         if operation is not None:
             interrupt_sometimes(self, operation)
 
-    def _took(self, ticket: Ticket[MessageExt | None], claim: Claim) -> None:
+    def _took(self, ticket: Ticket[MessageExt | None], claim: HeldClaim) -> None:
         random = self.cluster.world.random
         if ticket.failure is not None or random.random() < INTERRUPTED:  # the program does not know what it got
             self.host.enter(lambda now: self.core.give_back(claim, now))
@@ -131,7 +131,7 @@ class Iterator(SimulatedConsumer):
             return ConsumeStatus.RECONSUME_LATER
 
     def _deliver(self, action: Deliver) -> None:
-        assert isinstance(action.task, Expired)
+        assert isinstance(action.task, ClaimExpired)
         delivery = self._working.pop(id(action.task.message), None)
         if delivery is not None:
             self.cluster.records.ended(delivery, ConsumeStatus.RECONSUME_LATER, self.cluster.now)

@@ -11,7 +11,7 @@ from mqproto.adapters.sync.runtime import Pool
 from mqproto.adapters.sync.subscriber import SyncSubscriber
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.simple import Claim, Expired
+from mqproto.state.consumer.push.simple import ClaimExpired, HeldClaim
 
 
 class SyncConsumer(BaseSimpleConsumer, SyncSubscriber):
@@ -29,7 +29,7 @@ class SyncConsumer(BaseSimpleConsumer, SyncSubscriber):
             self._given_up()
 
     def _deliver(self, task: object) -> None:
-        assert isinstance(task, Expired)
+        assert isinstance(task, ClaimExpired)
         if self._hooks:
             self._telling.submit(partial(self._took_too_long, task))
 
@@ -43,7 +43,7 @@ class SyncConsumer(BaseSimpleConsumer, SyncSubscriber):
             if self._lifecycle.closed:
                 return None
             self._lifecycle.check()
-            claim = Claim()
+            claim = HeldClaim()
             try:
                 message = self._enter(self._take, claim)
                 if message is None:

@@ -12,16 +12,16 @@ from mqproto.adapters.simulated.client_scenario import ClientScenario
 from mqproto.codec import Command
 from mqproto.message import ConsumeStatus, MessageExt, SendResult, SendStatus
 from mqproto.state.consumer.process_queue import ProcessQueue
-from mqproto.state.consumer.pull.in_hand import Handout
-from mqproto.state.consumer.push.concurrent import Concurrent
-from mqproto.state.consumer.push.orderly import Ordered
-from mqproto.state.consumer.push.queue_locks import OwnLocks
-from mqproto.state.consumer.push.simple import IteratedCore
+from mqproto.state.consumer.pull.in_hand import MessagesInHand
+from mqproto.state.consumer.push.concurrent import ConcurrentConsumption
+from mqproto.state.consumer.push.orderly import OrderlyConsumption
+from mqproto.state.consumer.push.queue_locks import HeldQueueLocks
+from mqproto.state.consumer.push.simple import SimpleConsumerCore
 from mqproto.state.flows.effects import Flow, Sleep
 from mqproto.state.flows.tasks import TaskNode
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer import transactions
-from mqproto.state.producer.request_reply import Requests
+from mqproto.state.producer.request_reply import RequestReply
 from mqproto.state.producer.send_window import SendWindow
 from mqproto.state.producer.sends import ProducerCore
 from mqproto.transactions import LocalTransactionState
@@ -90,61 +90,61 @@ def commits_before_processing(patch: Patch) -> None:
 
 
 def loses_what_an_interrupted_poll_got(patch: Patch) -> None:
-    patch.setattr(Handout, "put_back", lambda self, batch: None)
+    patch.setattr(MessagesInHand, "put_back", lambda self, batch: None)
 
 
 def loses_what_an_interrupted_iteration_got(patch: Patch) -> None:
-    def broken(self: IteratedCore, claim: Any, now: int) -> None:
+    def broken(self: SimpleConsumerCore, claim: Any, now: int) -> None:
         if claim.message is not None:
             self.ack(claim.message, now)
 
-    patch.setattr(IteratedCore, "give_back", broken)
+    patch.setattr(SimpleConsumerCore, "give_back", broken)
 
 
 def forgets_what_failed(patch: Patch) -> None:
-    good = Concurrent.consumed
+    good = ConcurrentConsumption.consumed
 
-    def broken(self: Concurrent, task: Any, result: object, now: int) -> None:
+    def broken(self: ConcurrentConsumption, task: Any, result: object, now: int) -> None:
         good(self, task, ConsumeStatus.SUCCESS, now)
 
-    patch.setattr(Concurrent, "consumed", broken)
+    patch.setattr(ConcurrentConsumption, "consumed", broken)
 
 
 def passes_over_what_failed_in_order(patch: Patch) -> None:
-    good = Ordered.consumed
+    good = OrderlyConsumption.consumed
 
-    def broken(self: Ordered, task: Any, result: object, now: int) -> None:
+    def broken(self: OrderlyConsumption, task: Any, result: object, now: int) -> None:
         good(self, task, ConsumeStatus.SUCCESS, now)
 
-    patch.setattr(Ordered, "consumed", broken)
+    patch.setattr(OrderlyConsumption, "consumed", broken)
 
 
 def commits_what_was_rolled_back(patch: Patch) -> None:
-    good = Ordered._conclude
+    good = OrderlyConsumption._conclude
 
-    def broken(self: Ordered, task: Any, result: object, *others: Any) -> None:
+    def broken(self: OrderlyConsumption, task: Any, result: object, *others: Any) -> None:
         good(self, task, ConsumeStatus.COMMIT if result is ConsumeStatus.ROLLBACK else result, *others)
 
-    patch.setattr(Ordered, "_conclude", broken)
+    patch.setattr(OrderlyConsumption, "_conclude", broken)
 
 
 def consumes_without_a_lock(patch: Patch) -> None:
-    def acquire(self: OwnLocks, queue: Any, now: int) -> Flow[tuple[bool, int]]:
+    def acquire(self: HeldQueueLocks, queue: Any, now: int) -> Flow[tuple[bool, int]]:
         yield from ()
         self._locked_at[queue] = now
         return True, now
 
-    patch.setattr(OwnLocks, "acquire", acquire)
-    patch.setattr(OwnLocks, "is_valid", lambda self, queue, now: True)
+    patch.setattr(HeldQueueLocks, "acquire", acquire)
+    patch.setattr(HeldQueueLocks, "is_valid", lambda self, queue, now: True)
 
 
 def never_renews_its_locks(patch: Patch) -> None:
-    def renew(self: OwnLocks, queues: Any, now: int) -> Flow[tuple[list[Any], int]]:
+    def renew(self: HeldQueueLocks, queues: Any, now: int) -> Flow[tuple[list[Any], int]]:
         yield from ()
         return [], now
 
-    patch.setattr(OwnLocks, "renew", renew)
-    patch.setattr(OwnLocks, "is_valid", lambda self, queue, now: queue in self._locked_at)
+    patch.setattr(HeldQueueLocks, "renew", renew)
+    patch.setattr(HeldQueueLocks, "is_valid", lambda self, queue, now: queue in self._locked_at)
 
 
 def commits_every_transaction(patch: Patch) -> None:
@@ -152,19 +152,19 @@ def commits_every_transaction(patch: Patch) -> None:
 
 
 def gives_any_reply(patch: Patch) -> None:
-    good = Requests.replied
+    good = RequestReply.replied
 
-    def broken(self: Requests, header: Any, body: bytes, now: int) -> None:
+    def broken(self: RequestReply, header: Any, body: bytes, now: int) -> None:
         first = next(iter(self._waiting), None)
         good(self, header, body, now) if first is None else self._host.wake(self._taken(first, header, body), now)  # type: ignore[attr-defined]
 
-    def taken(self: Requests, first: str, header: Any, body: bytes) -> Ticket[None]:
+    def taken(self: RequestReply, first: str, header: Any, body: bytes) -> Ticket[None]:
         waiting = self._waiting[first]
         waiting.reply = MessageExt(header.topic, body, {})
         return waiting.over
 
-    patch.setattr(Requests, "_taken", taken, raising=False)
-    patch.setattr(Requests, "replied", broken)
+    patch.setattr(RequestReply, "_taken", taken, raising=False)
+    patch.setattr(RequestReply, "replied", broken)
 
 
 def pulls_on_in_a_queue_of_others(patch: Patch) -> None:

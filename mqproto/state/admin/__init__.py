@@ -8,42 +8,42 @@ One family of operations a module. Operations over several servers go on after a
 
 from __future__ import annotations
 
-from mqproto.state.admin.access import Access, AccessVersion, Account
-from mqproto.state.admin.brokers import BrokerRuntime, Brokers, Rates
-from mqproto.state.admin.calls import LONGEST_TIMEOUT_MS, TIMEOUT_MS, AdminHost, Desk
-from mqproto.state.admin.groups import GroupCheck, GroupProgress, Groups, GroupSummary, QueueProgress
-from mqproto.state.admin.messages import Messages, MessageTrack, TrackType
-from mqproto.state.admin.name_servers import NameServerOperations
-from mqproto.state.admin.offsets import Offsets, Reset
-from mqproto.state.admin.topics import Topics
-from mqproto.state.admin.traffic import GroupTraffic, TopicTraffic, Traffic
+from mqproto.state.admin.access import AccessFlows, AccessVersion, Account
+from mqproto.state.admin.brokers import BrokerFlows, BrokerRates, BrokerRuntime
+from mqproto.state.admin.calls import LONGEST_TIMEOUT_MS, TIMEOUT_MS, AdminCalls, AdminHost
+from mqproto.state.admin.groups import GroupCheck, GroupFlows, GroupProgress, GroupSummary, QueueProgress
+from mqproto.state.admin.messages import MessageFlows, MessageTrack, TrackType
+from mqproto.state.admin.name_servers import NameServerFlows
+from mqproto.state.admin.offsets import OffsetFlows, Reset
+from mqproto.state.admin.topics import TopicFlows
+from mqproto.state.admin.traffic import GroupTraffic, TopicTraffic, TrafficFlows
 
 __all__ = [
     "LONGEST_TIMEOUT_MS",
     "TIMEOUT_MS",
-    "Access",
+    "AccessFlows",
     "AccessVersion",
     "Account",
     "AdminCore",
     "AdminHost",
+    "BrokerFlows",
+    "BrokerRates",
     "BrokerRuntime",
-    "Brokers",
     "GroupCheck",
+    "GroupFlows",
     "GroupProgress",
     "GroupSummary",
     "GroupTraffic",
-    "Groups",
+    "MessageFlows",
     "MessageTrack",
-    "Messages",
-    "NameServerOperations",
-    "Offsets",
+    "NameServerFlows",
+    "OffsetFlows",
     "QueueProgress",
-    "Rates",
     "Reset",
+    "TopicFlows",
     "TopicTraffic",
-    "Topics",
     "TrackType",
-    "Traffic",
+    "TrafficFlows",
 ]
 
 
@@ -54,12 +54,12 @@ class AdminCore:
 
     def __init__(self, host: AdminHost, timeout_ms: int = TIMEOUT_MS) -> None:
         """Raises InvalidSetting."""
-        desk = Desk(host, timeout_ms)
-        self.topics = Topics(desk)
-        self.groups = Groups(desk, self.topics)
-        self.offsets = Offsets(desk)
-        self.messages = Messages(desk, self.topics, self.groups)
-        self.brokers = Brokers(desk)
-        self.name_servers = NameServerOperations(desk)
-        self.traffic = Traffic(desk, self.topics, self.groups, self.brokers)
-        self.access = Access(desk)
+        calls = AdminCalls(host, timeout_ms)
+        self.topics = TopicFlows(calls)
+        self.groups = GroupFlows(calls, self.topics)
+        self.offsets = OffsetFlows(calls)
+        self.messages = MessageFlows(calls, self.topics, self.groups)
+        self.brokers = BrokerFlows(calls)
+        self.name_servers = NameServerFlows(calls)
+        self.traffic = TrafficFlows(calls, self.topics, self.groups, self.brokers)
+        self.access = AccessFlows(calls)

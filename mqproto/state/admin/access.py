@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqproto.errors import ClientError, InvalidSetting
-from mqproto.state.admin.calls import Desk
+from mqproto.state.admin.calls import AdminCalls
 from mqproto.state.flows.effects import Flow
 from mqproto.wire import fastjson
 from mqproto.wire.bodies import DataVersion
@@ -69,17 +69,17 @@ class AccessVersion:
     files: dict[str, DataVersion] | None
 
 
-class Access:
+class AccessFlows:
     """Operations on accounts. Each goes to the broker of an address, or to all brokers of a cluster, slaves too; result: their addresses.
 
     Raised are BrokerError (209 to 211, or no answer at all where access control is off), ConnectFailed, ConnectionLost, CallExpired; for a
     cluster NoCluster and PartlyFailed.
     """
 
-    __slots__ = ("_desk",)
+    __slots__ = ("_calls",)
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, calls: AdminCalls) -> None:
+        self._calls = calls
 
     def put_account(self, account: Account, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
         """Create an account, or change one that is there. Raises InvalidSetting."""
@@ -114,13 +114,13 @@ class Access:
 
     def _tell(self, operation: str, code: int, fields: Mapping[str, str], broker: str | None, cluster: str | None) -> Flow[list[str]]:
         def tell(address: str) -> Flow[None]:
-            yield from self._desk.done(address, code, fields)
+            yield from self._calls.done(address, code, fields)
 
-        return sorted((yield from self._desk.over(operation, broker, cluster, tell, slaves=True)))
+        return sorted((yield from self._calls.over(operation, broker, cluster, tell, slaves=True)))
 
     def version(self, broker: str) -> Flow[AccessVersion]:
         """Which state of its access files the broker of an address has read."""
-        command = yield from self._desk.done(broker, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+        command = yield from self._calls.done(broker, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
         header = GetBrokerAclConfigResponse.decode(command.fields)
         files: dict[str, DataVersion] | None = None
         if header.all_acl_file_version is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqproto.errors import ClientError, InvalidSetting
-from mqproto.state.admin.calls import Desk
+from mqproto.state.admin.calls import AdminCalls
 from mqproto.state.flows.effects import Flow
 from mqproto.wire.bodies import BrokerStats, ClusterInfo, ConsumeStatsList, KVTable
 from mqproto.wire.codes import RequestCode, ResponseCode
@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class BrokerRates:
     """Events a second over the last 10, 60 and 600 seconds; None where a broker does not run long enough to know."""
 
     seconds_10: float | None
@@ -47,12 +47,12 @@ class BrokerRuntime:
         return self.number("bootTimestamp")
 
     @property
-    def put_tps(self) -> Rates:
+    def put_tps(self) -> BrokerRates:
         """Messages stored."""
         return self.rates("putTps")
 
     @property
-    def get_tps(self) -> Rates:
+    def get_tps(self) -> BrokerRates:
         """Messages given to consumers."""
         return self.rates("getTransferedTps")
 
@@ -91,45 +91,45 @@ class BrokerRuntime:
         text = self.values.get(key, "")
         return int(float(text)) if _NUMBER.fullmatch(text) and len(text) <= 40 else None
 
-    def rates(self, key: str) -> Rates:
+    def rates(self, key: str) -> BrokerRates:
         """Three rates with blanks between; a broker that has just started has fewer."""
         found = [float(word) for word in self.values.get(key, "").split() if _NUMBER.fullmatch(word)]
         padded: list[float | None] = [*found[:3], None, None, None]
-        return Rates(padded[0], padded[1], padded[2])
+        return BrokerRates(padded[0], padded[1], padded[2])
 
 
-class Brokers:
+class BrokerFlows:
     """Operations on brokers. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost and CallExpired where servers fail.
 
     `broker` is an address `host:port`, `cluster` the name of a cluster whose masters are meant (NoCluster when there is none of this name);
     operations over a cluster raise PartlyFailed, which says where they failed and where they are done.
     """
 
-    __slots__ = ("_desk",)
+    __slots__ = ("_calls",)
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, calls: AdminCalls) -> None:
+        self._calls = calls
 
     def clusters(self) -> Flow[ClusterInfo]:
         """Every broker that a name server knows, and the clusters that they form."""
-        return self._desk.cluster()
+        return self._calls.cluster()
 
     def runtime(self, broker: str) -> Flow[BrokerRuntime]:
         """How the broker of an address does."""
-        command = yield from self._desk.done(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+        command = yield from self._calls.done(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
         return BrokerRuntime(broker, KVTable.from_json(bytes(command.body)).table)
 
     def all_runtimes(self) -> Flow[dict[str, BrokerRuntime]]:
         """How every broker does that a name server knows, slaves too, by address. Raises PartlyFailed when any does not say."""
-        info = yield from self._desk.cluster()
+        info = yield from self._calls.cluster()
         addresses = [info.brokers[name].addresses[one] for name in sorted(info.brokers) for one in sorted(info.brokers[name].addresses)]
-        return (yield from self._desk.at_each("asking how brokers do", addresses, self.runtime))
+        return (yield from self._calls.at_each("asking how brokers do", addresses, self.runtime))
 
     # --- settings
 
     def config(self, broker: str) -> Flow[dict[str, str]]:
         """All settings of the broker of an address, by Apache's names."""
-        command = yield from self._desk.done(broker, RequestCode.GET_BROKER_CONFIG)
+        command = yield from self._calls.done(broker, RequestCode.GET_BROKER_CONFIG)
         return read_plain(str(command.body, "utf-8", "replace"))
 
     def update_config(
@@ -144,29 +144,29 @@ class Brokers:
         body = settings_text(changes)
 
         def change(address: str) -> Flow[dict[str, str]]:
-            yield from self._desk.done(address, RequestCode.UPDATE_BROKER_CONFIG, {}, body)
+            yield from self._calls.done(address, RequestCode.UPDATE_BROKER_CONFIG, {}, body)
             known = yield from self.config(address)
             return read_back(address, changes, known)
 
-        return (yield from self._desk.over("changing settings", broker, cluster, change))
+        return (yield from self._calls.over("changing settings", broker, cluster, change))
 
     # --- counters
 
     def stats(self, broker: str, name: str, key: str) -> Flow[BrokerStats | None]:
         """A counter of the broker of an address, like `TOPIC_PUT_NUMS` of a topic (broker.md 9); None while it has counted nothing."""
         fields = ViewBrokerStatsDataRequest(name, key).encode()
-        command = yield from self._desk.ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, fields)
+        command = yield from self._calls.ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, fields)
         if command.code == ResponseCode.SYSTEM_ERROR and "not exist" in (command.remark or ""):
             return None
         if command.code != ResponseCode.SUCCESS:
-            raise self._desk.refusal(command, broker)
+            raise self._calls.refusal(command, broker)
         return BrokerStats.from_json(bytes(command.body))
 
     def consume_stats(self, broker: str, *, order: bool = False) -> Flow[ConsumeStatsList]:
         """How far all groups are at the broker of an address, on all topics or on ordered ones alone."""
         fields = GetConsumeStatsInBrokerRequest(order).encode()
-        timeout_ms = max(CONSUME_STATS_TIMEOUT_MS, self._desk.timeout_ms)
-        command = yield from self._desk.done(broker, RequestCode.GET_BROKER_CONSUME_STATS, fields, timeout_ms=timeout_ms)
+        timeout_ms = max(CONSUME_STATS_TIMEOUT_MS, self._calls.timeout_ms)
+        command = yield from self._calls.done(broker, RequestCode.GET_BROKER_CONSUME_STATS, fields, timeout_ms=timeout_ms)
         return ConsumeStatsList.from_json(bytes(command.body))
 
     # --- cleaning
@@ -181,9 +181,9 @@ class Brokers:
 
     def _clean(self, operation: str, code: int, broker: str | None, cluster: str | None) -> Flow[list[str]]:
         def clean(address: str) -> Flow[None]:
-            yield from self._desk.done(address, code)
+            yield from self._calls.done(address, code)
 
-        return sorted((yield from self._desk.everywhere(operation, broker, cluster, clean)))
+        return sorted((yield from self._calls.everywhere(operation, broker, cluster, clean)))
 
 
 def settings_text(changes: Mapping[str, str]) -> bytes:

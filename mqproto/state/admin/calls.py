@@ -27,7 +27,7 @@ from mqproto.errors import (
 )
 from mqproto.message import MessageQueue
 from mqproto.state.client.settings import check_range
-from mqproto.state.cluster.name_servers import NameServers
+from mqproto.state.cluster.name_servers import NameServerList
 from mqproto.state.flows.effects import Call, Flow, Lost, answer, current
 from mqproto.validation import check_given
 from mqproto.wire.bodies import ClusterInfo, TopicRoute
@@ -47,7 +47,7 @@ LONGEST_TIMEOUT_MS: Final = 600_000
 class AdminHost(Protocol):
     """What the operations need of their node."""
 
-    name_servers: NameServers
+    name_servers: NameServerList
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Place:
     address: str
 
 
-class Desk:
+class AdminCalls:
     """Asks servers. `timeout_ms` is the limit of one request; an operation of several requests has it for each of them."""
 
     __slots__ = ("_host", "timeout_ms")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from mqproto.errors import AccessDenied, BrokerError, MQError, NoClients, PartlyFailed, PlaceFailure
 from mqproto.message import MessageQueue
-from mqproto.state.admin.calls import Desk, check_target
-from mqproto.state.admin.topics import Topics
+from mqproto.state.admin.calls import AdminCalls, check_target
+from mqproto.state.admin.topics import TopicFlows
 from mqproto.state.flows.effects import Flow
 from mqproto.validation import check_consumer_group, check_given
 from mqproto.wire.bodies import (
@@ -103,33 +103,33 @@ class GroupCheck:
         return {queue: tuple(ids) for queue, ids in sorted(holders.items()) if len(ids) > 1}
 
 
-class Groups:
+class GroupFlows:
     """Operations on groups. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail."""
 
-    __slots__ = ("_desk", "_topics")
+    __slots__ = ("_calls", "_topics")
 
-    def __init__(self, desk: Desk, topics: Topics) -> None:
-        self._desk = desk
+    def __init__(self, calls: AdminCalls, topics: TopicFlows) -> None:
+        self._calls = calls
         self._topics = topics
 
     # --- how they are set up
 
     def names(self) -> Flow[list[str]]:
         """Every group that has a retry topic, so every one that ever consumed, sorted."""
-        command = yield from self._desk.done(None, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        command = yield from self._calls.done(None, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = TopicList.from_json(bytes(command.body)).topics
         return sorted(topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX))
 
     def configs(self, broker: str) -> Flow[dict[str, GroupConfig]]:
         """How every group is set up at the broker of an address, by group."""
-        command = yield from self._desk.done(broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        command = yield from self._calls.done(broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return GroupTable.from_json(bytes(command.body)).groups
 
     def config(self, group: str) -> Flow[dict[str, GroupConfig]]:
         """How a group is set up at each master that has it, by its address. Raises InvalidName, PartlyFailed."""
         check_given("group", group)
-        masters = yield from self._desk.masters(None)
-        tables = yield from self._desk.at_each(f"asking for group {group}", [place.address for place in masters], self.configs)
+        masters = yield from self._calls.masters(None)
+        tables = yield from self._calls.at_each(f"asking for group {group}", [place.address for place in masters], self.configs)
         return {address: table[group] for address, table in tables.items() if group in table}
 
     def create(self, config: GroupConfig | str, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
@@ -144,9 +144,9 @@ class Groups:
         body = config.to_json()
 
         def tell(address: str) -> Flow[None]:
-            yield from self._desk.done(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+            yield from self._calls.done(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
 
-        return sorted((yield from self._desk.over(f"creating group {config.name}", broker, cluster, tell)))
+        return sorted((yield from self._calls.over(f"creating group {config.name}", broker, cluster, tell)))
 
     def delete(self, group: str, *, broker: str | None = None, cluster: str | None = None, remove_offsets: bool = False) -> Flow[None]:
         """Delete a group at the broker of an address, or at each master of a cluster and then its retry and dead-letter topics there.
@@ -161,9 +161,9 @@ class Groups:
             fields["cleanOffset"] = "true"  # its name in 5.x
 
         def tell(address: str) -> Flow[None]:
-            yield from self._desk.done(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+            yield from self._calls.done(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
 
-        yield from self._desk.over(f"deleting group {group}", broker, cluster, tell)
+        yield from self._calls.over(f"deleting group {group}", broker, cluster, tell)
         if cluster is not None:
             for topic in (retry_topic(group), dlq_topic(group)):
                 yield from self._topics.delete(topic, cluster)
@@ -176,16 +176,16 @@ class Groups:
         Raises InvalidName, NoClients when nobody is online.
         """
         check_given("group", group)
-        addresses = [broker] if broker is not None else [place.address for place in (yield from self._desk.group_places(group))]
+        addresses = [broker] if broker is not None else [place.address for place in (yield from self._calls.group_places(group))]
         merged: ConsumerConnection | None = None
         members: dict[str, ClientConnection] = {}
         for address in addresses:
             fields = GetConsumerConnectionListRequest(group).encode()
-            command = yield from self._desk.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
+            command = yield from self._calls.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
             if command.code == ResponseCode.CONSUMER_NOT_ONLINE:
                 continue
             if command.code != ResponseCode.SUCCESS:
-                raise self._desk.refusal(command, address)
+                raise self._calls.refusal(command, address)
             found = ConsumerConnection.from_json(bytes(command.body))
             members.update({one.client_id: one for one in found.connections})
             if merged is None:
@@ -202,14 +202,14 @@ class Groups:
         check_given("group", group)
         members: dict[str, ClientConnection] = {}
         refused: BrokerError | None = None
-        for place in (yield from self._desk.places(topic)):
+        for place in (yield from self._calls.places(topic)):
             fields = GetProducerConnectionListRequest(group).encode()
-            command = yield from self._desk.ask(place.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, fields)
+            command = yield from self._calls.ask(place.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, fields)
             if command.code == ResponseCode.SUCCESS:
                 found = ProducerConnection.from_json(bytes(command.body)).connections
                 members.update({one.client_id: one for one in found})
                 continue
-            refused = self._desk.refusal(command, place.address)
+            refused = self._calls.refusal(command, place.address)
             if command.code != ResponseCode.SYSTEM_ERROR or isinstance(refused, AccessDenied):
                 raise refused  # else the broker does not know the group
         if not members:
@@ -218,7 +218,7 @@ class Groups:
 
     def all_producers(self, broker: str) -> Flow[dict[str, list[ProducerInfo]]]:
         """Every producer that the broker of an address knows, by group (since 4.9.4; older ones do not answer: CallExpired)."""
-        command = yield from self._desk.done(broker, RequestCode.GET_ALL_PRODUCER_INFO)
+        command = yield from self._calls.done(broker, RequestCode.GET_ALL_PRODUCER_INFO)
         return ProducerTable.from_json(bytes(command.body)).producers
 
     def running_info(self, group: str, client_id: str, *, stack: bool = False) -> Flow[ConsumerRunningInfo]:
@@ -227,15 +227,15 @@ class Groups:
         The brokers of the group are asked in turn until one of them reaches the member, three time-outs each. Raises InvalidName, NoClients
         for a group that nobody knows, and the last broker's BrokerError (1: the member is not there, 207: it does not answer).
         """
-        places = yield from self._desk.group_places(group)
+        places = yield from self._calls.group_places(group)
         fields = GetConsumerRunningInfoRequest(group, client_id, stack).encode()
         failure: BrokerError | None = None
         for place in places:
-            timeout_ms = self._desk.long_timeout_ms
-            command = yield from self._desk.ask(place.address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, timeout_ms=timeout_ms)
+            timeout_ms = self._calls.long_timeout_ms
+            command = yield from self._calls.ask(place.address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, timeout_ms=timeout_ms)
             if command.code == ResponseCode.SUCCESS:
                 return ConsumerRunningInfo.from_json(bytes(command.body))
-            failure = self._desk.refusal(command, place.address)
+            failure = self._calls.refusal(command, place.address)
         assert failure is not None  # there is a broker in every list of places
         raise failure
 
@@ -261,9 +261,9 @@ class Groups:
         fields = GetConsumeStatsRequest(group, topic).encode()
         queues: dict[MessageQueue, QueueProgress] = {}
         tps = 0.0
-        for place in (yield from self._desk.group_places(group)):
-            timeout_ms = self._desk.long_timeout_ms
-            command = yield from self._desk.done(place.address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)
+        for place in (yield from self._calls.group_places(group)):
+            timeout_ms = self._calls.long_timeout_ms
+            command = yield from self._calls.done(place.address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)
             stats = ConsumeStats.from_json(bytes(command.body))
             tps += stats.tps
             for queue, one in stats.offsets.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mqproto.state.admin.calls import Desk
+from mqproto.state.admin.calls import AdminCalls
 from mqproto.state.flows.effects import Flow
 from mqproto.wire.bodies import KVTable
 from mqproto.wire.codes import RequestCode, ResponseCode
@@ -23,40 +23,40 @@ from mqproto.wire.headers import (
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
-def put(desk: Desk, namespace: str, key: str, value: str) -> Flow[None]:
+def put(calls: AdminCalls, namespace: str, key: str, value: str) -> Flow[None]:
     """Set a value at every name server. Raises PartlyFailed."""
     fields = PutKVConfigRequest(namespace, key, value).encode()
-    yield from desk.at_each(f"setting {namespace}/{key}", desk.name_servers, _told(desk, RequestCode.PUT_KV_CONFIG, fields))
+    yield from calls.at_each(f"setting {namespace}/{key}", calls.name_servers, _told(calls, RequestCode.PUT_KV_CONFIG, fields))
 
 
-def delete(desk: Desk, namespace: str, key: str) -> Flow[None]:
+def delete(calls: AdminCalls, namespace: str, key: str) -> Flow[None]:
     """Take a value out of every name server; one that is not there is no error. Raises PartlyFailed."""
     fields = DeleteKVConfigRequest(namespace, key).encode()
-    yield from desk.at_each(f"deleting {namespace}/{key}", desk.name_servers, _told(desk, RequestCode.DELETE_KV_CONFIG, fields))
+    yield from calls.at_each(f"deleting {namespace}/{key}", calls.name_servers, _told(calls, RequestCode.DELETE_KV_CONFIG, fields))
 
 
-def _told(desk: Desk, code: int, fields: dict[str, str]) -> Callable[[str], Flow[None]]:
+def _told(calls: AdminCalls, code: int, fields: dict[str, str]) -> Callable[[str], Flow[None]]:
     def tell(address: str) -> Flow[None]:
-        yield from desk.done(address, code, fields)
+        yield from calls.done(address, code, fields)
 
     return tell
 
 
-def get(desk: Desk, namespace: str, key: str) -> Flow[str | None]:
+def get(calls: AdminCalls, namespace: str, key: str) -> Flow[str | None]:
     """A value, as one name server has it; None when it has none."""
-    command = yield from desk.ask(None, RequestCode.GET_KV_CONFIG, GetKVConfigRequest(namespace, key).encode())
+    command = yield from calls.ask(None, RequestCode.GET_KV_CONFIG, GetKVConfigRequest(namespace, key).encode())
     if command.code == ResponseCode.QUERY_NOT_FOUND:
         return None
     if command.code != ResponseCode.SUCCESS:
-        raise desk.refusal(command, None)
+        raise calls.refusal(command, None)
     return GetKVConfigResponse.decode(command.fields).value
 
 
-def table(desk: Desk, namespace: str) -> Flow[dict[str, str]]:
+def table(calls: AdminCalls, namespace: str) -> Flow[dict[str, str]]:
     """All keys and values of a namespace, as one name server has them; empty when it has none."""
-    command = yield from desk.ask(None, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKVListByNamespaceRequest(namespace).encode())
+    command = yield from calls.ask(None, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKVListByNamespaceRequest(namespace).encode())
     if command.code == ResponseCode.QUERY_NOT_FOUND:
         return {}
     if command.code != ResponseCode.SUCCESS:
-        raise desk.refusal(command, None)
+        raise calls.refusal(command, None)
     return KVTable.from_json(bytes(command.body)).table

@@ -8,9 +8,9 @@ from typing import Final
 
 from mqproto.errors import AccessDenied, ClientError, MQError, NoClients, NoMessage, NoRoute
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.admin.calls import Desk, Place, queue_fields
-from mqproto.state.admin.groups import Groups
-from mqproto.state.admin.topics import Topics
+from mqproto.state.admin.calls import AdminCalls, Place, queue_fields
+from mqproto.state.admin.groups import GroupFlows
+from mqproto.state.admin.topics import TopicFlows
 from mqproto.state.client.settings import check_range
 from mqproto.state.cluster.routes import QUEUES_MAX
 from mqproto.state.consumer.pull_loop import Pulled, read_answer
@@ -72,17 +72,17 @@ class MessageTrack:
     reason: str = ""
 
 
-class Messages:
+class MessageFlows:
     """Operations on messages. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail.
 
     Found messages have plain bodies. Raised besides are InvalidName, NoRoute for topics that name servers do not know, and what a body
     brings that cannot be made plain (RecordError).
     """
 
-    __slots__ = ("_desk", "_groups", "_topics")
+    __slots__ = ("_calls", "_groups", "_topics")
 
-    def __init__(self, desk: Desk, topics: Topics, groups: Groups) -> None:
-        self._desk = desk
+    def __init__(self, calls: AdminCalls, topics: TopicFlows, groups: GroupFlows) -> None:
+        self._calls = calls
         self._topics = topics
         self._groups = groups
 
@@ -102,9 +102,9 @@ class Messages:
     def by_offset_id(self, offset_id: str) -> Flow[MessageExt]:
         """A message by the id that its broker gave: the broker inside the id is asked. Raises NoMessage, also for what is no such id."""
         address, offset = _parse(offset_id)
-        command = yield from self._desk.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest(offset).encode())
+        command = yield from self._calls.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest(offset).encode())
         if command.code != ResponseCode.SUCCESS:
-            refusal = self._desk.refusal(command, address)
+            refusal = self._calls.refusal(command, address)
             if command.code != ResponseCode.SYSTEM_ERROR or isinstance(refusal, AccessDenied):
                 raise refusal
             raise NoMessage(offset_id, command.remark or "the broker finds nothing there") from refusal
@@ -148,14 +148,14 @@ class Messages:
         """What every broker of the topic finds by the hash of a key, by store time: others that share it are among it."""
         header = QueryMessageRequest(topic, key, limit, begin_ms, end_ms, "true" if unique else "false")
         found: list[MessageExt] = []
-        for place in (yield from self._desk.places(topic)):
-            command = yield from self._desk.ask(
-                place.address, RequestCode.QUERY_MESSAGE, header.encode(), timeout_ms=max(QUERY_TIMEOUT_MS, self._desk.timeout_ms)
+        for place in (yield from self._calls.places(topic)):
+            command = yield from self._calls.ask(
+                place.address, RequestCode.QUERY_MESSAGE, header.encode(), timeout_ms=max(QUERY_TIMEOUT_MS, self._calls.timeout_ms)
             )
             if command.code == ResponseCode.SUCCESS:
                 found += decode_records(command.body, place.broker_name)
             elif command.code != ResponseCode.QUERY_NOT_FOUND:
-                raise self._desk.refusal(command, place.address)
+                raise self._calls.refusal(command, place.address)
         kept = [message for message in found if message.topic == topic]
         return sorted(kept, key=lambda message: (message.store_time, message.broker_name, message.physical_offset))
 
@@ -178,7 +178,7 @@ class Messages:
         messages are fetched. Raises InvalidExpressionError, InvalidSetting, BrokerError (16) where they may not be read.
         """
         check_range("limit", limit, 1, SCAN_LIMIT_MAX)
-        route = yield from self._desk.route(topic)
+        route = yield from self._calls.route(topic)
         found: list[MessageExt] = []
         counts = {one.broker_name: min(one.read_queues, QUEUES_MAX) for one in route.queues}  # a queue that may not be read is an error
         for queue in (MessageQueue(topic, name, number) for name in sorted(counts) for number in range(counts[name])):
@@ -194,7 +194,7 @@ class Messages:
         wanted = parse_tags(tags)
         place = yield from self._place(queue)
         at = yield from self._begin(place, queue, begin_ms)
-        command = yield from self._desk.done(place.address, RequestCode.GET_MAX_OFFSET, queue_fields(queue))
+        command = yield from self._calls.done(place.address, RequestCode.GET_MAX_OFFSET, queue_fields(queue))
         end = GetMaxOffsetResponse.decode(command.fields).offset
         found: list[MessageExt] = []
         while at < end and len(found) < limit:
@@ -212,14 +212,14 @@ class Messages:
         """Where the messages of a time begin. It may be too early: of a time past the end Apache's brokers say the last message."""
         fields = queue_fields(queue)
         if time_ms is None:
-            command = yield from self._desk.done(place.address, RequestCode.GET_MIN_OFFSET, fields)
+            command = yield from self._calls.done(place.address, RequestCode.GET_MIN_OFFSET, fields)
             return GetMinOffsetResponse.decode(command.fields).offset
         fields["timestamp"] = str(time_ms)
-        command = yield from self._desk.done(place.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+        command = yield from self._calls.done(place.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
         return SearchOffsetResponse.decode(command.fields).offset
 
     def _place(self, queue: MessageQueue) -> Flow[Place]:
-        for place in (yield from self._desk.places(queue.topic)):
+        for place in (yield from self._calls.places(queue.topic)):
             if place.broker_name == queue.broker_name:
                 return place
         raise NoRoute(queue.topic)
@@ -242,7 +242,7 @@ class Messages:
             expression_type="TAG",
         )
         fields = {**header.encode(), "bname": queue.broker_name}
-        command = yield from self._desk.ask(place.address, RequestCode.PULL_MESSAGE, fields)
+        command = yield from self._calls.ask(place.address, RequestCode.PULL_MESSAGE, fields)
         return read_answer(command, queue, tags, place.address)
 
     def entries(self, broker: str, queue: MessageQueue, index: int, count: int = 10, *, group: str | None = None) -> Flow[QueueDump]:
@@ -253,7 +253,7 @@ class Messages:
         check_given("topic", queue.topic)
         check_range("count", count, 1, SCAN_LIMIT)
         fields = QueryConsumeQueueRequest(queue.topic, queue.queue_id, index, count, group).encode()
-        command = yield from self._desk.done(broker, RequestCode.QUERY_CONSUME_QUEUE, fields)
+        command = yield from self._calls.done(broker, RequestCode.QUERY_CONSUME_QUEUE, fields)
         return QueueDump.from_json(bytes(command.body))
 
     # --- what became of them
@@ -295,7 +295,7 @@ class Messages:
 
     def _broker_of(self, message: MessageExt) -> Flow[str]:
         """The name of the broker that stored a message."""
-        info = yield from self._desk.cluster()
+        info = yield from self._calls.cluster()
         for broker in info.brokers.values():
             if broker.addresses.get(MASTER_ID) == message.store_host:
                 return broker.broker_name
@@ -308,8 +308,8 @@ class Messages:
         """
         check_given("group", group)
         fields = ConsumeMessageDirectlyRequest(group, client_id, message.offset_msg_id).encode()
-        timeout_ms = self._desk.long_timeout_ms
-        command = yield from self._desk.done(message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, timeout_ms=timeout_ms)
+        timeout_ms = self._calls.long_timeout_ms
+        command = yield from self._calls.done(message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, timeout_ms=timeout_ms)
         return ConsumeDirectlyResult.from_json(bytes(command.body))
 
     def resume_check(self, offset_id: str) -> Flow[None]:
@@ -318,7 +318,7 @@ class Messages:
         Such messages lie in the topic TRANS_CHECK_MAX_TIME_TOPIC.
         """
         address, _ = _parse(offset_id)
-        yield from self._desk.done(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest(offset_id).encode())
+        yield from self._calls.done(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest(offset_id).encode())
 
 
 def _parse(offset_id: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from mqproto.errors import ClientError, MQError, NoClients, NoRoute, PartlyFailed, PlaceFailure
 from mqproto.message import MessageQueue
-from mqproto.state.admin.calls import Desk, queue_fields
+from mqproto.state.admin.calls import AdminCalls, queue_fields
 from mqproto.state.cluster.routes import readable_queues
 from mqproto.state.flows.effects import Flow
 from mqproto.validation import check_consumer_group, check_given, check_group
@@ -46,33 +46,33 @@ class Reset:
     committed: tuple[str, ...]
 
 
-class Offsets:
+class OffsetFlows:
     """Operations on offsets. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost and CallExpired where servers fail.
 
     Offsets are asked of masters, and stored there. Raised are InvalidName and NoRoute for topics and brokers that name servers do not know.
     """
 
-    __slots__ = ("_desk",)
+    __slots__ = ("_calls",)
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, calls: AdminCalls) -> None:
+        self._calls = calls
 
     # --- of queues
 
     def maximum(self, queue: MessageQueue) -> Flow[int]:
         """The offset that the next message of a queue will have."""
-        return (yield from self._maximum((yield from self._desk.master(queue)), queue))
+        return (yield from self._maximum((yield from self._calls.master(queue)), queue))
 
     def _maximum(self, address: str, queue: MessageQueue) -> Flow[int]:
-        command = yield from self._desk.done(address, RequestCode.GET_MAX_OFFSET, queue_fields(queue))
+        command = yield from self._calls.done(address, RequestCode.GET_MAX_OFFSET, queue_fields(queue))
         return GetMaxOffsetResponse.decode(command.fields).offset
 
     def minimum(self, queue: MessageQueue) -> Flow[int]:
         """The offset of the oldest message of a queue that is still there."""
-        return (yield from self._minimum((yield from self._desk.master(queue)), queue))
+        return (yield from self._minimum((yield from self._calls.master(queue)), queue))
 
     def _minimum(self, address: str, queue: MessageQueue) -> Flow[int]:
-        command = yield from self._desk.done(address, RequestCode.GET_MIN_OFFSET, queue_fields(queue))
+        command = yield from self._calls.done(address, RequestCode.GET_MIN_OFFSET, queue_fields(queue))
         return GetMinOffsetResponse.decode(command.fields).offset
 
     def at_time(self, queue: MessageQueue, time_ms: int) -> Flow[int]:
@@ -80,17 +80,17 @@ class Offsets:
 
         When there is none it is the end of the queue; Apache's brokers say the last message then.
         """
-        return (yield from self._at_time((yield from self._desk.master(queue)), queue, time_ms))
+        return (yield from self._at_time((yield from self._calls.master(queue)), queue, time_ms))
 
     def _at_time(self, address: str, queue: MessageQueue, time_ms: int) -> Flow[int]:
         fields = {**queue_fields(queue), "timestamp": str(time_ms)}
-        command = yield from self._desk.done(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+        command = yield from self._calls.done(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
         return SearchOffsetResponse.decode(command.fields).offset
 
     def earliest_time(self, queue: MessageQueue) -> Flow[int]:
         """When the oldest message of a queue was stored, in wall milliseconds; -1 for an empty one."""
-        address = yield from self._desk.master(queue)
-        command = yield from self._desk.done(address, RequestCode.GET_EARLIEST_MSG_STORETIME, queue_fields(queue))
+        address = yield from self._calls.master(queue)
+        command = yield from self._calls.done(address, RequestCode.GET_EARLIEST_MSG_STORETIME, queue_fields(queue))
         return GetEarliestMsgStoretimeResponse.decode(command.fields).timestamp
 
     # --- of groups
@@ -101,13 +101,13 @@ class Offsets:
         A broker says 0 instead of none while the first message of the queue is still in memory, because a new group would begin there.
         """
         check_given("group", group)
-        address = yield from self._desk.master(queue)
+        address = yield from self._calls.master(queue)
         fields = {**queue_fields(queue), "consumerGroup": group}
-        command = yield from self._desk.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        command = yield from self._calls.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields)
         if command.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if command.code != ResponseCode.SUCCESS:
-            raise self._desk.refusal(command, address)
+            raise self._calls.refusal(command, address)
         return QueryConsumerOffsetResponse.decode(command.fields).offset
 
     def commit(self, group: str, queue: MessageQueue, offset: int) -> Flow[None]:
@@ -118,11 +118,11 @@ class Offsets:
         check_group(group)
         if offset < 0:
             raise ClientError(f"offset {offset} is negative")
-        yield from self._commit((yield from self._desk.master(queue)), group, queue, offset)
+        yield from self._commit((yield from self._calls.master(queue)), group, queue, offset)
 
     def _commit(self, address: str, group: str, queue: MessageQueue, offset: int) -> Flow[None]:
         fields = {**queue_fields(queue), "consumerGroup": group, "commitOffset": str(offset)}
-        yield from self._desk.done(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        yield from self._calls.done(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     def reset_by_time(self, group: str, topic: str, time_ms: int | None, *, force: bool = True) -> Flow[Reset]:
         """Send a group to the first messages of a topic that were stored at a wall time (ms) or later; None sends it to the ends.
@@ -133,7 +133,7 @@ class Offsets:
         check_given("group", group)
         if time_ms is not None and time_ms < 0:
             raise ClientError(f"time {time_ms} is before 1970")
-        route = yield from self._desk.route(topic)
+        route = yield from self._calls.route(topic)
         queues = readable_queues(topic, route)
         offsets: dict[MessageQueue, int] = {}
         told: list[str] = []
@@ -165,11 +165,11 @@ class Offsets:
     def _reset_online(self, address: str, group: str, topic: str, time_ms: int | None, force: bool) -> Flow[dict[MessageQueue, int] | None]:
         """Let the broker tell the members; None when nobody is online there."""
         fields = ResetOffsetRequest(topic, group, _END if time_ms is None else time_ms, force).encode()
-        command = yield from self._desk.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+        command = yield from self._calls.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
         if command.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return None
         if command.code != ResponseCode.SUCCESS:
-            raise self._desk.refusal(command, address)
+            raise self._calls.refusal(command, address)
         return ResetOffsets.from_json(bytes(command.body)).offsets
 
     def _reset_offline(
@@ -177,12 +177,12 @@ class Offsets:
     ) -> Flow[dict[MessageQueue, int]]:
         """The old way (admin.md 4): look every offset up and store it. A queue of which the group has nothing begins at its minimum."""
         fields = GetConsumeStatsRequest(group).encode()
-        timeout_ms = self._desk.long_timeout_ms
-        command = yield from self._desk.done(address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)
+        timeout_ms = self._calls.long_timeout_ms
+        command = yield from self._calls.done(address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)
         known = ConsumeStats.from_json(bytes(command.body)).offsets
         stored = {queue: one.consumer_offset for queue, one in known.items() if queue.topic == topic}
         if not stored:
-            command = yield from self._desk.done(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+            command = yield from self._calls.done(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
             ends = TopicStats.from_json(bytes(command.body)).offsets
             stored = {queue: ends[queue].min_offset for queue in queues if queue in ends}
         moved: dict[MessageQueue, int] = {}
@@ -208,10 +208,10 @@ class Offsets:
         check_consumer_group(target)
         done: dict[MessageQueue, int] = {}
         failures: list[PlaceFailure] = []
-        for place in (yield from self._desk.group_places(source)):
+        for place in (yield from self._calls.group_places(source)):
             fields = GetConsumeStatsRequest(source).encode()
-            timeout_ms = self._desk.long_timeout_ms
-            command = yield from self._desk.done(place.address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)
+            timeout_ms = self._calls.long_timeout_ms
+            command = yield from self._calls.done(place.address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)
             for queue, one in sorted(ConsumeStats.from_json(bytes(command.body)).offsets.items()):
                 if queue.topic.startswith(RETRY_PREFIX) if topic is None else queue.topic != topic:
                     continue
@@ -234,10 +234,10 @@ class Offsets:
         check_given("group", group)
         found: dict[str, dict[MessageQueue, int]] = {}
         fields = GetConsumerStatusRequest(topic, group, client_id).encode()
-        for place in (yield from self._desk.places(topic)):
-            timeout_ms = self._desk.long_timeout_ms
+        for place in (yield from self._calls.places(topic)):
+            timeout_ms = self._calls.long_timeout_ms
             code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
-            command = yield from self._desk.done(place.address, code, fields, timeout_ms=timeout_ms)
+            command = yield from self._calls.done(place.address, code, fields, timeout_ms=timeout_ms)
             for member, offsets in ConsumerStatus.from_json(bytes(command.body)).by_client.items():
                 found.setdefault(member, {}).update(offsets)
         return found
@@ -247,8 +247,8 @@ class Offsets:
         check_given("group", group)
         spans: list[QueueTimeSpan] = []
         fields = QueryConsumeTimeSpanRequest(topic, group).encode()
-        for place in (yield from self._desk.places(topic)):
-            command = yield from self._desk.done(place.address, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+        for place in (yield from self._calls.places(topic)):
+            command = yield from self._calls.done(place.address, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
             spans += ConsumeTimeSpans.from_json(bytes(command.body)).spans
         return sorted(spans, key=lambda span: span.queue)
 

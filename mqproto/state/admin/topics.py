@@ -8,7 +8,7 @@ from typing import Final
 from mqproto.errors import ClientError, NoRoute
 from mqproto.message import MessageQueue
 from mqproto.state.admin import kv
-from mqproto.state.admin.calls import Desk, check_target
+from mqproto.state.admin.calls import AdminCalls, check_target
 from mqproto.state.client.settings import check_range
 from mqproto.state.cluster.routes import QUEUES_MAX, parse_order, readable_queues
 from mqproto.state.consumer.allocation.allocate import Averagely, text_order
@@ -26,13 +26,13 @@ QUEUES: Final = 8
 _PERM_MAX: Final = PERM_READ_WRITE | PERM_INHERIT
 
 
-class Topics:
+class TopicFlows:
     """Operations on topics. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail."""
 
-    __slots__ = ("_desk",)
+    __slots__ = ("_calls",)
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, calls: AdminCalls) -> None:
+        self._calls = calls
 
     # --- what there is
 
@@ -46,30 +46,30 @@ class Topics:
 
     def system(self) -> Flow[list[str]]:
         """The names that are the system's own, sorted: clusters and brokers, which are topics too, and what brokers themselves need."""
-        command = yield from self._desk.done(None, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        command = yield from self._calls.done(None, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
         known = TopicList.from_json(bytes(command.body))
         names = set(known.topics)
         if known.broker_address:
-            command = yield from self._desk.done(known.broker_address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+            command = yield from self._calls.done(known.broker_address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
             names.update(TopicList.from_json(bytes(command.body)).topics)
         return sorted(names)
 
     def _list(self, code: int, fields: dict[str, str]) -> Flow[list[str]]:
-        command = yield from self._desk.done(None, code, fields)
+        command = yield from self._calls.done(None, code, fields)
         return sorted(TopicList.from_json(bytes(command.body)).topics)
 
     def route(self, topic: str) -> Flow[TopicRoute]:
         """Brokers and queues of a topic, as a name server knows them now. Raises InvalidName, NoRoute."""
-        return self._desk.route(topic)
+        return self._calls.route(topic)
 
     def clusters(self, topic: str) -> Flow[list[str]]:
         """The clusters that have a topic, sorted. Raises InvalidName, NoRoute."""
-        route = yield from self._desk.route(topic)
+        route = yield from self._calls.route(topic)
         return sorted({broker.cluster for broker in route.brokers})
 
     def configs(self, broker: str) -> Flow[dict[str, TopicConfig]]:
         """How every topic is set up at the broker of an address, by topic."""
-        command = yield from self._desk.done(broker, RequestCode.GET_ALL_TOPIC_CONFIG)
+        command = yield from self._calls.done(broker, RequestCode.GET_ALL_TOPIC_CONFIG)
         return TopicTable.from_json(bytes(command.body)).topics
 
     def config(self, topic: str, broker: str) -> Flow[TopicConfig]:
@@ -86,22 +86,22 @@ class Topics:
         Every broker of the topic is asked; the failure of one is raised.
         """
         offsets: dict[MessageQueue, TopicOffset] = {}
-        for place in (yield from self._desk.places(topic)):
-            command = yield from self._desk.done(place.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+        for place in (yield from self._calls.places(topic)):
+            command = yield from self._calls.done(place.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
             offsets.update(TopicStats.from_json(bytes(command.body)).offsets)
         return dict(sorted(offsets.items()))
 
     def consumers(self, topic: str) -> Flow[list[str]]:
         """The groups that consume a topic or have consumed it, at any of its brokers, sorted. Raises InvalidName, NoRoute."""
         groups: set[str] = set()
-        for place in (yield from self._desk.places(topic)):
-            command = yield from self._desk.done(place.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
+        for place in (yield from self._calls.places(topic)):
+            command = yield from self._calls.done(place.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
             groups.update(GroupList.from_json(bytes(command.body)).groups)
         return sorted(groups)
 
     def allocate(self, topic: str, clients: Sequence[str]) -> Flow[dict[str, list[MessageQueue]]]:
         """How the averaging strategy would share the queues of a topic out among clients. Raises InvalidName, NoRoute."""
-        route = yield from self._desk.route(topic)
+        route = yield from self._calls.route(topic)
         queues = readable_queues(topic, route)
         members = sorted(set(clients), key=text_order)
         strategy = Averagely()
@@ -136,24 +136,24 @@ class Topics:
         header = _header(topic, read_queues, write_queues, perm, sys_flag, order)
         if not order:
             return sorted(
-                (yield from self._desk.over(f"creating topic {topic}", broker, cluster, lambda place: self._set_up(place, header)))
+                (yield from self._calls.over(f"creating topic {topic}", broker, cluster, lambda place: self._set_up(place, header)))
             )
         check_target(broker, cluster)
-        info = yield from self._desk.cluster()
+        info = yield from self._calls.cluster()
         if broker is not None:
             names = [name for name, one in info.brokers.items() if broker in one.addresses.values()]
             if not names:
                 raise ClientError(f"no broker {broker} is registered, so its name for the order of {topic} is unknown")
             yield from self._set_up(broker, header)
-            known = yield from kv.get(self._desk, kv.ORDER_NAMESPACE, topic)
+            known = yield from kv.get(self._calls, kv.ORDER_NAMESPACE, topic)
             conf = {**dict(parse_order(topic, known or "")), names[0]: write_queues}
             done = [broker]
         else:
-            masters = yield from self._desk.masters(cluster)
+            masters = yield from self._calls.masters(cluster)
             addresses = [place.address for place in masters]
-            done = sorted((yield from self._desk.at_each(f"creating topic {topic}", addresses, lambda place: self._set_up(place, header))))
+            done = sorted((yield from self._calls.at_each(f"creating topic {topic}", addresses, lambda place: self._set_up(place, header))))
             conf = {place.broker_name: write_queues for place in masters}
-        yield from kv.put(self._desk, kv.ORDER_NAMESPACE, topic, ";".join(f"{name}:{count}" for name, count in conf.items()))
+        yield from kv.put(self._calls, kv.ORDER_NAMESPACE, topic, ";".join(f"{name}:{count}" for name, count in conf.items()))
         return done
 
     def update_perm(self, topic: str, perm: int, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
@@ -164,14 +164,14 @@ class Topics:
         """
         check_target(broker, cluster)
         check_range("perm", perm, 0, _PERM_MAX)
-        route = yield from self._desk.route(topic)
+        route = yield from self._calls.route(topic)
         queues = {one.broker_name: one for one in route.queues}
         masters = {
             one.addresses[MASTER_ID]: queues[one.broker_name]
             for one in route.brokers
             if MASTER_ID in one.addresses and one.broker_name in queues
         }
-        wanted = [broker] if broker is not None else [place.address for place in (yield from self._desk.masters(cluster))]
+        wanted = [broker] if broker is not None else [place.address for place in (yield from self._calls.masters(cluster))]
         known = [address for address in wanted if address in masters]
         if not known:
             raise NoRoute(topic)
@@ -183,10 +183,10 @@ class Topics:
         if broker is not None:
             yield from change(broker)
             return [broker]
-        return sorted((yield from self._desk.at_each(f"changing topic {topic}", known, change)))
+        return sorted((yield from self._calls.at_each(f"changing topic {topic}", known, change)))
 
     def _set_up(self, address: str, header: CreateTopicRequest) -> Flow[None]:
-        yield from self._desk.done(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
+        yield from self._calls.done(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
 
     def delete(self, topic: str, cluster: str) -> Flow[None]:
         """Delete a topic at every master of a cluster, then at every name server. Its messages are gone; one that is not there is no error.
@@ -195,17 +195,17 @@ class Topics:
         PartlyFailed.
         """
         check_given("topic", topic)
-        masters = yield from self._desk.masters(cluster)
+        masters = yield from self._calls.masters(cluster)
 
         def at_broker(address: str) -> Flow[None]:
-            yield from self._desk.done(address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic).encode())
+            yield from self._calls.done(address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic).encode())
 
         def at_name_server(address: str) -> Flow[None]:
             fields = DeleteTopicFromNamesrvRequest(topic, cluster).encode()
-            yield from self._desk.done(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+            yield from self._calls.done(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
 
-        yield from self._desk.at_each(f"deleting topic {topic}", [place.address for place in masters], at_broker)
-        yield from self._desk.at_each(f"deleting topic {topic}", self._desk.name_servers, at_name_server)
+        yield from self._calls.at_each(f"deleting topic {topic}", [place.address for place in masters], at_broker)
+        yield from self._calls.at_each(f"deleting topic {topic}", self._calls.name_servers, at_name_server)
 
     def clean_unused(self, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
         """Let brokers delete the queues of topics that they do not have any more: one, those of a cluster, or all. Their addresses.
@@ -214,16 +214,16 @@ class Topics:
         """
 
         def clean(address: str) -> Flow[None]:
-            yield from self._desk.done(address, RequestCode.CLEAN_UNUSED_TOPIC)
+            yield from self._calls.done(address, RequestCode.CLEAN_UNUSED_TOPIC)
 
-        return sorted((yield from self._desk.everywhere("cleaning unused topics", broker, cluster, clean)))
+        return sorted((yield from self._calls.everywhere("cleaning unused topics", broker, cluster, clean)))
 
     # --- order
 
     def order(self, topic: str) -> Flow[str | None]:
         """The order configuration of a topic, `broker:queues;broker:queues`; None when it has none (client.md 2.2)."""
         check_given("topic", topic)
-        return (yield from kv.get(self._desk, kv.ORDER_NAMESPACE, topic))
+        return (yield from kv.get(self._calls, kv.ORDER_NAMESPACE, topic))
 
     def set_order(self, topic: str, order: str) -> Flow[None]:
         """Set the order configuration of a topic at every name server. Raises InvalidName, ClientError (it is malformed), PartlyFailed."""
@@ -231,12 +231,12 @@ class Topics:
         faults: list[str] = []
         if not parse_order(topic, order, faults.append) or faults:
             raise ClientError(f"order configuration {order!r} of topic {topic}: `broker:queues;broker:queues` expected")
-        yield from kv.put(self._desk, kv.ORDER_NAMESPACE, topic, order)
+        yield from kv.put(self._calls, kv.ORDER_NAMESPACE, topic, order)
 
     def delete_order(self, topic: str) -> Flow[None]:
         """Take the order configuration of a topic out of every name server. Raises InvalidName, PartlyFailed."""
         check_given("topic", topic)
-        yield from kv.delete(self._desk, kv.ORDER_NAMESPACE, topic)
+        yield from kv.delete(self._calls, kv.ORDER_NAMESPACE, topic)
 
 
 def _header(topic: str, read_queues: int, write_queues: int, perm: int, sys_flag: int, order: bool) -> CreateTopicRequest:

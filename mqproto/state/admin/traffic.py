@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mqproto.errors import MQError, NoClients, PartlyFailed, PlaceFailure
-from mqproto.state.admin.brokers import Brokers
-from mqproto.state.admin.calls import Desk
-from mqproto.state.admin.groups import Groups
-from mqproto.state.admin.topics import Topics
+from mqproto.state.admin.brokers import BrokerFlows
+from mqproto.state.admin.calls import AdminCalls
+from mqproto.state.admin.groups import GroupFlows
+from mqproto.state.admin.topics import TopicFlows
 from mqproto.state.flows.effects import Flow
 from mqproto.wire.bodies import BrokerStats
 from mqproto.wire.names import DLQ_PREFIX, RETRY_PREFIX
@@ -34,20 +34,20 @@ class TopicTraffic:
     groups: tuple[GroupTraffic, ...]
 
 
-class Traffic:
+class TrafficFlows:
     """Operations on traffic. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail."""
 
-    __slots__ = ("_brokers", "_desk", "_groups", "_topics")
+    __slots__ = ("_brokers", "_calls", "_groups", "_topics")
 
-    def __init__(self, desk: Desk, topics: Topics, groups: Groups, brokers: Brokers) -> None:
-        self._desk = desk
+    def __init__(self, calls: AdminCalls, topics: TopicFlows, groups: GroupFlows, brokers: BrokerFlows) -> None:
+        self._calls = calls
         self._topics = topics
         self._groups = groups
         self._brokers = brokers
 
     def of_topic(self, topic: str) -> Flow[TopicTraffic]:
         """What goes through a topic at all its brokers. Raises InvalidName, NoRoute."""
-        addresses = [place.address for place in (yield from self._desk.places(topic))]
+        addresses = [place.address for place in (yield from self._calls.places(topic))]
         names = yield from self._topics.consumers(topic)
         tps, day = yield from self._counted(addresses, "TOPIC_PUT_NUMS", topic)
         groups: list[GroupTraffic] = []

@@ -18,8 +18,8 @@ from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.namespaces import Namespace
 from mqproto.state.client import broker_requests
 from mqproto.state.client.settings import ClientIdentity, ClientSettings, ProducerSettings, TransactionSettings
-from mqproto.state.cluster.address_server import FIRST_SEARCH_MS, SEARCH_INTERVAL_MS, Directory, Search
-from mqproto.state.cluster.name_servers import NameServers
+from mqproto.state.cluster.address_server import FIRST_SEARCH_MS, SEARCH_INTERVAL_MS, AddressDirectory, Search
+from mqproto.state.cluster.name_servers import NameServerList
 from mqproto.state.cluster.routes import RouteTable
 from mqproto.state.cluster.vip import vip_target
 from mqproto.state.flows.calls import FlowNode
@@ -27,8 +27,8 @@ from mqproto.state.flows.effects import Call, Flow, Lost, Oneway, Refresh, Wait,
 from mqproto.state.flows.tasks import DialledLink, Task
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer.fast_answers import read_taken
-from mqproto.state.producer.fast_send import PlainSend, PlainSends
-from mqproto.state.producer.request_reply import Requests
+from mqproto.state.producer.fast_send import FastSend, FastSends
+from mqproto.state.producer.request_reply import RequestReply
 from mqproto.state.producer.sends import ProducerCore
 from mqproto.state.producer.trace import Tracer
 from mqproto.state.producer.transactions import CheckTask, TransactionCore
@@ -97,7 +97,7 @@ class Due(Enum):
 class ClientNode(FlowNode):
     """One client id. Settings and identity are fixed when it is made."""
 
-    def __init__(self, settings: ClientSettings, identity: ClientIdentity, directory: Directory | None = None) -> None:
+    def __init__(self, settings: ClientSettings, identity: ClientIdentity, directory: AddressDirectory | None = None) -> None:
         """`directory` tells name servers where the settings have none. Raises InvalidSetting, and InvalidName for the namespace."""
         settings.check()
         super().__init__(limit=settings.in_flight_limit, tls=settings.tls, credentials=settings.credentials)
@@ -112,12 +112,12 @@ class ClientNode(FlowNode):
         self.client_id = client_id(identity, settings.unit_name, stream=settings.stream)
         self.ids = UniqueIds(encode_ip(identity.ip), identity.process_id, identity.seed, identity.utc_offset_ms)
         self.routes = RouteTable(identity.seed, self.notices.append)
-        self.name_servers = NameServers(settings.name_servers, identity.seed)
+        self.name_servers = NameServerList(settings.name_servers, identity.seed)
         self._search = Search(directory, self) if directory is not None and not settings.name_servers else None
         if settings.vip_channel:
             self.reroute = self._fast
         self.producers: dict[str, ProducerCore] = {}
-        self._plain: dict[ProducerCore, PlainSends] = {}
+        self._plain: dict[ProducerCore, FastSends] = {}
         self.consumers: dict[str, ConsumerPort] = {}
         #: Tells where everything in the program is at the moment, for operators (request 307). Set by the adapter, which knows how.
         self.stacks: Callable[[], str] | None = None
@@ -126,7 +126,7 @@ class ClientNode(FlowNode):
         #: The message traces of producers and consumers.
         self.tracers: list[Tracer] = []
         #: Messages that wait for a reply.
-        self.requests = Requests(self)
+        self.requests = RequestReply(self)
         self._refreshing: dict[str, Ticket[MQError | None]] = {}
         self._polling: Ticket[None] | None = None
         #: Heartbeats under way by address, and those that follow them because something changed meanwhile.
@@ -145,7 +145,7 @@ class ClientNode(FlowNode):
         if settings.enable_msg_trace:
             producer.trace = Tracer(self, settings.group, "PRODUCE", settings.customized_trace_topic)
         self.producers[producer.group] = producer
-        self._plain[producer] = PlainSends(self, self, producer)
+        self._plain[producer] = FastSends(self, self, producer)
         self.heartbeat(now)
         return producer
 
@@ -178,7 +178,7 @@ class ClientNode(FlowNode):
             return False
         opaque: int = found[0]
         send = link.calls.get(opaque)
-        if type(send) is not PlainSend:
+        if type(send) is not FastSend:
             return False
         link.take(opaque)
         send.taken(found)

@@ -29,7 +29,7 @@ class Question(Job, Protocol):
     text: str
 
 
-class Directory(Protocol):
+class AddressDirectory(Protocol):
     """An address server, as the adapter reaches it."""
 
     @property
@@ -54,7 +54,7 @@ class Search:
 
     __slots__ = ("_asking", "_directory", "_failed_at", "_host", "_text", "over")
 
-    def __init__(self, directory: Directory, host: SearchHost) -> None:
+    def __init__(self, directory: AddressDirectory, host: SearchHost) -> None:
         self._directory = directory
         self._host = host
         self._asking: Ticket[None] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 
-class NameServers:
+class NameServerList:
     """A list of name servers. The chosen one is kept as long as there is a link to it; `seed` spreads clients over the list."""
 
     __slots__ = ("_chosen", "_turn", "addresses")

@@ -20,7 +20,7 @@ from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.cluster.brokers import REFRESH_TIMEOUT_MS, find_broker, find_reader
 from mqproto.state.cluster.routes import RouteTable
-from mqproto.state.consumer.external_offsets import OffsetStorage, OwnOffsets
+from mqproto.state.consumer.external_offsets import ExternalOffsets, OffsetStorage
 from mqproto.state.consumer.offsets import LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull_loop import Subscribed
@@ -86,7 +86,7 @@ class ConsumerBase(ABC):
         self.broadcasts = message_model is MessageModel.BROADCASTING
         self._offsets: OffsetStore
         if offset_storage is not None:
-            self._offsets = OwnOffsets(group, offset_storage, self.notice)
+            self._offsets = ExternalOffsets(group, offset_storage, self.notice)
         elif not self.broadcasts:
             self._offsets = RemoteOffsets(group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False))
         elif offset_file is None:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from mqproto.errors import ClientError, MQError
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.offsets import SAVE_PAUSE_MS, OffsetTable
+from mqproto.state.consumer.offsets import SAVE_PAUSE_MS, GroupOffsets
 from mqproto.state.flows.effects import Flow, Sleep, Work, current
 
 _OFFSET_MAX: Final = 2**63 - 1
@@ -63,7 +63,7 @@ class _Save:
         self._storage.save(self._group, dict(self._offsets))
 
 
-class OwnOffsets(OffsetTable):
+class ExternalOffsets(GroupOffsets):
     """Offsets kept by the application."""
 
     __slots__ = ("_group", "_saved", "_saving", "_storage", "_wanted", "_warn")

@@ -13,7 +13,7 @@ from mqproto.codec import json_header_end
 
 
 @dataclass(slots=True)  # made for every answer: frozen ones take three times as long
-class Found:
+class FastPullAnswer:
     """What an answer to PULL_MESSAGE says that has messages; `records` are not looked at yet."""
 
     #: Broker to pull from next (0: the master).
@@ -51,7 +51,7 @@ _OURS: Final = re.compile(
 )
 
 
-def read_found(frame: bytes) -> Found | None:
+def read_found(frame: bytes) -> FastPullAnswer | None:
     """The usual answer to a pull that found something, in a frame without its length word; None for all others, good or bad."""
     end = json_header_end(frame)
     if not end:
@@ -64,4 +64,4 @@ def read_found(frame: bytes) -> Found | None:
         if found is None:
             return None
         broker, following, least, most, opaque, version = found.groups()
-    return Found(int(broker), int(following), int(least), int(most), frame[end:], int(opaque), int(version))
+    return FastPullAnswer(int(broker), int(following), int(least), int(most), frame[end:], int(opaque), int(version))

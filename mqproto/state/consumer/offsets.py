@@ -69,7 +69,7 @@ class OffsetStore(Protocol):
         """A copy of what is in memory."""
 
 
-class OffsetTable:
+class GroupOffsets:
     """The part in memory, of all kinds of stores."""
 
     __slots__ = ("_offsets",)
@@ -91,7 +91,7 @@ class OffsetTable:
         return dict(self._offsets)
 
 
-class RemoteOffsets(OffsetTable):
+class RemoteOffsets(GroupOffsets):
     """Offsets kept by the brokers (CLUSTERING)."""
 
     __slots__ = ("_group", "_locate", "_tell_all_at", "_told")
@@ -182,7 +182,7 @@ class OffsetFile(Protocol):
         With `set_aside` it is damaged: it goes to a third name, where nothing overwrites it, and the backup stays."""
 
 
-class LocalOffsets(OffsetTable):
+class LocalOffsets(GroupOffsets):
     """Offsets kept in a file of this client (BROADCASTING)."""
 
     __slots__ = ("_file", "_kept", "_saving", "_set_aside", "_wanted", "_warn")

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from mqproto.codec import Command
 from mqproto.errors import BrokerError, MQError, StateError, refusal
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.consumer.fast_pulls import Found
+from mqproto.state.consumer.fast_pulls import FastPullAnswer
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.flows.effects import LATER, Call, Flow, Sleep, Wait, answer
 from mqproto.state.node.contract import Ticket
@@ -139,11 +139,11 @@ def read_answer(command: Command, queue: MessageQueue, tags: frozenset[str], add
     broker_id, next_offset = header.suggest_which_broker_id, header.next_begin_offset
     if command.code != _SUCCESS:
         return Pulled(None if command.code == ResponseCode.PULL_OFFSET_MOVED else [], next_offset, broker_id)
-    found = Found(broker_id, next_offset, header.min_offset, header.max_offset, command.body, command.opaque, command.version)
+    found = FastPullAnswer(broker_id, next_offset, header.min_offset, header.max_offset, command.body, command.opaque, command.version)
     return _read_found(found, queue, tags)
 
 
-def _read_found(found: Found, queue: MessageQueue, tags: frozenset[str]) -> Pulled:
+def _read_found(found: FastPullAnswer, queue: MessageQueue, tags: frozenset[str]) -> Pulled:
     """The same for an answer that has messages."""
     next_offset = found.next_offset
     try:
@@ -244,7 +244,7 @@ def _pull(queue: ProcessQueue, host: PullHost, now: int) -> Flow[tuple[Pulled | 
             return None, now
         # The subscription may have changed while the broker held the pull; it answers by the new one, once it knows it.
         subscribed = host.subscribed(queue.queue.topic) or subscribed
-        if type(outcome) is Found:
+        if type(outcome) is FastPullAnswer:
             return _read_found(outcome, queue.queue, subscribed.tags), now
         return read_answer(answer(outcome), queue.queue, subscribed.tags, address), now
     except MQError as error:

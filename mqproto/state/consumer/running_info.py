@@ -11,7 +11,7 @@ from typing import Final
 
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.process_queue import ProcessQueue
-from mqproto.state.consumer.pull.settings import ActiveSettings
+from mqproto.state.consumer.pull.settings import PullingSettings
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.wire.bodies import ConsumerRunningInfo, ConsumeStatusData, ConsumeType, ProcessQueueInfo, SubscriptionData
 from mqproto.wire.codes import VERSION, version_name
@@ -103,7 +103,7 @@ def running_info(
 
 
 def active_running_info(
-    settings: ActiveSettings,
+    settings: PullingSettings,
     facts: Mapping[str, str],
     subscriptions: Iterable[SubscriptionData],
     queues: Mapping[MessageQueue, ProcessQueueInfo],
@@ -113,7 +113,7 @@ def active_running_info(
     return ConsumerRunningInfo({**properties, **facts}, list(subscriptions), dict(queues), {}).to_json()
 
 
-def _properties(settings: ConsumerSettings | ActiveSettings, consume_type: ConsumeType) -> dict[str, str]:
+def _properties(settings: ConsumerSettings | PullingSettings, consume_type: ConsumeType) -> dict[str, str]:
     properties = {_java_name(one.name): _java_text(getattr(settings, one.name)) for one in fields(settings)}
     return properties | {"PROP_CONSUME_TYPE": consume_type.value, "PROP_CLIENT_VERSION": version_name(VERSION)}
 

@@ -20,7 +20,7 @@ from mqproto.codec import RESPONSE_FLAG, Command
 from mqproto.errors import MQError, TooManyRequests
 from mqproto.state.consumer.fast_pulls import read_found
 from mqproto.state.flows.effects import Call, Expired, Lost, Oneway
-from mqproto.state.flows.tasks import NAME_SERVER, Caller, DialledLink, PlainCall, Task, TaskNode
+from mqproto.state.flows.tasks import NAME_SERVER, Caller, DialledLink, FastCall, Task, TaskNode
 from mqproto.state.node.connection import Calls
 from mqproto.state.node.contract import Dial, Link, Ticket
 from mqproto.wire.codes import VERSION, ResponseCode
@@ -98,11 +98,11 @@ class FlowNode(TaskNode):
         """Whether the application may make a call on a usable link at once: not where that is refused."""
         if link.unsent > UNSENT_MAX or self.refusal is not None:
             return False
-        return self._open + self._plain_open < self.limit and self.calls.open < self.calls.limit
+        return self._open + self._fast_open < self.limit and self.calls.open < self.calls.limit
 
-    def launch(self, call: PlainCall[Any], head: bytes, body: bytes, deadline: int) -> None:
+    def launch(self, call: FastCall[Any], head: bytes, body: bytes, deadline: int) -> None:
         """Make a call without a flow on its usable link, as `may_call` allows; the head of its frame bears its opaque, of `free_opaque`."""
-        self._plain_open += 1
+        self._fast_open += 1
         link = call.link
         link.used = call.since
         link.calls[call.opaque] = call
@@ -113,16 +113,16 @@ class FlowNode(TaskNode):
 
     def application_tickets(self) -> list[Ticket[Any]]:
         """The application's operations that are not done yet."""
-        return [*self._plain_calls(), *(ticket for ticket, task in self._tasks.items() if task.of_application)]
+        return [*self._fast_calls(), *(ticket for ticket, task in self._tasks.items() if task.of_application)]
 
-    def _plain_calls(self) -> list[PlainCall[Any]]:
+    def _fast_calls(self) -> list[FastCall[Any]]:
         """The calls without a flow that are under way."""
-        return [caller for link in self.all_links() for caller in link.calls.values() if isinstance(caller, PlainCall)]
+        return [caller for link in self.all_links() for caller in link.calls.values() if isinstance(caller, FastCall)]
 
     def finish(self, reason: str, now: int) -> None:
         """End everything now: what is under way fails with StateError, every link is hung up."""
         self.over = True
-        for task in [*self._tasks.values(), *map(self.unfolded, self._plain_calls())]:
+        for task in [*self._tasks.values(), *map(self.unfolded, self._fast_calls())]:
             if not task.ticket.settled:  # one that ended may have ended another
                 self._give_up(task, reason, now)
         for link in self.all_links():
@@ -270,7 +270,7 @@ class FlowNode(TaskNode):
         assert isinstance(link, DialledLink)
         link.used = now
         for frame in link.frames(data):
-            if (self._plain_open and self.shortcut(link, frame, now)) or self._found(link, frame, now):
+            if (self._fast_open and self.shortcut(link, frame, now)) or self._found(link, frame, now):
                 continue
             command = link.command(frame)
             if command is None:

@@ -25,7 +25,7 @@ NOTICES_MAX: Final = 100
 NAME_SERVER: Final = "name server"
 
 
-class PlainCall(Ticket[R]):
+class FastCall(Ticket[R]):
     """A call of the application's without a flow, and the ticket of it: a `Task` takes its place as soon as anything unusual happens."""
 
     __slots__ = ("link", "opaque", "reads", "since")
@@ -82,7 +82,7 @@ class Task(Generic[R]):
 
 
 #: Who waits for an answer.
-Caller: TypeAlias = Task[Any] | PlainCall[Any]
+Caller: TypeAlias = Task[Any] | FastCall[Any]
 
 
 class DialledLink(Connection["Caller"]):
@@ -108,10 +108,10 @@ class TaskNode(NodeBase, ABC):
 
     __slots__ = (
         "_draining",
+        "_fast_open",
         "_jobs",
         "_open",
         "_perform",
-        "_plain_open",
         "_ready",
         "_soon",
         "_soon_at",
@@ -144,7 +144,7 @@ class TaskNode(NodeBase, ABC):
         self._draining = False
         #: The application's operations in flight: flows, and calls without one.
         self._open = 0
-        self._plain_open = 0
+        self._fast_open = 0
         #: Why the application can start nothing any more; None while it can.
         self.refusal: str | None = None
         #: Nothing runs any more and no link is open.
@@ -184,7 +184,7 @@ class TaskNode(NodeBase, ABC):
         self._open += 1
         if self.refusal is not None:
             return self._refuse(task, StateError(self.refusal), now)
-        if limited and self._open + self._plain_open > self.limit:
+        if limited and self._open + self._fast_open > self.limit:
             return self._refuse(task, TooManyRequests(f"{self.limit} operations are in flight"), now)
         return self._begin(task, now)
 
@@ -198,7 +198,7 @@ class TaskNode(NodeBase, ABC):
     def cancel(self, ticket: Ticket[Any], now: int, reason: str = "the operation was cancelled") -> None:
         """Give an operation up: its ticket fails with StateError, a late answer is dropped. Nothing happens to a settled one."""
         task = self._tasks.get(ticket)
-        if task is None and isinstance(ticket, PlainCall) and not ticket.settled:
+        if task is None and isinstance(ticket, FastCall) and not ticket.settled:
             task = self.unfolded(ticket)
         if task is not None:
             self._give_up(task, reason, now)
@@ -291,20 +291,20 @@ class TaskNode(NodeBase, ABC):
         if self._waiting:
             self._release(ticket, now)
 
-    def _end_plain(self, call: PlainCall[Any], now: int) -> None:
+    def _end_plain(self, call: FastCall[Any], now: int) -> None:
         """A call without a flow was settled."""
-        self._plain_open -= 1
+        self._fast_open -= 1
         self.actions.append(call)
         if self._waiting:
             self._release(call, now)
 
     def unfolded(self, caller: Caller) -> Task[Any]:
         """The task itself, or the one that goes on in the place of a call that was made without a flow."""
-        if not isinstance(caller, PlainCall):
+        if not isinstance(caller, FastCall):
             return caller
         task = Task(caller.unfold(), caller, True)
         task.effect = next(task.flow)
-        self._plain_open -= 1
+        self._fast_open -= 1
         self._open += 1
         task.link, task.opaque, task.since, task.reads = caller.link, caller.opaque, caller.since, caller.reads
         self._tasks[caller] = task

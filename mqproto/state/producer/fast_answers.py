@@ -21,7 +21,7 @@ _TRANSACTION: Final = rf'"transactionId":"(?P<transaction>{_TEXT})"'
 _MAYBE_TRANSACTION: Final = f"(?:{_TRANSACTION},)?"
 
 
-class Taken(NamedTuple):
+class SendAnswer(NamedTuple):
     """What the usual answer says."""
 
     opaque: int
@@ -62,7 +62,7 @@ _OTHERS: Final = (
 
 
 def read_taken(frame: bytes) -> tuple[Any, ...] | None:
-    """The fields of `Taken` of the usual answer to a send, in a frame without its length word; None for all others, good or bad.
+    """The fields of `SendAnswer` of the usual answer to a send, in a frame without its length word; None for all others, good or bad.
 
     A plain tuple: there is one for every message.
     """

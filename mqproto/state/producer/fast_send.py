@@ -1,7 +1,7 @@
 """Sends that go the usual way: known route, connected link, a broker that just takes the message.
 
 Owns: the frames of such sends, made from a template for each queue, and what the one answer that ends them means.
-Leaves to others: reading that answer (`plain_answers`) and everything else. As soon as anything but that answer happens (a refusal, a
+Leaves to others: reading that answer (`fast_answers`) and everything else. As soon as anything but that answer happens (a refusal, a
 lost link, a time-out), the flow of `ProducerCore` takes over at the point where it would be had it made the call itself, so there is one
 place that knows what follows.
 
@@ -20,7 +20,7 @@ from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.state.cluster.routes import PublishInfo
 from mqproto.state.flows.calls import FlowNode
 from mqproto.state.flows.effects import Call, Flow
-from mqproto.state.flows.tasks import DialledLink, PlainCall
+from mqproto.state.flows.tasks import DialledLink, FastCall
 from mqproto.state.node.connection import SEPARATE_BODY
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer.send_window import Generation
@@ -31,7 +31,7 @@ from mqproto.wire.codes import RequestCode
 from mqproto.wire.names import RETRY_PREFIX
 
 #: Topics that a producer keeps templates for; those of a program that sends to ever new ones must not fill the memory.
-LANES_MAX: Final = 1_000
+QUEUE_TEMPLATES_MAX: Final = 1_000
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _HEAD: Final = Struct(">ii")
@@ -40,15 +40,17 @@ _MARK: Final = "\x00"
 _QUOTED_MARK: Final = rb"\u0000"
 
 
-class Track:
+class FrameTemplate:
     """One queue of a lane."""
 
-    __slots__ = ("broker_name", "general", "index", "lane", "link", "ordinary", "queue")
+    __slots__ = ("broker_name", "general", "index", "link", "ordinary", "queue", "queue_template")
 
-    def __init__(self, lane: Lane, index: int, queue: MessageQueue, ordinary: bytes | None, general: bytes | None) -> None:
-        self.lane = lane
+    def __init__(
+        self, queue_template: QueueTemplate, index: int, queue: MessageQueue, ordinary: bytes | None, general: bytes | None
+    ) -> None:
+        self.queue_template = queue_template
         self.index = index
-        self.broker_name = lane.info.queues[index].broker_name
+        self.broker_name = queue_template.info.queues[index].broker_name
         #: As the application knows it.
         self.queue = queue
         #: The header of a message that has no properties of its own, open for its id, time and opaque.
@@ -59,16 +61,16 @@ class Track:
         self.link: DialledLink | None = None
 
 
-class Lane:
+class QueueTemplate:
     """How the sends of one producer to one topic look, as long as the queues of the topic are these."""
 
-    __slots__ = ("_ordinary", "changes", "extra", "info", "producer", "shown", "topic", "tracks", "window")
+    __slots__ = ("_ordinary", "changes", "extra", "frame_templates", "info", "producer", "shown", "topic", "window")
 
     def __init__(self, producer: ProducerCore, topic: str, info: PublishInfo, changes: int) -> None:
         self.producer = producer
         self.window = producer.window
         #: As it travels, and the properties that every message gets.
-        self.topic, self.extra = producer.packer.named(topic, {})
+        self.topic, self.extra = producer.request_builder.named(topic, {})
         self.info = info
         #: The state of the routes that it was last compared with.
         self.changes = changes
@@ -77,13 +79,13 @@ class Lane:
         self._ordinary = ordinary.encode().replace(b"%", b"%%").replace(_QUOTED_MARK, b"%b")
         #: The queues as the application knows them.
         self.shown = producer.namespace.unwrap_queues(info.queues)
-        self.tracks: list[Track | None] = [None] * len(info.queues)
+        self.frame_templates: list[FrameTemplate | None] = [None] * len(info.queues)
 
-    def track(self, index: int) -> Track:
+    def frame_template(self, index: int) -> FrameTemplate:
         """The queue with this index."""
-        found = self.tracks[index]
+        found = self.frame_templates[index]
         if found is None:
-            fields = self.producer.packer.parcel(self.topic, "", _MARK, b"").addressed(self.info.queues[index], 0)
+            fields = self.producer.request_builder.send_request(self.topic, "", _MARK, b"").addressed(self.info.queues[index], 0)
             fields["g"] = _MARK
             header = encode_request(_SEND, 0, fields)[8:].replace(b"%", b"%%")
             head, opaque, tail = header.rpartition(b'"opaque":0,')
@@ -92,25 +94,25 @@ class Lane:
             if len(parts) == 3 and opaque:
                 rest = b"".join((parts[1], b'"%d"', parts[2], b'"opaque":%d,', tail))
                 ordinary, general = parts[0] + self._ordinary + rest, parts[0] + b"%b" + rest
-            found = self.tracks[index] = Track(self, index, self.shown[index], ordinary, general)
+            found = self.frame_templates[index] = FrameTemplate(self, index, self.shown[index], ordinary, general)
         return found
 
     def routes_changed(self, changes: int) -> None:
         """Its queues are the same, but their brokers may be elsewhere."""
         self.changes = changes
-        for track in self.tracks:
-            if track is not None:
-                track.link = None
+        for frame_template in self.frame_templates:
+            if frame_template is not None:
+                frame_template.link = None
 
 
-class PlainSend(PlainCall[SendResult]):
+class FastSend(FastCall[SendResult]):
     """A send that is under way and has no flow, because nothing but its answer is expected."""
 
-    __slots__ = ("_chosen", "_deadline", "_encoded", "_for_callback", "_generation", "_msg_id", "_track", "_wall", "body")
+    __slots__ = ("_chosen", "_deadline", "_encoded", "_for_callback", "_frame_template", "_generation", "_msg_id", "_wall", "body")
 
     def __init__(
         self,
-        track: Track,
+        frame_template: FrameTemplate,
         chosen: bool,
         body: bytes,
         msg_id: str,
@@ -131,7 +133,7 @@ class PlainSend(PlainCall[SendResult]):
         self.since = now
         self.reads = link.reads
         self.body = body
-        self._track = track
+        self._frame_template = frame_template
         #: Whether the application has chosen the queue.
         self._chosen = chosen
         self._msg_id = msg_id
@@ -144,36 +146,38 @@ class PlainSend(PlainCall[SendResult]):
 
     @property
     def producer(self) -> ProducerCore:
-        return self._track.lane.producer
+        return self._frame_template.queue_template.producer
 
     def taken(self, answer: tuple[Any, ...]) -> None:
         """The usual answer came, with the fields of `plain_answers.Taken`: this is the end."""
-        track = self._track
-        track.lane.window.give(self._generation, len(self.body))
+        frame_template = self._frame_template
+        frame_template.queue_template.window.give(self._generation, len(self.body))
         _, queue_id, offset, offset_msg_id, region, trace_on, transaction_id = answer
-        queue = track.queue
+        queue = frame_template.queue
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         self.settle(SendResult(SendStatus.SEND_OK, self._msg_id, queue, offset, offset_msg_id, transaction_id, region, trace_on))
 
     def unfold(self) -> Flow[SendResult]:
         """The flow of this send; its first effect is the call that was made already."""
-        lane = self._track.lane
-        producer = lane.producer
+        queue_template = self._frame_template.queue_template
+        producer = queue_template.producer
         encoded = self._encoded
         if encoded is None:
-            encoded = properties.encode({properties.WAIT: "true", **lane.extra, properties.UNIQ_KEY: self._msg_id})
-        parcel = producer.packer.parcel(lane.topic, self._msg_id, encoded, self.body)
-        queue = lane.info.queues[self._track.index]
-        call = Call(self.link.address, parcel.code, parcel.addressed(queue, self._wall), self.body, self._deadline)
+            encoded = properties.encode({properties.WAIT: "true", **queue_template.extra, properties.UNIQ_KEY: self._msg_id})
+        send_request = producer.request_builder.send_request(queue_template.topic, self._msg_id, encoded, self.body)
+        queue = queue_template.info.queues[self._frame_template.index]
+        call = Call(self.link.address, send_request.code, send_request.addressed(queue, self._wall), self.body, self._deadline)
         place = producer.window.adopt(self._generation, len(self.body))
-        return producer.go_on(parcel, place, call, queue, None if self._chosen else lane.info, self.since, self._for_callback)
+        return producer.go_on(
+            send_request, place, call, queue, None if self._chosen else queue_template.info, self.since, self._for_callback
+        )
 
 
-class PlainSends:
+class FastSends:
     """The plain sends of one producer on one node."""
 
-    __slots__ = ("_ids", "_lanes", "_node", "_producer", "_routes", "_size_max", "_timeout_ms", "_usual", "_window")
+    __slots__ = ("_ids", "_node", "_producer", "_queue_templates", "_routes", "_size_max", "_timeout_ms", "_usual", "_window")
 
     def __init__(self, node: FlowNode, host: ProducerHost, producer: ProducerCore) -> None:
         self._node = node
@@ -181,7 +185,7 @@ class PlainSends:
         self._ids = host.ids
         self._producer = producer
         self._window = producer.window
-        self._lanes: dict[str, Lane] = {}
+        self._queue_templates: dict[str, QueueTemplate] = {}
         settings = producer.settings
         #: From here on a body is compressed, refused, or sent as a buffer of its own.
         self._size_max = min(settings.compress_body_over, settings.max_message_size + 1, SEPARATE_BODY)
@@ -197,29 +201,29 @@ class PlainSends:
         """Send a message the usual way; None, and nothing has happened, where that is not possible or not known to be."""
         if type(message) is not Message or type(message.topic) is not str:
             return None
-        lane = self._lanes.get(message.topic)
-        if lane is None or lane.changes != self._routes.changes or self._producer.closed:
-            lane = self._find_lane(message.topic)
-            if lane is None:
+        queue_template = self._queue_templates.get(message.topic)
+        if queue_template is None or queue_template.changes != self._routes.changes or self._producer.closed:
+            queue_template = self._find_lane(message.topic)
+            if queue_template is None:
                 return None
         body = message.body
         if type(body) is not bytes or not 0 < len(body) < self._size_max or message.flag:
             return None
-        info = lane.info
+        info = queue_template.info
         if queue is None:
             index = info.turn % len(info.queues)
-        elif queue in lane.shown:
-            index = lane.shown.index(queue)
+        elif queue in queue_template.shown:
+            index = queue_template.shown.index(queue)
         else:
             return None
-        track = lane.tracks[index] or lane.track(index)
-        link = track.link
+        frame_template = queue_template.frame_templates[index] or queue_template.frame_template(index)
+        link = frame_template.link
         if link is None or not link.usable:
-            link = track.link = self._find_link(track.broker_name)
+            link = frame_template.link = self._find_link(frame_template.broker_name)
             if link is None or not link.usable:
                 return None
         deadline = now + (self._timeout_ms if timeout_ms is None else timeout_ms)
-        if track.ordinary is None or track.general is None or deadline <= now or not self._node.may_call(link):
+        if frame_template.ordinary is None or frame_template.general is None or deadline <= now or not self._node.may_call(link):
             return None
         is_ordinary = not (message.properties or message.keys or message.tags or message.delay_level) and message.wait
         if not is_ordinary and not self._is_sound(message):
@@ -234,38 +238,38 @@ class PlainSends:
         opaque = link.free_opaque()
         encoded: str | None = None
         if is_ordinary:
-            header = track.ordinary % (msg_id.encode(), wall, opaque)
+            header = frame_template.ordinary % (msg_id.encode(), wall, opaque)
         else:
-            encoded = properties.encode({**message.wire_properties(), **lane.extra, properties.UNIQ_KEY: msg_id})
-            header = track.general % (quote(encoded).encode("utf-8", "replace"), wall, opaque)
+            encoded = properties.encode({**message.wire_properties(), **queue_template.extra, properties.UNIQ_KEY: msg_id})
+            header = frame_template.general % (quote(encoded).encode("utf-8", "replace"), wall, opaque)
         chosen = queue is not None
-        send = PlainSend(track, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now)
+        send = FastSend(frame_template, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now)
         size = len(header)
         self._node.launch(send, _HEAD.pack(4 + size + len(body), size) + header, body, deadline)
         return send
 
-    def _find_lane(self, topic: str) -> Lane | None:
+    def _find_lane(self, topic: str) -> QueueTemplate | None:
         """The lane of a topic; None where its sends are of another kind, or where to send to is not known."""
-        lane = self._lanes.get(topic)
+        queue_template = self._queue_templates.get(topic)
         routes = self._routes
-        if lane is not None and lane.info is routes.publish(lane.topic) and not self._producer.closed:
-            lane.routes_changed(routes.changes)
-            return lane
-        self._lanes.pop(topic, None)
+        if queue_template is not None and queue_template.info is routes.publish(queue_template.topic) and not self._producer.closed:
+            queue_template.routes_changed(routes.changes)
+            return queue_template
+        self._queue_templates.pop(topic, None)
         if not self._usual or self._producer.closed or topic.startswith(RETRY_PREFIX):
             return None
         try:
             check_message(Message(topic, _MARK.encode()))
-            wire_topic, _ = self._producer.packer.named(topic, {})
+            wire_topic, _ = self._producer.request_builder.named(topic, {})
         except MQError:
             return None
         info = routes.publish(wire_topic)
         if info is None or not info.queues:
             return None
-        if len(self._lanes) >= LANES_MAX:
-            self._lanes.clear()
-        lane = self._lanes[topic] = Lane(self._producer, topic, info, routes.changes)
-        return lane
+        if len(self._queue_templates) >= QUEUE_TEMPLATES_MAX:
+            self._queue_templates.clear()
+        queue_template = self._queue_templates[topic] = QueueTemplate(self._producer, topic, info, routes.changes)
+        return queue_template
 
     def _find_link(self, broker_name: str) -> DialledLink | None:
         address = self._routes.master(broker_name)

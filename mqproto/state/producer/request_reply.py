@@ -67,7 +67,7 @@ class _Waiting:
         self.failure: MQError | None = None
 
 
-class Requests:
+class RequestReply:
     """The requests of one client node."""
 
     def __init__(self, host: RequestHost) -> None:

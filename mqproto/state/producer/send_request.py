@@ -42,7 +42,7 @@ _STATUS: Final[dict[int, SendStatus]] = {
 
 
 @dataclass(slots=True)
-class Parcel:
+class SendRequest:
     """A message or batch as it travels, apart from what each attempt fills in: queue, broker and time."""
 
     topic: str
@@ -58,7 +58,7 @@ class Parcel:
         return {**self.fields, "e": str(queue.queue_id), "g": str(wall), "n": queue.broker_name}
 
 
-class Packer:
+class RequestBuilder:
     """Makes the parcels of one producer."""
 
     def __init__(self, settings: ProducerSettings, group: str, namespace: Namespace, client: ClientSettings, ids: UniqueIds) -> None:
@@ -69,7 +69,7 @@ class Packer:
         self._client = client
         self._ids = ids
 
-    def pack(self, message: Message, wall: int, checked: bool, with_trace: bool) -> Parcel:
+    def pack(self, message: Message, wall: int, checked: bool, with_trace: bool) -> SendRequest:
         """A message at wall time `wall`. Raises InvalidMessage or InvalidName, unless it has been `checked`."""
         if not checked:
             check_message(message, self._settings.max_message_size)
@@ -85,12 +85,12 @@ class Packer:
         if values.get(properties.TRANSACTION_PREPARED) == "true":
             sys_flag |= TRANSACTION_PREPARED
         code = _SEND_REPLY if is_reply else _SEND
-        parcel = Parcel(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
+        send_request = SendRequest(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
         if with_trace:
-            parcel.traced = (traced(msg_id, values, body),)
-        return parcel
+            send_request.traced = (traced(msg_id, values, body),)
+        return send_request
 
-    def pack_batch(self, messages: Sequence[Message], wall: int, with_trace: bool) -> Parcel:
+    def pack_batch(self, messages: Sequence[Message], wall: int, with_trace: bool) -> SendRequest:
         """Messages of one topic as one request (client.md 3.10), never compressed. Raises InvalidMessage or InvalidName."""
         check_batch(messages, self._settings.max_message_size)
         entries: list[BatchEntry] = []
@@ -106,7 +106,7 @@ class Packer:
         if len(body) > self._settings.max_message_size:
             raise InvalidMessage(f"the batch takes {len(body)} bytes, more than {self._settings.max_message_size}: split it")
         topic, values = self.named(messages[0].topic, {properties.WAIT: "true" if messages[0].wait else "false"})
-        return Parcel(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages), told)
+        return SendRequest(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages), told)
 
     def named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
         """The topic as it travels, and the properties with what the namespace adds to them (client.md 1.8)."""
@@ -142,11 +142,11 @@ class Packer:
                 fields["l"] = values[properties.MAX_RECONSUME_TIMES]
         return fields
 
-    def parcel(self, topic: str, msg_id: str, encoded: str, body: bytes) -> Parcel:
+    def send_request(self, topic: str, msg_id: str, encoded: str, body: bytes) -> SendRequest:
         """A message as it travels that has nothing special about it: for a topic on the wire, with its property string."""
         fields = self._fields(topic, {}, 0, 0, False)
         fields["i"] = encoded
-        return Parcel(topic, msg_id, _SEND, fields, body)
+        return SendRequest(topic, msg_id, _SEND, fields, body)
 
 
 def traced(msg_id: str, values: Mapping[str, str], body: bytes) -> Traced:

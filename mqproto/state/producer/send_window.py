@@ -25,7 +25,7 @@ class Generation:
         self.ended: Ticket[None] | None = None
 
 
-class Place:
+class WindowPlace:
     """What one send takes of the window, from `SendWindow.enter` to `SendWindow.leave`."""
 
     __slots__ = ("generation", "messages", "room", "size", "waits")
@@ -57,7 +57,7 @@ class SendWindow:
         self.messages = 0
         self.size = 0
         #: Who waits for room, first come first; out of a plain dict the first is slow to find once many have left.
-        self.line: OrderedDict[Place, None] = OrderedDict()
+        self.line: OrderedDict[WindowPlace, None] = OrderedDict()
         self._generation = Generation()
         #: Those before it that somebody waits for.
         self._older: list[Generation] = []
@@ -67,11 +67,11 @@ class SendWindow:
         """How many sends wait for room."""
         return len(self.line)
 
-    def enter(self, messages: int, size: int) -> Place:
+    def enter(self, messages: int, size: int) -> WindowPlace:
         """Begin a send of so many messages and bytes. Where `waits` is set it may go on once `room` is settled and `waits` is not."""
         generation = self._generation
         generation.count += 1
-        place = Place(messages, size, generation)
+        place = WindowPlace(messages, size, generation)
         if not self.line and self._fits(messages, size):
             self.messages += messages
             self.size += size
@@ -105,15 +105,15 @@ class SendWindow:
         if self.line:
             self._admit()
 
-    def adopt(self, generation: Generation, size: int) -> Place:
+    def adopt(self, generation: Generation, size: int) -> WindowPlace:
         """The place of a send that `take` let in."""
-        return Place(1, size, generation)
+        return WindowPlace(1, size, generation)
 
     def last(self) -> Ticket[None] | None:
         """What the send that began last waits for; None when it did not have to wait."""
         return next(reversed(self.line)).room if self.line else None
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: WindowPlace) -> None:
         """A send is over, whether it was let in or not. Once for each."""
         generation = place.generation
         generation.count -= 1

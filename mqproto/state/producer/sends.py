@@ -2,7 +2,7 @@
 
 Owns: the sequence of one send (pack, wait for room, find queues, attempts within one budget, result), queues of topics that do not exist
 yet, which brokers it avoids.
-Leaves to others: what travels (`parcels`), how much may be in flight (`send_window`), links, calls and route requests (the client node
+Leaves to others: what travels (`send_requests`), how much may be in flight (`send_window`), links, calls and route requests (the client node
 performs the effects), routes (`routes`), selectors of the application (an adapter calls them outside the node, between `publish_queues`
 and a send to the queue).
 
@@ -38,8 +38,8 @@ from mqproto.state.cluster.routes import PublishInfo, RouteTable, template_info
 from mqproto.state.flows.effects import Call, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait, failure
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer.fault_tolerance import FaultTable
-from mqproto.state.producer.send_request import Packer, Parcel, send_result
-from mqproto.state.producer.send_window import Place, SendWindow
+from mqproto.state.producer.send_request import RequestBuilder, SendRequest, send_result
+from mqproto.state.producer.send_window import SendWindow, WindowPlace
 from mqproto.validation import check_group
 from mqproto.wire.codes import ResponseCode
 from mqproto.wire.compression import check_available
@@ -109,7 +109,7 @@ class ProducerCore:
         self.group = settings.group if is_inner_group(settings.group) else host.namespace.wrap(settings.group)
         check_group(self.group)
         self.namespace = NO_NAMESPACE if settings.group.startswith(TRACE_PRODUCER) else host.namespace
-        self.packer = Packer(settings, self.group, self.namespace, host.settings, host.ids)
+        self.request_builder = RequestBuilder(settings, self.group, self.namespace, host.settings, host.ids)
         #: Hears of what is sent; None where nobody wants to know.
         self.trace: SendTrace | None = None
         #: Set by the node when it takes the producer out: sends fail from then on.
@@ -142,9 +142,9 @@ class ProducerCore:
         be found; else SendFailed with every attempt.
         `checked` leaves the check of the message out: the client's own messages carry reserved properties.
         """
-        parcel = self._pack(message, now, checked)
+        send_request = self._pack(message, now, checked)
         attempts = 1 if queue is not None else 1 + self.settings.retry_times
-        return (yield from self._deliver(parcel, now, queue, timeout_ms, attempts, True))
+        return (yield from self._deliver(send_request, now, queue, timeout_ms, attempts, True))
 
     def send_async(
         self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None, checked: bool = False
@@ -154,48 +154,50 @@ class ProducerCore:
         A send to a given queue is tried again at that queue. Where Apache's client kept the queue id of the first attempt and changed
         the broker under it, an attempt here goes to a queue that was chosen as a whole. `checked` and errors as of `send`.
         """
-        parcel = self._pack(message, now, checked)
-        return (yield from self._deliver(parcel, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
+        send_request = self._pack(message, now, checked)
+        return (yield from self._deliver(send_request, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
 
     def send_batch(
         self, messages: Sequence[Message], now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> Flow[SendResult]:
         """Send messages of one topic as one request (client.md 3.10); errors as of `send`. The result's ids are joined by commas."""
-        parcel = self._pack_batch(messages, now)
+        send_request = self._pack_batch(messages, now)
         attempts = 1 if queue is not None else 1 + self.settings.retry_times
-        return (yield from self._deliver(parcel, now, queue, timeout_ms, attempts, True))
+        return (yield from self._deliver(send_request, now, queue, timeout_ms, attempts, True))
 
     def send_batch_async(
         self, messages: Sequence[Message], now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> Flow[SendResult]:
         """The same with the attempts of `send_async`."""
-        parcel = self._pack_batch(messages, now)
-        return (yield from self._deliver(parcel, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
+        send_request = self._pack_batch(messages, now)
+        return (yield from self._deliver(send_request, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
 
     def send_oneway(self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> Flow[None]:
         """Send without an answer, in one attempt; ends once the request is on a connected link. Errors as of `send`, no BrokerError.
 
         Where the broker leaves what was sent before unread, the send waits as it does for room in the window (TooManyRequests).
         """
-        parcel = self._pack(message, now, False)
+        send_request = self._pack(message, now, False)
         deadline = self._deadline(now, timeout_ms)
-        target = self._checked_queue(parcel, queue)
-        place = self.window.enter(1, len(parcel.body))
+        target = self._checked_queue(send_request, queue)
+        place = self.window.enter(1, len(send_request.body))
         try:
             if place.waits:
                 now = yield from self._room(place, now, deadline)
             if target is None:
-                info, now = yield from self._publish_info(parcel.topic, now, deadline)
+                info, now = yield from self._publish_info(send_request.topic, now, deadline)
                 target = self._choose(info, None, now)
             started = now
-            address, cause, now = yield from self._hand_over(parcel, target, now, deadline)
+            address, cause, now = yield from self._hand_over(send_request, target, now, deadline)
             self._measure(target.broker_name, now - started, now, failed=cause is not None)
             if cause is not None:
-                raise SendFailed(parcel.topic, (Attempt(target.broker_name, address, cause, now - started),), cause)
+                raise SendFailed(send_request.topic, (Attempt(target.broker_name, address, cause, now - started),), cause)
         finally:
             self.window.leave(place)
 
-    def _hand_over(self, parcel: Parcel, target: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | None, MQError | None, int]]:
+    def _hand_over(
+        self, send_request: SendRequest, target: MessageQueue, now: int, deadline: int
+    ) -> Flow[tuple[str | None, MQError | None, int]]:
         """The one attempt of a one-way send: where it went, why it did not, and when."""
         address, now = yield from self._master(target, now, deadline)
         if isinstance(address, MQError):
@@ -205,7 +207,9 @@ class ProducerCore:
             if now >= deadline:
                 raise TooManyRequests(f"{address} has left {self._host.unsent(address)} bytes unread for {now - started} ms")
             _, now = yield Sleep(min(deadline, now + UNREAD_PAUSE_MS))
-        outcome, now = yield Oneway(address, parcel.code, parcel.addressed(target, now + self._host.wall_ahead), parcel.body, deadline)
+        outcome, now = yield Oneway(
+            address, send_request.code, send_request.addressed(target, now + self._host.wall_ahead), send_request.body, deadline
+        )
         return address, None if outcome is None else failure(outcome), now
 
     def publish_queues(self, topic: str, now: int, *, timeout_ms: int | None = None) -> Flow[tuple[MessageQueue, ...]]:
@@ -214,13 +218,13 @@ class ProducerCore:
         info, _ = yield from self._publish_info(self.namespace.wrap(topic), now, deadline)
         return self.namespace.unwrap_queues(info.queues) if self.namespace else info.queues
 
-    def _pack(self, message: Message, now: int, checked: bool) -> Parcel:
+    def _pack(self, message: Message, now: int, checked: bool) -> SendRequest:
         self._check_open()
-        return self.packer.pack(message, now + self._host.wall_ahead, checked, self.trace is not None)
+        return self.request_builder.pack(message, now + self._host.wall_ahead, checked, self.trace is not None)
 
-    def _pack_batch(self, messages: Sequence[Message], now: int) -> Parcel:
+    def _pack_batch(self, messages: Sequence[Message], now: int) -> SendRequest:
         self._check_open()
-        return self.packer.pack_batch(messages, now + self._host.wall_ahead, self.trace is not None)
+        return self.request_builder.pack_batch(messages, now + self._host.wall_ahead, self.trace is not None)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -236,7 +240,7 @@ class ProducerCore:
 
     # --- room
 
-    def _room(self, place: Place, now: int, deadline: int) -> Flow[int]:
+    def _room(self, place: WindowPlace, now: int, deadline: int) -> Flow[int]:
         """Wait until a send may go on; the time. Raises TooManyRequests when its budget is used up before."""
         began = now
         assert place.room is not None
@@ -264,35 +268,48 @@ class ProducerCore:
     # --- attempts
 
     def _deliver(
-        self, parcel: Parcel, now: int, queue: MessageQueue | None, timeout_ms: int | None, attempts_max: int, retry_answers: bool
+        self,
+        send_request: SendRequest,
+        now: int,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        attempts_max: int,
+        retry_answers: bool,
     ) -> Flow[SendResult]:
         deadline = self._deadline(now, timeout_ms)
-        target = self._checked_queue(parcel, queue)
-        place = self.window.enter(parcel.messages, len(parcel.body))
+        target = self._checked_queue(send_request, queue)
+        place = self.window.enter(send_request.messages, len(send_request.body))
         try:
             if place.waits:
                 now = yield from self._room(place, now, deadline)
-            return (yield from self._attempts(parcel, now, target, deadline, attempts_max, retry_answers))
+            return (yield from self._attempts(send_request, now, target, deadline, attempts_max, retry_answers))
         finally:
             self.window.leave(place)
 
     def go_on(
-        self, parcel: Parcel, place: Place, call: Call, queue: MessageQueue, info: PublishInfo | None, begun: int, for_callback: bool
+        self,
+        send_request: SendRequest,
+        place: WindowPlace,
+        call: Call,
+        queue: MessageQueue,
+        info: PublishInfo | None,
+        begun: int,
+        for_callback: bool,
     ) -> Flow[SendResult]:
         """A send whose first call, which is the first effect, was made at `begun`, to a queue that was taken from `info` or given."""
         settings = self.settings
         try:
             outcome, now = yield call
             assert call.address is not None
-            made = call.address, self._result(outcome, queue, parcel, call.address), now
+            made = call.address, self._result(outcome, queue, send_request, call.address), now
             retries = settings.retry_times_async if for_callback else settings.retry_times if info is not None else 0
-            return (yield from self._attempts(parcel, begun, queue, call.deadline, 1 + retries, not for_callback, info, made))
+            return (yield from self._attempts(send_request, begun, queue, call.deadline, 1 + retries, not for_callback, info, made))
         finally:
             self.window.leave(place)
 
     def _attempts(
         self,
-        parcel: Parcel,
+        send_request: SendRequest,
         now: int,
         target: MessageQueue | None,
         deadline: int,
@@ -304,7 +321,7 @@ class ProducerCore:
         """Attempts until one is the last. `made` is what came of a first one that went to `target`, and when."""
         begun = now
         if target is None:
-            info, now = yield from self._publish_info(parcel.topic, now, deadline)
+            info, now = yield from self._publish_info(send_request.topic, now, deadline)
         attempts: list[Attempt] = []
         kept: SendResult | None = None
         last: str | None = None
@@ -318,7 +335,7 @@ class ProducerCore:
                 more_to_come = len(attempts) + 1 < attempts_max
                 limit = min(deadline, now + self._attempt_ms) if more_to_come else deadline
                 try:
-                    made = yield from self._attempt(parcel, target, now, limit, bool(attempts) and not retry_answers)
+                    made = yield from self._attempt(send_request, target, now, limit, bool(attempts) and not retry_answers)
                 except MQError as error:  # a limit of our own: this attempt sent nothing, of those before nobody knows
                     if not attempts and kept is None:
                         raise
@@ -342,12 +359,12 @@ class ProducerCore:
                 break
         if kept is not None:
             return kept
-        self._provisional.pop(parcel.topic, None)
-        cause = attempts[-1].failure if attempts else CallExpired(f"name servers about topic {parcel.topic!r}", now - begun)
-        raise SendFailed(parcel.topic, tuple(attempts), cause)
+        self._provisional.pop(send_request.topic, None)
+        cause = attempts[-1].failure if attempts else CallExpired(f"name servers about topic {send_request.topic!r}", now - begun)
+        raise SendFailed(send_request.topic, tuple(attempts), cause)
 
     def _attempt(
-        self, parcel: Parcel, queue: MessageQueue, now: int, deadline: int, first_port: bool
+        self, send_request: SendRequest, queue: MessageQueue, now: int, deadline: int, first_port: bool
     ) -> Flow[tuple[str | None, SendResult | MQError, int]]:
         """One try: where it went, what came of it, and when."""
         address = self._host.routes.master(queue.broker_name)
@@ -356,18 +373,20 @@ class ProducerCore:
             if isinstance(found, MQError):
                 return None, found, now
             address = found
-        fields = parcel.addressed(queue, now + self._host.wall_ahead)
+        fields = send_request.addressed(queue, now + self._host.wall_ahead)
         started = now
-        outcome, now = yield Call(address, parcel.code, fields, parcel.body, deadline, first_port)
-        result = self._result(outcome, queue, parcel, address)
+        outcome, now = yield Call(address, send_request.code, fields, send_request.body, deadline, first_port)
+        result = self._result(outcome, queue, send_request, address)
         if self.trace is not None and isinstance(result, SendResult):
-            self.trace.published(parcel.traced, parcel.topic, result, address, started, now)
+            self.trace.published(send_request.traced, send_request.topic, result, address, started, now)
         return address, result, now
 
-    def _result(self, outcome: Command | Lost | Expired, queue: MessageQueue, parcel: Parcel, address: str) -> SendResult | MQError:
+    def _result(
+        self, outcome: Command | Lost | Expired, queue: MessageQueue, send_request: SendRequest, address: str
+    ) -> SendResult | MQError:
         """What came of a call."""
         if isinstance(outcome, Command):
-            return send_result(outcome, self.namespace.unwrap_queue(queue), parcel.msg_id, address)
+            return send_result(outcome, self.namespace.unwrap_queue(queue), send_request.msg_id, address)
         return failure(outcome)
 
     def _worth_retrying(self, failure: BrokerError, info: PublishInfo) -> bool:
@@ -385,12 +404,12 @@ class ProducerCore:
         if self._faults is not None:
             self._faults.update(broker_name, cost_ms, now, isolate=failed)
 
-    def _checked_queue(self, parcel: Parcel, queue: MessageQueue | None) -> MessageQueue | None:
+    def _checked_queue(self, send_request: SendRequest, queue: MessageQueue | None) -> MessageQueue | None:
         if queue is None:
             return None
         queue = self.namespace.wrap_queue(queue)
-        if queue.topic != parcel.topic:
-            raise ClientError(f"the message is for topic {parcel.topic!r}, the queue of topic {queue.topic!r}")
+        if queue.topic != send_request.topic:
+            raise ClientError(f"the message is for topic {send_request.topic!r}, the queue of topic {queue.topic!r}")
         return queue
 
     # --- routes

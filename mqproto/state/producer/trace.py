@@ -50,7 +50,7 @@ class TraceHost(ProducerHost, Protocol):
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]: ...
 
 
-class Delivery(Protocol):
+class TracedDelivery(Protocol):
     """Messages that went to the application together: a list for a listener, a message that was taken, what a poll brought."""
 
     messages: list[MessageExt]
@@ -126,7 +126,7 @@ class Tracer:
         text = tracing.transaction_ended(message, wall, region, self._group, topic, address, transaction_id, state, checked)
         self.add(Record(text, message.msg_id, message.keys), now)
 
-    def consuming(self, delivery: Delivery, now: int) -> None:
+    def consuming(self, delivery: TracedDelivery, now: int) -> None:
         """A delivery goes to the application."""
         wall = now + self._host.wall_ahead
         delivery.trace_id = self._host.ids.next(wall)
@@ -136,7 +136,7 @@ class Tracer:
                 text = tracing.consuming(wall, region, self._group, delivery.trace_id, message.msg_id, message.reconsume_times, keys)
                 self.add(Record(text, message.msg_id, keys), now)
 
-    def consumed(self, delivery: Delivery, code: ConsumeCode, succeeded: int, now: int) -> None:
+    def consumed(self, delivery: TracedDelivery, code: ConsumeCode, succeeded: int, now: int) -> None:
         """The application has answered: so many messages from the front succeeded."""
         wall = now + self._host.wall_ahead
         cost_ms = (now - delivery.started_at) // max(1, len(delivery.messages))

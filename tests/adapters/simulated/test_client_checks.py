@@ -59,11 +59,11 @@ def too_much_out(story: Told) -> Callable[[], None]:
 
 
 def messages_nobody_polls(story: Told) -> Callable[[], None]:
-    handout = story.first(PollingClient).core._handout
-    handout.waiting += 1
+    in_hand = story.first(PollingClient).core._in_hand
+    in_hand.waiting += 1
 
     def undo() -> None:
-        handout.waiting -= 1
+        in_hand.waiting -= 1
 
     return undo
 

@@ -10,8 +10,8 @@ from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, 
 from mqproto.namespaces import NO_NAMESPACE
 from mqproto.state.consumer.offsets import RemoteOffsets
 from mqproto.state.consumer.process_queue import ProcessQueue
-from mqproto.state.consumer.push.concurrent import Concurrent, ConsumeTask
-from mqproto.state.consumer.push.orderly import Ordered
+from mqproto.state.consumer.push.concurrent import ConcurrentConsumption, ConsumeTask
+from mqproto.state.consumer.push.orderly import OrderlyConsumption
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Effect, Flow
 from mqproto.state.node.contract import Ticket
@@ -119,7 +119,7 @@ class Bench:
         self.host = HandHost()
         self.host.resend_failure = NoRoute("%RETRY%g")
         self.offsets = RemoteOffsets("g", locate)
-        self.consumption = Concurrent(ConsumerSettings(group="g", **settings), "listener", self.offsets, self.host)
+        self.consumption = ConcurrentConsumption(ConsumerSettings(group="g", **settings), "listener", self.offsets, self.host)
         self.queue = ProcessQueue(QUEUE, 0)
         self.queue.start(0)
 
@@ -141,7 +141,7 @@ class OrderedBench(HandHost):
         self.unlocked: set[MessageQueue] = set()
         self.leavings: list[ProcessQueue] = []
         self.offsets = RemoteOffsets("g", locate)
-        self.ordered = Ordered(ConsumerSettings(group="g", orderly=True, **settings), "listener", self.offsets, self)
+        self.ordered = OrderlyConsumption(ConsumerSettings(group="g", orderly=True, **settings), "listener", self.offsets, self)
         self.queues = {queue: self.make(queue) for queue in (Q0, Q1)}
 
     def make(self, queue: MessageQueue, start: int = 0) -> ProcessQueue:

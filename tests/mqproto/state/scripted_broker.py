@@ -8,7 +8,7 @@ from typing import Any
 
 from mqproto.codec import Command, encode_response
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
-from mqproto.state.consumer.pull.base import ActiveConsumer
+from mqproto.state.consumer.pull.base import PullConsumerBase
 from mqproto.state.consumer.push.concurrent import ConsumeTask
 from mqproto.state.consumer.push.push import ConsumerCore
 from mqproto.state.node.contract import Deliver
@@ -235,7 +235,7 @@ class Cluster:
     def requests(self, code: int, broker: str = "") -> list[Command]:
         return (self.brokers[broker] if broker else self.broker).peer.of(code)
 
-    def start(self, consumer: ConsumerCore | ActiveConsumer) -> None:
+    def start(self, consumer: ConsumerCore | PullConsumerBase) -> None:
         self.stage.run(consumer.start(self.stage.now))
 
 

@@ -13,7 +13,7 @@ from mqproto.errors import MQError, StateError
 from mqproto.message import MessageQueue
 from mqproto.state.cluster.offset_queries import max_offset, offset_by_time
 from mqproto.state.consumer.allocation.allocate import Changes, Strategy, changes, queue_order
-from mqproto.state.consumer.allocation.members import Sharing, SharingHost
+from mqproto.state.consumer.allocation.members import MemberAllocation, MemberHost
 from mqproto.state.consumer.offsets import OffsetStore
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.flows.effects import Flow, Sleep, Wait, current
@@ -42,7 +42,7 @@ class AssignmentSettings(Protocol):
     def consume_from_where(self) -> ConsumeFromWhere: ...
 
 
-class AssignmentHost(SharingHost, Protocol):
+class AssignmentHost(MemberHost, Protocol):
     """What an assignment needs of its consumer and its node."""
 
     @property
@@ -80,7 +80,7 @@ class Assignment:
         self._host = host
         #: The wall time of CONSUME_FROM_TIMESTAMP.
         self._start_time = start_time
-        self._sharing = Sharing(settings.group, settings.message_model is MessageModel.BROADCASTING, strategy, host)
+        self._sharing = MemberAllocation(settings.group, settings.message_model is MessageModel.BROADCASTING, strategy, host)
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self.incomplete = False
         #: Where queues that are being corrected shall go on.

@@ -21,7 +21,7 @@ from mqproto.wire.codes import RequestCode
 from mqproto.wire.headers import GetConsumerListByGroupRequest
 
 
-class SharingHost(Protocol):
+class MemberHost(Protocol):
     """What sharing out needs of its consumer and its node."""
 
     @property
@@ -40,12 +40,12 @@ class SharingHost(Protocol):
         """A broker does not know us: a heartbeat is due."""
 
 
-class Sharing:
+class MemberAllocation:
     """One member's view of its group. A group that `broadcasts` shares nothing out: every member has every queue."""
 
     __slots__ = ("_broadcasts", "_group", "_host", "_strategy", "_turn")
 
-    def __init__(self, group: str, broadcasts: bool, strategy: Strategy, host: SharingHost) -> None:
+    def __init__(self, group: str, broadcasts: bool, strategy: Strategy, host: MemberHost) -> None:
         self._group = group
         self._broadcasts = broadcasts
         self._strategy = strategy

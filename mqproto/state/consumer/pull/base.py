@@ -21,7 +21,7 @@ from mqproto.state.cluster.brokers import REFRESH_TIMEOUT_MS
 from mqproto.state.consumer.base import ConsumerBase, Phase
 from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.offsets import OFFSET_TIMEOUT_MS, OffsetFile
-from mqproto.state.consumer.pull.settings import ActiveSettings
+from mqproto.state.consumer.pull.settings import PullingSettings
 from mqproto.state.consumer.pull_loop import Subscribed
 from mqproto.state.flows.effects import Flow, Refresh, Wait
 from mqproto.state.node.contract import Deliver
@@ -41,15 +41,15 @@ class ListenerCall:
     arguments: tuple[Any, ...]
 
 
-class ActiveConsumer(ConsumerBase, ABC):
+class PullConsumerBase(ConsumerBase, ABC):
     """One group of one client node. `listener` is the adapter's: it comes back in every `ListenerCall`."""
 
-    settings: ActiveSettings
+    settings: PullingSettings
 
     def __init__(
         self,
         node: ClientNode,
-        settings: ActiveSettings,
+        settings: PullingSettings,
         listener: Any,
         offset_file: OffsetFile | None,
         offset_storage: OffsetStorage | None,

@@ -16,7 +16,7 @@ from mqproto.state.flows.effects import Flow, Sleep, current
 _DEAD: Final = -1
 
 
-class BuryingHost(Protocol):
+class DeadLetterHost(Protocol):
     """What burying needs of its consumer."""
 
     @property
@@ -33,7 +33,7 @@ class BuryingHost(Protocol):
     def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]: ...
 
 
-def bury(queue: ProcessQueue, message: MessageExt, host: BuryingHost, now: int) -> Flow[None]:
+def bury(queue: ProcessQueue, message: MessageExt, host: DeadLetterHost, now: int) -> Flow[None]:
     """Make the message a dead letter of the group, however often that takes, so that it neither gets lost nor holds its queue up.
 
     In BROADCASTING there are no dead letters: it is skipped, and told. Ends early when the queue is dropped.

@@ -11,18 +11,18 @@ from collections.abc import Callable
 
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.process_queue import ProcessQueue, Window
-from mqproto.state.consumer.pull.in_hand import Handout
+from mqproto.state.consumer.pull.in_hand import MessagesInHand
 from mqproto.state.node.contract import Ticket
 
 
-class PullGate:
+class FlowControl:
     """The gate of one consumer. A loop that it holds up waits for the ticket of its queue (`ProcessQueue.room`)."""
 
-    def __init__(self, window: Window, limit: int, handout: Handout, wake: Callable[[Ticket[None], int], None]) -> None:
+    def __init__(self, window: Window, limit: int, in_hand: MessagesInHand, wake: Callable[[Ticket[None], int], None]) -> None:
         """`window` limits what each queue caches, `limit` the messages of all queues that wait for a poll; `wake` settles a ticket."""
         self._window = window
         self._limit = limit
-        self._handout = handout
+        self._in_hand = in_hand
         self._wake = wake
         self._paused: set[MessageQueue] = set()
         #: Process queues whose loop waits because too much is cached.
@@ -31,7 +31,7 @@ class PullGate:
     @property
     def crowded(self) -> bool:
         """Whether so many messages wait for a poll that no queue may be pulled."""
-        return self._handout.waiting > self._limit
+        return self._in_hand.waiting > self._limit
 
     def hold(self, queue: ProcessQueue) -> Ticket[None] | None:
         """See `PullHost.hold`."""

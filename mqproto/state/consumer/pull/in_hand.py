@@ -32,7 +32,7 @@ class Batch:
 
 
 class Claim:
-    """What a poll got, for when its caller was interrupted and will never know: see `Handout.put_back`."""
+    """What a poll got, for when its caller was interrupted and will never know: see `MessagesInHand.put_back`."""
 
     __slots__ = ("batch",)
 
@@ -40,7 +40,7 @@ class Claim:
         self.batch: Batch | None = None
 
 
-class Handout:
+class MessagesInHand:
     """All batches of one consumer. Those of dropped process queues are passed over."""
 
     __slots__ = ("_handed", "_ready", "_trace", "waiting")

@@ -27,13 +27,13 @@ from mqproto.state.consumer.base import Phase, check_subscription
 from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.offsets import OffsetFile
 from mqproto.state.consumer.process_queue import ProcessQueue, Window
-from mqproto.state.consumer.pull.base import ActiveConsumer, check_offset, pull_fields
+from mqproto.state.consumer.pull.base import PullConsumerBase, check_offset, pull_fields
 from mqproto.state.consumer.pull.dead_letters import bury
-from mqproto.state.consumer.pull.flow_control import PullGate
-from mqproto.state.consumer.pull.in_hand import Claim, Handout
+from mqproto.state.consumer.pull.flow_control import FlowControl
+from mqproto.state.consumer.pull.in_hand import Claim, MessagesInHand
 from mqproto.state.consumer.pull.pull import QueueListener
 from mqproto.state.consumer.pull.settings import LitePullSettings
-from mqproto.state.consumer.pull.topic_watch import TopicListener, Watch
+from mqproto.state.consumer.pull.topic_watch import TopicListener, TopicWatch
 from mqproto.state.consumer.pull_loop import Subscribed, pull_loop
 from mqproto.state.consumer.running_info import active_running_info, queue_info, start_facts
 from mqproto.state.flows.effects import Flow, Sleep, Wait
@@ -50,7 +50,7 @@ class Mode(Enum):
     ASSIGN = "assign"
 
 
-class LitePullCore(ActiveConsumer):
+class LitePullCore(PullConsumerBase):
     """A lite pull consumer. Its `listener` is the adapter's: it comes back in every `ListenerCall`."""
 
     settings: LitePullSettings
@@ -77,9 +77,9 @@ class LitePullCore(ActiveConsumer):
         window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, settings.consume_max_span)
         if settings.enable_msg_trace:
             self._open_trace(settings.customized_trace_topic)
-        self._handout = Handout(self._trace)
-        self._gate = PullGate(window, settings.pull_threshold_for_all, self._handout, node.wake)
-        self._watch = Watch(self)
+        self._in_hand = MessagesInHand(self._trace)
+        self._gate = FlowControl(window, settings.pull_threshold_for_all, self._in_hand, node.wake)
+        self._watch = TopicWatch(self)
         self._listeners: dict[str, QueueListener | None] = {}
         #: What the application has assigned, and the tags that it wants of assigned topics.
         self._wanted: tuple[MessageQueue, ...] = ()
@@ -193,7 +193,7 @@ class LitePullCore(ActiveConsumer):
 
     def _end(self, now: int) -> None:
         self._assignment.close(now)
-        self._handout.sweep()
+        self._in_hand.sweep()
 
     def _share_out(self, now: int) -> Flow[tuple[bool, int]]:
         """One round; queues that the application has assigned are not shared out."""
@@ -244,7 +244,7 @@ class LitePullCore(ActiveConsumer):
 
     def _hand_out(self, claim: Claim, limit: int | None, now: int) -> list[MessageExt]:
         crowded = self._gate.crowded
-        batch = claim.batch = self._handout.take(limit, now)
+        batch = claim.batch = self._in_hand.take(limit, now)
         if batch is None:
             return []
         if crowded:
@@ -255,12 +255,12 @@ class LitePullCore(ActiveConsumer):
     def put_back(self, claim: Claim, now: int) -> None:
         """The caller of a poll was interrupted and does not have what it claimed: it is polled again."""
         if claim.batch is not None:
-            self._handout.put_back(claim.batch)
+            self._in_hand.put_back(claim.batch)
             self.node.wake(self._arrived, now)
 
     def _confirm(self, now: int) -> None:
         """What was handed out is done with; with `auto_commit` that is what will be stored."""
-        for process_queue in self._handout.confirm(now):
+        for process_queue in self._in_hand.confirm(now):
             self._moved.add(process_queue.queue)
             self._gate.open(process_queue, now)
         if self.settings.auto_commit and self._moved:
@@ -365,7 +365,7 @@ class LitePullCore(ActiveConsumer):
     def _seek(self, queue: MessageQueue, offset: int, now: int) -> None:
         self._check_running()
         self._assignment.seek(queue, offset, now)
-        self._handout.sweep()
+        self._in_hand.sweep()
         self._moved.add(queue)
         self._gate.relieve(now)
 
@@ -410,7 +410,7 @@ class LitePullCore(ActiveConsumer):
             if message.sys_flag & COMPRESSED:
                 self.spawn(self._bury(queue, message, now), now)
         if good:
-            self._handout.add(queue, good)
+            self._in_hand.add(queue, good)
             self.node.wake(self._arrived, now)
 
     def _bury(self, queue: ProcessQueue, message: MessageExt, now: int) -> Flow[None]:
@@ -436,7 +436,7 @@ class LitePullCore(ActiveConsumer):
         if known is not None and known > target:
             self._offsets.update(queue.queue, target, may_decrease=True)
         queue.drop()
-        self._handout.sweep()
+        self._in_hand.sweep()
         self.spawn(self._begin_again(queue, target, now), now)
 
     def _begin_again(self, queue: ProcessQueue, offset: int, now: int) -> Flow[None]:
@@ -456,7 +456,7 @@ class LitePullCore(ActiveConsumer):
     def released(self, queue: ProcessQueue, now: int) -> None:
         self._gate.forget(queue)
         self._moved.discard(queue.queue)
-        self._handout.sweep()
+        self._in_hand.sweep()
         self._gate.relieve(now)
 
     def unlock(self, queue: ProcessQueue, now: int) -> Flow[None]:
@@ -466,7 +466,7 @@ class LitePullCore(ActiveConsumer):
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
         self._assignment.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now)
-        self._handout.sweep()
+        self._in_hand.sweep()
         self._gate.relieve(now)
 
     def running_info(self, now: int) -> bytes:

@@ -19,11 +19,11 @@ from mqproto.message import MessageExt, MessageQueue, PullResult, PullStatus
 from mqproto.state.client.node import ClientNode
 from mqproto.state.cluster.brokers import find_reader
 from mqproto.state.consumer.allocation.allocate import Averagely, Strategy, queue_order
-from mqproto.state.consumer.allocation.members import Sharing
+from mqproto.state.consumer.allocation.members import MemberAllocation
 from mqproto.state.consumer.base import subscription_data
 from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.offsets import OffsetFile
-from mqproto.state.consumer.pull.base import ActiveConsumer, check_offset, pull_fields
+from mqproto.state.consumer.pull.base import PullConsumerBase, check_offset, pull_fields
 from mqproto.state.consumer.pull.settings import PullConsumerSettings
 from mqproto.state.consumer.pull_loop import Subscribed, read_answer
 from mqproto.state.consumer.running_info import active_running_info, start_facts
@@ -51,7 +51,7 @@ _STATUS: Final[dict[int, PullStatus]] = {
 }
 
 
-class PullConsumerCore(ActiveConsumer):
+class PullConsumerCore(PullConsumerBase):
     """A pull consumer. Its `listener` is the adapter's: it comes back in every `ListenerCall`."""
 
     settings: PullConsumerSettings
@@ -71,7 +71,7 @@ class PullConsumerCore(ActiveConsumer):
         settings.check()
         super().__init__(node, settings, listener, offset_file, offset_storage)
         self.settings = settings
-        self._sharing = Sharing(self.group, self.broadcasts, strategy or Averagely(), self)
+        self._sharing = MemberAllocation(self.group, self.broadcasts, strategy or Averagely(), self)
         self._listeners: dict[str, QueueListener | None] = {}
         #: Topics that were pulled from: shared out like the registered ones, but brokers are not told of them.
         self._pulled: set[str] = set()

@@ -17,7 +17,7 @@ from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 
 
 @dataclass(slots=True)
-class ActiveSettings:
+class PullingSettings:
     """What both kinds share."""
 
     group: str = DEFAULT_GROUP
@@ -48,20 +48,20 @@ class ActiveSettings:
 
 
 @dataclass(slots=True)
-class PullConsumerSettings(ActiveSettings):
+class PullConsumerSettings(PullingSettings):
     """One pull consumer."""
 
     #: How often a message that was sent back comes again before it is a dead letter.
     max_reconsume_times: int = 16
 
     def check(self) -> None:
-        """As `ActiveSettings.check`."""
+        """As `PullingSettings.check`."""
         super(PullConsumerSettings, self).check()
         check_range("max_reconsume_times", self.max_reconsume_times, 0, RECONSUME_TIMES_ENDLESS)
 
 
 @dataclass(slots=True)
-class LitePullSettings(ActiveSettings):
+class LitePullSettings(PullingSettings):
     """One lite pull consumer."""
 
     #: Where a group begins in a queue that it has no offset for.
@@ -89,7 +89,7 @@ class LitePullSettings(ActiveSettings):
     customized_trace_topic: str = ""
 
     def check(self) -> None:
-        """As `ActiveSettings.check`."""
+        """As `PullingSettings.check`."""
         super(LitePullSettings, self).check()
         if not isinstance(self.consume_from_where, ConsumeFromWhere):
             raise InvalidSetting("consume_from_where", self.consume_from_where, "a ConsumeFromWhere expected")

@@ -35,7 +35,7 @@ class WatchHost(Protocol):
         """Have the adapter call a listener."""
 
 
-class Watch:
+class TopicWatch:
     """The watched topics of one consumer. What a topic has when it is first seen is no change, and neither is "still nothing"."""
 
     def __init__(self, host: WatchHost) -> None:

@@ -235,7 +235,7 @@ class ConsumptionHost(Protocol):
         """No delivery is running."""
 
 
-class Concurrent:
+class ConcurrentConsumption:
     """Deliveries in any order, each message finished on its own (client.md 4.10)."""
 
     def __init__(self, settings: ConsumerSettings, listener: Any, offsets: OffsetStore, host: ConsumptionHost) -> None:

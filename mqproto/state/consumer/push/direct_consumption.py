@@ -27,7 +27,7 @@ DIRECT_MAX: Final = 16
 Reply: TypeAlias = Callable[[bytes, int], None]
 
 
-class DirectDeliveries:
+class DirectConsumption:
     """Those of one consumer, at most `DIRECT_MAX` at a time."""
 
     def __init__(self, settings: ConsumerSettings, listener: object, namespace: Namespace, act: Callable[[Action], None]) -> None:

@@ -35,7 +35,7 @@ PAUSE_MIN_MS: Final = 10
 PAUSE_MAX_MS: Final = 30_000
 
 
-class OrderedHost(ConsumptionHost, Protocol):
+class OrderlyHost(ConsumptionHost, Protocol):
     """What ordered consumption needs besides."""
 
     def may_consume(self, queue: MessageQueue, now: int) -> bool:
@@ -73,10 +73,10 @@ class _Line:
         self.held = False
 
 
-class Ordered:
+class OrderlyConsumption:
     """The deliveries of one consumer, in order."""
 
-    def __init__(self, settings: ConsumerSettings, listener: Any, offsets: OffsetStore, host: OrderedHost) -> None:
+    def __init__(self, settings: ConsumerSettings, listener: Any, offsets: OffsetStore, host: OrderlyHost) -> None:
         self._settings = settings
         self._listener = listener
         self._offsets = offsets

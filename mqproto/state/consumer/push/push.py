@@ -24,10 +24,10 @@ from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.offsets import OFFSET_TIMEOUT_MS, OffsetFile
 from mqproto.state.consumer.process_queue import ProcessQueue, Window
 from mqproto.state.consumer.pull_loop import PULL_TIMEOUT_MS, Subscribed, pull_header, pull_loop
-from mqproto.state.consumer.push.concurrent import Concurrent, ConsumeTask
-from mqproto.state.consumer.push.direct_consumption import DirectDeliveries
-from mqproto.state.consumer.push.orderly import Ordered
-from mqproto.state.consumer.push.queue_locks import LOCK_TIMEOUT_MS, RENEW_MS, RETRY_MS, OwnLocks
+from mqproto.state.consumer.push.concurrent import ConcurrentConsumption, ConsumeTask
+from mqproto.state.consumer.push.direct_consumption import DirectConsumption
+from mqproto.state.consumer.push.orderly import OrderlyConsumption
+from mqproto.state.consumer.push.queue_locks import LOCK_TIMEOUT_MS, RENEW_MS, RETRY_MS, HeldQueueLocks
 from mqproto.state.consumer.running_info import TopicRates, queue_info, running_info, start_facts
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow, Sleep, Wait
@@ -68,14 +68,14 @@ class ConsumerCore(ConsumerBase):
         self._suspended = False
         span = None if settings.orderly else settings.consume_concurrently_max_span
         self._window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, span)
-        self._locks = OwnLocks(self) if settings.orderly and not self.broadcasts else None
-        self._consumption: Concurrent | Ordered
+        self._locks = HeldQueueLocks(self) if settings.orderly and not self.broadcasts else None
+        self._consumption: ConcurrentConsumption | OrderlyConsumption
         if settings.orderly:
-            self._consumption = Ordered(settings, listener, self._offsets, self)
+            self._consumption = OrderlyConsumption(settings, listener, self._offsets, self)
         else:
-            self._consumption = Concurrent(settings, listener, self._offsets, self)
+            self._consumption = ConcurrentConsumption(settings, listener, self._offsets, self)
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
-        self._direct = DirectDeliveries(settings, listener, node.namespace, self.act)
+        self._direct = DirectConsumption(settings, listener, node.namespace, self.act)
         self._rates: dict[str, TopicRates] = {}
         if settings.enable_msg_trace:
             self._open_trace(settings.customized_trace_topic)
@@ -153,7 +153,7 @@ class ConsumerCore(ConsumerBase):
         self.phase = Phase.STOPPED
         self.node.wake(self._stopped, now)
 
-    def _hand_over(self, locks: OwnLocks, now: int) -> Flow[int]:
+    def _hand_over(self, locks: HeldQueueLocks, now: int) -> Flow[int]:
         """Store offsets and give locks back before other members hear of our end: they would find a queue locked, and Java's try again
         after 20 s. Those of listeners that still run go last."""
         deadline = now + OFFSET_TIMEOUT_MS + LOCK_TIMEOUT_MS
@@ -216,11 +216,11 @@ class ConsumerCore(ConsumerBase):
             self._window.size_mib = max(1, self.settings.pull_threshold_size_for_topic // count)
 
     def _sweep_loop(self, now: int) -> Flow[None]:
-        while isinstance(self._consumption, Concurrent):
+        while isinstance(self._consumption, ConcurrentConsumption):
             _, now = yield Sleep(now + self.settings.consume_timeout * 60_000)
             self._consumption.sweep(now)
 
-    def _lock_loop(self, locks: OwnLocks, now: int) -> Flow[None]:
+    def _lock_loop(self, locks: HeldQueueLocks, now: int) -> Flow[None]:
         """Renew locks in time, at once again where that failed; what was lost to another member is begun anew when it comes back."""
         while True:
             oldest = min((at for queue in locks.held() if (at := locks.locked_at(queue)) is not None), default=now)
@@ -285,7 +285,7 @@ class ConsumerCore(ConsumerBase):
         return self._locks is None or self._locks.is_valid(queue, now)
 
     def _resume(self, queue: MessageQueue, now: int) -> None:
-        if isinstance(self._consumption, Ordered) and self.may_consume(queue, now):
+        if isinstance(self._consumption, OrderlyConsumption) and self.may_consume(queue, now):
             self._consumption.resumed(queue, now)
 
     def released(self, queue: ProcessQueue, now: int) -> None:

@@ -42,7 +42,7 @@ class LockHost(Protocol):
         """The broker of a queue. Raises MQError."""
 
 
-class OwnLocks:
+class HeldQueueLocks:
     """The locks of one consumer."""
 
     __slots__ = ("_asked", "_host", "_locked_at")

@@ -4,7 +4,7 @@ To consumption this is an application like any other: what is handed out waits h
 the application has one. So everything else is as with a listener: places (`consume_thread_min`, here the messages that are handed out
 and not acknowledged), order, retries, dead letters, the offset, which never passes a message that is not acknowledged.
 
-What nobody settles in time is told to the adapter, by a `Deliver` action with an `Expired`.
+What nobody settles in time is told to the adapter, by a `Deliver` action with an `ClaimExpired`.
 
 Owns: messages that wait to be taken, who waits for one, which are taken and since when.
 Leaves to others: everything about brokers and queues (consumer and its parts), waiting and threads (adapters).
@@ -34,8 +34,8 @@ from mqproto.wire import properties as names
 _MINUTE_MS: Final = 60_000
 
 
-class Claim:
-    """What an application got and when, for when it was interrupted and will never know: see `IteratedCore.give_back`."""
+class HeldClaim:
+    """What an application got and when, for when it was interrupted and will never know: see `SimpleConsumerCore.give_back`."""
 
     __slots__ = ("message", "queue", "taken_at")
 
@@ -49,7 +49,7 @@ class Claim:
 
 
 @dataclass(slots=True, eq=False)
-class Expired:
+class ClaimExpired:
     """A message, taken at that time, that nobody settled: for the client that `listener` stands for, which has nothing to answer."""
 
     group: str
@@ -58,7 +58,7 @@ class Expired:
     taken_at: int
 
 
-class IteratedCore(ConsumerCore):
+class SimpleConsumerCore(ConsumerCore):
     """A consumer whose messages are taken (`take`, `receive`) and settled (`ack`, `retry_later`) one by one.
 
     A taken message that nobody settles within `consume_timeout` comes again: through the broker in clustering, from here in order and in
@@ -115,7 +115,7 @@ class IteratedCore(ConsumerCore):
 
     # --- what the application asks
 
-    def take(self, claim: Claim, now: int) -> MessageExt | None:
+    def take(self, claim: HeldClaim, now: int) -> MessageExt | None:
         """A message that waits here; None when there is none."""
         while self._parked:
             task = self._parked.popleft()
@@ -137,7 +137,7 @@ class IteratedCore(ConsumerCore):
         task = self._taken.get(id(message))
         return None if task is None else task.started_at
 
-    def receive(self, claim: Claim, timeout_ms: int | None, now: int) -> Flow[MessageExt | None]:
+    def receive(self, claim: HeldClaim, timeout_ms: int | None, now: int) -> Flow[MessageExt | None]:
         """The next message; None when none came within `timeout_ms`, or the consumer is closed. Who waits longest is served first."""
         deadline = None if timeout_ms is None else now + timeout_ms
         while not self._ended:
@@ -153,7 +153,7 @@ class IteratedCore(ConsumerCore):
                     self._takers.remove(turn)
         return None
 
-    def give_back(self, claim: Claim, now: int) -> None:
+    def give_back(self, claim: HeldClaim, now: int) -> None:
         """Whoever waited was interrupted: a message that it got all the same is for the next."""
         message, claim.message = claim.message, None
         task = None if message is None else self._taken.pop(id(message), None)
@@ -194,7 +194,7 @@ class IteratedCore(ConsumerCore):
     def _expire(self, task: ConsumeTask, now: int) -> None:
         (message,) = task.messages
         del self._taken[id(message)]
-        self.node.actions.append(Deliver(Expired(self.group, self.listener, message, task.started_at)))
+        self.node.actions.append(Deliver(ClaimExpired(self.group, self.listener, message, task.started_at)))
         if not task.process_queue.dropped:
             self.notice(
                 f"group {self.group}: the message at offset {message.queue_offset} of {task.context.queue} was not acknowledged within "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqproto.errors import BrokerError, CallExpired, ClientError, InvalidSetting, NoNameServer, PartlyFailed
-from mqproto.state.admin import AdminCore, Rates
+from mqproto.state.admin import AdminCore, BrokerRates
 from mqproto.wire.bodies import BrokerStats, KVTable, StatsItem
 from tests.mqproto.state.admin.servers import CLUSTER, NS1, NS2, SLAVE, A, B, Servers
 
@@ -41,12 +41,17 @@ def test_how_a_broker_does(servers: Servers) -> None:
     )
     found = servers.run(servers.core.brokers.runtime(A))
     assert (found.address, found.version, found.boot_time) == (A, "V4_9_7", 1_700_000_000_000)
-    assert (found.put_tps, found.get_tps) == (Rates(1.5, 2.0, 3.0), Rates(4.0, None, None))
+    assert (found.put_tps, found.get_tps) == (BrokerRates(1.5, 2.0, 3.0), BrokerRates(4.0, None, None))
     assert (found.put_today, found.get_today) == (10, None)
     assert (found.earliest_message_time, found.commit_log_disk_ratio, found.dispatch_behind_bytes) == (-1, 0.15, None)
     servers.answer(A, 28, body=runtime())
     silent = servers.run(servers.core.brokers.runtime(A))
-    assert (silent.version, silent.boot_time, silent.put_tps, silent.commit_log_disk_ratio) == (None, None, Rates(None, None, None), None)
+    assert (silent.version, silent.boot_time, silent.put_tps, silent.commit_log_disk_ratio) == (
+        None,
+        None,
+        BrokerRates(None, None, None),
+        None,
+    )
 
 
 def test_all_brokers_and_their_slaves(servers: Servers) -> None:

@@ -18,7 +18,7 @@ from mqproto.state.flows.effects import Call
 from mqproto.state.flows.tasks import Task
 from mqproto.state.node.connection import Calls, Connection
 from mqproto.state.node.contract import Job, Link, NodeBase, Ticket
-from mqproto.state.producer.fast_send import PlainSend
+from mqproto.state.producer.fast_send import FastSend
 from mqproto.state.producer.sends import ProducerCore
 from mqproto.wire.codes import RequestCode, ResponseCode
 from tests.mqproto.state.stage import route
@@ -178,7 +178,7 @@ def test_windows_are_never_exceeded(seed: int) -> None:
     def look(node: ClientNode) -> None:
         nonlocal most
         callers = [caller for link in node.all_links() for caller in link.calls.values()]
-        plain = [caller.body for caller in callers if isinstance(caller, PlainSend)]
+        plain = [caller.body for caller in callers if isinstance(caller, FastSend)]
         calls = [task.effect for task in callers if isinstance(task, Task) and task.of_application and isinstance(task.effect, Call)]
         bodies = plain + [call.body for call in calls if "e" in call.fields]
         count = len(plain) + sum(2 if call.fields["m"] == "true" else 1 for call in calls if "m" in call.fields)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from mqproto.state.cluster.name_servers import NameServers
+from mqproto.state.cluster.name_servers import NameServerList
 
 
 def test_the_chosen_one_is_kept_while_it_is_linked() -> None:
-    servers = NameServers(("a:1", "b:1", "a:1"), seed=1)
+    servers = NameServerList(("a:1", "b:1", "a:1"), seed=1)
     assert servers.choose({"a:1", "b:1"}.__contains__) == "b:1", "the seed says where to begin"
     assert servers.choose({"b:1"}.__contains__) == "b:1"
     assert servers.choose({"a:1"}.__contains__) == "a:1"
     assert str(servers) == "a:1;b:1"
-    assert NameServers((), 3).choose(set().__contains__) is None
+    assert NameServerList((), 3).choose(set().__contains__) is None
 
 
 def test_those_that_were_tried_are_left_for_others() -> None:
-    servers = NameServers(("a:1", "b:1"), seed=0)
+    servers = NameServerList(("a:1", "b:1"), seed=0)
     assert servers.choose(set().__contains__) == "a:1"
     assert servers.choose({"a:1"}.__contains__, {"a:1"}) == "b:1"
     assert servers.choose({"a:1", "b:1"}.__contains__) == "b:1", "and that one is kept"
@@ -24,7 +24,7 @@ def test_those_that_were_tried_are_left_for_others() -> None:
 
 
 def test_another_list() -> None:
-    servers = NameServers(("a:1", "b:1"), seed=0)
+    servers = NameServerList(("a:1", "b:1"), seed=0)
     servers.choose(set().__contains__)
     assert servers.replace(("b:1", "c:1")) == {"a:1"}
     assert servers.choose({"a:1"}.__contains__) in ("b:1", "c:1"), "a link to one that is not in the list does not count"

@@ -8,7 +8,7 @@ import pytest
 
 from mqproto.errors import ClientError
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.external_offsets import OwnOffsets
+from mqproto.state.consumer.external_offsets import ExternalOffsets
 from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
 from mqproto.state.flows.effects import Flow, Sleep, Work
 from mqproto.state.node.contract import Job
@@ -54,7 +54,7 @@ def ended(flow: Flow[object], failure: Exception | None = None) -> object:
     return stop.value.value
 
 
-def read(store: OwnOffsets, queue: MessageQueue = Q0) -> int | None:
+def read(store: ExternalOffsets, queue: MessageQueue = Q0) -> int | None:
     flow = store.fetch(queue, 5)
     job_of(flow).run()
     with pytest.raises(StopIteration) as stop:
@@ -70,7 +70,7 @@ def save(flow: Flow[None]) -> None:
     ended(flow)
 
 
-def saving(store: OwnOffsets, queue: MessageQueue, offset: int) -> Flow[None]:
+def saving(store: ExternalOffsets, queue: MessageQueue, offset: int) -> Flow[None]:
     store.update(queue, offset)
     return store.persist([queue], 0)
 
@@ -78,7 +78,7 @@ def saving(store: OwnOffsets, queue: MessageQueue, offset: int) -> Flow[None]:
 def test_the_storage_is_asked_where_to_begin_and_told_what_changed() -> None:
     storage = Storage()
     storage.held[Q0] = 3
-    store = OwnOffsets("g", storage, print)
+    store = ExternalOffsets("g", storage, print)
     assert (read(store), read(store, Q1)) == (3, None)
     store.update(Q0, 3)
     store.update(Q1, 0)
@@ -96,7 +96,7 @@ def test_the_storage_is_asked_where_to_begin_and_told_what_changed() -> None:
 
 def test_one_save_at_a_time_and_the_last_offsets_win() -> None:
     storage = Storage()
-    store = OwnOffsets("g", storage, print)
+    store = ExternalOffsets("g", storage, print)
     first = saving(store, Q0, 6)
     job_of(first).run()
     for offset in (7, 8):
@@ -115,7 +115,7 @@ def test_one_save_at_a_time_and_the_last_offsets_win() -> None:
 def test_what_cannot_be_saved_is_saved_later() -> None:
     storage = Storage()
     told: list[str] = []
-    store = OwnOffsets("g", storage, told.append)
+    store = ExternalOffsets("g", storage, told.append)
     flow = saving(store, Q0, 6)
     job_of(flow)
     ended(flow, OSError("full"))
@@ -127,7 +127,7 @@ def test_what_cannot_be_saved_is_saved_later() -> None:
 
 def test_a_commit_waits_until_the_offset_is_saved_and_tells_why_it_is_not() -> None:
     storage = Storage()
-    store = OwnOffsets("g", storage, print)
+    store = ExternalOffsets("g", storage, print)
     first, second = saving(store, Q0, 1), store.commit(Q0, 2, 0)
     job_of(first).run()
     assert next(second) == Sleep(10)
@@ -150,11 +150,11 @@ def test_answers_that_are_no_offsets(answer: object) -> None:
     storage = Storage()
     storage.held[Q0] = answer
     with pytest.raises(ClientError, match="an offset or None expected"):
-        job_of(OwnOffsets("g", storage, print).fetch(Q0, 0)).run()
+        job_of(ExternalOffsets("g", storage, print).fetch(Q0, 0)).run()
 
 
 def test_a_question_that_fails() -> None:
-    flow = OwnOffsets("g", Storage(), print).fetch(Q0, 0)
+    flow = ExternalOffsets("g", Storage(), print).fetch(Q0, 0)
     job_of(flow)
     with pytest.raises(ClientError, match="KeyError"):
         flow.send((KeyError("x"), 1))

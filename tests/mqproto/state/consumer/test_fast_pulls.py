@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mqproto.codec import Command, decode, encode_response
-from mqproto.state.consumer.fast_pulls import Found, read_found
+from mqproto.state.consumer.fast_pulls import FastPullAnswer, read_found
 from mqproto.state.flows.effects import Call, Flow
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.headers import PullMessageResponse
@@ -44,9 +44,9 @@ def test_answers_of_apache_brokers_are_the_usual_ones(golden: Golden, version: s
         assert read_found(frame) == as_decoded(decode(frame))
 
 
-def as_decoded(command: Command) -> Found:
+def as_decoded(command: Command) -> FastPullAnswer:
     header = PullMessageResponse.decode(command.fields)
-    return Found(
+    return FastPullAnswer(
         header.suggest_which_broker_id,
         header.next_begin_offset,
         header.min_offset,
@@ -59,7 +59,7 @@ def as_decoded(command: Command) -> Found:
 
 @pytest.mark.parametrize("frame", [apache(7), apache(7, five=True), ours(7)])
 def test_the_usual_answers(frame: bytes) -> None:
-    assert read_found(frame) == Found(1, 8, 0, 9, b"records", 7, decode(frame).version)
+    assert read_found(frame) == FastPullAnswer(1, 8, 0, 9, b"records", 7, decode(frame).version)
 
 
 @example(apache(7), 4, b"", 0)
@@ -111,7 +111,7 @@ def framed(frame: bytes) -> bytes:
 def test_who_takes_it_gets_the_usual_answer() -> None:
     acted = stage()
     outcome = acted.run(call(found=True))
-    assert type(outcome) is Found
+    assert type(outcome) is FastPullAnswer
     assert outcome.next_offset == 8
     assert acted.node.peer_version == 401
     assert not acted.node.calls.open
@@ -131,7 +131,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     assert not ticket.settled
     (opaque,) = link.calls  # type: ignore[attr-defined]
     acted.receive("b:1", framed(apache(opaque)) + framed(apache(opaque)))
-    assert type(ticket.result()) is Found
+    assert type(ticket.result()) is FastPullAnswer
     assert not acted.hung_up
 
 
@@ -141,5 +141,5 @@ def test_a_bad_frame_behind_it_ends_the_link() -> None:
     (link,) = acted.links.values()
     (opaque,) = link.calls  # type: ignore[attr-defined]
     acted.receive("b:1", framed(apache(opaque)) + b"\xff" * 8)
-    assert type(ticket.result()) is Found
+    assert type(ticket.result()) is FastPullAnswer
     assert [address for address, _ in acted.hung_up] == ["b:1"]

@@ -13,11 +13,11 @@ from mqproto.codec import Command, encode_response
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ProducerSettings
-from mqproto.state.flows.tasks import PlainCall
+from mqproto.state.flows.tasks import FastCall
 from mqproto.state.node.contract import Buffer, Link, Ticket
 from mqproto.state.producer import fast_answers
-from mqproto.state.producer.fast_answers import Taken, read_taken
-from mqproto.state.producer.fast_send import LANES_MAX, PlainSend
+from mqproto.state.producer.fast_answers import SendAnswer, read_taken
+from mqproto.state.producer.fast_send import QUEUE_TEMPLATES_MAX, FastSend
 from mqproto.wire.codes import RequestCode
 from tests.golden.golden import VERSIONS, Golden
 from tests.mqproto.state.stage import NS, Stage, broker, name_server, route, success
@@ -197,7 +197,7 @@ def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: lis
             world.step(what, argument)
         assert worlds[0].state() == worlds[1].state(), what
         plain = worlds[0].stage.node
-        assert plain._plain_open == sum(isinstance(caller, PlainCall) for link in plain.all_links() for caller in link.calls.values())
+        assert plain._fast_open == sum(isinstance(caller, FastCall) for link in plain.all_links() for caller in link.calls.values())
     for world in worlds:
         world.stage.advance(2_000)
         world.stage.node.close(world.stage.now)
@@ -209,7 +209,7 @@ def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: lis
         node: ClientNode = world.stage.node
         assert not node._tasks
         assert not node.calls.open
-        assert (node._open, node._plain_open) == (0, 0)
+        assert (node._open, node._fast_open) == (0, 0)
 
 
 @pytest.mark.parametrize("mood", ["apache", "five", "ours", "other queue"])
@@ -219,7 +219,7 @@ def test_the_usual_send_needs_no_flow(mood: str) -> None:
     world.send(Message(TOPIC, b"x", tags="t", keys="k"), for_callback=True)
     node = world.stage.node
     [send] = node.application_tickets()
-    assert type(send) is PlainSend
+    assert type(send) is FastSend
     [request] = world.stage.peers["a:1"].of(SEND)[-1:]
     world.stage.receive("a:1", taken(mood, request.opaque, request.fields["e"], 12))
     assert world.tickets[-1] is send
@@ -249,12 +249,12 @@ def test_an_answer_in_two_reads_and_with_others_behind_it() -> None:
 
 def test_templates_of_many_topics_do_not_pile_up() -> None:
     world = World(True)
-    names = [f"t{number}" for number in range(LANES_MAX + 10)]
+    names = [f"t{number}" for number in range(QUEUE_TEMPLATES_MAX + 10)]
     for name in names:
         world.stage.node.routes.update(name, route("a=a:1"))
         world.send(Message(name, b"x"))
     assert all(ticket.settled and ticket.failure is None for ticket in world.tickets)
-    assert len(world.stage.node._plain[world.core]._lanes) <= LANES_MAX
+    assert len(world.stage.node._plain[world.core]._queue_templates) <= QUEUE_TEMPLATES_MAX
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -266,7 +266,7 @@ def test_answers_of_apache_brokers_are_the_usual_ones(golden: Golden, version: s
     for answer, match in found:
         assert match is not None, answer.frame
         assert usual.fullmatch(answer.frame, 8), "the quick way"
-        taken = Taken(*match)
+        taken = SendAnswer(*match)
         assert taken.opaque == answer.opaque
         assert str(taken.offset) == answer.fields["queueOffset"]
         assert (str(taken.queue_id), taken.offset_msg_id) == (answer.fields["queueId"], answer.fields["msgId"])

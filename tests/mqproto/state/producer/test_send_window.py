@@ -13,7 +13,7 @@ from mqproto.errors import ConnectionLost, InvalidMessage, SendFailed, StateErro
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.node.contract import Ticket
-from mqproto.state.producer.send_window import Place, SendWindow
+from mqproto.state.producer.send_window import SendWindow, WindowPlace
 from mqproto.state.producer.sends import UNSENT_WAIT_MAX, ProducerCore
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.stage import NS, Stage, broker, name_server, route, success
@@ -375,8 +375,8 @@ def test_limits_hold_whatever_comes_in_whatever_order() -> None:
         chance = random.Random(seed)
         limit, size_limit = chance.randint(1, 5), chance.randint(1, 50)
         window = SendWindow(limit, size_limit, lambda ticket: ticket.settle(None))
-        inside: list[Place] = []
-        line: list[Place] = []
+        inside: list[WindowPlace] = []
+        line: list[WindowPlace] = []
         for _ in range(60):
             if chance.random() < 0.55:
                 place = window.enter(chance.randint(1, 3), chance.randint(0, 60))

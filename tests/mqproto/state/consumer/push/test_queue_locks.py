@@ -7,7 +7,7 @@ import pytest
 from mqproto.codec import Command
 from mqproto.errors import BrokerError, CallExpired, MQError, NoRoute, RemoteProtocolError, TooManyRequests
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.push.queue_locks import OwnLocks
+from mqproto.state.consumer.push.queue_locks import HeldQueueLocks
 from mqproto.state.flows.effects import Call, Expired, Flow, Sleep
 from mqproto.wire.bodies import LockAnswer, LockRequest
 from mqproto.wire.codes import RequestCode
@@ -41,17 +41,17 @@ def ended(flow: Flow[object], outcome: object, now: int) -> object:
 
 
 @pytest.fixture
-def locks() -> OwnLocks:
-    return OwnLocks(Host())
+def locks() -> HeldQueueLocks:
+    return HeldQueueLocks(Host())
 
 
-def acquire(locks: OwnLocks, queue: MessageQueue, now: int, *others: MessageQueue) -> object:
+def acquire(locks: HeldQueueLocks, queue: MessageQueue, now: int, *others: MessageQueue) -> object:
     flow = locks.acquire(queue, now)
     next(flow)
     return ended(flow, granted(queue, *others), now + 5)
 
 
-def test_the_request_is_that_of_java(locks: OwnLocks) -> None:
+def test_the_request_is_that_of_java(locks: HeldQueueLocks) -> None:
     """wire.md 15: a small d in clientId."""
     flow = locks.acquire(A0, 7)
     sent = b'{"clientId":"me","consumerGroup":"g","mqSet":[{"brokerName":"a","queueId":0,"topic":"T"}]}'
@@ -59,7 +59,7 @@ def test_the_request_is_that_of_java(locks: OwnLocks) -> None:
     assert ended(flow, granted(A0), 9) == (True, 9)
 
 
-def test_a_lock_is_trusted_for_half_a_minute_from_when_it_was_asked_for(locks: OwnLocks) -> None:
+def test_a_lock_is_trusted_for_half_a_minute_from_when_it_was_asked_for(locks: HeldQueueLocks) -> None:
     assert not locks.is_valid(A0, 0)
     assert acquire(locks, A0, 1_000) == (True, 1_005)
     assert locks.locked_at(A0) == 1_000
@@ -68,7 +68,7 @@ def test_a_lock_is_trusted_for_half_a_minute_from_when_it_was_asked_for(locks: O
     assert not locks.is_valid(A1, 1_000)
 
 
-def test_what_another_member_has_is_not_ours(locks: OwnLocks) -> None:
+def test_what_another_member_has_is_not_ours(locks: HeldQueueLocks) -> None:
     flow = locks.acquire(A0, 0)
     next(flow)
     assert ended(flow, granted(), 5) == (False, 5)
@@ -83,7 +83,7 @@ def test_what_another_member_has_is_not_ours(locks: OwnLocks) -> None:
         (Command(code=0, flag=1, body=b"?"), RemoteProtocolError),
     ],
 )
-def test_trouble_is_an_error_and_no_lock(locks: OwnLocks, outcome: object, error: type[MQError]) -> None:
+def test_trouble_is_an_error_and_no_lock(locks: HeldQueueLocks, outcome: object, error: type[MQError]) -> None:
     flow = locks.acquire(A0, 0)
     next(flow)
     with pytest.raises(error):
@@ -91,7 +91,7 @@ def test_trouble_is_an_error_and_no_lock(locks: OwnLocks, outcome: object, error
     assert locks.locked_at(A0) is None
 
 
-def test_renewal_asks_each_broker_once_for_what_is_locked(locks: OwnLocks) -> None:
+def test_renewal_asks_each_broker_once_for_what_is_locked(locks: HeldQueueLocks) -> None:
     for queue in (A0, A1, B0):
         acquire(locks, queue, 0)
     flow = locks.renew([B0, A1, A0, MessageQueue("T", "a", 9)], 20_000)
@@ -101,7 +101,7 @@ def test_renewal_asks_each_broker_once_for_what_is_locked(locks: OwnLocks) -> No
     assert [locks.locked_at(queue) for queue in (A0, A1, B0)] == [20_000, None, 20_010]
 
 
-def test_a_broker_that_does_not_answer_leaves_locks_to_run_out(locks: OwnLocks) -> None:
+def test_a_broker_that_does_not_answer_leaves_locks_to_run_out(locks: HeldQueueLocks) -> None:
     acquire(locks, A0, 0)
     acquire(locks, B0, 0)
     flow = locks.renew([A0, B0], 20_000)
@@ -113,7 +113,7 @@ def test_a_broker_that_does_not_answer_leaves_locks_to_run_out(locks: OwnLocks) 
     assert not locks.is_valid(A0, 30_001)
 
 
-def test_unlocking_names_what_is_locked(locks: OwnLocks) -> None:
+def test_unlocking_names_what_is_locked(locks: HeldQueueLocks) -> None:
     for queue in (A0, A1, B0):
         acquire(locks, queue, 0)
     flow = locks.release([A0, A1, MessageQueue("T", "a", 9), B0], 5)
@@ -126,7 +126,7 @@ def test_unlocking_names_what_is_locked(locks: OwnLocks) -> None:
 
 
 @pytest.mark.parametrize("outcome", [None, Expired("a:1", 1_000)], ids=["given up meanwhile", "no answer"])
-def test_what_was_asked_for_is_unlocked_although_nobody_knows_whether_it_is_ours(locks: OwnLocks, outcome: Expired | None) -> None:
+def test_what_was_asked_for_is_unlocked_although_nobody_knows_whether_it_is_ours(locks: HeldQueueLocks, outcome: Expired | None) -> None:
     """The broker has locked it, and for a minute no other member would get it."""
     flow = locks.acquire(A0, 0)
     next(flow)
@@ -140,7 +140,7 @@ def test_what_was_asked_for_is_unlocked_although_nobody_knows_whether_it_is_ours
         next(locks.release([A0], 1_001))
 
 
-def test_what_another_member_has_is_not_unlocked(locks: OwnLocks) -> None:
+def test_what_another_member_has_is_not_unlocked(locks: HeldQueueLocks) -> None:
     flow = locks.acquire(A0, 0)
     next(flow)
     ended(flow, granted(), 5)
@@ -148,7 +148,7 @@ def test_what_another_member_has_is_not_unlocked(locks: OwnLocks) -> None:
         next(locks.release([A0], 6))
 
 
-def test_unlocking_goes_on_behind_a_broker_that_does_not_answer(locks: OwnLocks) -> None:
+def test_unlocking_goes_on_behind_a_broker_that_does_not_answer(locks: HeldQueueLocks) -> None:
     for queue in (A0, B0):
         acquire(locks, queue, 0)
     flow = locks.release([A0, B0], 5)
@@ -157,7 +157,7 @@ def test_unlocking_goes_on_behind_a_broker_that_does_not_answer(locks: OwnLocks)
     assert ended(flow, granted(), 1_006) is None
 
 
-def test_unlocking_passes_over_a_broker_that_is_gone(locks: OwnLocks) -> None:
+def test_unlocking_passes_over_a_broker_that_is_gone(locks: HeldQueueLocks) -> None:
     gone = MessageQueue("S", "gone", 0)
     locks._locked_at = {gone: 0, A0: 0}
     flow = locks.release([gone, A0], 5)
@@ -165,7 +165,7 @@ def test_unlocking_passes_over_a_broker_that_is_gone(locks: OwnLocks) -> None:
     assert flow.send((None, 6)) == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=1_006)
 
 
-def test_what_is_released_while_it_is_renewed_stays_released(locks: OwnLocks) -> None:
+def test_what_is_released_while_it_is_renewed_stays_released(locks: HeldQueueLocks) -> None:
     """Its renewal was granted before the broker was told: to believe that would keep the queue from everybody else for ever."""
     acquire(locks, A0, 0)
     acquire(locks, A1, 0)
@@ -180,7 +180,7 @@ def test_what_is_released_while_it_is_renewed_stays_released(locks: OwnLocks) ->
     assert locks.locked_at(A1) == 20_000
 
 
-def test_renewing_goes_on_where_such_a_lock_cannot_be_given_back(locks: OwnLocks) -> None:
+def test_renewing_goes_on_where_such_a_lock_cannot_be_given_back(locks: HeldQueueLocks) -> None:
     acquire(locks, A0, 0)
     acquire(locks, B0, 0)
     renewal = locks.renew(locks.held(), 20_000)
@@ -192,7 +192,7 @@ def test_renewing_goes_on_where_such_a_lock_cannot_be_given_back(locks: OwnLocks
     assert ended(renewal, granted(B0), 20_030) == ([], 20_030)
 
 
-def test_what_is_locked_anew_while_it_is_renewed_stays_locked(locks: OwnLocks) -> None:
+def test_what_is_locked_anew_while_it_is_renewed_stays_locked(locks: HeldQueueLocks) -> None:
     acquire(locks, A0, 0)
     renewal = locks.renew(locks.held(), 20_000)
     next(renewal)

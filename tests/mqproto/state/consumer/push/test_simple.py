@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mqproto.errors import InvalidSetting
 from mqproto.message import MessageExt
 from mqproto.state.consumer.push.push import ConsumerSettings
-from mqproto.state.consumer.push.simple import Claim, Expired, IteratedCore
+from mqproto.state.consumer.push.simple import ClaimExpired, HeldClaim, SimpleConsumerCore
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.state.producer.trace import FLUSH_MS
 from mqproto.wire import properties as names
@@ -32,7 +32,7 @@ class Application:
         self.cluster = cluster
         self.stage = cluster.stage
         made = ConsumerSettings(group="g", **{"consume_from_where": FIRST, **settings})
-        self.core = IteratedCore(self.stage.node, made, "face", offset_file=file)
+        self.core = SimpleConsumerCore(self.stage.node, made, "face", offset_file=file)
         for topic in topics:
             self.core.subscribe(topic, now=self.stage.now)
 
@@ -47,7 +47,7 @@ class Application:
         return message
 
     def maybe(self) -> MessageExt | None:
-        message = self.core.take(Claim(), self.stage.now)
+        message = self.core.take(HeldClaim(), self.stage.now)
         self.stage.settle()
         return message
 
@@ -59,8 +59,8 @@ class Application:
             assert self.ack(message)
         return seen
 
-    def wait(self, timeout_ms: int | None = None, claim: Claim | None = None) -> Ticket[MessageExt | None]:
-        return self.stage.start(self.core.receive(claim or Claim(), timeout_ms, self.stage.now))
+    def wait(self, timeout_ms: int | None = None, claim: HeldClaim | None = None) -> Ticket[MessageExt | None]:
+        return self.stage.start(self.core.receive(claim or HeldClaim(), timeout_ms, self.stage.now))
 
     def ack(self, message: MessageExt) -> bool:
         counts = self.core.ack(message, self.stage.now)
@@ -128,7 +128,7 @@ def test_a_wait_that_was_given_up_takes_nothing(cluster: Cluster, application: A
 
 
 def test_a_message_for_somebody_who_was_interrupted_is_for_the_next(cluster: Cluster, application: Application) -> None:
-    claim = Claim()
+    claim = HeldClaim()
     interrupted, waiting = application.wait(claim=claim), application.wait()
     cluster.put("T", b"0")
     assert interrupted.settled
@@ -140,8 +140,8 @@ def test_a_message_for_somebody_who_was_interrupted_is_for_the_next(cluster: Clu
     assert message.body == b"0"
     assert application.maybe() is None
     assert application.ack(message)
-    application.core.give_back(Claim(), cluster.stage.now)
-    claim = Claim()
+    application.core.give_back(HeldClaim(), cluster.stage.now)
+    claim = HeldClaim()
     application.wait(claim=claim)
     cluster.put("T", b"1", b"2")
     application.core.give_back(claim, cluster.stage.now)
@@ -196,7 +196,7 @@ def test_the_adapter_hears_of_what_took_too_long(cluster: Cluster) -> None:
     application = Application(cluster, "T", consume_timeout=1).start()
     cluster.put("T", b"0", b"1")
     cluster.stage.advance(10)
-    claim = Claim()
+    claim = HeldClaim()
     message = application.core.take(claim, cluster.stage.now)
     taken_at = cluster.stage.now
     cluster.stage.advance(5)
@@ -212,7 +212,7 @@ def test_the_adapter_hears_of_what_took_too_long(cluster: Cluster) -> None:
     (action,) = cluster.stage.delivered
     assert isinstance(action, Deliver)
     told = action.task
-    assert isinstance(told, Expired)
+    assert isinstance(told, ClaimExpired)
     assert (told.group, told.listener, told.message, told.taken_at) == ("g", "face", message, taken_at)
     assert application.core.taken_at(message) is None
     cluster.advance(2 * MINUTE)
@@ -224,7 +224,7 @@ def test_in_a_namespace_the_queue_of_a_message_is_the_applications() -> None:
     cluster.topic("ns%T")
     application = Application(cluster, "T").start()
     cluster.put("ns%T", b"0")
-    claim = Claim()
+    claim = HeldClaim()
     message = application.core.take(claim, cluster.stage.now)
     assert (message, claim.queue) == (claim.message, queue_of("T"))
 

@@ -12,7 +12,7 @@ from mqproto.adapters.simulated.simulator import Weather
 from mqproto.errors import MQError
 from mqproto.message import MessageExt
 from mqproto.state.consumer.push.push import ConsumerSettings
-from mqproto.state.consumer.push.simple import Claim, IteratedCore
+from mqproto.state.consumer.push.simple import HeldClaim, SimpleConsumerCore
 from mqproto.state.node.contract import Ticket
 from mqproto.wire.bodies import ConsumeFromWhere
 from tests.mqproto.state.consumers import numbers
@@ -31,7 +31,7 @@ class Member:
         self.host, self.node = town.client()
         self.host.on_deliver = lambda _: None  # what is said of messages that it forgets
         given = {"group": "consumers", "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "consume_timeout": 1, **settings}
-        self.core = IteratedCore(self.node, ConsumerSettings(consume_thread_min=PLACES, **given), "face")
+        self.core = SimpleConsumerCore(self.node, ConsumerSettings(consume_thread_min=PLACES, **given), "face")
         self.core.subscribe("T", now=town.world.now)
         #: What counted as acknowledged, in order.
         self.acked: list[MessageExt] = []
@@ -46,7 +46,7 @@ class Member:
 
     def _iterate(self) -> None:
         def begin(now: int) -> None:
-            ticket: Ticket[MessageExt | None] = self.node.start(self.core.receive(Claim(), None, now), now)
+            ticket: Ticket[MessageExt | None] = self.node.start(self.core.receive(HeldClaim(), None, now), now)
             ticket.wake = lambda: self._got(ticket)
             if ticket.settled:
                 self._got(ticket)
@@ -149,7 +149,7 @@ def test_a_closed_member_hands_over_what_it_had_not_acknowledged() -> None:
     taken: list[MessageExt] = []
 
     def work(now: int) -> None:
-        taken.extend(message for _ in range(3) if (message := first.core.take(Claim(), now)) is not None)
+        taken.extend(message for _ in range(3) if (message := first.core.take(HeldClaim(), now)) is not None)
         first._ack(taken[0], now)
 
     first.host.enter(work)
