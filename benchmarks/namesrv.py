@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from mqproto.codec import Command, FrameSplitter, decode, encode
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
 from mqproto.engine.store import Store, StoreSettings
@@ -167,7 +167,7 @@ def broker(topics: int, rounds: int, *, compressed: bool) -> Iterator[Row]:
     storing = StoreSettings(store_path_root_dir="/store", mapped_file_size_commit_log=1 << 20)
     files = MemoryFiles()
     settings = BrokerSettings(broker_name="broker-a", namesrv_addr="192.0.2.1:9876", compressed_register=compressed)
-    node = Broker(settings, Store.open(storing, files, wall=1), host="192.0.2.2", port=10911, files=files)
+    node = BrokerNode(settings, Store.open(storing, files, wall=1), host="192.0.2.2", port=10911, files=files)
     for number in range(topics):
         config = TopicConfig(f"some-topic-{number:05}", 8, 8)
         node.topics.table[config.name] = config

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for parts of the tests, which are no part of the distribution
 
-from mqproto.engine.broker.sends.message_writer import Draft  # noqa: E402
+from mqproto.engine.broker.sends.message_writer import NewMessage  # noqa: E402
 from tests.engine.broker.halfway import Producer  # noqa: E402
 from tests.engine.broker.harness import World  # noqa: E402
 
@@ -46,30 +46,30 @@ def tell(what: str, took: list[float], count: int) -> None:
     )
 
 
-def draft(world: World, properties: dict[str, str]) -> Draft:
-    return Draft("T", 0, BODY, properties, born_time=world.wall, born_host=bytes(8), store_host=bytes(8))
+def new_message(world: World, properties: dict[str, str]) -> NewMessage:
+    return NewMessage("T", 0, BODY, properties, born_time=world.wall, born_host=bytes(8), store_host=bytes(8))
 
 
 def delayed(count: int) -> None:
     """Messages that wait."""
     world = World(store=STORE)
-    depot = world.broker.sending.depot
-    levels = len(depot.delays)
+    message_writer = world.broker.sending.message_writer
+    levels = len(message_writer.delays)
     begun = time.thread_time()
     for n in range(count):
-        depot.put(draft(world, {"DELAY": str(levels - n % 5)}))
+        message_writer.put(new_message(world, {"DELAY": str(levels - n % 5)}))
     print(f"{count} delayed messages: {(time.thread_time() - begun) * 1e6 / count:.1f} us to put one", flush=True)
     gc.freeze()
     took = []
     for _ in range(100):
-        depot.put(draft(world, {"DELAY": "1"}))
+        message_writer.put(new_message(world, {"DELAY": "1"}))
         world.act()
         world.now += 1000
         took += entries(world)
     queue = world.store.queue("T", 0)
     tell("a delivery while the others wait", took, 100)
     before = queue.next_offset
-    world.now += 2 * max(depot.delays)
+    world.now += 2 * max(message_writer.delays)
     tell("all that is left", entries(world), queue.next_offset - before)
 
 
@@ -80,7 +80,7 @@ def halves(stored: int, left: int) -> None:
     producer = Producer(world)
     transactions = world.broker.transactions
     for n in range(stored):
-        half = transactions.prepare(draft(world, {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": f"{n:032d}"}))
+        half = transactions.prepare(new_message(world, {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": f"{n:032d}"}))
         if n * left // stored == (n + 1) * left // stored:
             transactions.mark_done(half.queue_offset)
             transactions.halves.settle(half.queue_offset)

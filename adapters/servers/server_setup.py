@@ -22,7 +22,7 @@ from mqproto.adapters.io.files import Replace, read_if_there
 from mqproto.adapters.io.identity import broker_name, new_seed, utc_offset_ms, wall_ms
 from mqproto.adapters.io.sockets import broker_listeners, close_listeners, listen, local_ip, port_of
 from mqproto.adapters.servers.server_base import BROKER, NAME_SERVER
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.engine.broker.statistics import metrics as broker_metrics
 from mqproto.engine.configuration import Configuration
 from mqproto.engine.ignored import ignored_keys
@@ -201,7 +201,7 @@ class BrokerOptions:
                 storing.store_path_root_dir = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX)
             store = Store.open(storing, wall=wall_ms(), utc_offset_ms=utc_offset_ms(), recover=recover)
             try:
-                node = Broker(
+                node = BrokerNode(
                     settings, store, host=advertised, port=port, seed=new_seed(), utc_offset_ms=utc_offset_ms(), save_settings=save
                 )
             except BaseException:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from mqproto.adapters.simulated.clients import Client, SimulatedConsumer, SimulatedMember
 from mqproto.adapters.simulated.cluster import Cluster, Machine
 from mqproto.adapters.simulated.records import Delivery, RecordedOperation, Sent
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.engine.store.settings import SYNC_FLUSH
 from mqproto.message import Message, MessageExt, MessageQueue, SendStatus
 from mqproto.state.consumer.process_queue import ProcessQueue
@@ -342,7 +342,7 @@ def _quiet_consumer(consumer: SimulatedMember) -> Iterable[str]:
         yield f"{consumer.name} has {len(consumer.node.calls)} calls in flight for {len(queues)} queues"
 
 
-def _quiet_broker(machine: Machine[Broker]) -> Iterable[str]:
+def _quiet_broker(machine: Machine[BrokerNode]) -> Iterable[str]:
     node = machine.node
     if node.acknowledgements.count:
         yield f"{machine.name} still holds {node.acknowledgements.count} acknowledgements"

@@ -24,7 +24,7 @@ from mqproto.adapters.simulated.records import Sent
 from mqproto.adapters.simulated.request_clients import Asker, Bank, Replier, Teller
 from mqproto.adapters.simulated.scenario import TOPICS, Scenario
 from mqproto.adapters.simulated.simulator import Weather
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.state.admin import AdminCore
 from mqproto.state.flows.effects import Flow
@@ -251,7 +251,7 @@ class ClientScenario(Scenario):
         self._counts[topic] = max(self._counts[topic], write)
         self._set_up(topic, self._some_broker(), write)
 
-    def _set_up(self, topic: str, machine: Machine[Broker], write_queues: int, perm: int = 6) -> None:
+    def _set_up(self, topic: str, machine: Machine[BrokerNode], write_queues: int, perm: int = 6) -> None:
         if not self.admin.up:
             self.admin = self.cluster.add(Client(self.cluster, {}))
             self.topics = AdminCore(self.admin.node).topics

@@ -22,7 +22,7 @@ from mqproto.adapters.base.settings import ClientOptions, ConsumerOptions, Produ
 from mqproto.adapters.simulated.clients import Client, Listener, SimulatedConsumer, SimulatedMember, SimulatedProducer, Takes
 from mqproto.adapters.simulated.records import Records
 from mqproto.adapters.simulated.simulator import Host, Simulator, Weather
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings, apply_all
 from mqproto.engine.store import Store, StoreSettings, StoreUnwritable
@@ -184,17 +184,17 @@ class Cluster:
             machine.start()
         self.world.run_for(_SETTLED_MS)
 
-    def new_broker(self, number: int) -> Machine[Broker]:
+    def new_broker(self, number: int) -> Machine[BrokerNode]:
         """Another broker of the cluster, to be put into `brokers` and started."""
         name = f"broker-{chr(ord('a') + number - 1)}"
         ip = f"10.0.1.{number}"
 
-        def make(files: MemoryFiles) -> Broker:
+        def make(files: MemoryFiles) -> BrokerNode:
             own = {"brokerName": name, "namesrvAddr": ";".join(self.name_servers_addresses)}
             settings, storing = BrokerSettings(), StoreSettings()
             apply_all((settings, storing), {**own, **SMALL_FILES, **self.settings})
             store = Store.open(storing, files, wall=self.world.now + self.world.wall_ahead)
-            return Broker(settings, store, host=ip, port=10911, seed=number, files=files)
+            return BrokerNode(settings, store, host=ip, port=10911, seed=number, files=files)
 
         syncs = self.settings.get("flushDiskType") == SYNC_FLUSH
         return Machine(self.world, name, {"main": f"{ip}:10911", "fast": f"{ip}:10909"}, make, syncs=syncs)
@@ -207,7 +207,7 @@ class Cluster:
         return self.world.now
 
     @property
-    def broker(self) -> Machine[Broker]:
+    def broker(self) -> Machine[BrokerNode]:
         """The first broker."""
         return next(iter(self.brokers.values()))
 

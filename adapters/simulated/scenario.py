@@ -19,7 +19,7 @@ from mqproto.adapters.simulated import checks
 from mqproto.adapters.simulated.clients import Client, SimulatedMember, SimulatedProducer
 from mqproto.adapters.simulated.cluster import Cluster, Machine
 from mqproto.adapters.simulated.simulator import Weather
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere
@@ -318,7 +318,7 @@ class Scenario:
 
     # --- trouble
 
-    def _some_broker(self) -> Machine[Broker]:
+    def _some_broker(self) -> Machine[BrokerNode]:
         return self.random.choice(list(self.cluster.brokers.values()))
 
     def _some_client(self) -> Client | None:

@@ -16,36 +16,36 @@ from struct import Struct
 from typing import Final
 
 from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
-from mqproto.engine.broker.clients.client_calls import Relays
+from mqproto.engine.broker.clients.client_calls import ClientCalls
 from mqproto.engine.broker.clients.clients import Clients
-from mqproto.engine.broker.clients.offset_resets import Resets
-from mqproto.engine.broker.clients.queue_locks import Locking
-from mqproto.engine.broker.core.admission import FAIR, Pressure
-from mqproto.engine.broker.core.config_manager import Keeper
+from mqproto.engine.broker.clients.offset_resets import OffsetResets
+from mqproto.engine.broker.clients.queue_locks import QueueLockRequests
+from mqproto.engine.broker.core.admission import FAIR, Admission
+from mqproto.engine.broker.core.config_manager import ConfigManager
 from mqproto.engine.broker.core.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from mqproto.engine.broker.core.header_templates import take_other
-from mqproto.engine.broker.core.slices import LongAnswers
-from mqproto.engine.broker.core.waiting_reads import Reading
+from mqproto.engine.broker.core.slices import SlicedAnswers
+from mqproto.engine.broker.core.waiting_reads import WaitingReads
 from mqproto.engine.broker.operators.cleaning import Cleaning
 from mqproto.engine.broker.operators.configuration import SettingsAdmin
-from mqproto.engine.broker.operators.consume_stats import Standing
-from mqproto.engine.broker.operators.group_progress import Progress
+from mqproto.engine.broker.operators.consume_stats import ConsumeStatsRequests
+from mqproto.engine.broker.operators.group_progress import GroupProgressRequests
 from mqproto.engine.broker.operators.groups import GroupAdmin
 from mqproto.engine.broker.operators.queue_dumps import QueueDumps
-from mqproto.engine.broker.operators.runtime_info import Figures
+from mqproto.engine.broker.operators.runtime_info import RuntimeInfo
 from mqproto.engine.broker.operators.topics import TopicAdmin
-from mqproto.engine.broker.pulls.offsets import Offsets
+from mqproto.engine.broker.pulls.offsets import OffsetRequests
 from mqproto.engine.broker.pulls.pull import HeldPull, Pulling
 from mqproto.engine.broker.pulls.query import Queries
 from mqproto.engine.broker.pulls.slow_groups import SlowGroups
 from mqproto.engine.broker.registration.registration import Registration
 from mqproto.engine.broker.sends.delayed import Delays
-from mqproto.engine.broker.sends.fast_send import QuickSends
-from mqproto.engine.broker.sends.message_writer import Depot
+from mqproto.engine.broker.sends.fast_send import FastSendHandler
+from mqproto.engine.broker.sends.message_writer import MessageWriter
 from mqproto.engine.broker.sends.replies import Replies
 from mqproto.engine.broker.sends.send import Sending
-from mqproto.engine.broker.sends.send_back import Retries
-from mqproto.engine.broker.transactions.transaction_check import CheckBack
+from mqproto.engine.broker.sends.send_back import SendBack
+from mqproto.engine.broker.transactions.transaction_check import TransactionCheck
 from mqproto.engine.broker.transactions.transactions import Transactions
 from mqproto.engine.configuration import Changes
 from mqproto.engine.settings import BrokerSettings
@@ -72,20 +72,20 @@ _PULL_CODES: Final = (11, 361)
 class LastSave:
     """Job: save the tables, and close the store whatever comes of that."""
 
-    __slots__ = ("closing", "keeper")
+    __slots__ = ("closing", "config_manager")
 
-    def __init__(self, keeper: Keeper, closing: CloseStore) -> None:
-        self.keeper = keeper
+    def __init__(self, config_manager: ConfigManager, closing: CloseStore) -> None:
+        self.config_manager = config_manager
         self.closing = closing
 
     def run(self) -> None:
         try:
-            self.keeper.save_all()
+            self.config_manager.save_all()
         finally:
             self.closing.run()
 
 
-class Broker(Core):
+class BrokerNode(Core):
     """One broker over one store.
 
     `host` and `port` are the numeric address that clients are told (brokerIP1 and the port that the "main" listener is really
@@ -111,21 +111,21 @@ class Broker(Core):
     ) -> None:
         super().__init__(settings, store, files, host, port, seed, utc_offset_ms, save_settings)
         self.links: dict[ClientLink, None] = {}
-        self.pressure = Pressure(self)
-        self.reading = Reading(self)
-        self.long = LongAnswers(self)
-        depot = Depot(self)
-        self.transactions = Transactions(self, depot)
-        self.checkback = CheckBack(self, depot, self.transactions)
-        self.sending = Sending(self, depot, self.transactions, QuickSends(self, depot.scanner))
+        self.pressure = Admission(self)
+        self.reading = WaitingReads(self)
+        self.long = SlicedAnswers(self)
+        message_writer = MessageWriter(self)
+        self.transactions = Transactions(self, message_writer)
+        self.checkback = TransactionCheck(self, message_writer, self.transactions)
+        self.sending = Sending(self, message_writer, self.transactions, FastSendHandler(self, message_writer.scanner))
         self.pulling = Pulling(self)
         self.clients = Clients(self)
         self.slow_groups = SlowGroups(self)
-        self.delivery = Delays(self, depot)
+        self.delivery = Delays(self, message_writer)
         self.registration = Registration(self)
         self.settings_admin = SettingsAdmin(self, self.registration)
         self.configuration.hooks.append(self._forget_shapes)
-        self.handlers = self._handlers(depot)
+        self.handlers = self._handlers(message_writer)
         #: Jobs of the store that have not ended.
         self._running: set[Job] = set()
         self._closing = False
@@ -134,7 +134,7 @@ class Broker(Core):
         self._last_job: Job | None = None
         self._ended = False
 
-    def _handlers(self, depot: Depot) -> Handlers:
+    def _handlers(self, message_writer: MessageWriter) -> Handlers:
         """Who takes which request code. All others are answered with code 3."""
         cleaning = Cleaning(self, self.pulling)
         families = (
@@ -143,20 +143,20 @@ class Broker(Core):
             self.transactions,
             self.checkback,
             self.clients,
-            Offsets(self),
+            OffsetRequests(self),
             Queries(self),
             QueueDumps(self),
-            Locking(self),
-            Replies(self, depot, self.sending),
-            Retries(self, depot),
-            Progress(self),
-            Resets(self),
-            Relays(self),
+            QueueLockRequests(self),
+            Replies(self, message_writer, self.sending),
+            SendBack(self, message_writer),
+            GroupProgressRequests(self),
+            OffsetResets(self),
+            ClientCalls(self),
             cleaning,
             TopicAdmin(self, self.registration, cleaning),
             GroupAdmin(self),
-            Figures(self),
-            Standing(self),
+            RuntimeInfo(self),
+            ConsumeStatsRequests(self),
             self.settings_admin,
         )
         handlers: Handlers = {}
@@ -260,7 +260,7 @@ class Broker(Core):
         if job is self._last_job:
             self._end(failure)
             return
-        if not (self.reading.done(job, failure) or self.keeper.done(job, failure) or self.settings_admin.done(job, failure)):
+        if not (self.reading.done(job, failure) or self.config_manager.done(job, failure) or self.settings_admin.done(job, failure)):
             self._running.discard(job)
             self.pressure.job_ended(job)
             if failure is not None:
@@ -315,9 +315,9 @@ class Broker(Core):
                 self.pressure.job_begins(job)
             self.run_jobs(store_jobs)
             store_jobs.clear()
-        if self.keeper.jobs:
-            self.run_jobs(self.keeper.jobs)
-            self.keeper.jobs.clear()
+        if self.config_manager.jobs:
+            self.run_jobs(self.config_manager.jobs)
+            self.config_manager.jobs.clear()
         if self._unregistered and self._last_job is None:
             self._finish()
 
@@ -327,11 +327,11 @@ class Broker(Core):
 
     def _finish(self) -> None:
         """Everything to disk, once no job runs any more."""
-        if self._running or self.keeper.busy or self.reading.busy or self.settings_admin.busy:
+        if self._running or self.config_manager.busy or self.reading.busy or self.settings_admin.busy:
             return
         self.delivery.end()
         self.checkback.end()
-        self._last_job = LastSave(self.keeper, self.store.begin_closing(self.wall))
+        self._last_job = LastSave(self.config_manager, self.store.begin_closing(self.wall))
         self.run_jobs((self._last_job,))
 
     def _end(self, failure: Exception | None) -> None:
@@ -360,8 +360,8 @@ class Broker(Core):
     def _forget_shapes(self, keys: frozenset[str]) -> None:
         """Settings have changed: what is known of headers may not be true any more."""
         for link in self.links:
-            link.shapes.clear()
-            link.shape = None
+            link.header_templates.clear()
+            link.header_template = None
 
     # --- frames ---
 
@@ -392,14 +392,17 @@ class Broker(Core):
                 break
             start = at + 8
             stop = start + word
-            shape = link.shape
+            header_template = link.header_template
             if (
-                shape is not None
+                header_template is not None
                 and calm
                 and stop <= end
                 and (
-                    (data.startswith(shape.head, start) and shape.quick.take(link, shape, data, start, stop, end))
-                    or (len(link.shapes) > 1 and take_other(link, data, start, stop, end))
+                    (
+                        data.startswith(header_template.head, start)
+                        and header_template.fast.take(link, header_template, data, start, stop, end)
+                    )
+                    or (len(link.header_templates) > 1 and take_other(link, data, start, stop, end))
                 )
             ):
                 at = end

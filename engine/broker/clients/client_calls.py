@@ -41,7 +41,7 @@ _AT_A_TIME: Final = 64
 _TOLD_MAX: Final = 8 << 20
 
 
-class Relays:
+class ClientCalls:
     """Passes requests of operators on to consumers, and their answers back."""
 
     def __init__(self, core: Core) -> None:
@@ -160,7 +160,7 @@ class _Statuses:
     """Clients that are being asked where they stand."""
 
     def __init__(
-        self, relays: Relays, link: ClientLink, request: Command, header: GetConsumerStatusRequest, members: Iterable[Member]
+        self, relays: ClientCalls, link: ClientLink, request: Command, header: GetConsumerStatusRequest, members: Iterable[Member]
     ) -> None:
         self.relays = relays
         self.link = link

@@ -33,7 +33,7 @@ _END: Final = -1
 _CLIENTS_OF_A_SLICE: Final = 100
 
 
-class Resets:
+class OffsetResets:
     """Sends groups to other places."""
 
     def __init__(self, core: Core) -> None:

@@ -9,7 +9,7 @@ from mqproto.message import MessageQueue
 from mqproto.wire.bodies import LockAnswer, LockRequest
 
 
-class Locking:
+class QueueLockRequests:
     """Grants queue locks. They last 60 s and are renewed by asking again."""
 
     def __init__(self, core: Core) -> None:

@@ -35,7 +35,7 @@ _COUNT_MS: Final = 50
 _FOREVER: Final = 1 << 62
 
 
-class Pressure:
+class Admission:
     """Says which requests are refused. All settings are read when they are needed, so that a change counts at once."""
 
     __slots__ = ("_counted", "_known", "_log_jobs", "_untaken", "core", "quiet_until")

@@ -113,7 +113,7 @@ class Departed:
         return list(dict.fromkeys(member.group for member in self.members if member.kind == CONSUMER))
 
 
-class Groups:
+class ClientRegistry:
     """The producers and consumers that are online."""
 
     def __init__(self) -> None:

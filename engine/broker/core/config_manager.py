@@ -61,7 +61,7 @@ _legal: Final = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 T = TypeVar("T")
 
 
-class Kept:
+class ConfigTable:
     """One table with a file."""
 
     __slots__ = ("body", "changed", "delay_ms", "file", "saving", "since")
@@ -78,7 +78,7 @@ class Kept:
         self.since: int | None = None
 
 
-class Keeper:
+class ConfigManager:
     """Saves tables below `folder`. `after` calls a function some time later, `notice` tells the operator, `in_slices` does long work."""
 
     def __init__(
@@ -94,9 +94,9 @@ class Keeper:
         self._after = after
         self._notice = notice
         self._in_slices = in_slices
-        self._tables: list[Kept] = []
+        self._tables: list[ConfigTable] = []
         #: Jobs under way, each with its table and the number of changes when it was made.
-        self._running: dict[Job, tuple[Kept, int]] = {}
+        self._running: dict[Job, tuple[ConfigTable, int]] = {}
         #: Jobs to run now; the owner empties the list.
         self.jobs: list[Job] = []
         #: Changes of the tables that are saved at each change: what was answered because of one must not be forgotten.
@@ -110,14 +110,14 @@ class Keeper:
 
     def keep(
         self, name: str, parse: Callable[[str], T], body: Callable[[], Body], delay_ms: int = 0, *, needed: bool = True
-    ) -> tuple[T | None, Kept]:
+    ) -> tuple[T | None, ConfigTable]:
         """Load a table from its file, to be saved by `changed` from now on.
 
         Raises ConfigDamaged when neither the file nor its backup can be read. A table that is not `needed` begins anew then: it holds
         progress, and repeating some of it is better than no broker (DLY-04). Raises OSError.
         """
         file = ConfigFile(f"{self._folder}/{name}", self._files)
-        kept = Kept(file, body, delay_ms)
+        kept = ConfigTable(file, body, delay_ms)
         self._tables.append(kept)
         value = None
         try:
@@ -138,7 +138,7 @@ class Keeper:
             if path.rpartition("/")[2] in names and not kept.file.found:
                 self._notice(f"there are messages, but no {path}: if it was lost, bring it back before consumers connect")
 
-    def changed(self, kept: Kept) -> None:
+    def changed(self, kept: ConfigTable) -> None:
         """The table has changed: save it, in its rhythm."""
         kept.changed = True
         if kept.delay_ms:
@@ -155,7 +155,7 @@ class Keeper:
         for kept in self._tables:
             self._begin(kept)
 
-    def _begin(self, kept: Kept) -> None:
+    def _begin(self, kept: ConfigTable) -> None:
         if kept.changed and not kept.saving:
             kept.saving = True
             kept.changed = False
@@ -210,12 +210,12 @@ def legal_group(name: str) -> bool:
     return 0 < len(name) <= GROUP_LENGTH_MAX and _legal(name) is not None
 
 
-class Topics:
+class TopicConfigs:
     """The topics of this broker."""
 
-    def __init__(self, settings: BrokerSettings, keeper: Keeper, delay_levels: int) -> None:
+    def __init__(self, settings: BrokerSettings, config_manager: ConfigManager, delay_levels: int) -> None:
         self._settings = settings
-        self._keeper = keeper
+        self._config_manager = config_manager
         self.table: dict[str, TopicConfig] = {}
         self.version = DataVersion()
         #: Number of the last change of each topic that was made or changed since the start, as the keeper counts them. What was derived
@@ -225,7 +225,7 @@ class Topics:
         self.fresh: dict[str, None] = {}
         self.built_in: set[str] = set()
         self._add_system_topics(delay_levels)
-        loaded, self._kept = keeper.keep("topics.json", TopicTable.from_json, self.as_body)
+        loaded, self._kept = config_manager.keep("topics.json", TopicTable.from_json, self.as_body)
         if loaded is not None:
             self.table.update(loaded.topics)
             self.version = loaded.data_version
@@ -282,7 +282,7 @@ class Topics:
         self.table[config.name] = config
         self.fresh[config.name] = None
         self._count_change(wall)
-        self.changes[config.name] = self._keeper.changes
+        self.changes[config.name] = self._config_manager.changes
 
     def delete(self, name: str, wall: int) -> bool:
         if self.table.pop(name, None) is None:
@@ -294,7 +294,7 @@ class Topics:
 
     def _count_change(self, wall: int) -> None:
         self.version.next(wall)
-        self._keeper.changed(self._kept)
+        self._config_manager.changed(self._kept)
 
     def create(self, name: str, queues: int, perm: int, sys_flag: int, wall: int) -> TopicConfig | None:
         """The topic, made if there is none; None for a name that no topic can have, or when there are too many."""
@@ -328,15 +328,15 @@ class Topics:
             self._count_change(wall)
 
 
-class GroupSettings:
+class SubscriptionGroups:
     """The subscription groups of this broker."""
 
-    def __init__(self, settings: BrokerSettings, keeper: Keeper) -> None:
+    def __init__(self, settings: BrokerSettings, config_manager: ConfigManager) -> None:
         self._settings = settings
-        self._keeper = keeper
+        self._config_manager = config_manager
         self.table: dict[str, GroupConfig] = {name: GroupConfig(name) for name in _SYSTEM_GROUPS}
         self.version = DataVersion()
-        loaded, self._kept = keeper.keep("subscriptionGroup.json", GroupTable.from_json, self.as_body)
+        loaded, self._kept = config_manager.keep("subscriptionGroup.json", GroupTable.from_json, self.as_body)
         if loaded is not None:
             self.table.update(loaded.groups)
             self.version = loaded.data_version
@@ -368,7 +368,7 @@ class GroupSettings:
 
     def _count_change(self, wall: int) -> None:
         self.version.next(wall)
-        self._keeper.changed(self._kept)
+        self._config_manager.changed(self._kept)
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
@@ -398,9 +398,9 @@ def _parse_progress(text: str) -> dict[int, int]:
 class DelayProgress:
     """How far each delay level has been delivered: the next offset in its queue, by level."""
 
-    def __init__(self, keeper: Keeper, delay_ms: int) -> None:
-        self._keeper = keeper
-        loaded, self._kept = keeper.keep("delayOffset.json", _parse_progress, self.as_body, delay_ms, needed=False)
+    def __init__(self, config_manager: ConfigManager, delay_ms: int) -> None:
+        self._config_manager = config_manager
+        loaded, self._kept = config_manager.keep("delayOffset.json", _parse_progress, self.as_body, delay_ms, needed=False)
         self.table: dict[int, int] = loaded or {}
 
     def as_body(self) -> DelayOffsets:
@@ -408,4 +408,4 @@ class DelayProgress:
 
     def set(self, level: int, offset: int) -> None:
         self.table[level] = offset
-        self._keeper.changed(self._kept)
+        self._config_manager.changed(self._kept)

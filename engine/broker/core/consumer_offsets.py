@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
-from mqproto.engine.broker.core.config_manager import Keeper
+from mqproto.engine.broker.core.config_manager import ConfigManager
 from mqproto.engine.settings import BrokerSettings
 from mqproto.wire.bodies import OffsetTable
 
@@ -21,10 +21,10 @@ _NONE: Final[Mapping[int, int]] = {}
 class ConsumerOffsets:
     """What each consumer group has committed, by topic and queue."""
 
-    def __init__(self, settings: BrokerSettings, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, settings: BrokerSettings, config_manager: ConfigManager) -> None:
+        self._config_manager = config_manager
         self.table: dict[str, dict[int, int]] = {}
-        loaded, self._kept = keeper.keep(
+        loaded, self._kept = config_manager.keep(
             "consumerOffset.json", OffsetTable.from_json, self.as_body, settings.flush_consumer_offset_interval
         )
         if loaded is not None:
@@ -66,7 +66,7 @@ class ConsumerOffsets:
         elif by_queue[queue_id] == offset:
             return True
         by_queue[queue_id] = offset
-        self._keeper.changed(self._kept)
+        self._config_manager.changed(self._kept)
         return True
 
     def of(self, group: str, topic: str) -> Mapping[int, int]:
@@ -93,7 +93,7 @@ class ConsumerOffsets:
         self.table[key] = dict(offsets)
         self._remember(key)
         self._count += len(offsets)
-        self._keeper.changed(self._kept)
+        self._config_manager.changed(self._kept)
         return True
 
     def forget_group(self, group: str) -> None:
@@ -113,7 +113,7 @@ class ConsumerOffsets:
             elif len(kept) < len(offsets):
                 self.table[key] = kept
                 self._count -= len(offsets) - len(kept)
-                self._keeper.changed(self._kept)
+                self._config_manager.changed(self._kept)
 
     def _forget(self, key: str) -> None:
         offsets = self.table.pop(key, None)
@@ -126,4 +126,4 @@ class ConsumerOffsets:
             of_name.pop(other, None)
             if not of_name:
                 names.pop(name, None)
-        self._keeper.changed(self._kept)
+        self._config_manager.changed(self._kept)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.client_registry import Groups
-from mqproto.engine.broker.core.config_manager import DelayProgress, GroupSettings, Keeper, Topics, parse_delay_levels
+from mqproto.engine.broker.core.client_registry import ClientRegistry
+from mqproto.engine.broker.core.config_manager import ConfigManager, DelayProgress, SubscriptionGroups, TopicConfigs, parse_delay_levels
 from mqproto.engine.broker.core.consumer_offsets import ConsumerOffsets
-from mqproto.engine.broker.core.parked_pulls import Holding
-from mqproto.engine.broker.core.pending_acks import Acknowledgements
+from mqproto.engine.broker.core.parked_pulls import ParkedPulls
+from mqproto.engine.broker.core.pending_acks import PendingAcks
 from mqproto.engine.broker.filters.consumer_filters import FilterTable
 from mqproto.engine.broker.statistics.statistics import Statistics
 from mqproto.engine.configuration import Changes, Configuration
@@ -30,10 +30,10 @@ from mqproto.state.node.deadlines import Deadlines
 from mqproto.wire.hosts import HostError, encode_host, encode_ip, join_address
 
 if TYPE_CHECKING:
-    from mqproto.engine.broker.core.admission import Pressure
-    from mqproto.engine.broker.core.header_templates import Shape
-    from mqproto.engine.broker.core.slices import LongAnswers
-    from mqproto.engine.broker.core.waiting_reads import Reading
+    from mqproto.engine.broker.core.admission import Admission
+    from mqproto.engine.broker.core.header_templates import HeaderTemplate
+    from mqproto.engine.broker.core.slices import SlicedAnswers
+    from mqproto.engine.broker.core.waiting_reads import WaitingReads
 
 SUCCESS: Final = 0
 SYSTEM_ERROR: Final = 1
@@ -74,7 +74,7 @@ class Refused(MQError):  # noqa: N818 - a name that says what happened needs no 
 class ClientLink(Connection[Waiter]):
     """A stream that came in by one of our listeners."""
 
-    __slots__ = ("born_host", "core", "last_active", "need", "rest", "shape", "shapes", "strangers")
+    __slots__ = ("born_host", "core", "header_template", "header_templates", "last_active", "need", "rest", "strangers")
 
     def __init__(self, core: Core, address: str, listener: str) -> None:
         super().__init__(core, core.calls, address, listener, core.settings.write_buffer_high_water_mark or SERVER_UNSENT_LIMIT)
@@ -88,9 +88,9 @@ class ClientLink(Connection[Waiter]):
         self.rest = bytearray()
         self.need = 0
         self.last_active = core.now
-        #: Headers that this peer repeats (see `shapes`): the one seen last, and all.
-        self.shape: Shape | None = None
-        self.shapes: list[Shape] = []
+        #: Headers that this peer repeats (see `header_templates`): the one seen last, and all.
+        self.header_template: HeaderTemplate | None = None
+        self.header_templates: list[HeaderTemplate] = []
         #: Requests that would have had a shape of their own, had there been a place.
         self.strangers = 0
 
@@ -113,11 +113,11 @@ class Core(NodeBase):
     """The state that request handlers work on. `node.Broker` adds the handlers and the face that drivers see."""
 
     #: Reads that wait for the disk.
-    reading: Reading
+    reading: WaitingReads
     #: Answers that are built in slices.
-    long: LongAnswers
+    long: SlicedAnswers
     #: What is refused for now.
-    pressure: Pressure
+    pressure: Admission
 
     def __init__(
         self,
@@ -151,25 +151,27 @@ class Core(NodeBase):
         self.configuration.hooks.append(self._settings_changed)
         self.alarms: Deadlines[Alarm] = Deadlines()
         self.calls: Calls[Waiter] = Calls()
-        self.groups = Groups()
-        self.holding = Holding(settings.pull_thread_pool_queue_capacity)
+        self.groups = ClientRegistry()
+        self.holding = ParkedPulls(settings.pull_thread_pool_queue_capacity)
         #: Milliseconds of each delay level, the first one for level 1.
         self.delays = parse_delay_levels(store.settings.message_delay_level)
-        keeper = self.keeper = Keeper(f"{store.settings.store_path_root_dir}/config", files, self.after, self.notice, self._in_slices)
-        self.topics = Topics(settings, keeper, len(self.delays))
-        self.group_settings = GroupSettings(settings, keeper)
-        self.offsets = ConsumerOffsets(settings, keeper)
+        config_manager = self.config_manager = ConfigManager(
+            f"{store.settings.store_path_root_dir}/config", files, self.after, self.notice, self._in_slices
+        )
+        self.topics = TopicConfigs(settings, config_manager, len(self.delays))
+        self.group_settings = SubscriptionGroups(settings, config_manager)
+        self.offsets = ConsumerOffsets(settings, config_manager)
         #: Expressions of consumer groups.
         self.filters = FilterTable(self)
-        self.delay_progress = DelayProgress(keeper, store.settings.flush_delay_offset_interval)
+        self.delay_progress = DelayProgress(config_manager, store.settings.flush_delay_offset_interval)
         if store.end > store.min_physical:
-            keeper.tell_missing(("topics.json", "consumerOffset.json"))
+            config_manager.tell_missing(("topics.json", "consumerOffset.json"))
         #: Queues with somebody waiting in which something became visible during this entry, in order.
         self.arrived: dict[Queue, None] = {}
         #: Something was stored that must become durable before it is acknowledged or visible.
         self.flush_wanted = False
-        self.acknowledgements = Acknowledgements(self)
-        #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see `shapes`).
+        self.acknowledgements = PendingAcks(self)
+        #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see `header_templates`).
         self.lesson: Callable[[ClientLink, bytes], None] | None = None
         #: Bytes of requests that have not come whole, of all links.
         self.unfinished = 0

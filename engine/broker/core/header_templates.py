@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mqproto.engine.broker.core.core import ClientLink
 
 #: Shapes that a link keeps: for each topic that its peer sends to in turn, for each kind of pull.
-SHAPES_MAX: Final = 16
+HEADER_TEMPLATES_MAX: Final = 16
 #: Requests that fit none of a full set of shapes, after which the set is dropped.
 STRANGERS_MAX: Final = 1024
 #: Headers with more bytes outside of the open places are not worth a shape.
@@ -28,14 +28,14 @@ _BARE: Final = rb'"%b"\s*:\s*(0|[1-9][0-9]*)\b(?![.eE"])'
 _TEXT: Final = rb'"%b"\s*:\s*"((?:[^"\\]|\\u000[12])*)"'
 
 
-class Quick(Protocol):
+class FastPath(Protocol):
     """Serves frames whose header fits a shape of its own."""
 
-    def take(self, link: ClientLink, shape: Shape, data: bytes, start: int, stop: int, end: int) -> bool:
+    def take(self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
         """Handle one frame (header from `start` to `stop`, body to `end`). False: nothing was done, it goes the general way."""
 
 
-class Cut:
+class HeaderCut:
     """A header, cut: what it begins with, the pattern of the rest, and the number of each open place's group."""
 
     __slots__ = ("head", "order", "rest")
@@ -46,20 +46,20 @@ class Cut:
         self.order = order
 
 
-class Shape:
+class HeaderTemplate:
     """What all shapes have: whose they are, how a header is compared."""
 
-    __slots__ = ("head", "head_size", "match", "quick", "rest")
+    __slots__ = ("fast", "head", "head_size", "match", "rest")
 
-    def __init__(self, quick: Quick, cut: Cut) -> None:
-        self.quick = quick
+    def __init__(self, fast: FastPath, cut: HeaderCut) -> None:
+        self.fast = fast
         self.head = cut.head
         self.head_size = len(cut.head)
         self.rest = cut.rest
         self.match = re.compile(cut.rest).fullmatch
 
 
-def cut_header(text: bytes, numbers: tuple[tuple[bytes, int, int], ...], texts: tuple[bytes, ...] = ()) -> Cut | None:
+def cut_header(text: bytes, numbers: tuple[tuple[bytes, int, int], ...], texts: tuple[bytes, ...] = ()) -> HeaderCut | None:
     """Cut a JSON header at the members named: numbers with the value that was read and the digits that they may have, and texts.
 
     None for a header that is better read in full each time: a member is missing, there twice, negative or oddly written.
@@ -85,7 +85,7 @@ def cut_header(text: bytes, numbers: tuple[tuple[bytes, int, int], ...], texts: 
     rest = b""
     for (_, end, _, pattern), after in zip(places, [*(place[0] for place in places[1:]), len(text)], strict=True):
         rest += pattern + re.escape(text[end:after])
-    return Cut(text[: places[0][0]], rest, {place[2]: number for number, place in enumerate(places, 1)})
+    return HeaderCut(text[: places[0][0]], rest, {place[2]: number for number, place in enumerate(places, 1)})
 
 
 def _only(pattern: bytes, name: bytes, text: bytes) -> re.Match[bytes] | None:
@@ -95,34 +95,38 @@ def _only(pattern: bytes, name: bytes, text: bytes) -> re.Match[bytes] | None:
     return re.search(pattern % name, text)
 
 
-def remember(link: ClientLink, shape: Shape) -> None:
+def remember(link: ClientLink, header_template: HeaderTemplate) -> None:
     """Keep a shape for a link, unless it is there already."""
-    shapes = link.shapes
-    for known in shapes:
-        if known.head == shape.head and known.rest == shape.rest:
+    header_templates = link.header_templates
+    for known in header_templates:
+        if known.head == header_template.head and known.rest == header_template.rest:
             return
-    if len(shapes) >= SHAPES_MAX:
+    if len(header_templates) >= HEADER_TEMPLATES_MAX:
         # More kinds of requests than places, or old ones in them: begin anew now and then.
         link.strangers += 1
         if link.strangers < STRANGERS_MAX:
             return
-        shapes.clear()
+        header_templates.clear()
     link.strangers = 0
-    shapes.append(shape)
-    link.shape = shape
+    header_templates.append(header_template)
+    link.header_template = header_template
 
 
-def forget(link: ClientLink, shape: Shape) -> None:
+def forget(link: ClientLink, header_template: HeaderTemplate) -> None:
     """Drop a shape that holds no longer."""
-    link.shapes.remove(shape)
-    if link.shape is shape:
-        link.shape = None
+    link.header_templates.remove(header_template)
+    if link.header_template is header_template:
+        link.header_template = None
 
 
 def take_other(link: ClientLink, data: bytes, start: int, stop: int, end: int) -> bool:
     """Try the shapes of a link that were not tried first; the one that fits is the first from now on."""
-    for shape in link.shapes[:]:
-        if shape is not link.shape and data.startswith(shape.head, start) and shape.quick.take(link, shape, data, start, stop, end):
-            link.shape = shape
+    for header_template in link.header_templates[:]:
+        if (
+            header_template is not link.header_template
+            and data.startswith(header_template.head, start)
+            and header_template.fast.take(link, header_template, data, start, stop, end)
+        ):
+            link.header_template = header_template
             return True
     return False

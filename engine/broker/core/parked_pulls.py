@@ -35,13 +35,13 @@ class ParkedPull:
         self.link = link
         self.queue = queue
         self.until = until
-        #: Given by `Holding.park`; 0 while not parked.
+        #: Given by `ParkedPulls.park`; 0 while not parked.
         self.key = 0
         #: What it keeps beyond what every pull does, in the owner's measure.
         self.weight = 0
 
 
-class Holding:
+class ParkedPulls:
     """The table of parked pulls. Not more than `limit` of them, and of one link not more than a quarter of that."""
 
     def __init__(self, limit: int) -> None:

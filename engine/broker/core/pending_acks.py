@@ -3,7 +3,7 @@
 Owns: what waits for a flush of the log or for a table to be saved, the end of that wait, what is answered when the disk takes too long.
 Leaves to others: flushing (`mqproto.engine.store`), saving tables (`tables`), what an answer says.
 
-One read brings many messages of one peer, and one flush makes all of them durable: their answers wait together, as one `Held`.
+One read brings many messages of one peer, and one flush makes all of them durable: their answers wait together, as one `HeldAnswer`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLUSH_DISK_TIMEOUT: Final = 10
 _OPEN: Final = 1 << 62
 
 
-class Held:
+class HeldAnswer:
     """Answers to one peer for what one entry appended."""
 
     __slots__ = ("answers", "end", "link", "since", "until")
@@ -36,7 +36,7 @@ class Held:
         self.answers: list[bytes] = []
 
 
-class Acknowledgements:
+class PendingAcks:
     """The answers that wait. `count` is how many."""
 
     def __init__(self, core: Core) -> None:
@@ -46,9 +46,9 @@ class Acknowledgements:
         core.configuration.hooks.append(self._settings_changed)
         self.count = 0
         #: Waiting for a flush, in the order of their ends.
-        self._held: deque[Held] = deque()
+        self._held: deque[HeldAnswer] = deque()
         #: Those of them that the entry under way has made.
-        self._fresh: list[Held] = []
+        self._fresh: list[HeldAnswer] = []
         #: Waiting for a table to be saved first: number of its change, end in the log or 0, when the wait is over, link, answer.
         self._unsaved: deque[tuple[int, int, int, ClientLink, bytes]] = deque()
 
@@ -80,7 +80,7 @@ class Acknowledgements:
         """
         core = self._core
         change = core.topics.changes.get(topic, 0)
-        if change > core.keeper.saved:
+        if change > core.config_manager.saved:
             self._hold_unsaved(change, core.store.end if wait and core.store.sync else 0, link, answer)
         elif wait and core.store.sync:
             self.hold(link, answer)
@@ -92,9 +92,9 @@ class Acknowledgements:
         if link.ended or request.flag & ONEWAY_FLAG:
             return
         answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-        keeper = self._core.keeper
-        if keeper.changes > keeper.saved:
-            self._hold_unsaved(keeper.changes, 0, link, answer)
+        config_manager = self._core.config_manager
+        if config_manager.changes > config_manager.saved:
+            self._hold_unsaved(config_manager.changes, 0, link, answer)
         else:
             self._core.write(link, answer)
 
@@ -104,7 +104,7 @@ class Acknowledgements:
         if fresh and fresh[-1].link is link:
             fresh[-1].answers.append(answer)
         else:
-            held = Held(link, self._core.now, self._core.now + self._timeout_ms)
+            held = HeldAnswer(link, self._core.now, self._core.now + self._timeout_ms)
             held.answers.append(answer)
             if not self._held:
                 self._core.after(self._timeout_ms, self.give_up)
@@ -132,10 +132,10 @@ class Acknowledgements:
         """After a flush or a save: send what is on the disk now."""
         core = self._core
         held, unsaved = self._held, self._unsaved
-        saved, flushed = core.keeper.saved, core.store.flushed
+        saved, flushed = core.config_manager.saved, core.store.flushed
         while unsaved and unsaved[0][0] <= saved:
             _, end, until, link, answer = unsaved.popleft()
-            late = Held(link, until - self._timeout_ms, until)
+            late = HeldAnswer(link, until - self._timeout_ms, until)
             late.end = end
             late.answers.append(answer)
             held.append(late)

@@ -34,7 +34,7 @@ LINK_UNSENT_MAX: Final = SERVER_UNSENT_LIMIT // 4
 _PAUSE_MS: Final = 50
 
 
-class LongAnswers:
+class SlicedAnswers:
     """Work in slices, by the broker's alarms."""
 
     def __init__(self, core: Core) -> None:

@@ -37,7 +37,7 @@ _LOOK_MS: Final = 100
 _FOREVER: Final = 1 << 62
 
 
-class Waiting:
+class WaitingRead:
     """One read: its job, what to do with the outcome, and what to do when there is none."""
 
     __slots__ = ("job", "link", "needed", "refuse", "since", "then", "until")
@@ -63,7 +63,7 @@ class Waiting:
         self.until = until
 
 
-class Reading:
+class WaitingReads:
     """All reads that wait."""
 
     def __init__(self, core: Core) -> None:
@@ -71,12 +71,12 @@ class Reading:
         #: Stands for the broker where it reads for itself.
         self.own = Link("the broker itself")
         #: What each link waits for, in order. A link whose read runs is not in `_turns`.
-        self._waiting: dict[Link, deque[Waiting]] = {}
+        self._waiting: dict[Link, deque[WaitingRead]] = {}
         self._count = 0
         #: Links whose next read may begin, in turn; and those that have to take their answers first.
         self._turns: deque[Link] = deque()
         self._slow: list[Link] = []
-        self._running: dict[Job, Waiting] = {}
+        self._running: dict[Job, WaitingRead] = {}
         #: Links that may hold answers from the disk.
         self._holders: set[Link] = set()
         self._stopped = False
@@ -148,7 +148,7 @@ class Reading:
             raise Refused(SYSTEM_BUSY, OVERLOAD)
         self._count += 1
         now = self.core.now
-        waiting = Waiting(link, job, then, refuse, needed, now, _FOREVER if patience_ms is None else now + patience_ms)
+        waiting = WaitingRead(link, job, then, refuse, needed, now, _FOREVER if patience_ms is None else now + patience_ms)
         if patience_ms is not None:
             self.core.after(patience_ms + 1, self.lose_patience)
         if queue is not None:
@@ -206,7 +206,7 @@ class Reading:
         self._begin()
         return True
 
-    def _tell(self, waiting: Waiting, failure: Exception | None) -> None:
+    def _tell(self, waiting: WaitingRead, failure: Exception | None) -> None:
         if failure is not None:
             waiting.refuse(Refused(SYSTEM_ERROR, f"the message store could not be read: {failure}"))
             return
@@ -224,7 +224,7 @@ class Reading:
         self._count -= len(queue) - len(kept)
         self._keep(link, kept)
 
-    def _keep(self, link: Link, kept: deque[Waiting]) -> None:
+    def _keep(self, link: Link, kept: deque[WaitingRead]) -> None:
         """These are what a link still waits for."""
         self._waiting[link] = kept
         if not kept and all(waiting.link is not link for waiting in self._running.values()):

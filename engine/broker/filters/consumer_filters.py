@@ -69,7 +69,9 @@ class FilterTable:
         self._length = 0
         self._full = False
         self._extended = core.store.settings.enable_consume_queue_ext
-        loaded, self._kept = core.keeper.keep("consumerFilter.json", ConsumerFilters.from_json, self._as_body, _SAVE_MS, needed=False)
+        loaded, self._kept = core.config_manager.keep(
+            "consumerFilter.json", ConsumerFilters.from_json, self._as_body, _SAVE_MS, needed=False
+        )
         if loaded is not None:
             self._load(loaded)
 
@@ -112,7 +114,7 @@ class FilterTable:
         self._arm()
 
     def _changed(self) -> None:
-        self.core.keeper.changed(self._kept)
+        self.core.config_manager.changed(self._kept)
 
     def _bloom_data(self, entry: ConsumerFilter) -> BloomData:
         return BloomData(self.bloom.bits, list(self.bloom.positions(entry.group, entry.topic)))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.config_manager import Topics
+from mqproto.engine.broker.core.config_manager import TopicConfigs
 from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, ClientLink, Core, Handlers, Refused
 from mqproto.engine.broker.pulls.pull import Pulling
 from mqproto.engine.slices import Steps
@@ -32,7 +32,7 @@ class _Known:
 
     __slots__ = ("topics",)
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: TopicConfigs) -> None:
         self.topics = topics
 
     def __contains__(self, topic: object) -> bool:

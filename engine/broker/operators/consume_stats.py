@@ -29,7 +29,7 @@ _TIMES_AT_A_TIME: Final = 500
 _BODY_MAX: Final = MAX_TOTAL - 65_536
 
 
-class Wanted:
+class WantedStats:
     """Times that are not in memory: where each message is, and what to do with its store time (-1: it cannot be read)."""
 
     __slots__ = ("places", "seen", "takers")
@@ -47,7 +47,7 @@ class Wanted:
             yield
 
 
-class Standing:
+class ConsumeStatsRequests:
     """Tells how far everybody is."""
 
     def __init__(self, core: Core) -> None:
@@ -69,11 +69,11 @@ class Standing:
         config = self.core.topics.find(topic)
         if config is None:
             raise Refused(TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        body, wanted = TopicStats(), Wanted()
+        body, wanted = TopicStats(), WantedStats()
         steps = self._ends(config, body, wanted)
         self._answer(link, request, steps, wanted, lambda: joined(json_pieces(body)))
 
-    def _ends(self, config: TopicConfig, body: TopicStats, wanted: Wanted) -> Steps[None]:
+    def _ends(self, config: TopicConfig, body: TopicStats, wanted: WantedStats) -> Steps[None]:
         """The ends of the queues that can be written to."""
         for queue_id in range(config.write_queues):
             row = body.offsets[self._name(config, queue_id)] = TopicOffset()
@@ -90,11 +90,11 @@ class Standing:
         header = GetConsumeStatsRequest.decode(request.fields)
         group = header.consumer_group
         topics = [header.topic] if header.topic and header.topic.strip() else self.core.offsets.topics_of(group)
-        body, wanted = ConsumeStats(), Wanted()
+        body, wanted = ConsumeStats(), WantedStats()
         steps = self._progress_of(group, topics, body, wanted)
         self._answer(link, request, steps, wanted, lambda: joined(json_pieces(body)))
 
-    def _progress_of(self, group: str, topics: list[str], body: ConsumeStats, wanted: Wanted) -> Steps[None]:
+    def _progress_of(self, group: str, topics: list[str], body: ConsumeStats, wanted: WantedStats) -> Steps[None]:
         for topic in topics:
             config = self._consumed(group, topic)
             if config is not None:
@@ -103,11 +103,11 @@ class Standing:
     def on_all_groups(self, link: ClientLink, request: Command) -> None:
         ordered_only = GetConsumeStatsInBrokerRequest.decode(request.fields).is_order
         found: dict[str, list[ConsumeStats]] = {}
-        wanted = Wanted()
+        wanted = WantedStats()
         steps = self._all_progress(ordered_only, found, wanted)
         self._answer(link, request, steps, wanted, lambda: joined(_list_pieces(found, self.core.address)))
 
-    def _all_progress(self, ordered_only: bool, found: dict[str, list[ConsumeStats]], wanted: Wanted) -> Steps[None]:
+    def _all_progress(self, ordered_only: bool, found: dict[str, list[ConsumeStats]], wanted: WantedStats) -> Steps[None]:
         topics_of: dict[str, list[str]] = {}
         for count, key in enumerate(list(self.core.offsets.table), 1):
             topic, _, group = key.partition("@")
@@ -131,7 +131,7 @@ class Standing:
             return None
         return self.core.topics.find(topic)
 
-    def _progress(self, group: str, config: TopicConfig, queues: int, body: ConsumeStats, wanted: Wanted) -> Steps[None]:
+    def _progress(self, group: str, config: TopicConfig, queues: int, body: ConsumeStats, wanted: WantedStats) -> Steps[None]:
         """How far a group is on the queues of one topic, and how fast on the topic."""
         core = self.core
         body.tps += core.statistics.read_tps(config.name, group)
@@ -150,7 +150,7 @@ class Standing:
 
     # --- times ---
 
-    def _time(self, wanted: Wanted, queue: Queue, offset: int, take: Callable[[int], None]) -> None:
+    def _time(self, wanted: WantedStats, queue: Queue, offset: int, take: Callable[[int], None]) -> None:
         """The store time of a message, now or later."""
         time = self.core.store.reads.near_store_time(queue, offset)
         if time is not None:
@@ -159,7 +159,9 @@ class Standing:
             wanted.places.append((queue, offset))
             wanted.takers.append(take)
 
-    def _answer(self, link: ClientLink, request: Command, steps: Steps[None], wanted: Wanted, text: Callable[[], Steps[bytes]]) -> None:
+    def _answer(
+        self, link: ClientLink, request: Command, steps: Steps[None], wanted: WantedStats, text: Callable[[], Steps[bytes]]
+    ) -> None:
         """Collect, read what has to be read, write."""
         core = self.core
         if request.flag & ONEWAY_FLAG:

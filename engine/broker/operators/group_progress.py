@@ -31,7 +31,7 @@ _TOPICS_OF_A_SLICE: Final = 500
 _NO_CORRECTION: Final = (1 << 63) - 1
 
 
-class Progress:
+class GroupProgressRequests:
     """Tells and copies what groups have consumed."""
 
     def __init__(self, core: Core) -> None:

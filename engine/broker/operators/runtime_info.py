@@ -24,7 +24,7 @@ _NO_POOL: Final = 0x7FFFFFFF
 _END_TRANSACTION_CAPACITY: Final = 100_000
 
 
-class Figures:
+class RuntimeInfo:
     """Shows figures."""
 
     def __init__(self, core: Core) -> None:

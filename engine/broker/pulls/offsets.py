@@ -19,7 +19,7 @@ from mqproto.wire.headers import (
 QUERY_NOT_FOUND: Final = 22
 
 
-class Offsets:
+class OffsetRequests:
     """Answers where consumers and queues stand."""
 
     def __init__(self, core: Core) -> None:

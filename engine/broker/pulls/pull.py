@@ -14,7 +14,7 @@ from typing import Final
 from mqproto.codec import JSON, ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_head, encode_response
 from mqproto.engine.broker.core.admission import FAIR
 from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, ClientLink, Core, Handlers, Refused
-from mqproto.engine.broker.core.header_templates import Cut, Shape, cut_header, remember
+from mqproto.engine.broker.core.header_templates import HeaderCut, HeaderTemplate, cut_header, remember
 from mqproto.engine.broker.core.parked_pulls import ParkedPull
 from mqproto.engine.broker.filters.message_filters import Filter
 from mqproto.engine.broker.pulls.pull_checks import PullChecks
@@ -95,7 +95,7 @@ class Pulling:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.checks = PullChecks(core)
-        self.quick = QuickPulls(self)
+        self.fast = FastPullHandler(self)
         self._template = _answer_template()
         #: Parked pulls that are still to be looked at.
         self._crowd: dict[ParkedPull, None] = {}
@@ -111,8 +111,8 @@ class Pulling:
     def on_pull(self, link: ClientLink, request: Command) -> None:
         header = PullMessageRequest.decode(request.fields)
         self.serve(link, PullCall(header, request.opaque, request.flag, request.serialize_type))
-        quick = self.quick
-        self.core.lesson = lambda link, text: quick.learn(link, text, request, header)
+        fast = self.fast
+        self.core.lesson = lambda link, text: fast.learn(link, text, request, header)
 
     def serve(self, link: ClientLink, call: PullCall) -> None:
         """Answer a pull, or park it. Raises Refused."""
@@ -328,13 +328,13 @@ class Pulling:
             link.unsent += size
 
 
-class PullShape(Shape):
+class PullTemplate(HeaderTemplate):
     """A header of pulls, with queue id, both offsets and opaque left open."""
 
     __slots__ = ("call", "commit", "offset", "opaque", "queue")
 
-    def __init__(self, quick: QuickPulls, cut: Cut, call: PullCall) -> None:
-        super().__init__(quick, cut)
+    def __init__(self, fast: FastPullHandler, cut: HeaderCut, call: PullCall) -> None:
+        super().__init__(fast, cut)
         # Numbers of the groups.
         self.queue = cut.order[b"queueId"]
         self.offset = cut.order[b"queueOffset"]
@@ -344,7 +344,7 @@ class PullShape(Shape):
         self.call = call
 
 
-class QuickPulls:
+class FastPullHandler:
     """Takes frames that fit a shape of pulls: they are served like all others, but read faster."""
 
     def __init__(self, pulling: Pulling) -> None:
@@ -362,16 +362,18 @@ class QuickPulls:
         if cut is not None:
             call = PullCall(copy(header), request.opaque, request.flag, JSON)
             call.wanted = self.pulling.checks.lasting_filter(header)
-            remember(link, PullShape(self, cut, call))
+            remember(link, PullTemplate(self, cut, call))
 
-    def take(self, link: ClientLink, shape: Shape, data: bytes, start: int, stop: int, end: int) -> bool:
+    def take(self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
         """Serve the pull of one frame."""
-        assert isinstance(shape, PullShape)
-        match = shape.match(data, start + shape.head_size, stop)
+        assert isinstance(header_template, PullTemplate)
+        match = header_template.match(data, start + header_template.head_size, stop)
         if match is None or (link.unsent > FAIR and self.pulling.core.pressure.overloaded(link)):
             return False
-        queue, offset, commit, opaque = match.group(shape.queue, shape.offset, shape.commit, shape.opaque)
-        call = shape.call
+        queue, offset, commit, opaque = match.group(
+            header_template.queue, header_template.offset, header_template.commit, header_template.opaque
+        )
+        call = header_template.call
         header = call.header
         header.queue_id = int(queue)
         header.queue_offset = int(offset)

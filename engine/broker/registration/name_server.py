@@ -38,7 +38,7 @@ _PAUSE_MAX_MS: Final = 8000
 Then = Callable[[], None]
 
 
-class NameServer:
+class NameServerLink:
     """One name server, and what it is known to know."""
 
     def __init__(self, registration: Registration, address: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from mqproto.codec import Command
 from mqproto.engine.broker.core.core import NOT_SUPPORTED, Core
-from mqproto.engine.broker.registration.name_server import NameServer, Then
+from mqproto.engine.broker.registration.name_server import NameServerLink, Then
 from mqproto.engine.broker.registration.registration_body import Bodies
 from mqproto.state.node.contract import Link
 from mqproto.wire.hosts import join_address
@@ -31,9 +31,9 @@ class Registration:
         host = settings.broker_ip2 or core.host
         self.ha_address = join_address(host, core.port + 1)
         self.bodies = Bodies(core)
-        self.servers = [NameServer(self, address) for address in dict.fromkeys(settings.namesrv_addresses())]
+        self.servers = [NameServerLink(self, address) for address in dict.fromkeys(settings.namesrv_addresses())]
         #: Those that are told that this broker leaves them.
-        self._leaving: list[NameServer] = []
+        self._leaving: list[NameServerLink] = []
         self.closing = False
         self._waiting: list[Then] = []
 
@@ -99,7 +99,7 @@ class Registration:
             return
         known = {server.address: server for server in self.servers}
         wanted = list(dict.fromkeys(self.core.settings.namesrv_addresses()))
-        self.servers = [known.get(address) or NameServer(self, address) for address in wanted]
+        self.servers = [known.get(address) or NameServerLink(self, address) for address in wanted]
         for server in self.servers:
             if server.address not in known:
                 server.dial()
@@ -114,7 +114,7 @@ class Registration:
         if not self.closing:
             self._arm()
 
-    def _leave(self, server: NameServer) -> None:
+    def _leave(self, server: NameServerLink) -> None:
         """A name server that is no longer ours learns that, and its link ends."""
         server.leaving = True
         self.core.alarms.cancel(server.dial)
@@ -159,13 +159,13 @@ class Registration:
 
     # --- inputs ---
 
-    def server_of(self, link: Link) -> NameServer | None:
+    def server_of(self, link: Link) -> NameServerLink | None:
         for server in [*self.servers, *self._leaving]:
             if server.link is link:
                 return server
         return None
 
-    def received(self, server: NameServer, data: bytes) -> None:
+    def received(self, server: NameServerLink, data: bytes) -> None:
         link = server.link
         assert link is not None
         for command in link.receive(data):

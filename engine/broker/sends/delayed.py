@@ -17,7 +17,7 @@ from typing import Final
 
 from mqproto.engine.broker.core.config_manager import legal_topic
 from mqproto.engine.broker.core.core import Core, Refused
-from mqproto.engine.broker.sends.message_writer import Depot, Draft, Stored
+from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored
 from mqproto.engine.store import PutRefused, PutStatus, Queue
 from mqproto.wire import properties as names
 from mqproto.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -40,12 +40,25 @@ _DISK_PAUSE_MS: Final = 10_000
 class Level:
     """One delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times alone."""
 
-    __slots__ = ("_delivered", "_head", "_left", "_warm_to", "_warming", "all", "core", "delay_ms", "depot", "number", "offset", "queue")
+    __slots__ = (
+        "_delivered",
+        "_head",
+        "_left",
+        "_warm_to",
+        "_warming",
+        "all",
+        "core",
+        "delay_ms",
+        "message_writer",
+        "number",
+        "offset",
+        "queue",
+    )
 
-    def __init__(self, core: Core, depot: Depot, number: int, queue: Queue, all_levels: Delays) -> None:
+    def __init__(self, core: Core, message_writer: MessageWriter, number: int, queue: Queue, all_levels: Delays) -> None:
         self.core = core
         self.all = all_levels
-        self.depot = depot
+        self.message_writer = message_writer
         self.number = number
         self.queue = queue
         self.delay_ms = core.delays[number - 1] if number <= len(core.delays) else None
@@ -167,9 +180,9 @@ class Level:
             return 0
         if topic == HALF_TOPIC:
             return 0  # a half that was delayed by mistake: nobody could end it (store.md 11)
-        draft = Draft.again(message, topic, int(queue_text))
+        new_message = NewMessage.again(message, topic, int(queue_text))
         try:
-            self._count(self.depot.append(draft))
+            self._count(self.message_writer.append(new_message))
         except PutRefused as refused:
             if refused.status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
                 return _PAUSE_MS
@@ -188,13 +201,13 @@ class Level:
 class Delays:
     """All levels."""
 
-    def __init__(self, core: Core, depot: Depot) -> None:
+    def __init__(self, core: Core, message_writer: MessageWriter) -> None:
         self.core = core
-        self.depot = depot
+        self.message_writer = message_writer
         self.levels: dict[int, Level] = {}
         #: Levels that may have something due, in turn.
         self._ready: deque[Level] = deque()
-        depot.delayed = self.arrived
+        message_writer.delayed = self.arrived
 
     def begin(self) -> None:
         """Deliver what came due while nobody was there."""
@@ -239,5 +252,5 @@ class Delays:
         level = self.levels.get(number)
         if level is None:
             queue = self.core.store.queue(SCHEDULE_TOPIC, number - 1)
-            level = self.levels[number] = Level(self.core, self.depot, number, queue, self)
+            level = self.levels[number] = Level(self.core, self.message_writer, number, queue, self)
         return level

@@ -14,7 +14,7 @@ from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.engine.broker.core.core import ClientLink, Core
-from mqproto.engine.broker.core.header_templates import Cut, Shape, cut_header, forget, remember
+from mqproto.engine.broker.core.header_templates import HeaderCut, HeaderTemplate, cut_header, forget, remember
 from mqproto.engine.broker.sends.message_writer import PropertyScanner, Scanned
 from mqproto.engine.counters import Counter
 from mqproto.engine.store import PutRefused, Queue
@@ -23,7 +23,7 @@ from mqproto.wire.headers import SendMessageRequest
 #: Queues that a shape remembers.
 TARGETS_MAX: Final = 4096
 #: Moulds that a shape tries: properties that always differ are not worth one.
-MOULDS_MAX: Final = 16
+TEMPLATES_MAX: Final = 16
 
 _WORDS: Final = Struct(">ii")
 #: The two length words of an answer without body, by the length of its header.
@@ -34,7 +34,7 @@ _OPAQUE: Final = b"opaque"
 _UNIQUE: Final = b"UNIQ_KEY"
 
 
-class Target:
+class QueueTarget:
     """One queue that a shape sends to."""
 
     __slots__ = ("answer", "counter", "queue")
@@ -47,7 +47,7 @@ class Target:
         self.answer = answer
 
 
-class Mould:
+class PropertiesTemplate:
     """Properties in which nothing changes but the unique id, and what a scan made of them.
 
     A producer that sets neither keys nor properties of its own sends such ones. What surrounds the id is equal byte by byte and the id is
@@ -67,7 +67,7 @@ class Mould:
         self.stored_after = text[stored_at + length :]
 
 
-def _mould(raw: bytes, scanned: Scanned) -> Mould | None:
+def _properties_template(raw: bytes, scanned: Scanned) -> PropertiesTemplate | None:
     """The mould of properties as they stand in a header, None where the unique id is not to be told from what surrounds it."""
     unique = scanned[3]
     if unique is None or not unique.isascii() or not unique.isalnum():
@@ -75,30 +75,32 @@ def _mould(raw: bytes, scanned: Scanned) -> Mould | None:
     key = unique.encode()
     if raw.count(key) != 1 or scanned[0].count(key) != 1 or raw.count(_UNIQUE) != 1:
         return None
-    return Mould(raw, scanned, raw.index(key), scanned[0].index(key), len(key))
+    return PropertiesTemplate(raw, scanned, raw.index(key), scanned[0].index(key), len(key))
 
 
-class SendShape(Shape):
+class SendTemplate(HeaderTemplate):
     """A header of sends to one topic, with queue id, birth time, properties and opaque left open."""
 
     __slots__ = (
         "birth",
         "change",
         "flag",
-        "mould",
-        "moulds_left",
         "oneway",
         "opaque",
         "properties",
+        "properties_template",
         "queue",
         "reconsume_times",
         "sys_flag",
         "targets",
+        "templates_left",
         "topic",
     )
 
-    def __init__(self, quick: QuickSends, cut: Cut, request: Command, header: SendMessageRequest, sys_flag: int, change: int) -> None:
-        super().__init__(quick, cut)
+    def __init__(
+        self, fast: FastSendHandler, cut: HeaderCut, request: Command, header: SendMessageRequest, sys_flag: int, change: int
+    ) -> None:
+        super().__init__(fast, cut)
         queue, birth, properties = _NAMES[request.code]
         # Numbers of the groups.
         self.queue = cut.order[queue]
@@ -111,20 +113,20 @@ class SendShape(Shape):
         self.sys_flag = sys_flag
         self.reconsume_times = header.reconsume_times or 0
         #: Queue id as it is written -> target.
-        self.targets: dict[bytes, Target] = {}
+        self.targets: dict[bytes, QueueTarget] = {}
         #: Number of the topic's last change when this was made: what is known of the topic holds while that is its last.
         self.change = change
         #: The properties that came last, and how often they may turn out to be others before that is left alone.
-        self.mould: Mould | None = None
-        self.moulds_left = MOULDS_MAX
+        self.properties_template: PropertiesTemplate | None = None
+        self.templates_left = TEMPLATES_MAX
 
 
-class QuickSends:
+class FastSendHandler:
     """Takes frames that fit a shape of sends."""
 
     def __init__(self, core: Core, scanner: PropertyScanner) -> None:
         self.core = core
-        self.keeper = core.keeper
+        self.config_manager = core.config_manager
         self.acknowledgements = core.acknowledgements
         self.store = core.store
         self.writer = core.store.writer
@@ -146,51 +148,58 @@ class QuickSends:
         numbers = ((names[0], header.queue_id, 6), (names[1], header.born_timestamp, 18), (_OPAQUE, request.opaque, 9))
         cut = cut_header(text, numbers, (names[2],))
         if cut is not None:
-            remember(link, SendShape(self, cut, request, header, sys_flag, self.core.topics.changes.get(header.topic, 0)))
+            remember(link, SendTemplate(self, cut, request, header, sys_flag, self.core.topics.changes.get(header.topic, 0)))
 
-    def take(self, link: ClientLink, shape: Shape, data: bytes, start: int, stop: int, end: int) -> bool:
+    def take(self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
         """Store the message of one frame and answer it."""
-        assert isinstance(shape, SendShape)
-        match = shape.match(data, start + shape.head_size, stop)
+        assert isinstance(header_template, SendTemplate)
+        match = header_template.match(data, start + header_template.head_size, stop)
         if match is None:
             return False
         core = self.core
-        if shape.change != core.topics.changes.get(shape.topic, 0):
-            forget(link, shape)  # what it says of its topic may be wrong by now
+        if header_template.change != core.topics.changes.get(header_template.topic, 0):
+            forget(link, header_template)  # what it says of its topic may be wrong by now
             return False
-        queue_id, birth, raw, opaque = match.group(shape.queue, shape.birth, shape.properties, shape.opaque)
-        target = shape.targets.get(queue_id)
+        queue_id, birth, raw, opaque = match.group(
+            header_template.queue, header_template.birth, header_template.properties, header_template.opaque
+        )
+        target = header_template.targets.get(queue_id)
         if target is None:
-            target = self._target(shape, queue_id)
-        if target is None or shape.change > self.keeper.saved or (self.sync and self.acknowledgements.full):
+            target = self._target(header_template, queue_id)
+        if target is None or header_template.change > self.config_manager.saved or (self.sync and self.acknowledgements.full):
             return False  # what waits for its topic to be saved is for the general way, too
-        mould = shape.mould
-        if mould is not None and len(raw) == mould.size and raw.startswith(mould.before) and raw.endswith(mould.after):
-            key = raw[mould.id_start : mould.id_end]
+        properties_template = header_template.properties_template
+        if (
+            properties_template is not None
+            and len(raw) == properties_template.size
+            and raw.startswith(properties_template.before)
+            and raw.endswith(properties_template.after)
+        ):
+            key = raw[properties_template.id_start : properties_template.id_end]
         else:
             key = b""
         unique: str | None
-        if mould is not None and key.isalnum():
-            text = b"%b%b%b" % (mould.stored_before, key, mould.stored_after)
-            waits = mould.waits
-            tags_code = mould.tags_code
+        if properties_template is not None and key.isalnum():
+            text = b"%b%b%b" % (properties_template.stored_before, key, properties_template.stored_after)
+            waits = properties_template.waits
+            tags_code = properties_template.tags_code
             unique = key.decode()
-            keys = mould.keys
+            keys = properties_template.keys
         else:
-            scanned = self._scan(shape, raw)
+            scanned = self._scan(header_template, raw)
             if scanned is None:
                 return False
             text, waits, tags_code, unique, keys = scanned
         queue = target.queue
         try:
             physical = self.writer.append(
-                queue, data[stop:end], text, shape.flag, shape.sys_flag, int(birth), link.born_host, core.store_host,
-                shape.reconsume_times, 0, tags_code, unique, keys, core.wall,
-                core.filters.bits(shape.topic, text) if self.extended else b"",
+                queue, data[stop:end], text, header_template.flag, header_template.sys_flag, int(birth), link.born_host, core.store_host,
+                header_template.reconsume_times, 0, tags_code, unique, keys, core.wall,
+                core.filters.bits(header_template.topic, text) if self.extended else b"",
             )  # fmt: skip
         except PutRefused:
             if queue.removed:
-                forget(link, shape)
+                forget(link, header_template)
             return False  # the general way gets the same refusal, or finds the new queue, and knows what to say
         core.messages_in += 1
         counter = target.counter
@@ -202,7 +211,7 @@ class QuickSends:
             core.flush_wanted = True
         elif queue.parked is not None:
             core.arrived[queue] = None
-        if not shape.oneway:
+        if not header_template.oneway:
             header = target.answer % (physical, queue.next_offset - 1, opaque)
             answer = _FRAME_WORDS[len(header)] + header
             if waits and self.sync:
@@ -212,26 +221,26 @@ class QuickSends:
                 link.unsent += len(answer)
         return True
 
-    def _scan(self, shape: SendShape, raw: bytes) -> Scanned | None:
+    def _scan(self, header_template: SendTemplate, raw: bytes) -> Scanned | None:
         """What properties say that fit no mould; None for those of the general way."""
         properties = raw.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         if b"\\" in properties or not (properties.isascii() or _is_text(properties)):
             return None
         scanned = self.scanner.scan(properties)
-        if scanned is not None and shape.moulds_left:
-            shape.moulds_left -= 1
-            shape.mould = _mould(raw, scanned)
+        if scanned is not None and header_template.templates_left:
+            header_template.templates_left -= 1
+            header_template.properties_template = _properties_template(raw, scanned)
         return scanned
 
-    def _target(self, shape: SendShape, queue_id: bytes) -> Target | None:
+    def _target(self, header_template: SendTemplate, queue_id: bytes) -> QueueTarget | None:
         """Look the queue up as the general way does; None for whatever that would refuse or change."""
-        config = self.core.topics.find(shape.topic)
+        config = self.core.topics.find(header_template.topic)
         number = int(queue_id)
-        if config is None or number >= max(config.write_queues, config.read_queues) or len(shape.targets) >= TARGETS_MAX:
+        if config is None or number >= max(config.write_queues, config.read_queues) or len(header_template.targets) >= TARGETS_MAX:
             return None
-        queue = self.store.queue(shape.topic, number)
-        target = Target(queue, self.core.statistics.puts(queue), self.answer.replace(b"%QUEUE%", b"%d" % number))
-        shape.targets[queue_id] = target
+        queue = self.store.queue(header_template.topic, number)
+        target = QueueTarget(queue, self.core.statistics.puts(queue), self.answer.replace(b"%QUEUE%", b"%d" % number))
+        header_template.targets[queue_id] = target
         return target
 
 

@@ -100,7 +100,7 @@ def delay_level(properties: dict[str, str]) -> int:
     return int(text)
 
 
-class Draft:
+class NewMessage:
     """A message that is to be stored."""
 
     __slots__ = (
@@ -145,7 +145,7 @@ class Draft:
         self.prepared_offset = prepared_offset
 
     @classmethod
-    def again(cls, message: MessageExt, topic: str, queue_id: int = 0, transaction: int = 0, prepared_offset: int = 0) -> Draft:
+    def again(cls, message: MessageExt, topic: str, queue_id: int = 0, transaction: int = 0, prepared_offset: int = 0) -> NewMessage:
         """A stored message for another place: body and properties as they are, compressed or not; `transaction` replaces what its flags
         say of one."""
         return cls(
@@ -177,7 +177,7 @@ class Stored:
         self.msg_id = msg_id
 
 
-class Depot:
+class MessageWriter:
     """Appends drafts: the delayed ones to the schedule topic, the others where they belong."""
 
     def __init__(self, core: Core) -> None:
@@ -187,47 +187,47 @@ class Depot:
         #: Told the level of each delayed message. Set by whoever delivers them.
         self.delayed: Callable[[int], None] = lambda level: None
 
-    def put(self, draft: Draft) -> Stored:
+    def put(self, new_message: NewMessage) -> Stored:
         """Store a draft; one with a delay level goes to the schedule topic, under the highest level at most.
 
         Raises Refused for a malformed level and PutRefused by the store.
         """
-        properties = draft.properties
+        properties = new_message.properties
         level = delay_level(properties)
-        if level <= 0 or draft.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
-            return self.append(draft)
+        if level <= 0 or new_message.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+            return self.append(new_message)
         level = min(level, len(self.delays))
         due = self.core.wall + self.delays[level - 1]
         properties = properties | {
             names.DELAY: str(level),
-            names.REAL_TOPIC: draft.topic,
-            names.REAL_QUEUE_ID: str(draft.queue_id),
+            names.REAL_TOPIC: new_message.topic,
+            names.REAL_QUEUE_ID: str(new_message.queue_id),
         }
-        stored = self._append(draft, SCHEDULE_TOPIC, level - 1, properties, due)
+        stored = self._append(new_message, SCHEDULE_TOPIC, level - 1, properties, due)
         self.delayed(level)
         return stored
 
-    def append(self, draft: Draft) -> Stored:
+    def append(self, new_message: NewMessage) -> Stored:
         """Store a draft where it says, whatever its delay. Raises PutRefused."""
-        tags = draft.properties.get(names.TAGS)
+        tags = new_message.properties.get(names.TAGS)
         code = 0 if tags is None else self.scanner.code(tags.encode("utf-8", "replace"))
-        return self._append(draft, draft.topic, draft.queue_id, draft.properties, code)
+        return self._append(new_message, new_message.topic, new_message.queue_id, new_message.properties, code)
 
-    def _append(self, draft: Draft, topic: str, queue_id: int, properties: dict[str, str], code: int) -> Stored:
+    def _append(self, new_message: NewMessage, topic: str, queue_id: int, properties: dict[str, str], code: int) -> Stored:
         core = self.core
         queue = core.store.queue(topic, queue_id)
         text = names.encode_bytes(properties)
         physical = core.store.writer.append(
             queue,
-            draft.body,
+            new_message.body,
             text,
-            draft.flag,
-            draft.sys_flag,
-            draft.born_time,
-            draft.born_host,
-            draft.store_host,
-            draft.reconsume_times,
-            draft.prepared_offset,
+            new_message.flag,
+            new_message.sys_flag,
+            new_message.born_time,
+            new_message.born_host,
+            new_message.store_host,
+            new_message.reconsume_times,
+            new_message.prepared_offset,
             code,
             properties.get(names.UNIQ_KEY),
             properties.get(names.KEYS),
@@ -235,8 +235,8 @@ class Depot:
             core.filters.bits(topic, text),
         )
         core.stored(queue)
-        place = queue_offset(queue, draft.sys_flag)
-        return Stored(queue, physical, core.store.end - physical, place, offset_msg_id(draft.store_host, physical))
+        place = queue_offset(queue, new_message.sys_flag)
+        return Stored(queue, physical, core.store.end - physical, place, offset_msg_id(new_message.store_host, physical))
 
 
 def queue_offset(queue: Queue, sys_flag: int) -> int:

@@ -7,7 +7,7 @@ from typing import Final
 from mqproto.codec import Command
 from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from mqproto.engine.broker.sends.fast_send import send_answer_fields
-from mqproto.engine.broker.sends.message_writer import Depot, Draft
+from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage
 from mqproto.engine.broker.sends.send import Sending, send_header
 from mqproto.engine.store import PutRefused
 from mqproto.errors import TooManyRequests
@@ -22,9 +22,9 @@ _PUSH_MS: Final = 10_000
 class Replies:
     """Passes replies on."""
 
-    def __init__(self, core: Core, depot: Depot, sending: Sending) -> None:
+    def __init__(self, core: Core, message_writer: MessageWriter, sending: Sending) -> None:
         self.core = core
-        self.depot = depot
+        self.message_writer = message_writer
         self.sending = sending
 
     @property
@@ -107,7 +107,7 @@ class _Pushed:
         core = self.replies.core
         fields = send_answer_fields(core, "0", self.queue_id, 0)
         if core.settings.store_reply_message_enable:
-            draft = Draft(
+            new_message = NewMessage(
                 self.header.topic,
                 self.queue_id,
                 self.request.body,
@@ -120,7 +120,7 @@ class _Pushed:
                 reconsume_times=self.header.reconsume_times or 0,
             )
             try:
-                stored = self.replies.depot.put(draft)
+                stored = self.replies.message_writer.put(new_message)
             except (PutRefused, Refused):
                 pass  # the push is what counts
             else:

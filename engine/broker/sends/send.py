@@ -1,7 +1,7 @@
 """Sends, the general way: SEND_MESSAGE 10 and SEND_MESSAGE_V2 310, single and as batches (broker.md 2.1, 2.2).
 
 Owns: the checks in Apache's order with its codes, automatic creation of topics, what becomes of messages to retry topics, batches.
-Leaves to others: headers that repeat (`quick`), the stored form (`stored`), half messages (`transactions`).
+Leaves to others: headers that repeat (`fast`), the stored form (`stored`), half messages (`transactions`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mqproto.engine.broker.core.core import (
     Handlers,
     Refused,
 )
-from mqproto.engine.broker.sends.fast_send import QuickSends, send_answer_fields
-from mqproto.engine.broker.sends.message_writer import Depot, Draft, Scanned, delay_level, is_true, queue_offset, refusal
+from mqproto.engine.broker.sends.fast_send import FastSendHandler, send_answer_fields
+from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Scanned, delay_level, is_true, queue_offset, refusal
 from mqproto.engine.broker.transactions.transactions import Transactions
 from mqproto.engine.store import BatchEntry, PutRefused
 from mqproto.errors import HeaderError
@@ -74,13 +74,13 @@ class Receipt:
 
 
 class Sending:
-    """Handles sends that `quick` does not take."""
+    """Handles sends that `fast` does not take."""
 
-    def __init__(self, core: Core, depot: Depot, transactions: Transactions, quick: QuickSends) -> None:
+    def __init__(self, core: Core, message_writer: MessageWriter, transactions: Transactions, fast: FastSendHandler) -> None:
         self.core = core
-        self.depot = depot
+        self.message_writer = message_writer
         self.transactions = transactions
-        self.quick = quick
+        self.fast = fast
         self._cluster = core.settings.broker_cluster_name
         #: In every answer, refusals too.
         self._always: dict[str, str] = {}
@@ -90,7 +90,7 @@ class Sending:
     def _settings_changed(self, keys: frozenset[str] = frozenset()) -> None:
         settings = self.core.settings
         self._always = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if settings.trace_on else "false"}
-        self.quick.make_answer()
+        self.fast.make_answer()
 
     @property
     def handlers(self) -> Handlers:
@@ -170,17 +170,17 @@ class Sending:
     def _single(self, link: ClientLink, request: Command, header: SendMessageRequest, config: TopicConfig, queue_id: int) -> None:
         sys_flag = header.sys_flag | (MULTI_TAGS if config.filter_type == "MULTI_TAG" else 0)
         if not header.topic.startswith(RETRY_PREFIX) and not sys_flag & TRANSACTION_MASK:
-            scanned = self.depot.scanner.scan((header.properties or "").encode("utf-8", "replace"))
+            scanned = self.message_writer.scanner.scan((header.properties or "").encode("utf-8", "replace"))
             if scanned is not None:
                 self._plain(link, request, header, queue_id, sys_flag, scanned)
                 if self.core.settings.broker_permission & PERM_WRITE:  # else it depends on whether the topic is ordered
-                    quick = self.quick
-                    self.core.lesson = lambda link, text: quick.learn(link, text, request, header, sys_flag)
+                    fast = self.fast
+                    self.core.lesson = lambda link, text: fast.learn(link, text, request, header, sys_flag)
                 return
         properties = names.decode(header.properties or "")
         properties[names.CLUSTER] = self._cluster
         waits = is_true(properties.get(names.WAIT, "true"))
-        draft = Draft(
+        new_message = NewMessage(
             header.topic,
             queue_id,
             request.body,
@@ -193,25 +193,25 @@ class Sending:
             reconsume_times=header.reconsume_times or 0,
         )
         if header.topic.startswith(RETRY_PREFIX):
-            self._place_retried(draft, request.version, header)
-        topic = draft.topic
+            self._place_retried(new_message, request.version, header)
+        topic = new_message.topic
         level = delay_level(properties)
         # A consumer before 4.6.1 that sends a failed message itself sends TRAN_MSG along (broker.md 2.9).
-        if is_true(properties.get(names.TRANSACTION_PREPARED, "")) and not (draft.reconsume_times > 0 and level > 0):
+        if is_true(properties.get(names.TRANSACTION_PREPARED, "")) and not (new_message.reconsume_times > 0 and level > 0):
             if self.core.settings.reject_transaction_message:
                 raise Refused(NO_PERMISSION, f"the broker[{self.core.host}] sending transaction message is forbidden")
-            stored = self.transactions.prepare(draft)
+            stored = self.transactions.prepare(new_message)
         else:
             if level <= 0:
                 properties.pop(names.WAIT, None)
-            stored = self.depot.put(draft)
+            stored = self.message_writer.put(new_message)
         self.core.statistics.put(stored.queue, 1, stored.size)
         self._answer(link, request, Receipt(topic, stored.msg_id, queue_id, stored.queue_offset), waits)
 
     def _plain(
         self, link: ClientLink, request: Command, header: SendMessageRequest, queue_id: int, sys_flag: int, scanned: Scanned
     ) -> None:
-        """The ordinary message, as `quick` stores it."""
+        """The ordinary message, as `fast` stores it."""
         core = self.core
         text, waits, tags_code, unique, keys = scanned
         queue = core.store.queue(header.topic, queue_id)
@@ -247,7 +247,7 @@ class Sending:
         answer = encode_response(request.opaque, SUCCESS, fields, serialize_type=request.serialize_type)
         core.acknowledgements.send(link, answer, waits, receipt.topic)
 
-    def _place_retried(self, draft: Draft, version: int, header: SendMessageRequest) -> None:
+    def _place_retried(self, new_message: NewMessage, version: int, header: SendMessageRequest) -> None:
         """A message to a retry topic belongs to a group; one that was tried too often goes to the dead letters. Raises Refused."""
         core = self.core
         group = header.topic[len(RETRY_PREFIX) :]
@@ -255,13 +255,13 @@ class Sending:
         if settings is None:
             raise Refused(GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}")
         limit = own_limit(version, header.max_reconsume_times, settings.retry_max_times)
-        if draft.reconsume_times < limit:
+        if new_message.reconsume_times < limit:
             return
-        draft.topic = dlq_topic(group)
-        draft.queue_id = 0
-        draft.properties.pop(names.DELAY, None)
-        if core.topics.create(draft.topic, 1, PERM_READ_WRITE, 0, core.wall) is None:
-            raise Refused(SYSTEM_ERROR, f"topic[{draft.topic}] not exist")
+        new_message.topic = dlq_topic(group)
+        new_message.queue_id = 0
+        new_message.properties.pop(names.DELAY, None)
+        if core.topics.create(new_message.topic, 1, PERM_READ_WRITE, 0, core.wall) is None:
+            raise Refused(SYSTEM_ERROR, f"topic[{new_message.topic}] not exist")
 
     # --- batches ---
 
@@ -312,7 +312,7 @@ class Sending:
             text = own + (b"\x02" if own and own[-1] != 2 else b"") + shared
             properties = names.decode_bytes(text)
             tags = properties.get(names.TAGS)
-            code = 0 if tags is None else self.depot.scanner.code(tags.encode("utf-8", "replace"))
+            code = 0 if tags is None else self.message_writer.scanner.code(tags.encode("utf-8", "replace"))
             keys = properties.get(names.KEYS)
             bits = self.core.filters.bits(topic, text)
             entries.append(BatchEntry(entry.body, text, entry.flag, code, properties.get(names.UNIQ_KEY), keys, bits))

@@ -10,7 +10,7 @@ from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.engine.broker.core.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from mqproto.engine.broker.sends.message_writer import Depot, Draft
+from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage
 from mqproto.engine.broker.sends.send import own_limit
 from mqproto.engine.store import PutRefused
 from mqproto.message import MessageExt
@@ -25,12 +25,12 @@ from mqproto.wire.record import RecordError, decode_record
 _FIRST_LEVEL: Final = 3
 
 
-class Retries:
+class SendBack:
     """Takes messages back."""
 
-    def __init__(self, core: Core, depot: Depot) -> None:
+    def __init__(self, core: Core, message_writer: MessageWriter) -> None:
         self.core = core
-        self.depot = depot
+        self.message_writer = message_writer
 
     @property
     def handlers(self) -> Handlers:
@@ -58,22 +58,22 @@ class Retries:
             raise Refused(NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
 
         def then(record: memoryview | None) -> None:
-            draft = self._taken_back(request, header, settings, record, config)
+            new_message = self._taken_back(request, header, settings, record, config)
             try:
-                self.depot.put(draft)
+                self.message_writer.put(new_message)
             except PutRefused as failure:
                 core.statistics.rates.put_failures += 1
                 raise Refused(SYSTEM_ERROR, failure.status.value) from None
-            core.statistics.given_back(draft.properties[names.RETRY_TOPIC], header.group)
+            core.statistics.given_back(new_message.properties[names.RETRY_TOPIC], header.group)
             if not request.flag & ONEWAY_FLAG and not link.ended:
                 answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-                core.acknowledgements.send(link, answer, True, draft.topic)
+                core.acknowledgements.send(link, answer, True, new_message.topic)
 
         core.reading.answer(link, request, core.store.reads.record(header.offset), then, needed=True)
 
     def _taken_back(
         self, request: Command, header: ConsumerSendMsgBackRequest, settings: GroupConfig, record: memoryview | None, config: TopicConfig
-    ) -> Draft:
+    ) -> NewMessage:
         """What a message becomes that is given back, for the topic of `config` or for the dead letters. Raises Refused."""
         message = _message(record, header.offset)
         limit = own_limit(request.version, header.max_reconsume_times, settings.retry_max_times)
@@ -84,7 +84,7 @@ class Retries:
         queue_id = self.core.turn(max(1, min(settings.retry_queues, config.read_queues)))
         return self._again(config.name, queue_id, message, {names.DELAY: str(level)})
 
-    def _dead_letter(self, group: str, message: MessageExt) -> Draft:
+    def _dead_letter(self, group: str, message: MessageExt) -> NewMessage:
         """For the topic of those that were tried too often. It can be read like any other (ADM-06)."""
         core = self.core
         topic = dlq_topic(group)
@@ -93,13 +93,13 @@ class Retries:
         message.properties.pop(names.DELAY, None)
         return self._again(topic, 0, message, {})
 
-    def _again(self, topic: str, queue_id: int, message: MessageExt, more: dict[str, str]) -> Draft:
+    def _again(self, topic: str, queue_id: int, message: MessageExt, more: dict[str, str]) -> NewMessage:
         """The same message for another topic: body and birth as they were, one attempt more, and where it came from."""
         properties = message.properties | more
         properties.setdefault(names.RETRY_TOPIC, message.topic)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, message.offset_msg_id)
         properties[names.WAIT] = "false"
-        return Draft(
+        return NewMessage(
             topic,
             queue_id,
             message.body,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from mqproto.engine.broker.statistics.sampling import Sampler
-from mqproto.engine.broker.statistics.store_stats import Rates
+from mqproto.engine.broker.statistics.store_stats import StoreStats
 from mqproto.engine.counters import COUNT, SIZE, SPENT, WINDOWS, Counter, Reader, span, spans
 from mqproto.engine.store import Queue
 from mqproto.wire.bodies import BrokerStats
@@ -33,7 +33,7 @@ class Statistics:
     def __init__(self, core: Core, utc_offset_ms: int) -> None:
         self._core = core
         self.sampler = Sampler(core, self._woken)
-        self.rates = Rates(core, utc_offset_ms, lambda: self.sampler.busy)
+        self.rates = StoreStats(core, utc_offset_ms, lambda: self.sampler.busy)
         #: By topic and queue; by topic, group and queue; by topic and group.
         self._puts: dict[str, dict[int, Counter]] = {}
         self._reads: dict[str, dict[str, dict[int, Reader]]] = {}

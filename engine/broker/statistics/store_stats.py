@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     totals: Totals
 
 
-class Rates:
+class StoreStats:
     """The figures of one broker. `utc_offset_ms`: local time minus UTC, for the days."""
 
     def __init__(self, core: Core, utc_offset_ms: int, busy: Callable[[], bool]) -> None:

@@ -29,7 +29,7 @@ _COPIES_MAX: Final = 200_000
 _NO_HALF: Final = -1
 
 
-class Halves:
+class HalfMessages:
     """The half messages from the offset `first` on, with the op messages from `op_first` on still to be read (`note`, `loaded`)."""
 
     __slots__ = ("_ahead", "_copies", "_floor", "_loading", "_ops", "_ops_begin", "_passed_ops", "_states", "first", "open")

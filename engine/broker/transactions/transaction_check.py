@@ -20,7 +20,7 @@ from typing import Final
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.engine.broker.core.config_manager import legal_topic
 from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from mqproto.engine.broker.sends.message_writer import Depot, Draft, Stored
+from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored
 from mqproto.engine.broker.transactions.transactions import DONE_TAG, PROGRESS_GROUP, Transactions
 from mqproto.engine.store import ColdRead, GetResult, PutRefused, PutStatus
 from mqproto.message import MessageExt
@@ -61,12 +61,12 @@ _RESUME_IMPOSSIBLE: Final = f"Exception was thrown when putting message back to 
 _TEMPORARY: Final = (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED)
 
 
-class CheckBack:
+class TransactionCheck:
     """The rounds, and what an operator may do about half messages that were given up."""
 
-    def __init__(self, core: Core, depot: Depot, transactions: Transactions) -> None:
+    def __init__(self, core: Core, message_writer: MessageWriter, transactions: Transactions) -> None:
         self.core = core
-        self.depot = depot
+        self.message_writer = message_writer
         self.transactions = transactions
         self.halves = transactions.halves
         self.queue = core.store.queue(HALF_TOPIC, 0)
@@ -351,7 +351,7 @@ class CheckBack:
         before = message.properties
         message.properties = before | more
         try:
-            copy = self.transactions.keep(Draft.again(message, HALF_TOPIC))
+            copy = self.transactions.keep(NewMessage.again(message, HALF_TOPIC))
         except PutRefused as refused:
             if refused.status not in _TEMPORARY:  # the copy would be too long
                 message.properties = before
@@ -371,7 +371,7 @@ class CheckBack:
         core = self.core
         core.topics.create(CHECK_MAX_TIME_TOPIC, 1, PERM_READ_WRITE, 0, core.wall)
         try:
-            self.depot.append(Draft.again(message, CHECK_MAX_TIME_TOPIC))
+            self.message_writer.append(NewMessage.again(message, CHECK_MAX_TIME_TOPIC))
         except PutRefused as refused:
             if refused.status in _TEMPORARY:
                 return False
@@ -441,7 +441,7 @@ class CheckBack:
         message.properties[names.TRANSACTION_CHECK_TIMES] = "0"
         is_open = message.topic == HALF_TOPIC and self.halves.is_open(message.queue_offset)
         try:
-            copy = self.transactions.keep(Draft.again(message, HALF_TOPIC))
+            copy = self.transactions.keep(NewMessage.again(message, HALF_TOPIC))
         except PutRefused:
             raise Refused(SYSTEM_ERROR, _RESUME_FAILED) from None
         if is_open:

@@ -12,8 +12,8 @@ from typing import Final
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.engine.broker.core.config_manager import legal_topic
 from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
-from mqproto.engine.broker.sends.message_writer import Depot, Draft, Stored, refusal
-from mqproto.engine.broker.transactions.half_messages import Halves
+from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored, refusal
+from mqproto.engine.broker.transactions.half_messages import HalfMessages
 from mqproto.engine.store import PutRefused
 from mqproto.message import MessageExt
 from mqproto.wire import properties as names
@@ -31,29 +31,29 @@ PROGRESS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 class Transactions:
     """Halves aside, ends applied."""
 
-    def __init__(self, core: Core, depot: Depot) -> None:
+    def __init__(self, core: Core, message_writer: MessageWriter) -> None:
         self.core = core
-        self.depot = depot
+        self.message_writer = message_writer
         self.halves = _known_halves(core)
         #: Told after each half message that was stored or ended. Set by whoever asks producers.
         self.changed: Callable[[], None] = lambda: None
 
-    def prepare(self, draft: Draft) -> Stored:
+    def prepare(self, new_message: NewMessage) -> Stored:
         """Store a half message where no consumer looks. Raises PutRefused.
 
         It loses a delay level: it would wait in the schedule topic instead, and come out of it as a half of nothing (store.md 12.2).
         """
-        properties = draft.properties | {names.REAL_TOPIC: draft.topic, names.REAL_QUEUE_ID: str(draft.queue_id)}
+        properties = new_message.properties | {names.REAL_TOPIC: new_message.topic, names.REAL_QUEUE_ID: str(new_message.queue_id)}
         properties.pop(names.DELAY, None)
-        draft.properties = properties
-        draft.topic = HALF_TOPIC
-        draft.queue_id = 0
-        draft.sys_flag &= ~TRANSACTION_MASK
-        return self.keep(draft)
+        new_message.properties = properties
+        new_message.topic = HALF_TOPIC
+        new_message.queue_id = 0
+        new_message.sys_flag &= ~TRANSACTION_MASK
+        return self.keep(new_message)
 
-    def keep(self, draft: Draft) -> Stored:
+    def keep(self, new_message: NewMessage) -> Stored:
         """Append to the half queue; the message is open then. Raises PutRefused."""
-        stored = self.depot.append(draft)
+        stored = self.message_writer.append(new_message)
         self.halves.reach(stored.queue_offset + 1)
         self.changed()
         return stored
@@ -106,13 +106,13 @@ class Transactions:
         queue_text = half.properties.get(names.REAL_QUEUE_ID, "")
         if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
             raise Refused(SYSTEM_ERROR, "the prepared message does not say where it belongs")
-        self.depot.put(Draft.again(half, topic, int(queue_text), TRANSACTION_COMMIT, half.physical_offset))
+        self.message_writer.put(NewMessage.again(half, topic, int(queue_text), TRANSACTION_COMMIT, half.physical_offset))
 
     def mark_done(self, offset: int) -> None:
         """Store the op message: the half at this queue offset needs no more attention. Raises PutRefused."""
         core = self.core
-        stored = self.depot.append(
-            Draft(
+        stored = self.message_writer.append(
+            NewMessage(
                 OP_HALF_TOPIC,
                 0,
                 b"%d" % offset,
@@ -125,7 +125,7 @@ class Transactions:
         self.halves.note(stored.queue_offset, offset)
 
 
-def _known_halves(core: Core) -> Halves:
+def _known_halves(core: Core) -> HalfMessages:
     """Where the last run stopped. What cannot be, or is not known, lets both queues be looked through from their beginnings."""
     half, op = core.store.queue(HALF_TOPIC, 0), core.store.queue(OP_HALF_TOPIC, 0)
     first = core.offsets.find(PROGRESS_GROUP, HALF_TOPIC, 0)
@@ -137,7 +137,7 @@ def _known_halves(core: Core) -> Halves:
         first = None
     if first is None:
         first = op_first = 0
-    return Halves(max(first, half.min_offset), max(op_first, op.min_offset), half.next_offset)
+    return HalfMessages(max(first, half.min_offset), max(op_first, op.min_offset), half.next_offset)
 
 
 def _half(header: EndTransactionRequest, record: memoryview | None) -> MessageExt:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqproto.codec import JSON, Command, FrameSplitter, decode, encode
-from mqproto.engine.broker.node import MAIN, Broker
+from mqproto.engine.broker.node import MAIN, BrokerNode
 from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.store import Store, StoreSettings
 from mqproto.engine.store.disk.memory import MemoryFiles
@@ -161,7 +161,7 @@ class World:
         }
         self.store = Store.open(StoreSettings(**(sizes | (store or {}))), self.files, wall=WALL)
         named: dict[str, Any] = {"broker_name": "broker-a", "broker_cluster_name": "DefaultCluster"}
-        self.broker = Broker(
+        self.broker = BrokerNode(
             BrokerSettings(**(named | settings)),
             self.store,
             host=HOST,

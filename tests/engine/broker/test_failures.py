@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqproto.codec import Command
-from mqproto.engine.broker.sends.message_writer import Draft
+from mqproto.engine.broker.sends.message_writer import NewMessage
 from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.engine.store.reads.reader import Reader
 from mqproto.wire import properties as names
@@ -140,8 +140,8 @@ class TestScheduleTopic:
         world.broker.delivery.arrived(1)
         fields = {"REAL_TOPIC": "T", "REAL_QID": "0", "K": "v" * 30_000}
         put(world, "SCHEDULE_TOPIC_XXXX", 0, fields, world.wall + 500)
-        depot = world.broker.sending.depot
-        depot.append(Draft("SCHEDULE_TOPIC_XXXX", 1, b"", {}, born_time=0, born_host=bytes(8), store_host=bytes(8)))
+        message_writer = world.broker.sending.message_writer
+        message_writer.append(NewMessage("SCHEDULE_TOPIC_XXXX", 1, b"", {}, born_time=0, born_host=bytes(8), store_host=bytes(8)))
         world.store.settings.max_message_size = 0
         world.advance(2000)
         assert any("left out" in notice for notice in world.broker.notices)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from mqproto.adapters.simulated.simulator import Host, Simulator, Weather
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
 from mqproto.engine.store import Store, StoreSettings
@@ -52,7 +52,7 @@ class Town:
         store = Store.open(sizes, files, wall=self.world.wall_ahead)
         settings = BrokerSettings(broker_name=name, namesrv_addr=NAME_SERVER)
         return self.world.add(
-            name, Broker(settings, store, host=ip, port=10911, files=files), {"main": f"{ip}:10911", "fast": f"{ip}:10909"}
+            name, BrokerNode(settings, store, host=ip, port=10911, files=files), {"main": f"{ip}:10911", "fast": f"{ip}:10909"}
         )
 
     def client(self) -> tuple[Host, ClientNode]:

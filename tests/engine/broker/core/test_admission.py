@@ -185,9 +185,9 @@ class TestUntaken:
                 peer.tell(11, pull_fields())
         held = sum(peer.link.unsent for peer in deaf)
         assert held < (1 << 20) + 5 * (FAIR + 200_000)
-        quick = world.connect()
+        fast = world.connect()
         for _ in range(3):
-            assert quick.pull().code == 0  # who takes its answers gets them
+            assert fast.pull().code == 0  # who takes its answers gets them
         answers = deaf[0].read()
         assert answers[-1].remark == OVERLOAD
         for peer in deaf[1:]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqproto.engine.broker.core.parked_pulls import LINK_SHARE, Holding, ParkedPull
+from mqproto.engine.broker.core.parked_pulls import LINK_SHARE, ParkedPull, ParkedPulls
 from mqproto.state.node.contract import Link
 
 
@@ -12,7 +12,7 @@ class Queue:
 
 
 def test_pulls_wait_on_their_queue_in_order() -> None:
-    holding = Holding(100)
+    holding = ParkedPulls(100)
     queue, other = Queue(), Queue()
     first, second = ParkedPull(Link("a:1"), queue, 10), ParkedPull(Link("b:1"), queue, 5)
     assert holding.park(first)
@@ -23,7 +23,7 @@ def test_pulls_wait_on_their_queue_in_order() -> None:
 
 
 def test_a_queue_that_nobody_waits_on_bears_no_trace() -> None:
-    holding = Holding(100)
+    holding = ParkedPulls(100)
     queue = Queue()
     pull = ParkedPull(Link("a:1"), queue, 10)
     holding.park(pull)
@@ -35,7 +35,7 @@ def test_a_queue_that_nobody_waits_on_bears_no_trace() -> None:
 
 
 def test_expiry_is_exact_and_in_order() -> None:
-    holding = Holding(100)
+    holding = ParkedPulls(100)
     queue = Queue()
     link = Link("a:1")
     late, early = ParkedPull(link, queue, 20), ParkedPull(link, queue, 10)
@@ -50,7 +50,7 @@ def test_expiry_is_exact_and_in_order() -> None:
 
 
 def test_a_link_takes_its_pulls_along() -> None:
-    holding = Holding(100)
+    holding = ParkedPulls(100)
     queue = Queue()
     gone, stays = Link("a:1"), Link("b:1")
     for n in range(3):
@@ -64,7 +64,7 @@ def test_a_link_takes_its_pulls_along() -> None:
 
 
 def test_places_are_bounded_and_no_peer_takes_them_all() -> None:
-    holding = Holding(8)
+    holding = ParkedPulls(8)
     greedy = Link("a:1")
     taken = [holding.park(ParkedPull(greedy, Queue(), 1)) for _ in range(8)]
     assert taken.count(True) == 8 // LINK_SHARE

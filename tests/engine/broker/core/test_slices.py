@@ -39,13 +39,13 @@ def test_long_tables(code: int) -> None:
 
 def test_other_requests_are_served_between_slices() -> None:
     world = world_with_topics()
-    slow, quick = world.connect(), world.connect()
+    slow, fast = world.connect(), world.connect()
     slow.tell(21)
     turns = 0
     while not slow.link.out:
         assert (world.broker.next_deadline() or 0) <= world.now
         world.broker.timer(world.now)
-        assert quick.send("topic-00001").code == 0
+        assert fast.send("topic-00001").code == 0
         turns += 1
     assert turns > 10
     world.broker.timer(world.now)

@@ -73,13 +73,13 @@ class TestStoring:
         ]
 
     @pytest.mark.parametrize("quick", [False, True])
-    def test_ordinary_messages_by_either_way(self, world: World, peer: Peer, quick: bool) -> None:
+    def test_ordinary_messages_by_either_way(self, world: World, peer: Peer, fast: bool) -> None:
         peer.heartbeat(heartbeat())
-        if quick:
+        if fast:
             send_numbers(peer, 1)
-            assert peer.link.shapes  # type: ignore[attr-defined]
+            assert peer.link.header_templates  # type: ignore[attr-defined]
         send_numbers(peer, 7)
-        assert passes(bits(world.store, int(quick)), mask(world))
+        assert passes(bits(world.store, int(fast)), mask(world))
 
     def test_unusual_ones(self, world: World, peer: Peer) -> None:
         """Messages that are stored by way of a dict: a delayed one, when it comes out."""

@@ -43,19 +43,19 @@ class QuickPeer:
 
 
 @pytest.fixture
-def quick(world: World) -> QuickPeer:
-    quick = QuickPeer(world)
+def fast(world: World) -> QuickPeer:
+    fast = QuickPeer(world)
     for _ in range(3):
-        quick.send()
-    assert quick.general == 1
-    return quick
+        fast.send()
+    assert fast.general == 1
+    return fast
 
 
-def test_answers_of_the_quick_way_have_the_new_texts(world: World, quick: QuickPeer) -> None:
+def test_answers_of_the_quick_way_have_the_new_texts(world: World, fast: QuickPeer) -> None:
     update(world, "regionId=%{x}%s\ntraceOn=false\n")
-    answers = [quick.send() for _ in range(3)]
+    answers = [fast.send() for _ in range(3)]
     assert [(answer["MSG_REGION"], answer["TRACE_ON"]) for answer in answers] == [("%{x}%s", "false")] * 3
-    assert quick.general == 2, "learnt anew"
+    assert fast.general == 2, "learnt anew"
 
 
 def test_refusals_have_them_too(world: World, peer: Peer) -> None:
@@ -72,9 +72,9 @@ def test_refusals_have_them_too(world: World, peer: Peer) -> None:
         ("rejectTransactionMessage=true", 16, {"i": "TRAN_MSG\x01true\x02PGROUP\x01PG\x02"}),
     ],
 )
-def test_sends_are_refused_from_then_on(world: World, quick: QuickPeer, text: str, code: int, changes: dict[str, str]) -> None:
+def test_sends_are_refused_from_then_on(world: World, fast: QuickPeer, text: str, code: int, changes: dict[str, str]) -> None:
     update(world, text)
-    assert quick.send(**changes)["code"] == str(code)
+    assert fast.send(**changes)["code"] == str(code)
 
 
 def test_topics_are_made_or_not(world: World, peer: Peer) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mqproto.codec import Command, decode, encode
 from mqproto.engine.broker.core.core import ClientLink, Handler
-from mqproto.engine.broker.core.header_templates import SHAPES_MAX, STRANGERS_MAX, Shape
-from mqproto.engine.broker.sends.fast_send import MOULDS_MAX, Mould, SendShape
+from mqproto.engine.broker.core.header_templates import HEADER_TEMPLATES_MAX, STRANGERS_MAX, HeaderTemplate
+from mqproto.engine.broker.sends.fast_send import TEMPLATES_MAX, PropertiesTemplate, SendTemplate
 from tests.engine.broker.harness import World, heartbeat, pull_fields, send_fields
 from tests.golden.golden import GOLDEN
 
@@ -32,17 +32,17 @@ class Twins:
     """Two brokers, one of which forgets every header at once."""
 
     def __init__(self, **options: Any) -> None:
-        self.quick = World(**options)
+        self.fast = World(**options)
         self.general = World(**options)
-        self.peers = [world.connect() for world in (self.quick, self.general)]
+        self.peers = [world.connect() for world in (self.fast, self.general)]
         #: Frames that the quick one took the quick way.
         self.taken = 0
         for code in (10, 11, 310):
-            self.quick.broker.handlers[code] = self._counted(self.quick.broker.handlers[code])
+            self.fast.broker.handlers[code] = self._counted(self.fast.broker.handlers[code])
 
     def make_topics(self, *topics: str) -> None:
         """Store a first message in each: its acknowledgement waits until the topic is saved, and those behind it go the general way."""
-        for world in (self.quick, self.general):
+        for world in (self.fast, self.general):
             other = world.connect("192.0.2.8:1")
             self.taken += len(topics)
             for topic in topics:
@@ -58,34 +58,34 @@ class Twins:
 
     def feed(self, *frames: bytes) -> list[bytes]:
         """Feed both; gives the answers, which are the same."""
-        quick, general = self.peers
-        before = len(quick.frames)
+        fast, general = self.peers
+        before = len(fast.frames)
         self.taken += len(frames)
-        quick.feed(b"".join(frames))
+        fast.feed(b"".join(frames))
         for one in frames:
             general.feed(one)
             assert isinstance(general.link, ClientLink)
-            general.link.shape = None
-            general.link.shapes.clear()
+            general.link.header_template = None
+            general.link.header_templates.clear()
         for peer in self.peers:
             peer.read()
-        assert quick.frames[before:] == general.frames[before:]
-        return quick.frames[before:]
+        assert fast.frames[before:] == general.frames[before:]
+        return fast.frames[before:]
 
     def check_stores(self) -> None:
         """Both logs hold the same bytes."""
-        logs = [world.store.record for world in (self.quick, self.general)]
+        logs = [world.store.record for world in (self.fast, self.general)]
         at = 0
         while (record := logs[0](at)) is not None:
             assert bytes(record) == bytes(logs[1](at) or b"")
             at += len(record)
-        assert self.quick.store.end == self.general.store.end
+        assert self.fast.store.end == self.general.store.end
 
     @property
-    def shapes(self) -> list[Shape]:
+    def header_templates(self) -> list[HeaderTemplate]:
         link = self.peers[0].link
         assert isinstance(link, ClientLink)
-        return link.shapes
+        return link.header_templates
 
 
 PROPERTIES = [
@@ -203,21 +203,23 @@ class TestShapes:
                 twins.feed(frame(java(send_fields(topic), turn * 3 + ord(topic)), b"x"))
         # Each new topic makes the shapes before it stale once.
         assert twins.taken >= 3
-        assert len(twins.shapes) == 3
+        assert len(twins.header_templates) == 3
         twins.check_stores()
 
     def test_there_are_so_many_and_no_more(self) -> None:
         twins = Twins()
-        for world in (twins.quick, twins.general):
-            for n in range(SHAPES_MAX + 1):
+        for world in (twins.fast, twins.general):
+            for n in range(HEADER_TEMPLATES_MAX + 1):
                 world.connect().send(f"T{n}")
-        for n in range(SHAPES_MAX + 1):
+        for n in range(HEADER_TEMPLATES_MAX + 1):
             twins.feed(frame(java(send_fields(f"T{n}"), 1), b"x"))
-        assert len(twins.shapes) == SHAPES_MAX
-        late = frame(java(send_fields(f"T{SHAPES_MAX}"), 1), b"x")
+        assert len(twins.header_templates) == HEADER_TEMPLATES_MAX
+        late = frame(java(send_fields(f"T{HEADER_TEMPLATES_MAX}"), 1), b"x")
         for _ in range(STRANGERS_MAX):
             twins.feed(late)
-        assert {shape.topic for shape in twins.shapes if isinstance(shape, SendShape)} == {f"T{SHAPES_MAX}"}
+        assert {header_template.topic for header_template in twins.header_templates if isinstance(header_template, SendTemplate)} == {
+            f"T{HEADER_TEMPLATES_MAX}"
+        }
         twins.check_stores()
 
     def test_a_changed_topic_is_looked_at_anew(self) -> None:
@@ -226,7 +228,7 @@ class TestShapes:
         for opaque in range(3):
             assert b'"code":0,' in twins.feed(frame(java(send_fields("T", e="3"), opaque), b"x"))[0]
         assert twins.taken == 2
-        for world in (twins.quick, twins.general):
+        for world in (twins.fast, twins.general):
             config = world.broker.topics.find("T")
             assert config is not None
             config.write_queues = config.read_queues = 2
@@ -320,11 +322,11 @@ def test_pulls_are_the_same() -> None:
     for n, changes in enumerate(variants):
         twins.feed(frame(java(pull_fields(**changes), 100 + n, code=11)))
     assert twins.taken - sends >= 7
-    tables = [world.broker.offsets.table for world in (twins.quick, twins.general)]
+    tables = [world.broker.offsets.table for world in (twins.fast, twins.general)]
     assert tables[0] == tables[1] == {"T@G": {0: 1, 2: 3}}
-    waiting = [len(world.broker.holding) for world in (twins.quick, twins.general)]
+    waiting = [len(world.broker.holding) for world in (twins.fast, twins.general)]
     assert waiting == [2, 2]
-    for world in (twins.quick, twins.general):
+    for world in (twins.fast, twins.general):
         world.advance(15_000)
     late = [[encode(one) for one in peer.read()] for peer in twins.peers]
     assert late[0] == late[1]
@@ -398,10 +400,10 @@ class TestMoulds:
         assert b'"code":0,' in answer
 
     @staticmethod
-    def mould(twins: Twins) -> Mould | None:
-        (shape,) = twins.shapes
-        assert isinstance(shape, SendShape)
-        return shape.mould
+    def properties_template(twins: Twins) -> PropertiesTemplate | None:
+        (header_template,) = twins.header_templates
+        assert isinstance(header_template, SendTemplate)
+        return header_template.properties_template
 
     @pytest.mark.parametrize(
         "form",
@@ -418,7 +420,7 @@ class TestMoulds:
         for opaque, unique in enumerate(ids):
             self.send(twins, opaque, form.format(unique))
         twins.check_stores()
-        for world in (twins.quick, twins.general):
+        for world in (twins.fast, twins.general):
             for unique in ids:
                 assert len(world.store.query("T", unique, 32, 0, 1 << 60).views) == 1
 
@@ -444,7 +446,7 @@ class TestMoulds:
         usual = "UNIQ_KEY\x01{}\x02WAIT\x01true\x02TAGS\x01a\x02"
         self.send(twins, 1, usual.format("AAAAAAAAAA"))
         self.send(twins, 2, usual.format("AAAAAAAAAB"))
-        assert self.mould(twins) is not None
+        assert self.properties_template(twins) is not None
         self.send(twins, 3, other)
         self.send(twins, 4, usual.format("AAAAAAAAAC"))
         twins.check_stores()
@@ -462,14 +464,14 @@ class TestMoulds:
         twins = Twins()
         for opaque in range(3):
             self.send(twins, opaque, text)
-        assert self.mould(twins) is None
+        assert self.properties_template(twins) is None
         twins.check_stores()
 
     def test_properties_that_always_differ_cost_few_moulds(self) -> None:
         twins = Twins()
-        for opaque in range(MOULDS_MAX + 3):
+        for opaque in range(TEMPLATES_MAX + 3):
             self.send(twins, opaque, f"UNIQ_KEY\x01ABCDE\x02KEYS\x01key-{opaque:03}\x02")
-        mould = self.mould(twins)
-        assert mould is not None
-        assert b"key-%03d" % MOULDS_MAX in mould.after
+        properties_template = self.properties_template(twins)
+        assert properties_template is not None
+        assert b"key-%03d" % TEMPLATES_MAX in properties_template.after
         twins.check_stores()

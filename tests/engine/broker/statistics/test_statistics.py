@@ -67,7 +67,7 @@ class TestWhatIsCounted:
             for n in range(50):
                 one.send(properties=f"UNIQ_KEY\x01{n:032X}\x02")
                 if one is other:
-                    world.broker.sending.quick.take = lambda *_: False  # type: ignore[method-assign]
+                    world.broker.sending.fast.take = lambda *_: False  # type: ignore[method-assign]
         world.advance(10_000)
         found = shown(peer, "TOPIC_PUT_NUMS")
         assert found is not None

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqproto.engine.broker.transactions.half_messages import Halves
+from mqproto.engine.broker.transactions.half_messages import HalfMessages
 
 
-def fresh(first: int = 0, end: int = 0, op_first: int = 0) -> Halves:
-    halves = Halves(first, op_first, end)
+def fresh(first: int = 0, end: int = 0, op_first: int = 0) -> HalfMessages:
+    halves = HalfMessages(first, op_first, end)
     halves.loaded()
     return halves
 
 
-def open_ones(halves: Halves) -> list[int]:
+def open_ones(halves: HalfMessages) -> list[int]:
     found = []
     at: int | None = halves.first
     while at is not None and (at := halves.next_open(at, halves.end)) is not None:
@@ -23,7 +23,7 @@ def open_ones(halves: Halves) -> list[int]:
     return found
 
 
-def end(halves: Halves, offset: int, op_offset: int) -> None:
+def end(halves: HalfMessages, offset: int, op_offset: int) -> None:
     halves.note(op_offset, offset)
     halves.settle(offset)
 
@@ -103,7 +103,7 @@ def test_a_range_is_passed_over() -> None:
 
 def test_op_messages_of_the_start_and_new_ones() -> None:
     """New ones may be stored before the old ones are read, which stand before them in their queue."""
-    halves = Halves(5, 2, 9)
+    halves = HalfMessages(5, 2, 9)
     halves.note(6, 8)
     halves.settle(8)
     halves.read(2, [3])

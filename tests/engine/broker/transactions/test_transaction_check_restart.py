@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.engine.broker.sends.message_writer import Draft
+from mqproto.engine.broker.sends.message_writer import NewMessage
 from mqproto.engine.broker.transactions import transaction_check
 from mqproto.engine.store import ColdRead
 from mqproto.engine.store.disk.config_files import SaveConfig
@@ -36,8 +36,8 @@ SYNC: dict[str, Any] = {"flush_disk_type": "SYNC_FLUSH"}
 
 def put(world: World, topic: str, body: bytes, properties: dict[str, str]) -> None:
     """Store what another broker might have left."""
-    depot = world.broker.sending.depot
-    depot.append(Draft(topic, 0, body, properties, born_time=world.wall, born_host=bytes(8), store_host=bytes(8)))
+    message_writer = world.broker.sending.message_writer
+    message_writer.append(NewMessage(topic, 0, body, properties, born_time=world.wall, born_host=bytes(8), store_host=bytes(8)))
 
 
 class TestRestart:
@@ -118,7 +118,7 @@ class TestRestart:
             if offset is not None:
                 by_queue[0] = offset
         world.broker.checkback._saved = world.broker.checkback._progress()
-        world.broker.keeper.changed(world.broker.offsets._kept)
+        world.broker.config_manager.changed(world.broker.offsets._kept)
         later = again(world)
         producer = Producer(later)
         later.advance(INTERVAL)
@@ -184,8 +184,8 @@ class TestRestart:
     def test_nothing_is_lost_nor_asked_about_for_nothing(self, seed: int) -> None:
         """Ends, questions and answers in any order, with crashes of the process in between."""
         random = Random(seed)
-        quick: dict[str, Any] = {"transaction_check_interval": 5000, "transaction_time_out": 1000, "transaction_check_max": 1000}
-        world = World(**quick)
+        fast: dict[str, Any] = {"transaction_check_interval": 5000, "transaction_time_out": 1000, "transaction_check_max": 1000}
+        world = World(**fast)
         producer = Producer(world)
         open_ones: dict[str, Any] = {}
         committed: list[bytes] = []
@@ -201,7 +201,7 @@ class TestRestart:
                 assert answer.code == 0
                 committed += [name.encode()] if how == COMMIT else []
             elif what < 0.75:
-                world = again(world, crash=random.random() < 0.7, **quick)
+                world = again(world, crash=random.random() < 0.7, **fast)
                 producer = Producer(world)
             else:
                 world.advance(random.choice((10, 1000, 6000)))
@@ -210,7 +210,7 @@ class TestRestart:
                 name = question.fields["transactionId"]
                 assert name in open_ones, f"{name} was ended"
                 open_ones[name] = question
-        world = again(world, **quick)
+        world = again(world, **fast)
         producer = Producer(world)
         world.advance(10_000)
         assert set(producer.asked_about()) == set(open_ones)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from mqproto.adapters.simulated import Host, Simulator, Weather
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.engine.namesrv import NameServer
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
 from mqproto.engine.store import Store, StoreSettings
@@ -95,7 +95,7 @@ class Cluster:
         )
         store = Store.open(store_settings, files, wall=self.world.now + self.world.wall_ahead)
         settings = BrokerSettings(broker_name=f"broker-{name}", namesrv_addr=";".join(NAME_SERVERS), **self.settings)
-        node = Broker(settings, store, host=ip, port=10911, files=files)
+        node = BrokerNode(settings, store, host=ip, port=10911, files=files)
         return self.world.add(f"broker-{name}", node, {"main": f"{ip}:10911", "fast": f"{ip}:10909"})
 
     def crash(self, name: str) -> None:

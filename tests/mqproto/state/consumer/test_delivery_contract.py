@@ -10,7 +10,7 @@ import pytest
 
 from mqproto import ConsumeFromWhere, Message, MessageExt, MessageQueue, SendResult, select_by_hash
 from mqproto.adapters.simulated.simulator import Weather
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.message import ConsumeStatus
 from mqproto.state.admin import AdminCore
 from mqproto.state.consumer.push.concurrent import ConsumeTask
@@ -25,9 +25,9 @@ def town() -> Town:
     return town_of_one_queue()
 
 
-def broker(town: Town) -> Broker:
+def broker(town: Town) -> BrokerNode:
     node = town.brokers[0].node
-    assert isinstance(node, Broker)
+    assert isinstance(node, BrokerNode)
     return node
 
 

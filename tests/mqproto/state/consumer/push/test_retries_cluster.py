@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from mqproto.engine.broker.node import Broker
+from mqproto.engine.broker.node import BrokerNode
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.state.admin import AdminCore
 from tests.mqproto.state.town import LATER, SUCCESS, Town, town_of_one_queue
@@ -37,7 +37,7 @@ def test_properties_that_leave_no_room_for_a_way_back(town: Town) -> None:
     assert sum("could not be sent back" in notice for notice in consumer.node.notices) == 3
     consumer.close()
     broker = town.brokers[0].node
-    assert isinstance(broker, Broker)
+    assert isinstance(broker, BrokerNode)
     assert broker.offsets.find("consumers", "T", 0) == 1
     assert {queue.topic for queue in broker.store.queues() if queue.max_offset} == {"T"}, "nothing was stored for the retries"
 
@@ -46,7 +46,7 @@ def test_properties_that_leave_no_room_for_a_way_back(town: Town) -> None:
 def test_a_retry_does_not_depend_on_the_subscription_of_its_topic(town: Town, kind: str, first: str, second: str) -> None:
     """FLT-05: whatever is subscribed by the time it comes back, as with Java."""
     broker = town.brokers[0].node
-    assert isinstance(broker, Broker)
+    assert isinstance(broker, BrokerNode)
     broker.settings.enable_property_filter = True
     producer = town.producer()
 
