@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for parts of the tests, which are no part of the distribution
 
 from mqproto.codec import Command, encode  # noqa: E402
-from mqproto.engine.namesrv.node import HANDLERS, NameServer  # noqa: E402
+from mqproto.engine.namesrv.node import HANDLERS, NameServerNode  # noqa: E402
 from mqproto.engine.settings import NamesrvSettings  # noqa: E402
 from mqproto.engine.store import DiskFiles  # noqa: E402
 from mqproto.state.node.contract import Run  # noqa: E402
@@ -276,7 +276,7 @@ def names_samples(turn: int, table: bytes) -> Samples:
 def names(options: argparse.Namespace) -> bool:
     """Every request of the name server."""
     worst: dict[int, tuple[str, int, Watch]] = {}
-    node = NameServer(NamesrvSettings())
+    node = NameServerNode(NamesrvSettings())
     now = 1000
     topics = {f"topic-{number:05d}": TopicConfig(f"topic-{number:05d}", QUEUES, QUEUES) for number in range(options.topics)}
     for turn in range(options.rounds):

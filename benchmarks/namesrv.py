@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mqproto.codec import Command, FrameSplitter, decode, encode
 from mqproto.engine.broker.node import BrokerNode
-from mqproto.engine.namesrv import NameServer
+from mqproto.engine.namesrv import NameServerNode
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
 from mqproto.engine.store import Store, StoreSettings
 from mqproto.engine.store.disk.memory import MemoryFiles
@@ -59,7 +59,7 @@ class Server:
     """A name server with as many brokers, each with the same topics."""
 
     def __init__(self, topics: int, brokers: int) -> None:
-        self.node = NameServer(NamesrvSettings(), save_kv_config=Saved)
+        self.node = NameServerNode(NamesrvSettings(), save_kv_config=Saved)
         self.names = [f"some-topic-{number:05}" for number in range(topics)]
         self.count = brokers
         self.version = 0

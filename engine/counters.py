@@ -13,7 +13,7 @@ from typing import Final
 from mqproto.wire.bodies import BrokerStats, StatsItem
 
 
-class Window:
+class CounterWindow:
     """One rhythm: a tick every `period` ms, of which the last `keep` count, both ends of the span included."""
 
     __slots__ = ("keep", "period")
@@ -24,7 +24,7 @@ class Window:
 
 
 #: Minute, hour, day. Each tick of a longer one is a tick of the shorter ones, too.
-WINDOWS: Final = (Window(10_000, 7), Window(600_000, 7), Window(3_600_000, 25))
+WINDOWS: Final = (CounterWindow(10_000, 7), CounterWindow(600_000, 7), CounterWindow(3_600_000, 25))
 
 #: What a mark holds: tick, events, messages, bytes, milliseconds.
 _WIDTH: Final = 5
@@ -85,7 +85,7 @@ class Counter:
         return not self.changed and not any(self.waits) and (not days or days[-_WIDTH] <= tick - WINDOWS[-1].keep)
 
 
-class Reader(Counter):
+class CounterReader(Counter):
     """What one group reads from one queue."""
 
     __slots__ = ("behind",)

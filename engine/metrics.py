@@ -27,7 +27,7 @@ REQUEST_MS: Final = 10_000
 
 
 @dataclass(slots=True)
-class Family:
+class MetricFamily:
     """One metric: its name, what it says, names of its labels, and samples with the values of these."""
 
     name: str
@@ -43,11 +43,11 @@ class Family:
 class Collected:
     """What a node has to tell. `later` is done by the job: it may block."""
 
-    families: list[Family]
+    families: list[MetricFamily]
     later: list[Callable[[], None]] = field(default_factory=list)
 
 
-Render: TypeAlias = Callable[[Sequence[Family]], tuple[str, bytes]]
+Render: TypeAlias = Callable[[Sequence[MetricFamily]], tuple[str, bytes]]
 """Makes the page: its content type, and its text."""
 
 

@@ -27,7 +27,7 @@ WORKS_MAX: Final = 10_000
 OF_AN_OWNER_MAX: Final = 64
 
 
-class Work:
+class SlicedWork:
     """One generator and what to do with its outcome."""
 
     __slots__ = ("steps", "then")
@@ -37,13 +37,13 @@ class Work:
         self.then = then
 
 
-class LongWork:
+class Slices:
     """All work in slices of one node. `may_begin` says whether an owner's next work may begin now."""
 
     def __init__(self, may_begin: Callable[[Hashable], bool] = lambda _: True) -> None:
         self._may_begin = may_begin
         #: What each owner has to do, in order; the first may be under way.
-        self._works: dict[Hashable, deque[Work]] = {}
+        self._works: dict[Hashable, deque[SlicedWork]] = {}
         #: Owners whose first work is under way, in the order of their turns; and those that wait for a place.
         self._under_way: deque[Hashable] = deque()
         self._waiting: deque[Hashable] = deque()
@@ -66,7 +66,7 @@ class LongWork:
         if not own and (self._count >= WORKS_MAX or (works is not None and len(works) >= OF_AN_OWNER_MAX)):
             return False
         self._count += 1
-        work = Work(steps, then)
+        work = SlicedWork(steps, then)
         if works is not None:
             works.append(work)
             return True
@@ -94,7 +94,7 @@ class LongWork:
             owner = self._waiting.popleft()
             (self._under_way if self._may_begin(owner) else self._waiting).append(owner)
 
-    def _advance(self, owner: Hashable, work: Work) -> bool:
+    def _advance(self, owner: Hashable, work: SlicedWork) -> bool:
         """One slice; whether the same work goes on."""
         try:
             next(work.steps)

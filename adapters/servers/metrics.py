@@ -8,7 +8,7 @@ from socket import socket
 
 from mqproto.adapters.io.sockets import listen, port_of
 from mqproto.adapters.servers.server_setup import LOOPBACK, Opened
-from mqproto.engine.metrics import METRICS, PATH, Family, Render, WithMetrics
+from mqproto.engine.metrics import METRICS, PATH, MetricFamily, Render, WithMetrics
 from mqproto.errors import MQError
 from mqproto.wire.hosts import join_address
 
@@ -31,7 +31,7 @@ def make_render() -> Render:
         raise MetricsUnavailable from error
 
     class Families(Collector):
-        def __init__(self, families: Sequence[Family]) -> None:
+        def __init__(self, families: Sequence[MetricFamily]) -> None:
             self.families = families
 
         def collect(self) -> Iterator[Metric]:
@@ -41,7 +41,7 @@ def make_render() -> Render:
                     gauge.add_metric(labels, value)
                 yield gauge
 
-    def render(families: Sequence[Family]) -> tuple[str, bytes]:
+    def render(families: Sequence[MetricFamily]) -> tuple[str, bytes]:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Families(families))
         text: Callable[[CollectorRegistry], bytes] = generate_latest

@@ -27,7 +27,7 @@ from mqproto.engine.broker.statistics import metrics as broker_metrics
 from mqproto.engine.configuration import Configuration
 from mqproto.engine.ignored import ignored_keys
 from mqproto.engine.metrics import Collected
-from mqproto.engine.namesrv import NameServer
+from mqproto.engine.namesrv import NameServerNode
 from mqproto.engine.namesrv import metrics as namesrv_metrics
 from mqproto.engine.namesrv.kv import KvConfig
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings, ServerSettings, Settings, apply_all, table
@@ -120,7 +120,7 @@ class NameServerOptions:
         own_config = _user_path(settings.config_store_path)
         kept = _load_kv_config(kv_config) if kv_config else None
         listener = listen(settings.bind_address, settings.listen_port, NAME_SERVER)
-        node = NameServer(
+        node = NameServerNode(
             settings,
             kv_config=kept,
             save_kv_config=partial(Replace, kv_config) if kv_config else None,

@@ -23,7 +23,7 @@ from mqproto.adapters.simulated.clients import Client, Listener, SimulatedConsum
 from mqproto.adapters.simulated.records import Records
 from mqproto.adapters.simulated.simulator import Host, Simulator, Weather
 from mqproto.engine.broker.node import BrokerNode
-from mqproto.engine.namesrv import NameServer
+from mqproto.engine.namesrv import NameServerNode
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings, apply_all
 from mqproto.engine.store import Store, StoreSettings, StoreUnwritable
 from mqproto.engine.store.disk.memory import MemoryFiles
@@ -176,7 +176,7 @@ class Cluster:
         self.clients: list[Client] = []
         self._numbers = 0
         self.name_servers = [
-            Machine(self.world, f"namesrv-{number}", {"main": f"10.0.0.{number}:9876"}, lambda files: NameServer(NamesrvSettings()))
+            Machine(self.world, f"namesrv-{number}", {"main": f"10.0.0.{number}:9876"}, lambda files: NameServerNode(NamesrvSettings()))
             for number in range(1, name_servers + 1)
         ]
         self.brokers = {machine.name: machine for machine in map(self.new_broker, range(1, brokers + 1))}
@@ -212,7 +212,7 @@ class Cluster:
         return next(iter(self.brokers.values()))
 
     @property
-    def name_server(self) -> Machine[NameServer]:
+    def name_server(self) -> Machine[NameServerNode]:
         """The first name server."""
         return self.name_servers[0]
 

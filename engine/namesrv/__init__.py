@@ -1,6 +1,6 @@
 """The name server: where brokers register and clients find them."""
 
 from mqproto.engine.namesrv.kv import KvConfig
-from mqproto.engine.namesrv.node import NameServer
+from mqproto.engine.namesrv.node import NameServerNode
 
-__all__ = ["KvConfig", "NameServer"]
+__all__ = ["KvConfig", "NameServerNode"]

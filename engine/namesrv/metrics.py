@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqproto.engine.metrics import Collected, Family
+from mqproto.engine.metrics import Collected, MetricFamily
 from mqproto.engine.namesrv.registry import Registry
 from mqproto.engine.slices import Steps
 
@@ -11,11 +11,11 @@ def collect(registry: Registry) -> Steps[Collected]:
     """How much is registered."""
     yield
     clusters = registry.cluster_info().clusters
-    brokers = Family("rocketmq_namesrv_brokers", "brokers that are registered", ("cluster",))
+    brokers = MetricFamily("rocketmq_namesrv_brokers", "brokers that are registered", ("cluster",))
     for cluster, names in clusters.items():
         brokers.add(len(names), cluster)
-    live = Family("rocketmq_namesrv_live_brokers", "brokers, masters and slaves, that have registered lately")
+    live = MetricFamily("rocketmq_namesrv_live_brokers", "brokers, masters and slaves, that have registered lately")
     live.add(len(registry.live))
-    topics = Family("rocketmq_namesrv_topics", "topics that are registered")
+    topics = MetricFamily("rocketmq_namesrv_topics", "topics that are registered")
     topics.add(len(registry.all_topics()))
     return Collected([brokers, live, topics])

@@ -22,7 +22,7 @@ from mqproto.engine.namesrv.registry import Registry
 from mqproto.engine.namesrv.state import Handler, Request, State
 from mqproto.engine.saver import Saver
 from mqproto.engine.settings import NamesrvSettings, check
-from mqproto.engine.slices import LongWork, Steps, joined
+from mqproto.engine.slices import Slices, Steps, joined
 from mqproto.errors import HeaderError, RemoteProtocolError
 from mqproto.state.node.connection import Calls, Connection
 from mqproto.state.node.contract import SERVER_UNSENT_LIMIT, Job, Link, NodeBase, Run
@@ -70,7 +70,7 @@ class _Peer(Connection[None]):
         self.held = 0
 
 
-class NameServer(NodeBase):
+class NameServerNode(NodeBase):
     """One name server.
 
     `kv_config` is the key/value configuration as it was saved last. `save_kv_config` makes the job that saves its
@@ -104,7 +104,7 @@ class NameServer(NodeBase):
         self._peers: dict[_Peer, None] = {}
         self._idle: Deadlines[_Peer] = Deadlines()
         #: What is done in slices: for peers whose answers do not pile up, and for nobody.
-        self._long = LongWork(lambda owner: not isinstance(owner, _Peer) or owner.unsent <= LONG_UNSENT_MAX)
+        self._long = Slices(lambda owner: not isinstance(owner, _Peer) or owner.unsent <= LONG_UNSENT_MAX)
         self.state.registry.later = lambda steps: self._long.begin(object(), steps, lambda _: None)
         self._held = 0
         #: Bytes of requests that have not come whole, of all peers.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqproto.engine.counters import COUNT, SIZE, SPENT, WINDOWS, Counter, Reader, spans
+from mqproto.engine.counters import COUNT, SIZE, SPENT, WINDOWS, Counter, CounterReader, spans
 from mqproto.wire.bodies import BrokerStats, StatsItem
 
 
@@ -74,7 +74,7 @@ def test_the_same_as_lists_of_snapshots(born: int, events: list[tuple[int, int]]
 
 def test_counters_that_stand_for_one_are_added() -> None:
     """The span is that of the oldest; an average is of all events."""
-    old, young = Counter(0), Reader(25_000)
+    old, young = Counter(0), CounterReader(25_000)
     old.times, old.more, old.size = 2, 4, 600
     old.mark(0, 1)
     young.times, young.size, young.spent = 2, 200, 7

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mqproto.engine.metrics import LINKS_MAX, METRICS, REQUEST_MAX, REQUEST_MS, Collected, Family, RenderPage, WithMetrics
+from mqproto.engine.metrics import LINKS_MAX, METRICS, REQUEST_MAX, REQUEST_MS, Collected, MetricFamily, RenderPage, WithMetrics
 from mqproto.engine.slices import Steps
 from mqproto.state.node.contract import HangUp, Job, Link, NodeBase, Run
 
@@ -64,11 +64,11 @@ class Page:
         self.collections += 1
         for _ in range(self.slices):
             yield
-        family = Family("m", "about", ("label",))
+        family = MetricFamily("m", "about", ("label",))
         family.add(self.collections, "a")
         return Collected([family], [lambda: family.add(0.5, "later")])
 
-    def render(self, families: Sequence[Family]) -> tuple[str, bytes]:
+    def render(self, families: Sequence[MetricFamily]) -> tuple[str, bytes]:
         return "text/x", repr([(one.name, one.samples) for one in families]).encode()
 
     def connect(self) -> Link:

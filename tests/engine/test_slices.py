@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from mqproto.engine import slices
-from mqproto.engine.slices import AT_A_TIME, OF_AN_OWNER_MAX, SLICE_SIZE, LongWork, Steps, joined
+from mqproto.engine.slices import AT_A_TIME, OF_AN_OWNER_MAX, SLICE_SIZE, Slices, Steps, joined
 
 
 def counting(slices: int, name: str, log: list[str]) -> Steps[str]:
@@ -16,7 +16,7 @@ def counting(slices: int, name: str, log: list[str]) -> Steps[str]:
 
 
 def test_what_is_short_is_done_at_once() -> None:
-    work = LongWork()
+    work = Slices()
     done: list[str] = []
     assert work.begin("owner", counting(0, "a", []), done.append)
     assert (done, len(work)) == (["a"], 0)
@@ -24,7 +24,7 @@ def test_what_is_short_is_done_at_once() -> None:
 
 
 def test_owners_take_turns_and_the_work_of_one_is_done_in_order() -> None:
-    work = LongWork()
+    work = Slices()
     log: list[str] = []
     for owner, name in (("one", "a"), ("two", "b"), ("one", "c")):
         assert work.begin(owner, counting(2, name, log), log.append)
@@ -35,7 +35,7 @@ def test_owners_take_turns_and_the_work_of_one_is_done_in_order() -> None:
 
 
 def test_only_so_many_are_under_way() -> None:
-    work = LongWork()
+    work = Slices()
     log: list[str] = []
     for owner in range(AT_A_TIME + 2):
         assert work.begin(owner, counting(3, f"{owner}-", log), log.append)
@@ -50,7 +50,7 @@ def test_only_so_many_are_under_way() -> None:
 
 def test_who_may_not_begin_waits_without_holding_others() -> None:
     blocked: set[Hashable] = {"slow"}
-    work = LongWork(lambda owner: owner not in blocked)
+    work = Slices(lambda owner: owner not in blocked)
     log: list[str] = []
     assert work.begin("slow", counting(1, "s", log), log.append)
     stalled = [work.stalled]
@@ -67,7 +67,7 @@ def test_who_may_not_begin_waits_without_holding_others() -> None:
 
 
 def test_an_owner_that_leaves_takes_its_work_along() -> None:
-    work = LongWork()
+    work = Slices()
     log: list[str] = []
     for owner, name in (("one", "a"), ("two", "b"), ("one", "c")):
         assert work.begin(owner, counting(2, name, log), log.append)
@@ -81,7 +81,7 @@ def test_an_owner_that_leaves_takes_its_work_along() -> None:
 
 
 def test_limits() -> None:
-    work = LongWork()
+    work = Slices()
     ignore: Callable[[str], None] = lambda _: None  # noqa: E731
     for _ in range(OF_AN_OWNER_MAX):
         assert work.begin("greedy", counting(1, "", []), ignore)

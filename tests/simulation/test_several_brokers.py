@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from mqproto.adapters.simulated import Cluster, SimulatedConsumer, Weather, checks
-from mqproto.engine.namesrv import NameServer
+from mqproto.engine.namesrv import NameServerNode
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere
 
@@ -28,7 +28,7 @@ def unknown(cluster: Cluster) -> list[str]:
     """What name servers do not know of brokers, or know wrongly."""
     wrong: list[str] = []
     for machine in cluster.name_servers:
-        server: NameServer = machine.node
+        server: NameServerNode = machine.node
         registry = server.state.registry
         if set(registry.brokers) != {name for name, broker in cluster.brokers.items() if broker.up}:
             wrong.append(f"{machine.name} knows the brokers {sorted(registry.brokers)}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mqproto.codec import ONEWAY_FLAG, Command
 from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Refused
-from mqproto.engine.slices import LongWork, Steps, joined
+from mqproto.engine.slices import Slices, Steps, joined
 from mqproto.errors import HeaderError
 from mqproto.state.node.contract import SERVER_UNSENT_LIMIT
 from mqproto.wire.bodies import Body, json_pieces
@@ -39,7 +39,7 @@ class SlicedAnswers:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.work = LongWork(_takes_answers)
+        self.work = Slices(_takes_answers)
 
     def reply(self, link: ClientLink, request: Command, body: Body) -> None:
         """Answer with success and a body, now or later. Raises Refused when too much waits."""

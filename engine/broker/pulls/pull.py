@@ -18,7 +18,7 @@ from mqproto.engine.broker.core.header_templates import HeaderCut, HeaderTemplat
 from mqproto.engine.broker.core.parked_pulls import ParkedPull
 from mqproto.engine.broker.filters.message_filters import Filter
 from mqproto.engine.broker.pulls.pull_checks import PullChecks
-from mqproto.engine.counters import Reader
+from mqproto.engine.counters import CounterReader
 from mqproto.engine.store import ColdRead, GetResult, GetStatus, Queue
 from mqproto.wire.bodies import GroupConfig
 from mqproto.wire.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -45,7 +45,7 @@ SMALL_VIEW: Final = 4096
 #: Characters of the expressions that parked pulls keep.
 HELD_LENGTH_MAX: Final = 4 << 20
 _WORDS: Final = Struct(">ii")
-_NOBODY: Final[dict[str, Reader]] = {}
+_NOBODY: Final[dict[str, CounterReader]] = {}
 
 
 class PullCall:

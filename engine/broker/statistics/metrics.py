@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mqproto.engine.broker.operators.runtime_info import runtime_table, store_time_of
 from mqproto.engine.broker.statistics.store_stats import LABELS, SPANS
-from mqproto.engine.metrics import Collected, Family
+from mqproto.engine.metrics import Collected, MetricFamily
 from mqproto.engine.slices import Steps
 from mqproto.engine.store import ColdRead
 from mqproto.wire.bodies import MessageModel
@@ -99,13 +99,13 @@ class _Page:
         settings = core.settings
         self.cluster = settings.broker_cluster_name
         self.name = settings.broker_name
-        self.families: dict[str, Family] = {}
+        self.families: dict[str, MetricFamily] = {}
         self.later = [self._earliest]
 
-    def _family(self, name: str, about: str, labels: tuple[str, ...]) -> Family:
+    def _family(self, name: str, about: str, labels: tuple[str, ...]) -> MetricFamily:
         family = self.families.get(name)
         if family is None:
-            family = self.families[name] = Family(name, about, labels)
+            family = self.families[name] = MetricFamily(name, about, labels)
         return family
 
     # --- the broker as a whole ---

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mqproto.engine.broker.statistics.sampling import Sampler
 from mqproto.engine.broker.statistics.store_stats import StoreStats
-from mqproto.engine.counters import COUNT, SIZE, SPENT, WINDOWS, Counter, Reader, span, spans
+from mqproto.engine.counters import COUNT, SIZE, SPENT, WINDOWS, Counter, CounterReader, span, spans
 from mqproto.engine.store import Queue
 from mqproto.wire.bodies import BrokerStats
 
@@ -36,14 +36,14 @@ class Statistics:
         self.rates = StoreStats(core, utc_offset_ms, lambda: self.sampler.busy)
         #: By topic and queue; by topic, group and queue; by topic and group.
         self._puts: dict[str, dict[int, Counter]] = {}
-        self._reads: dict[str, dict[str, dict[int, Reader]]] = {}
+        self._reads: dict[str, dict[str, dict[int, CounterReader]]] = {}
         self._backs: dict[str, dict[str, Counter]] = {}
         #: The broker as a whole, once there is something to tell.
         self._broker: dict[str, Counter] = {}
         self._count = 0
         self._swept_at = -_SWEEP_MS
         #: Stands for those that are too many.
-        self._spare = Reader(0)
+        self._spare = CounterReader(0)
         self._spare.changed = True
 
     def begin(self) -> None:
@@ -86,14 +86,14 @@ class Statistics:
         if not reader.changed:
             self.touch(reader)
 
-    def reader(self, queue: Queue, group: str) -> Reader:
+    def reader(self, queue: Queue, group: str) -> CounterReader:
         """The counter of what a group reads from a queue; `queue.readers` has it from now on."""
         reader = None if queue.readers is None else queue.readers.get(group)
         if reader is not None:
             return reader
         if not self._place():
             return self._spare
-        reader = Reader(self.sampler.elapsed)
+        reader = CounterReader(self.sampler.elapsed)
         if queue.readers is None:
             queue.readers = {}
         queue.readers[group] = reader
@@ -166,7 +166,7 @@ class Statistics:
         for topic, groups in self._reads.items():
             self._drop(topic, group, groups.pop(group, {}))
 
-    def _drop(self, topic: str, group: str, readers: dict[int, Reader]) -> None:
+    def _drop(self, topic: str, group: str, readers: dict[int, CounterReader]) -> None:
         self._count -= len(readers)
         for queue_id in readers:
             queue = self._core.store.find_queue(topic, queue_id)
@@ -217,7 +217,7 @@ class Statistics:
         number, _, group = rest.partition("@")
         return self._only(self._reads.get(topic, {}).get(group, {}), number)
 
-    def _only(self, counters: dict[int, Counter] | dict[int, Reader], number: str) -> list[Counter]:
+    def _only(self, counters: dict[int, Counter] | dict[int, CounterReader], number: str) -> list[Counter]:
         counter = next((counter for queue_id, counter in counters.items() if str(queue_id) == number), None)
         return [] if counter is None else [counter]
 
@@ -225,13 +225,13 @@ class Statistics:
         """Messages a second that a group was given of a topic in the last minute."""
         return span(self._reads.get(topic, {}).get(group, {}).values(), 0, self.sampler.elapsed, COUNT).tps
 
-    def readers(self) -> Iterator[Reader]:
+    def readers(self) -> Iterator[CounterReader]:
         """Everything that groups read, each with how far behind the log's end the last read was."""
         for groups in self._reads.values():
             for readers in groups.values():
                 yield from readers.values()
 
-    def readers_by_group(self) -> Iterator[tuple[str, Reader]]:
+    def readers_by_group(self) -> Iterator[tuple[str, CounterReader]]:
         """The same with the names of the groups. Groups and topics may come and go meanwhile."""
         for topic in list(self._reads):
             groups = self._reads.get(topic, {})

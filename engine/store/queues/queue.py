@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.engine.counters import Reader
+from mqproto.engine.counters import CounterReader
 from mqproto.engine.store.layout import ENTRY_SIZE, RECORD_FIXED
 from mqproto.engine.store.queues.extension import Units
 from mqproto.wire.ids import java_hash
@@ -65,7 +65,7 @@ class Queue:
         self.next_offset = 0
         self.parked: object = None
         #: What groups read, by their names.
-        self.readers: dict[str, Reader] | None = None
+        self.readers: dict[str, CounterReader] | None = None
         self.first = 0
         self.written = 0
         self.tail = bytearray()

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqproto.adapters.servers.metrics import MetricsUnavailable, make_render
-from mqproto.engine.metrics import Family
+from mqproto.engine.metrics import MetricFamily
 from tests.adapters.cli.test_cli import ADAPTERS, LIMIT, run, server
 
 
@@ -99,7 +99,7 @@ def test_without_the_package_in_this_process(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_odd_labels_are_written_so_that_they_can_be_read() -> None:
-    family = Family("m", 'a "quoted"\nhelp', ("topic",))
+    family = MetricFamily("m", 'a "quoted"\nhelp', ("topic",))
     family.add(1.5, 'x"\\\n')
     family.add(-1, "")
     _, text = make_render()([family])

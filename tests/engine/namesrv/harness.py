@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqproto.codec import Command, FrameSplitter, decode, encode
-from mqproto.engine.namesrv import KvConfig, NameServer
+from mqproto.engine.namesrv import KvConfig, NameServerNode
 from mqproto.engine.settings import NamesrvSettings
 from mqproto.state.node.contract import HangUp, Job, Link, Run
 from mqproto.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
@@ -36,7 +36,7 @@ class Rig:
         save_settings: Callable[[dict[str, str]], Job] | None = None,
     ) -> None:
         self.settings = settings or NamesrvSettings()
-        self.node = NameServer(self.settings, kv_config=kv_config, save_kv_config=save_kv_config, save_settings=save_settings)
+        self.node = NameServerNode(self.settings, kv_config=kv_config, save_kv_config=save_kv_config, save_settings=save_settings)
         self.now = 1_000
         self._opaque = 100
         self._accepted = 0

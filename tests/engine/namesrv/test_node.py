@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqproto.codec import BINARY, Command, encode
-from mqproto.engine.namesrv import NameServer
+from mqproto.engine.namesrv import NameServerNode
 from mqproto.engine.namesrv import node as node_module
 from mqproto.engine.settings import NamesrvSettings
 from mqproto.errors import InvalidSetting
@@ -139,7 +139,7 @@ def test_the_end() -> None:
 
 def test_settings_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(InvalidSetting, match="between 1 and"):
-        NameServer(NamesrvSettings(server_channel_max_idle_time_seconds=0))
+        NameServerNode(NamesrvSettings(server_channel_max_idle_time_seconds=0))
 
 
 texts = st.text(max_size=6)

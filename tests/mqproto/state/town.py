@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from mqproto.adapters.simulated.simulator import Host, Simulator, Weather
 from mqproto.engine.broker.node import BrokerNode
-from mqproto.engine.namesrv import NameServer
+from mqproto.engine.namesrv import NameServerNode
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
 from mqproto.engine.store import Store, StoreSettings
 from mqproto.engine.store.disk.memory import MemoryFiles
@@ -35,7 +35,7 @@ class Town:
     def __init__(self, seed: int = 1, weather: Weather = CALM, brokers: int = 1) -> None:
         self.world = Simulator(seed, weather=weather)
         self.files: dict[str, MemoryFiles] = {}
-        self.name_server = self.world.add("namesrv", NameServer(NamesrvSettings()), {"main": NAME_SERVER})
+        self.name_server = self.world.add("namesrv", NameServerNode(NamesrvSettings()), {"main": NAME_SERVER})
         self.brokers = [self.add_broker(f"broker-{letter}", f"192.0.2.{10 + number}") for number, letter in enumerate("abc"[:brokers])]
         self.clients = 0
         self.world.run_for(1_000)

@@ -9,7 +9,7 @@ import pytest
 
 from mqproto.engine.broker.statistics import metrics
 from mqproto.engine.broker.statistics.metrics import collect
-from mqproto.engine.metrics import Collected, Family
+from mqproto.engine.metrics import Collected, MetricFamily
 from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.wire.bodies import TopicConfig
 from tests.engine.broker.harness import ADDRESS, HOST, WALL, Peer, World, heartbeat
@@ -41,7 +41,7 @@ NAMES: Final = {
 HERE: Final = ("DefaultCluster", "broker-a")
 
 
-def families(world: World) -> dict[str, Family]:
+def families(world: World) -> dict[str, MetricFamily]:
     world.broker.timer(world.now)
     steps = collect(world.broker)
     while True:

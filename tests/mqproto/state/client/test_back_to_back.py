@@ -13,7 +13,7 @@ import pytest
 
 from mqproto.adapters.simulated import Host, Simulator, Weather
 from mqproto.engine.broker.node import BrokerNode
-from mqproto.engine.namesrv import NameServer
+from mqproto.engine.namesrv import NameServerNode
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
 from mqproto.engine.store import Store, StoreSettings
 from mqproto.engine.store.disk.memory import MemoryFiles
@@ -76,7 +76,7 @@ class Cluster:
         self.world = Simulator(seed, weather=weather)
         self.settings = settings
         for number, address in enumerate(NAME_SERVERS):
-            self.world.add(f"ns{number}", NameServer(NamesrvSettings()), {"main": address})
+            self.world.add(f"ns{number}", NameServerNode(NamesrvSettings()), {"main": address})
         self.files: dict[str, MemoryFiles] = {}
         self.brokers = {name: self.add_broker(name) for name in brokers}
         self.world.run_for(2_000)
