@@ -12,17 +12,17 @@ from mqproto.engine.store.log.records import properties_of
 from mqproto.engine.store.queues.extension import Unit
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.reads.cold_reads import ColdRead, Read
-from mqproto.engine.store.reads.read_filter import NOWHERE, Judge
+from mqproto.engine.store.reads.read_filter import NOWHERE, ReadFilter
 from mqproto.engine.store.reads.reader import Reader
-from mqproto.engine.store.report import Ending, Lost, Recover, RecoveryReport
-from mqproto.engine.store.results import BatchEntry, GetResult, GetStatus, QueryResult
+from mqproto.engine.store.report import Ending, LostRange, Recover, RecoveryReport
+from mqproto.engine.store.results import BatchPart, GetResult, GetStatus, QueryResult
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.engine.store.store import Store
 
 __all__ = [
     "NOWHERE",
     "AllocateLog",
-    "BatchEntry",
+    "BatchPart",
     "CloseStore",
     "ColdRead",
     "ConfigDamaged",
@@ -34,14 +34,14 @@ __all__ = [
     "FlushLog",
     "GetResult",
     "GetStatus",
-    "Judge",
-    "Lost",
+    "LostRange",
     "MemoryFiles",
     "PutRefused",
     "PutStatus",
     "QueryResult",
     "Queue",
     "Read",
+    "ReadFilter",
     "Reader",
     "Recover",
     "RecoveryReport",

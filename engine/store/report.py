@@ -32,7 +32,7 @@ class Ending(Enum):
     SKIPPED = "skipped"
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """Messages of a queue that were in a damaged part of the log: their places, both included."""
 
     topic: str
@@ -61,7 +61,7 @@ class RecoveryReport:
     dropped_records: int = 0
     #: Damaged parts of the log that were stepped over (begin, end), and the messages that are known to have been in them.
     skipped: list[tuple[int, int]] = field(default_factory=list)
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
     #: The disk has no room for another message.
     full: bool = False
     #: What an operator should know, one sentence each.

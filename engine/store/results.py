@@ -51,7 +51,7 @@ class QueryResult:
 
 
 @dataclass(slots=True)
-class BatchEntry:
+class BatchPart:
     """One message of a batch; what the others share is given to `Writer.append_batch`."""
 
     body: bytes | memoryview

@@ -16,7 +16,7 @@ from mqproto.engine.store.disk.files import Files, Lock
 from mqproto.engine.store.disk.folders import make_durable_folder
 from mqproto.engine.store.errors import StoreError, StoreLocked, StoreUnwritable
 from mqproto.engine.store.flush.checkpoint import Checkpoint
-from mqproto.engine.store.flush.closing import Claim, CloseStore
+from mqproto.engine.store.flush.closing import CloseStore, DirectoryClaim
 from mqproto.engine.store.flush.flush_jobs import FlushLog, RemoveQueues, WriteQueues
 from mqproto.engine.store.flush.flusher import Flusher
 from mqproto.engine.store.index.index import AllocateIndex, Index
@@ -26,13 +26,13 @@ from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.extension import Unit
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.reads.cold_reads import Reads
-from mqproto.engine.store.reads.read_filter import Judge
+from mqproto.engine.store.reads.read_filter import ReadFilter
 from mqproto.engine.store.reads.reader import Reader
 from mqproto.engine.store.recovery.recovery import Recovery
 from mqproto.engine.store.report import Recover, RecoveryReport
 from mqproto.engine.store.results import GetResult, QueryResult
 from mqproto.engine.store.retention.retention import Retention, RetentionJob
-from mqproto.engine.store.retention.trimming import Follower
+from mqproto.engine.store.retention.trimming import Trimmer
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.engine.store.writing import Writer
 from mqproto.state.node.contract import Job
@@ -72,14 +72,14 @@ class Store:
         #: What an operator should know; the owner tells and empties it.
         self.notices: list[str] = []
         self._files = files
-        self._claim = Claim(lock)
+        self._claim = DirectoryClaim(lock)
         self._abort = f"{root}/abort"
         self._log = CommitLog(files, settings, self.jobs)
         self._queues = ConsumeQueues(files, settings)
         self._index = Index(files, settings, self.jobs, utc_offset_ms)
         checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
-        follower = Follower(files, settings, self._log, self._queues, self._index, self._flusher, self.jobs)
+        follower = Trimmer(files, settings, self._log, self._queues, self._index, self._flusher, self.jobs)
         self._retention = Retention(files, settings, self._log, self._flusher, follower, self.jobs, self.notices, utc_offset_ms)
         memory = files.memory()
         reader = self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, memory)
@@ -353,7 +353,7 @@ class Store:
         offset: int,
         max_count: int,
         codes: frozenset[int] | None,
-        judge: Judge | None = None,
+        judge: ReadFilter | None = None,
     ) -> GetResult:
         """Read messages from a queue (store.md 14). `codes`: wanted tag hashes, None for all; `judge` decides on those that have one."""
         return self._reader.get(queue, offset, max_count, codes, judge)

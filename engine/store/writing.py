@@ -19,7 +19,7 @@ from mqproto.engine.store.layout import ENTRY, FILLER_SIZE, HEAD_V4, HEADS, IPV6
 from mqproto.engine.store.log.commit_log import NO_ROOM, CommitLog
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import NO_SIZE, Queue
-from mqproto.engine.store.results import BatchEntry
+from mqproto.engine.store.results import BatchPart
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.wire.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
@@ -138,7 +138,7 @@ class Writer:
     def append_batch(
         self,
         queue: Queue,
-        entries: Sequence[BatchEntry],
+        entries: Sequence[BatchPart],
         sys_flag: int,
         born_time: int,
         born_host: bytes,

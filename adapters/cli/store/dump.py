@@ -12,7 +12,7 @@ from typing import Any, Final
 from mqproto.adapters.cli.options import OptionError, time_ms
 from mqproto.adapters.cli.output import body_fields, body_text, complain, message_fields, message_words
 from mqproto.adapters.cli.store.options import Commands, add_directory, opened, state_text
-from mqproto.engine.store.doctor.dump import Dump, Dumped, Wanted, destination
+from mqproto.engine.store.doctor.dump import Dump, Dumped, DumpSelection, destination
 from mqproto.engine.store.doctor.messages import Bounds
 from mqproto.message import MessageExt
 from mqproto.wire.record import RecordError, decode_record, inflated
@@ -47,7 +47,7 @@ def add_command(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.limit < 0:
         return complain(f"--limit {options.limit}: must be 0 or more")
-    wanted = Wanted(options.topic, options.queue, options.key, _bounds(options), options.physical)
+    wanted = DumpSelection(options.topic, options.queue, options.key, _bounds(options), options.physical)
     directory = opened(options)
     if not directory.whole:
         complain(f"{directory.root}: {state_text(directory)}")

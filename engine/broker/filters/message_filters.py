@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
-from mqproto.engine.store import NOWHERE, Judge, properties_of
+from mqproto.engine.store import NOWHERE, ReadFilter, properties_of
 from mqproto.wire import properties as names
 from mqproto.wire.filters.bloom import passes
 from mqproto.wire.filters.sql import Condition, compile_sql
@@ -52,7 +52,7 @@ class Filter:
         #: Characters of its expressions, which tell how much memory it takes.
         self.length = length
 
-    def judge(self) -> Judge | None:
+    def judge(self) -> ReadFilter | None:
         """For one read."""
         return None
 
@@ -72,7 +72,7 @@ class SqlFilter(Filter):
         self._mask = mask
         self._size = size
 
-    def judge(self) -> Judge:
+    def judge(self) -> ReadFilter:
         return _SqlJudge(self._condition, self._bits_from, self._mask, self._size)
 
 
@@ -85,11 +85,11 @@ class RetryFilter(Filter):
         super().__init__(codes, sum(len(condition.expression) for condition in conditions.values()), judged=True)
         self._conditions = conditions
 
-    def judge(self) -> Judge:
+    def judge(self) -> ReadFilter:
         return _RetryJudge(self._conditions)
 
 
-class _PropertyJudge(Judge):
+class _PropertyJudge(ReadFilter):
     """Judges by properties, and counts what that costs."""
 
     __slots__ = ()

@@ -29,7 +29,7 @@ from mqproto.engine.broker.core.core import (
 from mqproto.engine.broker.sends.fast_send import FastSendHandler, send_answer_fields
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Scanned, delay_level, is_true, queue_offset, refusal
 from mqproto.engine.broker.transactions.transactions import Transactions
-from mqproto.engine.store import BatchEntry, PutRefused
+from mqproto.engine.store import BatchPart, PutRefused
 from mqproto.errors import HeaderError
 from mqproto.wire import properties as names
 from mqproto.wire.batch import BatchError, decode_batch
@@ -298,7 +298,7 @@ class Sending:
         ids = ",".join([offset_msg_id(core.store_host, physical) for physical in physicals])
         self._answer(link, request, Receipt(header.topic, ids, queue_id, queue.next_offset - len(entries), len(entries)), waits)
 
-    def _entries(self, topic: str, body: bytes | memoryview, shared: bytes) -> list[BatchEntry]:
+    def _entries(self, topic: str, body: bytes | memoryview, shared: bytes) -> list[BatchPart]:
         """The messages of a batch body, each with the shared properties behind its own. Raises Refused."""
         try:
             read = decode_batch(body)
@@ -315,7 +315,7 @@ class Sending:
             code = 0 if tags is None else self.message_writer.scanner.code(tags.encode("utf-8", "replace"))
             keys = properties.get(names.KEYS)
             bits = self.core.filters.bits(topic, text)
-            entries.append(BatchEntry(entry.body, text, entry.flag, code, properties.get(names.UNIQ_KEY), keys, bits))
+            entries.append(BatchPart(entry.body, text, entry.flag, code, properties.get(names.UNIQ_KEY), keys, bits))
         return entries
 
 

@@ -4,7 +4,7 @@ Looking is read-only and safe beside a running broker; directories of Apache's b
 here, results are typed.
 """
 
-from mqproto.engine.store.doctor.checks.check import Check, Progress, check
+from mqproto.engine.store.doctor.checks.check import Check, CheckProgress, check
 from mqproto.engine.store.doctor.checks.findings import Finding, Report
 from mqproto.engine.store.doctor.inspection import Inspection, QueueState, Size, inspect
 from mqproto.engine.store.doctor.repair import Repair, RepairPlan, RepairRefused
@@ -15,6 +15,7 @@ from mqproto.engine.store.doctor.views.queues import QueueView
 
 __all__ = [
     "Check",
+    "CheckProgress",
     "ConfigState",
     "Directory",
     "Finding",
@@ -22,7 +23,6 @@ __all__ = [
     "Inspection",
     "LogPart",
     "LogView",
-    "Progress",
     "QueueState",
     "QueueView",
     "Repair",

@@ -19,7 +19,7 @@ from mqproto.wire.properties import REAL_QUEUE_ID, REAL_TOPIC, RETRY_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DumpSelection:
     """Which messages are wanted. Offsets of `bounds` are queue offsets; physical ones with `physical` or without a topic."""
 
     topic: str | None = None
@@ -47,7 +47,7 @@ class Dump:
 
     __slots__ = ("_directory", "_wanted", "notes")
 
-    def __init__(self, directory: Directory, wanted: Wanted) -> None:
+    def __init__(self, directory: Directory, wanted: DumpSelection) -> None:
         self._directory = directory
         self._wanted = wanted
         self.notes: list[str] = []

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mqproto.engine.store.doctor.exportfile import ExportedQueue, ExportHead, ExportWriter
-from mqproto.engine.store.doctor.messages import Bounds, Found, TopicMessages
+from mqproto.engine.store.doctor.messages import Bounds, FoundMessage, TopicMessages
 from mqproto.engine.store.doctor.planning import UNMOVABLE
 from mqproto.engine.store.doctor.views.directory import Directory
 from mqproto.engine.store.doctor.views.tables import TableFiles, Tables
@@ -123,7 +123,7 @@ class Export:
                 yield block
         yield writer.end()
 
-    def _miss(self, found: Found) -> None:
+    def _miss(self, found: FoundMessage) -> None:
         if found.physical < self._directory.log.start:
             self.gone += 1
             return

@@ -34,7 +34,7 @@ class Bounds:
     to_time: int | None = None
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     """One message. `number` is that of its range. `record` is None when it cannot be read, `why` says why then."""
 
     number: int
@@ -187,7 +187,7 @@ class TopicMessages:
 
     # --- the messages ---
 
-    def messages(self) -> Iterator[Found]:
+    def messages(self) -> Iterator[FoundMessage]:
         """All messages of the ranges, each queue in its order. Raises OSError."""
         for physical, number, offset, size in merge(*(self._entries(number, one) for number, one in enumerate(self.ranges))):
             yield self._read(number, offset, physical, size)
@@ -201,7 +201,7 @@ class TopicMessages:
             one, offset = self.ranges[number], facts.queue_offset
             if physical >= one.behind and nexts[number] <= offset < one.end:
                 nexts[number] = offset + 1
-                yield Found(number, offset, physical, record)
+                yield FoundMessage(number, offset, physical, record)
 
     def _entries(self, number: int, one: Range) -> Iterator[tuple[int, int, int, int]]:
         """Physical offset, number, queue offset and size by the queue's entries."""
@@ -216,17 +216,17 @@ class TopicMessages:
                     yield physical, number, place, size
                 place += 1
 
-    def _read(self, number: int, offset: int, physical: int, size: int) -> Found:
+    def _read(self, number: int, offset: int, physical: int, size: int) -> FoundMessage:
         log = self._directory.log
         record = log.record(physical, True)
         if record is None:
             gone = physical < log.start or not log.read(physical, 1)
-            return Found(number, offset, physical, None, "it is no longer in the log" if gone else "its record is damaged")
+            return FoundMessage(number, offset, physical, None, "it is no longer in the log" if gone else "its record is damaged")
         facts = facts_of(record)
         one = self.ranges[number]
         if (facts.topic, facts.queue_id) != (one.topic, one.queue_id) or len(record) != size:
-            return Found(number, offset, physical, None, "the queue leads to another message")
-        return Found(number, offset, physical, record)
+            return FoundMessage(number, offset, physical, None, "the queue leads to another message")
+        return FoundMessage(number, offset, physical, record)
 
     def _walk(self, note: Callable[[str], None] | None) -> Iterator[tuple[int, memoryview]]:
         if self.walk_from < self.walk_end:

@@ -15,13 +15,13 @@ from typing import Final
 
 from mqproto.engine.settings import check as check_settings
 from mqproto.engine.store.disk.files import Files
-from mqproto.engine.store.doctor.checks.check import Check, Progress
+from mqproto.engine.store.doctor.checks.check import Check, CheckProgress
 from mqproto.engine.store.doctor.checks.findings import CHECKPOINT, HEAD, INDEX, LOG, QUEUES, Report
 from mqproto.engine.store.doctor.checks.queues import UNLISTED
 from mqproto.engine.store.doctor.views.directory import Directory, open_directory
 from mqproto.engine.store.errors import StoreDamaged, StoreError, StoreLocked, StoreUnwritable
 from mqproto.engine.store.layout import offset_name
-from mqproto.engine.store.report import Lost, Recover
+from mqproto.engine.store.report import LostRange, Recover
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.engine.store.store import Store
 
@@ -80,14 +80,14 @@ class Repair:
         #: Of the check before, and after `run` of the one afterwards.
         self.report = Report(0)
         #: Messages that were lost with damage of the log, by the places of their queues.
-        self.lost: list[Lost] = []
+        self.lost: list[LostRange] = []
         #: The folder with what was taken away; empty: nothing was, or nothing is left there.
         self.aside = ""
 
     def _open(self) -> Directory:
         return open_directory(self._files, self.root, commit_log=self._commit_log, index_pair=self._index_pair)
 
-    def _check(self) -> Iterator[Progress]:
+    def _check(self) -> Iterator[CheckProgress]:
         directory = self._open()
         try:
             checking = Check(directory, delay_levels=self._settings.message_delay_level)
@@ -98,7 +98,7 @@ class Repair:
 
     # --- before ---
 
-    def survey(self) -> Iterator[Progress]:
+    def survey(self) -> Iterator[CheckProgress]:
         """Check the directory and make the plan. Changes nothing. Raises StoreUnreadable, StoreLocked when a broker runs."""
         directory = self._open()
         try:
@@ -167,7 +167,7 @@ class Repair:
 
     # --- doing it ---
 
-    def run(self, wall: int, utc_offset_ms: int = 0) -> Iterator[Progress]:
+    def run(self, wall: int, utc_offset_ms: int = 0) -> Iterator[CheckProgress]:
         """Do what the plan says, and check again; the result is in `report`. Blocks.
 
         Raises RepairRefused before anything is changed; StoreLocked, StoreDamaged and StoreUnwritable on the way: what was taken away

@@ -1,6 +1,6 @@
 """The orderly end of a store, as a job: the last flush may take as long as the disk likes.
 
-Owns: who gives the data directory back. Whoever takes the lock out of `Claim` does, once: the job that closes, or an owner that gives up.
+Owns: who gives the data directory back. Whoever takes the lock out of `DirectoryClaim` does, once: the job that closes, or an owner that gives up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mqproto.engine.store.errors import StoreUnwritable
 from mqproto.engine.store.flush.flusher import Flusher
 
 
-class Claim:
+class DirectoryClaim:
     """The lock of a data directory, until somebody takes it to release it. May be asked from any thread."""
 
     __slots__ = ("_locks",)
@@ -38,7 +38,14 @@ class CloseStore:
     __slots__ = ("_abort", "_claim", "_files", "_flusher", "_release", "_root", "_wall")
 
     def __init__(
-        self, files: Files, root: str, abort: str, flusher: Flusher | None, claim: Claim, release: Callable[[Lock], None], wall: int
+        self,
+        files: Files,
+        root: str,
+        abort: str,
+        flusher: Flusher | None,
+        claim: DirectoryClaim,
+        release: Callable[[Lock], None],
+        wall: int,
     ) -> None:
         self._files = files
         self._root = root

@@ -17,7 +17,7 @@ _MADE_MAX: Final = 1000
 _SETTING: Final = "set mappedFileSizeCommitLog to what the directory was made with"
 
 
-class Found(NamedTuple):
+class LogFilesFound(NamedTuple):
     """What is there besides the files of the log, and where the walk over it has to begin at the latest."""
 
     #: Empty files at the end; files behind a gap, if the log is to be cut there. Both are to be removed.
@@ -27,7 +27,7 @@ class Found(NamedTuple):
     lengthened: int
 
 
-def find_log_files(files: Files, log: CommitLog, recover: Recover, report: RecoveryReport) -> Found:
+def find_log_files(files: Files, log: CommitLog, recover: Recover, report: RecoveryReport) -> LogFilesFound:
     """Put the files into `log`.
 
     Raises StoreDamaged for a file that is missing or too short, unless the caller wants to step over it: then it is made or lengthened.
@@ -57,7 +57,7 @@ def find_log_files(files: Files, log: CommitLog, recover: Recover, report: Recov
     _fill_gaps(files, log, report)
     if not found and empty:
         log.base = log.end = empty[-1].start
-    return Found(empty, behind, lengthened)
+    return LogFilesFound(empty, behind, lengthened)
 
 
 def _short_files(files: Files, log: CommitLog, found: list[LogFile], recover: Recover) -> list[LogFile]:

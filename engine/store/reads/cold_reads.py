@@ -22,7 +22,7 @@ from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.reads.cached_files import CachedLog, CachedQueues, NotCachedError
 from mqproto.engine.store.reads.cold_files import ColdIndex, ColdLog, ColdQueues
-from mqproto.engine.store.reads.read_filter import Judge
+from mqproto.engine.store.reads.read_filter import ReadFilter
 from mqproto.engine.store.reads.reader import Reader
 from mqproto.engine.store.results import GetResult, QueryResult
 from mqproto.engine.store.settings import StoreSettings
@@ -153,7 +153,9 @@ class Reads:
 
     # --- reads ---
 
-    def get(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: Judge | None = None) -> Read[GetResult]:
+    def get(
+        self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: ReadFilter | None = None
+    ) -> Read[GetResult]:
         """See `Store.get`."""
         edge = self._log.end - self._distance
         if edge < self._opened_at:

@@ -8,7 +8,7 @@ from typing import Final
 NOWHERE: Final = 1 << 62
 
 
-class Judge:
+class ReadFilter:
     """Decides which messages one read gives. A judge serves a single read, which may run beside the loop, and keeps nothing of it.
 
     The base class takes everything.

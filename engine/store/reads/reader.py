@@ -29,7 +29,7 @@ from mqproto.engine.store.queues.extension import Unit, is_address
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.reads.cached_files import CachedLog, CachedQueues
 from mqproto.engine.store.reads.cold_files import ColdIndex, ColdLog, ColdQueues
-from mqproto.engine.store.reads.read_filter import Judge
+from mqproto.engine.store.reads.read_filter import ReadFilter
 from mqproto.engine.store.results import GetResult, GetStatus, QueryResult
 from mqproto.engine.store.settings import StoreSettings
 
@@ -109,7 +109,7 @@ class Reader:
 
     # --- from a queue ---
 
-    def get(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: Judge | None) -> GetResult:
+    def get(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: ReadFilter | None) -> GetResult:
         low, high = queue.min_offset, queue.max_offset
         if high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], 0, 0, False)
@@ -187,7 +187,7 @@ class Reader:
         offset: int,
         wanted: int,
         codes: frozenset[int] | None,
-        judge: Judge | None,
+        judge: ReadFilter | None,
     ) -> GetResult:
         """The same one by one: with filters, over gaps, from far back."""
         log = self._log

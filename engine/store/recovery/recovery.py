@@ -18,7 +18,7 @@ from mqproto.engine.store.flush.manifest import Manifest, adopt_queues, index_lo
 from mqproto.engine.store.index.index import Index
 from mqproto.engine.store.layout import RECORD_FIXED
 from mqproto.engine.store.log.commit_log import CommitLog, LogFile
-from mqproto.engine.store.log.log_files import Found, find_log_files
+from mqproto.engine.store.log.log_files import LogFilesFound, find_log_files
 from mqproto.engine.store.log.records import facts_of, measure, next_record
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
@@ -54,7 +54,7 @@ class Recovery:
         self._checkpoint = checkpoint
         self._abort = abort
         self._report = RecoveryReport(clean=not files.exists(abort))
-        self._found = Found([], [], -1)
+        self._found = LogFilesFound([], [], -1)
         self._plan = SkipPlan(files, f"{settings.store_path_root_dir}/recovered")
         #: How many parts of the log are skipped because their files were missing.
         self._made = 0

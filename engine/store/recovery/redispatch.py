@@ -17,7 +17,7 @@ from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.queues.queue_io import Piece, write_piece
 from mqproto.engine.store.recovery.scanning import Scan, known_records, time_of
-from mqproto.engine.store.report import Lost, RecoveryReport
+from mqproto.engine.store.report import LostRange, RecoveryReport
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.wire.properties import KEYS, UNIQ_KEY
 
@@ -269,7 +269,7 @@ class Redispatch:
     def _tell_lost(self, queue: Queue, places: list[int]) -> None:
         if places:
             self._notes.append(f"messages {places[0]} to {places[-1]} of {queue.topic}, queue {queue.queue_id}, are gone")
-            self._report.lost.append(Lost(queue.topic, queue.queue_id, places[0], places[-1]))
+            self._report.lost.append(LostRange(queue.topic, queue.queue_id, places[0], places[-1]))
 
     def _tell_lost_ends(self) -> None:
         """Messages that were the last ones of their queues leave no place: those that come next get theirs."""

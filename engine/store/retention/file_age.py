@@ -17,7 +17,7 @@ _TOLERANCE_MS: Final = 60_000
 _LEAPS_MAX: Final = 64
 
 
-class FileTime:
+class FileAge:
     """The time to count ages by. `reserved_ms` is how long files are kept, `known` the last wall time that the store knows of (0: none)."""
 
     __slots__ = ("_believed", "_known", "_leaps", "_reserved")

@@ -13,9 +13,9 @@ from typing import Final
 from mqproto.engine.store.disk.files import Files
 from mqproto.engine.store.flush.flusher import Flusher
 from mqproto.engine.store.log.commit_log import CommitLog, LogFile
-from mqproto.engine.store.retention.file_age import FileTime
-from mqproto.engine.store.retention.trimming import FindMinimums, Follower, RemoveFiles, RemoveQueueFiles
-from mqproto.engine.store.retention.watermarks import Marks
+from mqproto.engine.store.retention.file_age import FileAge
+from mqproto.engine.store.retention.trimming import FindMinimums, RemoveFiles, RemoveQueueFiles, Trimmer
+from mqproto.engine.store.retention.watermarks import Watermarks
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.state.node.contract import Job
 
@@ -88,7 +88,7 @@ class Retention:
         settings: StoreSettings,
         log: CommitLog,
         flusher: Flusher,
-        follower: Follower,
+        follower: Trimmer,
         jobs: list[Job],
         notices: list[str],
         utc_offset_ms: int,
@@ -103,8 +103,8 @@ class Retention:
         self._utc_offset = utc_offset_ms
         self._hours = settings.delete_hours
         #: How full the disks are.
-        self.marks = Marks(settings)
-        self._time = FileTime(settings.file_reserved_time * _HOUR_MS, 0)
+        self.marks = Watermarks(settings)
+        self._time = FileAge(settings.file_reserved_time * _HOUR_MS, 0)
         #: Files that have left the log and are not removed yet, oldest first.
         self._dead: deque[LogFile] = deque()
         self._busy = False
@@ -118,7 +118,7 @@ class Retention:
 
     def begin(self) -> None:
         """The store is open: look at the disks once, so that it is known from the start whether there is room. Blocks."""
-        self._time = FileTime(self._settings.file_reserved_time * _HOUR_MS, self._log.last_time)
+        self._time = FileAge(self._settings.file_reserved_time * _HOUR_MS, self._log.last_time)
         self._follower.begin()
         if self._settings.clean_resource_interval:
             self._look(tuple([self._files.usage(folder) for folder in self.marks.folders]))

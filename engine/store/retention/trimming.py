@@ -131,7 +131,7 @@ class RemoveQueueFiles:
             del self.items[0]
 
 
-class Follower:
+class Trimmer:
     """Goes through queues and index after the log's beginning has moved; `step` while it is `behind`."""
 
     __slots__ = (

@@ -22,7 +22,7 @@ def used_percent(usage: tuple[int, int] | None) -> int:
     return -(-usage[0] * 100 // (usage[0] + usage[1]))
 
 
-class Marks:
+class Watermarks:
     """The last look at the disks."""
 
     __slots__ = ("_enough", "_folders", "_force", "_pressed_at", "_usages", "_warning")

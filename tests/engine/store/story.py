@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from mqproto.engine.store import BatchEntry, ConfigFile, MemoryFiles, Store
+from mqproto.engine.store import BatchPart, ConfigFile, MemoryFiles, Store
 from mqproto.state.node.contract import Job
 from tests.engine.store.harness import HOST, Rig
 
@@ -160,7 +160,7 @@ class Story:
     def send_batch(self) -> None:
         queue = self.rng.choice(QUEUES)
         messages = [(self._body(), self._key()) for _ in range(self.rng.randint(1, 4))]
-        entries = [BatchEntry(body, f"UNIQ_KEY\x01{key}".encode(), 0, 0, key, None) for body, key in messages]
+        entries = [BatchPart(body, f"UNIQ_KEY\x01{key}".encode(), 0, 0, key, None) for body, key in messages]
         offsets = self.rig.store.writer.append_batch(self.rig.store.queue(*queue), entries, 0, 0, HOST, HOST, 0, self.rig.wall)
         for (body, key), begin, end in zip(messages, offsets, [*offsets[1:], self.rig.store.end], strict=True):
             self._note(queue, body, key, begin, end)

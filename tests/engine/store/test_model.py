@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mqproto.engine.store import BatchEntry, GetStatus, MemoryFiles
+from mqproto.engine.store import BatchPart, GetStatus, MemoryFiles
 from mqproto.wire.ids import java_hash
 from tests.engine.store.harness import HOST, Rig, disk_rig, memory_rig, records
 from tests.engine.store.story import OLD_MS, LateJobs
@@ -77,7 +77,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule(topic=TOPICS, bodies=st.lists(BODIES, min_size=1, max_size=5))
     def send_batch(self, topic: str, bodies: list[bytes]) -> None:
         keys = [self.key() for _ in bodies]
-        entries = [BatchEntry(body, f"UNIQ_KEY\x01{key}".encode(), 0, 0, key, None) for body, key in zip(bodies, keys, strict=True)]
+        entries = [BatchPart(body, f"UNIQ_KEY\x01{key}".encode(), 0, 0, key, None) for body, key in zip(bodies, keys, strict=True)]
         places = self.rig.store.writer.append_batch(self.rig.store.queue(topic, 0), entries, 0, 0, HOST, HOST, 0, self.rig.wall)
         found = [Sent(body, key, "", self.rig.wall, place) for body, key, place in zip(bodies, keys, places, strict=True)]
         self.sent.setdefault(topic, []).extend(found)

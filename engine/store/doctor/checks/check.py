@@ -23,7 +23,7 @@ LIMIT: Final = 100
 _STEP: Final = 4 << 20
 
 
-class Progress(NamedTuple):
+class CheckProgress(NamedTuple):
     """Bytes of the log that were looked at, and all of them."""
 
     done: int
@@ -39,14 +39,14 @@ class Check:
         self._delays = delay_table(delay_levels or StoreSettings().message_delay_level)
         self.report = Report(limit)
 
-    def run(self) -> Iterator[Progress]:
+    def run(self) -> Iterator[CheckProgress]:
         """Look at everything, in pieces. Raises StoreUnreadable. Blocks."""
         try:
             yield from self._run()
         except OSError as failure:
             raise StoreUnreadable(str(failure.filename or self._directory.root), failure.strerror or str(failure)) from failure
 
-    def _run(self) -> Iterator[Progress]:
+    def _run(self) -> Iterator[CheckProgress]:
         directory, report = self._directory, self.report
         if directory.running:
             report.note("a broker runs on the directory: what it has not written to files yet counts as behind")
@@ -67,12 +67,12 @@ class Check:
             index.seen(offset, facts)
             if offset >= next_report:
                 next_report = offset + _STEP
-                yield Progress(offset - begin, total)
+                yield CheckProgress(offset - begin, total)
         report.end = log.end
         queues.finish(log.end)
         index.finish(log.end)
         self._check_checkpoint(log)
-        yield Progress(total, total)
+        yield CheckProgress(total, total)
 
     def _check_configs(self) -> None:
         for config in self._directory.configs():

@@ -41,7 +41,7 @@ _SIZE: Final = "have an entry with another size"
 _CODE: Final = "have an entry with another tags code"
 
 
-class Run:
+class EntryRun:
     """Places that follow each other and have the same fault; the offset is that of the first one's message."""
 
     __slots__ = ("fault", "first", "last", "offset")
@@ -65,7 +65,7 @@ class QueueCheck:
         self.at = 0
         self.data = b""
         self.count = 0
-        self.runs: list[Run] = []
+        self.runs: list[EntryRun] = []
         #: Runs that were not kept.
         self.unseen = 0
 
@@ -74,7 +74,7 @@ class QueueCheck:
         if last is not None and last.fault == fault and last.last + 1 == place:
             last.last = place
         elif len(self.runs) < _RUNS_MAX:
-            self.runs.append(Run(fault, place, offset))
+            self.runs.append(EntryRun(fault, place, offset))
         else:
             self.unseen += 1
 
@@ -282,7 +282,7 @@ class QueueChecks:
             queues = f"{len(self._behind)} queues are together {messages} messages"
         self._report.note(f"{queues} behind the log, from the one at offset {offset} on")
 
-    def _judge_behind(self, check: QueueCheck, run: Run) -> None:
+    def _judge_behind(self, check: QueueCheck, run: EntryRun) -> None:
         """A queue ends before its messages do."""
         count = run.last + 1 - run.first
         view = check.view
@@ -296,7 +296,7 @@ class QueueChecks:
             what = f"the queue ends at place {run.first}, but the log has {count} more of its messages, from offset {run.offset} on"
             self._report.add(QUEUES, self._path(check, run.first), self._position(check, run.first), what, REBUILD)
 
-    def _tell(self, check: QueueCheck, run: Run) -> None:
+    def _tell(self, check: QueueCheck, run: EntryRun) -> None:
         if run.fault == _MISSING and self._directory.running and not self._directory.files.exists(self._path(check, run.first)):
             return  # the broker has just deleted it
         places = f"place {run.first} of {check.view}" if run.first == run.last else f"places {run.first} to {run.last} of {check.view}"

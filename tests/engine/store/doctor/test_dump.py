@@ -10,7 +10,7 @@ import pytest
 
 from mqproto.engine.store import DiskFiles, MemoryFiles
 from mqproto.engine.store.doctor import Directory, open_directory
-from mqproto.engine.store.doctor.dump import Dump, Wanted, destination
+from mqproto.engine.store.doctor.dump import Dump, DumpSelection, destination
 from mqproto.engine.store.doctor.messages import Bounds
 from mqproto.message import MessageExt
 from mqproto.wire.record import decode_record, inflated
@@ -21,7 +21,7 @@ from tests.golden.golden import GOLDEN, VERSIONS
 
 def found(directory: Directory, **wanted: Any) -> tuple[list[MessageExt], list[str]]:
     """Messages and notes, the unreadable ones among them."""
-    dump = Dump(directory, Wanted(**wanted))
+    dump = Dump(directory, DumpSelection(**wanted))
     messages, notes = [], []
     for one in dump.run():
         if one.record is None:

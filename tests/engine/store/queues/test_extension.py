@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqproto.engine.settings import apply
-from mqproto.engine.store import BatchEntry, GetStatus, StoreDamaged, StoreSettings, Unit
+from mqproto.engine.store import BatchPart, GetStatus, StoreDamaged, StoreSettings, Unit
 from mqproto.errors import InvalidSetting
 from mqproto.wire.ids import java_hash
 from tests.engine.store.conftest import MakeRig
@@ -102,7 +102,7 @@ def test_filters_see_the_real_code(rig: Rig) -> None:
 def test_bitmaps_are_given_back(rig: Rig) -> None:
     send_bits(rig, "TagX", b"bits")
     send_bits(rig, "TagX", b"too long")
-    batch = BatchEntry(b"body", b"", 0, 7, None, None, b"map")
+    batch = BatchPart(b"body", b"", 0, 7, None, None, b"map")
     rig.store.writer.append_batch(rig.store.queue("Topic", 0), [batch], 0, 0, HOST, HOST, 0, rig.wall)
     for _ in range(2):
         queue = rig.store.queue("Topic", 0)

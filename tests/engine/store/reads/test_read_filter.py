@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.engine.store import Judge, properties_of
+from mqproto.engine.store import ReadFilter, properties_of
 from mqproto.wire import properties
 from mqproto.wire.record import decode_record
 from tests.engine.store.harness import Rig, memory_rig
@@ -46,6 +46,6 @@ def test_of_a_length_that_leads_nowhere_none(rig: Rig, size: int) -> None:
 
 
 def test_a_judge_takes_everything_unless_it_says_otherwise() -> None:
-    judge = Judge(1)
+    judge = ReadFilter(1)
     assert judge.may_take(b"")
     assert judge.takes(memoryview(b""))

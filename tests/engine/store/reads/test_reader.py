@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.engine.store import BatchEntry, GetStatus, Judge, PutRefused
+from mqproto.engine.store import BatchPart, GetStatus, PutRefused, ReadFilter
 from mqproto.wire.ids import java_hash
 from mqproto.wire.record import decode_record
 from tests.engine.store.conftest import MakeRig
@@ -109,7 +109,7 @@ def test_what_is_no_hash_is_left_to_the_consumer(rig: Rig) -> None:
     assert rig.store.get(rig.store.queue("Topic", 0), 0, 32, frozenset({1})).count == 1
 
 
-class Odd(Judge):
+class Odd(ReadFilter):
     """Takes what has an odd offset, and works one unit for each."""
 
     def takes(self, record: memoryview) -> bool:
@@ -239,7 +239,7 @@ def test_offset_by_time_finds_the_first_of_a_batch(rig: Rig) -> None:
     """REB-08."""
     at_times(rig, [100])
     queue = rig.store.queue("Topic", 0)
-    rig.store.writer.append_batch(queue, [BatchEntry(b"x", b"", 0, 0, None, None)] * 10, 0, 0, HOST, HOST, 0, 200)
+    rig.store.writer.append_batch(queue, [BatchPart(b"x", b"", 0, 0, None, None)] * 10, 0, 0, HOST, HOST, 0, 200)
     assert rig.store.offset_by_time(queue, 200) == 1
 
 
@@ -345,7 +345,7 @@ def test_ids_of_one_producer_are_hashed_like_any_key(unique: str, tail: str) -> 
 def test_batch_lands_in_one_file_with_offsets_in_a_row(rig: Rig) -> None:
     rig.send(body=bytes(3000))
     queue = rig.store.queue("Topic", 0)
-    entries = [BatchEntry(b"%d" % n, b"UNIQ_KEY\x01u%d" % n, n, n, f"u{n}", None) for n in range(12)]
+    entries = [BatchPart(b"%d" % n, b"UNIQ_KEY\x01u%d" % n, n, n, f"u{n}", None) for n in range(12)]
     offsets = rig.store.writer.append_batch(queue, entries, 0, START, HOST, HOST, 2, START)
     assert offsets[0] == 4096
     assert {offset // 4096 for offset in offsets} == {1}
@@ -361,15 +361,15 @@ def test_batch_lands_in_one_file_with_offsets_in_a_row(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        BatchEntry(bytes(4000), b"", 0, 0, None, None),
-        BatchEntry(b"", bytes(33_000), 0, 0, None, None),
-        BatchEntry(b"", b"", 1 << 31, 0, None, None),
-        BatchEntry(bytes(1500), b"", 0, 0, None, None),
+        BatchPart(bytes(4000), b"", 0, 0, None, None),
+        BatchPart(b"", bytes(33_000), 0, 0, None, None),
+        BatchPart(b"", b"", 1 << 31, 0, None, None),
+        BatchPart(bytes(1500), b"", 0, 0, None, None),
     ],
 )
-def test_batch_is_stored_whole_or_not_at_all(rig: Rig, bad: BatchEntry) -> None:
+def test_batch_is_stored_whole_or_not_at_all(rig: Rig, bad: BatchPart) -> None:
     queue = rig.store.queue("Topic", 0)
-    good = BatchEntry(bytes(1300), b"", 0, 0, None, None)
+    good = BatchPart(bytes(1300), b"", 0, 0, None, None)
     with pytest.raises(PutRefused):
         rig.store.writer.append_batch(queue, [good, bad, good], 0, START, HOST, HOST, 0, START)
     assert (rig.store.end, queue.next_offset) == (0, 0)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mqproto.engine.store import Ending, GetStatus, Lost, MemoryFiles, Recover, StoreError
+from mqproto.engine.store import Ending, GetStatus, LostRange, MemoryFiles, Recover, StoreError
 from mqproto.engine.store.doctor import check
 from mqproto.engine.store.log.records import facts_of, measure
 from mqproto.engine.store.recovery.damage import SMALLEST, blank_record
@@ -68,7 +68,7 @@ def test_messages_behind_the_damage_stay(rig: Rig, ending: str, at: int) -> None
     report = rig.open(recover=Recover.SKIP).recovery
     assert report.ending is Ending.SKIPPED
     assert report.skipped == [(bad[0], bad[0] + bad[1])]
-    assert report.lost == [Lost("Topic", 0, 4, 4)]
+    assert report.lost == [LostRange("Topic", 0, 4, 4)]
     assert rig.files.read(f"{rig.root}/recovered/{bad[0]:020d}") == damage
     for _ in range(3):
         assert places(rig) == {number: body for number, body in enumerate(bodies) if number != 4}
@@ -194,7 +194,7 @@ def test_last_message_leaves_its_place_to_the_next_one(rig: Rig) -> None:
     assert "no good message follows" in damaged(rig).remedy
     report = rig.open(recover=Recover.SKIP).recovery
     assert (report.ending, report.skipped, report.end) == (Ending.SKIPPED, [(start, end)], end)
-    assert report.lost == [Lost("Topic", 0, 3, 3)]
+    assert report.lost == [LostRange("Topic", 0, 3, 3)]
     assert any("ends at 3 now" in note for note in report.notes)
     assert rig.send(body=b"next") == end
     for _ in range(2):

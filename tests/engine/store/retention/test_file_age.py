@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mqproto.engine.store.retention.file_age import FileTime
+from mqproto.engine.store.retention.file_age import FileAge
 from tests.engine.store.harness import START
 from tests.engine.store.oldfiles import DAY, HOUR
 
 
 def test_file_time() -> None:
     reserved = 72 * HOUR
-    time = FileTime(reserved, 0)
+    time = FileAge(reserved, 0)
     assert time.at(0, START) == START
     assert time.at(HOUR, START + HOUR + 30_000) == START + HOUR + 30_000, "clocks are corrected by small steps"
     leap = START + 2 * HOUR + 30_000 + 10 * DAY
@@ -25,7 +25,7 @@ def test_file_time() -> None:
 
 
 def test_many_leaps_are_remembered_in_bounded_space() -> None:
-    time = FileTime(72 * HOUR, 0)
+    time = FileAge(72 * HOUR, 0)
     assert time.at(0, START) == START
     for number in range(1, 1000):
         assert time.at(number * 1000, START + number * HOUR) == START + number * 1000

@@ -9,7 +9,7 @@ import pytest
 
 from mqproto.engine.store import MemoryFiles, PutRefused, PutStatus, StoreSettings
 from mqproto.engine.store.log.commit_log import AllocateLog
-from mqproto.engine.store.retention.watermarks import Marks, used_percent
+from mqproto.engine.store.retention.watermarks import Watermarks, used_percent
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import Rig
 from tests.engine.store.oldfiles import HOUR, NOON, ROUNDS, aged, check, log_files, usage
@@ -147,7 +147,7 @@ class TestMarks:
         self, settings: dict[str, Any], used: int, free: int, taken: bool, forced: bool
     ) -> None:
         """STO-05: 240 GB that are 92 % full; 300 MB for a broker with small files."""
-        marks = Marks(StoreSettings(**settings))
+        marks = Watermarks(StoreSettings(**settings))
         marks.looked(((used, free), (used, free)))
         assert (not marks.refusal, marks.forced) == (taken, forced)
         assert marks.pressed
@@ -166,7 +166,7 @@ class TestMarks:
     )
     def test_marks_can_be_set_within_the_bounds_of_5(self, key: str, value: float, works_like: float) -> None:
         changes: dict[str, Any] = {"disk_free_files_enough": 0, key: value}
-        marks = Marks(StoreSettings(**changes))
+        marks = Watermarks(StoreSettings(**changes))
         percent = round(works_like * 100)
         for used, over in ((percent, False), (percent + 1, True)):
             marks.looked(((used, 100 - used), None))
@@ -174,7 +174,7 @@ class TestMarks:
 
     def test_the_first_mark_can_be_99(self) -> None:
         """STO-05."""
-        marks = Marks(StoreSettings(disk_max_used_space_ratio=99))
+        marks = Watermarks(StoreSettings(disk_max_used_space_ratio=99))
         marks.looked(((99, 1), (99, 1)))
         assert not marks.pressed
         marks.looked(((100, 0), None))
