@@ -17,9 +17,13 @@ from mqproto.adapters.coroutines.push_consumer import PushConsumer
 from mqproto.adapters.coroutines.simple_consumer import SimpleConsumer
 from mqproto.adapters.coroutines.transaction_producer import TransactionProducer
 
+#: The short name of `SimpleConsumer`.
+Consumer = SimpleConsumer
+
 __all__ = [
     "Admin",
     "Broker",
+    "Consumer",
     "Driver",
     "LitePullConsumer",
     "NameServer",

@@ -19,9 +19,13 @@ from mqproto.adapters.gevent.clients import (
 from mqproto.adapters.gevent.driver import Driver
 from mqproto.adapters.gevent.servers import Broker, NameServer, Standalone
 
+#: The short name of `SimpleConsumer`.
+Consumer = SimpleConsumer
+
 __all__ = [
     "Admin",
     "Broker",
+    "Consumer",
     "Driver",
     "LitePullConsumer",
     "NameServer",

@@ -14,9 +14,13 @@ from mqproto.adapters.threaded.clients import (
 from mqproto.adapters.threaded.driver import Driver
 from mqproto.adapters.threaded.servers import Broker, NameServer, Standalone
 
+#: The short name of `SimpleConsumer`.
+Consumer = SimpleConsumer
+
 __all__ = [
     "Admin",
     "Broker",
+    "Consumer",
     "Driver",
     "LitePullConsumer",
     "NameServer",

@@ -232,7 +232,7 @@ def iterate(job: Job) -> bool:
     """The same without a listener."""
     options = job.consumer_options()
     options.pop("await_termination_millis_when_shutdown", None)
-    consumer: mqproto.adapters.threaded.Consumer
+    consumer: mqproto.adapters.threaded.SimpleConsumer
     consumer = sync_module(job.adapter).Consumer(
         job.options["group"], job.options["names"], max_unacked=options.pop("consume_thread_min"), **options
     )
@@ -309,7 +309,7 @@ async def iterate_async(job: Job) -> bool:
     import anyio
 
     options = job.consumer_options()
-    consumer = mqproto.adapters.anyio.Consumer(
+    consumer = mqproto.adapters.anyio.SimpleConsumer(
         job.options["group"], job.options["names"], max_unacked=options.pop("consume_thread_min"), **options
     )
     for topic in job.options["topic"].split(","):
