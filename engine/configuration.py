@@ -1,4 +1,4 @@
-"""The configuration of a running server: read and changed by request, and written back (broker.md 2.16, 6.2).
+"""The configuration of a running server: read and changed by request, and written back (docs/protocol/broker.md 2.16, 6.2).
 
 Owns: which keys there are and what a change of them does: at once, at the next start, or nothing; what is not saved yet.
 Leaves to others: what depends on a setting (they register hooks), the file (a job that the adapter makes), requests (the handlers).

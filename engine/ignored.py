@@ -1,4 +1,4 @@
-"""Keys of Apache's servers that have no meaning here, with the defaults of 4.9 and why they have none (broker.md 8).
+"""Keys of Apache's servers that have no meaning here, with the defaults of 4.9 and why they have none (docs/protocol/broker.md 8).
 
 They may stand in files and be changed by request: their texts are kept and shown, so that tools which read or set them work as before.
 Nothing checks the texts and nothing acts on them.

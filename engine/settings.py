@@ -1,4 +1,4 @@
-"""Settings of the servers: typed attributes in Python, Apache's keys in files and requests (broker.md 8).
+"""Settings of the servers: typed attributes in Python, Apache's keys in files and requests (docs/protocol/broker.md 8).
 
 A class of settings is a dataclass whose fields are made by `setting`; the key of a field is its name in camel case, unless it says
 otherwise. One text (`broker.conf`) may hold the keys of several classes, so `apply_all` shares it out. Keys that no class has are
@@ -207,7 +207,7 @@ def _check_addresses(key: str, text: str) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class ServerSettings(Settings):
-    """Keys of every server (broker.md 8.4). Port 0 takes a free one."""
+    """Keys of every server (docs/protocol/broker.md 8.4). Port 0 takes a free one."""
 
     listen_port: int = setting(0, high=PORT_MAX)
     bind_address: str = setting("0.0.0.0")
@@ -229,7 +229,7 @@ class ServerSettings(Settings):
 
 @dataclass(slots=True, kw_only=True)
 class NamesrvSettings(ServerSettings):
-    """The name server's keys (broker.md 8.5)."""
+    """The name server's keys (docs/protocol/broker.md 8.5)."""
 
     listen_port: int = setting(9876, high=PORT_MAX)
     kv_config_path: str = setting("~/namesrv/kvConfig.json")
@@ -241,7 +241,7 @@ class NamesrvSettings(ServerSettings):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerSettings(ServerSettings):
-    """The broker's keys (broker.md 8.2). Those of the store are `mqproto.engine.store`'s. Times are milliseconds."""
+    """The broker's keys (docs/protocol/broker.md 8.2). Those of the store are `mqproto.engine.store`'s. Times are milliseconds."""
 
     listen_port: int = setting(10911, high=PORT_MAX)
     config_black_list: str = setting("configBlackList;brokerConfigPath")

@@ -1,4 +1,4 @@
-"""Who a client is, and the signature by which brokers with access control know it (client.md 3.15).
+"""Who a client is, and the signature by which brokers with access control know it (docs/protocol/client.md 3.15).
 
 Owns: credentials, what is signed and how, which refusals mean "you may not".
 Leaves to others: files with keys (adapters), when requests are signed (`state.connection`).

@@ -1,4 +1,4 @@
-"""Frames and command headers, in both serialisations (wire.md 1 to 6).
+"""Frames and command headers, in both serialisations (docs/protocol/wire.md 1 to 6).
 
 Owns: the length word, the header word, JSON and binary headers, what is refused and with which limits.
 Leaves to others: meaning of codes and fields (`headers`), bodies, who answers whom (connections).
@@ -20,7 +20,7 @@ from mqproto.errors import LocalProtocolError, RemoteProtocolError
 from mqproto.wire.codes import VERSION, Language
 from mqproto.wire.fastjson import JsonError, NumberText, constant, loads, to_text, truncate, whole_text
 
-#: The largest frame that a peer accepts, length word included (wire.md 1).
+#: The largest frame that a peer accepts, length word included (docs/protocol/wire.md 1).
 MAX_FRAME: Final = 16_777_216
 #: The largest value of the length word.
 MAX_TOTAL: Final = MAX_FRAME - 4
@@ -277,7 +277,7 @@ def _tolerant(text: str) -> Any:
 
 
 def _decode_odd(members: Any, body: bytes | memoryview) -> Command:
-    """A header with something missing or of an unusual type, member by member as Java takes it (wire.md 1, 2)."""
+    """A header with something missing or of an unusual type, member by member as Java takes it (docs/protocol/wire.md 1, 2)."""
     if type(members) is not dict:
         raise RemoteProtocolError(f"header is no object but {type(members).__name__}")
     named = {name.lower(): value for name, value in members.items() if isinstance(name, str)}

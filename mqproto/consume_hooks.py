@@ -1,4 +1,4 @@
-"""What an application can put around its listener (client.md 3.12): code that sees each delivery before and after, and filters.
+"""What an application can put around its listener (docs/protocol/client.md 3.12): code that sees each delivery before and after, and filters.
 
 All of it runs in the thread or task of the listener, or of whoever asks for messages, outside the client's node, so it may hold up that
 delivery (a coroutine's holds up its event loop) and nothing else. A `Consumer` has no listener: its answers are `ack` and `retry_later`.

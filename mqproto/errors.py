@@ -12,7 +12,7 @@
         AccessDenied         the broker does not let this account do that
       ConnectFailed ConnectionLost CallExpired TooManyRequests
 
-`retriable` says of a class whether the same call may succeed elsewhere or later. Codes are those of client.md 3.3 and 9.
+`retriable` says of a class whether the same call may succeed elsewhere or later. Codes are those of docs/protocol/client.md 3.3 and 9.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class AccessDenied(BrokerError):
 def refusal(code: int, remark: str | None, address: str) -> BrokerError:
     """The error that stands for an answer with another code than success.
 
-    Access control answers code 1 with an `AclException` in the remark (4.x), or 16 (5.3; broker.md 5), which other refusals use too.
+    Access control answers code 1 with an `AclException` in the remark (4.x), or 16 (5.3; docs/protocol/broker.md 5), which other refusals use too.
     """
     text = remark or ""
     if "AclException" in text or (code == _NO_PERMISSION and text and not any(words in text for words in _CLOSED)):
@@ -307,7 +307,7 @@ class Attempt:
 
 
 def code_of(failure: BaseException | None) -> int:
-    """The client error code that stands for a failure (client.md 3.3)."""
+    """The client error code that stands for a failure (docs/protocol/client.md 3.3)."""
     if isinstance(failure, BrokerError):
         return failure.code
     if isinstance(failure, ConnectFailed):

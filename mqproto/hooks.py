@@ -1,4 +1,4 @@
-"""What an application can put around its sends (client.md 3.12): code that sees each send before and after, and code that may forbid it.
+"""What an application can put around its sends (docs/protocol/client.md 3.12): code that sees each send before and after, and code that may forbid it.
 
 Transactional messages and requests are sends too; what ends a transaction is none and has a hook of its own. All of it runs in the
 thread or task that sends (or that answers a question about a transaction), outside the client's node, so it may block that (an

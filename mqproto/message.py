@@ -53,7 +53,7 @@ class Message:
 
 @dataclass(slots=True)
 class MessageExt:
-    """A message as a broker stored it (wire.md 7). Times are wall times in milliseconds, hosts are bytes of `hosts.encode_host`."""
+    """A message as a broker stored it (docs/protocol/wire.md 7). Times are wall times in milliseconds, hosts are bytes of `hosts.encode_host`."""
 
     topic: str
     #: Plain, unless `sys_flag` still says that it is compressed.

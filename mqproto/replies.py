@@ -1,4 +1,4 @@
-"""Answers to messages that ask for one (client.md 3.13)."""
+"""Answers to messages that ask for one (docs/protocol/client.md 3.13)."""
 
 from __future__ import annotations
 

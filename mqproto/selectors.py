@@ -1,4 +1,4 @@
-"""Choosing the queue of a message: what an application's selector may do, and the selectors that come with the project (client.md 3.9)."""
+"""Choosing the queue of a message: what an application's selector may do, and the selectors that come with the project (docs/protocol/client.md 3.9)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQu
 
 
 def choose_queue(selector: Selector, queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:
-    """Ask an application's selector; it gets a copy. Raises ClientError when it fails or chooses nothing (client.md 3.2).
+    """Ask an application's selector; it gets a copy. Raises ClientError when it fails or chooses nothing (docs/protocol/client.md 3.2).
 
     Called by adapters outside the node: the application's code may block, and may use the client itself.
     """

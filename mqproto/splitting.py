@@ -1,4 +1,4 @@
-"""Cutting a long list of messages into batches that brokers take (client.md 3.10)."""
+"""Cutting a long list of messages into batches that brokers take (docs/protocol/client.md 3.10)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class TransactionSendResult(SendResult):
     """What came of a message sent in a transaction.
 
     `status` says how far the half message got. Anything but SEND_OK means that the local transaction was not run and the message was
-    rolled back (client.md 3.11).
+    rolled back (docs/protocol/client.md 3.11).
     """
 
     #: The verdict that the broker was told.

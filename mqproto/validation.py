@@ -1,4 +1,4 @@
-"""What a client refuses before it sends anything (client.md 3.1)."""
+"""What a client refuses before it sends anything (docs/protocol/client.md 3.1)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_consumer_group(group: str) -> None:
 
 
 def check_namespace(namespace: str) -> None:
-    """Raises InvalidName unless the namespace has legal characters and no `%`, which ends it in names (client.md 1.8)."""
+    """Raises InvalidName unless the namespace has legal characters and no `%`, which ends it in names (docs/protocol/client.md 1.8)."""
     _check_name("namespace", namespace, TOPIC_LENGTH_MAX)
     if NAMESPACE_MARK in namespace:
         raise InvalidName("namespace", namespace, f"{NAMESPACE_MARK!r} ends a namespace and may not occur in it")
@@ -108,7 +108,7 @@ def _check_message(message: Message, size_max: int) -> None:
 
 
 def check_batch(messages: Sequence[Message], size_max: int = MESSAGE_SIZE_MAX) -> None:
-    """Raises InvalidMessage or InvalidName unless the messages can travel as one batch (client.md 3.10)."""
+    """Raises InvalidMessage or InvalidName unless the messages can travel as one batch (docs/protocol/client.md 3.10)."""
     if not isinstance(messages, Sequence):
         raise InvalidMessage(f"a Message or a sequence of them expected, not {type(messages).__name__}")
     if not messages:

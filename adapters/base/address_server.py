@@ -1,4 +1,4 @@
-"""Address servers: HTTP servers that tell clients the list of name servers (client.md 1.4).
+"""Address servers: HTTP servers that tell clients the list of name servers (docs/protocol/client.md 1.4).
 
 Nothing here runs unless the application has named such a server, by an option or in the environment.
 """

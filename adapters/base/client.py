@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: Offset files of broadcasting consumers lie here, below the home directory (client.md 5.4).
+#: Offset files of broadcasting consumers lie here, below the home directory (docs/protocol/client.md 5.4).
 OFFSET_FOLDER: Final = ".rocketmq_offsets"
 
 

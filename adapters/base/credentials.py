@@ -1,4 +1,4 @@
-"""Keys of accounts from files that Apache's tools use (client.md 3.15).
+"""Keys of accounts from files that Apache's tools use (docs/protocol/client.md 3.15).
 
 `key=value` lines with AccessKey, SecretKey and SecurityToken, as Java's clients read them (`rocketmq.client.keyFile`), or mqadmin's
 `tools.yml` with accessKey and secretKey.

@@ -1,4 +1,4 @@
-"""The client instances of a process: which clients share a node (client.md 1.1).
+"""The client instances of a process: which clients share a node (docs/protocol/client.md 1.1).
 
 Clients with the same client id that reach the same cluster in the same way are one client for brokers: one node, one connection to each
 broker, one heartbeat. By default every client has an id, and so an instance, of its own, as with Apache's clients since 4.9.0; who gives

@@ -60,7 +60,7 @@ class BaseProducer(BaseClient):
         return f"mqproto-producer-{self.group}"
 
     def register_send_message_hook(self, hook: SendMessageHook) -> None:
-        """Have a hook see every send from now on, before and after (client.md 3.12)."""
+        """Have a hook see every send from now on, before and after (docs/protocol/client.md 3.12)."""
         self._hooks.add(hook)
 
     def register_check_forbidden_hook(self, hook: CheckForbiddenHook) -> None:

@@ -57,7 +57,7 @@ class BasePushConsumer(BaseSubscriber):
         self._hooks = ConsumeHooks(group, self._settings.namespace, timeout_minutes=settings.consume_timeout, unit_mode=settings.unit_mode)
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Have a hook see every delivery from now on, before and after, in the thread or task of the listener (client.md 3.12)."""
+        """Have a hook see every delivery from now on, before and after, in the thread or task of the listener (docs/protocol/client.md 3.12)."""
         self._hooks.add(hook)
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:

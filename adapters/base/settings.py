@@ -1,4 +1,4 @@
-"""Settings of clients as users write them: keyword arguments with Apache's names in snake_case (client.md 1.9), times in milliseconds."""
+"""Settings of clients as users write them: keyword arguments with Apache's names in snake_case (docs/protocol/client.md 1.9), times in milliseconds."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class ClientOptions(TypedDict, total=False):
 
     client_ip: str
     instance_name: str
-    #: Topics and groups live in it; also taken from a name server address `http://MQ_INST_x_y.host:port` (client.md 1.8).
+    #: Topics and groups live in it; also taken from a name server address `http://MQ_INST_x_y.host:port` (docs/protocol/client.md 1.8).
     namespace: str
     #: One that travels beside the names, for servers of 5.2 and later.
     namespace_v2: str
-    #: Where name servers are asked for by HTTP when none are given, and the list's name there (client.md 1.4).
+    #: Where name servers are asked for by HTTP when none are given, and the list's name there (docs/protocol/client.md 1.4).
     namesrv_domain: str
     namesrv_domain_subgroup: str
     unit_name: str
@@ -252,7 +252,7 @@ _OTHERS: Final = frozenset(
 
 
 def client_settings(namesrv: str | Sequence[str] | None, options: Mapping[str, Any]) -> ClientSettings:
-    """The settings of a client node. `namesrv` None means the environment's NAMESRV_ADDR, as with Apache's client (client.md 1.4).
+    """The settings of a client node. `namesrv` None means the environment's NAMESRV_ADDR, as with Apache's client (docs/protocol/client.md 1.4).
 
     Where no name server is given, an address server is asked if `namesrv_domain` or the environment's ROCKETMQ_NAMESRV_DOMAIN names one.
     """

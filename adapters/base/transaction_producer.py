@@ -57,7 +57,7 @@ class BaseTransactionProducer(BaseProducer):
         yield Sleep(now)
 
     def register_end_transaction_hook(self, hook: EndTransactionHook) -> None:
-        """Have a hook see from now on what brokers are told of transactions (client.md 3.12)."""
+        """Have a hook see from now on what brokers are told of transactions (docs/protocol/client.md 3.12)."""
         self._hooks.add_end(hook)
 
     def _failed(self, what: str, error: BaseException) -> None:

@@ -92,7 +92,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _defaults(port: int, **more: str) -> dict[str, str]:
-    """What a server is set to when nobody says anything; the environment counts as with Apache's (broker.md 8.6)."""
+    """What a server is set to when nobody says anything; the environment counts as with Apache's (docs/protocol/broker.md 8.6)."""
     found = {"listenPort": str(port), **more, "rocketmqHome": os.environ.get("ROCKETMQ_HOME", "")}
     return {key: text for key, text in found.items() if text}
 

@@ -58,7 +58,7 @@ def _free_name(path: Path) -> Path:
 
 
 class LocalOffsetFile:
-    """Where a broadcasting consumer keeps its offsets: `<folder>/<client id>/<group>/offsets.json` (client.md 5.4)."""
+    """Where a broadcasting consumer keeps its offsets: `<folder>/<client id>/<group>/offsets.json` (docs/protocol/client.md 5.4)."""
 
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
         """Reads the file and its backup; raises OSError when one is there and cannot be read."""

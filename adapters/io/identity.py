@@ -13,7 +13,7 @@ from typing import Final
 from mqproto.adapters.io.sockets import local_ip
 from mqproto.state.client.settings import ClientIdentity
 
-#: Names that Apache's client replaces by process id and a number, so that instances of one process stay apart (client.md CI-4).
+#: Names that Apache's client replaces by process id and a number, so that instances of one process stay apart (docs/protocol/client.md CI-4).
 DEFAULT_INSTANCE: Final = "DEFAULT"
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_.-]{1,127}")
@@ -35,7 +35,7 @@ def wall_ms() -> int:
 
 
 def client_identity(client_ip: str, instance_name: str, *, keep_default: bool = False) -> ClientIdentity:
-    """The identity of a client; empty texts mean what Apache's client would find (client.md 1.1).
+    """The identity of a client; empty texts mean what Apache's client would find (docs/protocol/client.md 1.1).
 
     `keep_default` leaves the instance name "DEFAULT": the offset files of broadcasting consumers lie under it, over restarts.
     """
@@ -46,6 +46,6 @@ def client_identity(client_ip: str, instance_name: str, *, keep_default: bool = 
 
 
 def broker_name() -> str:
-    """The name of a broker that nobody has named: this host's (broker.md 8.2)."""
+    """The name of a broker that nobody has named: this host's (docs/protocol/broker.md 8.2)."""
     name = socket.gethostname()
     return name if _NAME.fullmatch(name) else "DEFAULT_BROKER"

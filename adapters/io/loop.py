@@ -1,7 +1,7 @@
 """The loop that drives one node over non-blocking sockets and a poller. It knows no protocol.
 
 Owns: sockets, which of them are waited for, what a socket did not take yet, when the node's timer is due.
-Leaves to others: where the loop waits (`mqproto.adapters.threaded`, `mqproto.adapters.gevent`, `mqproto.adapters.anyio`), how callers enter the node (`entering`),
+Leaves to others: where the loop waits (`mqproto.adapters.threaded`, `mqproto.adapters.gevent`, `mqproto.adapters.anyio`), how callers enter the node (`node_access`),
 how a connection is made (`dialling`) and everything the bytes mean.
 """
 

@@ -1,7 +1,7 @@
 """Where callers enter a node: from any thread, under one lock, writing out at once what their entry produced.
 
 Owns: the lock, what callers leave to the loop, the operations whose end somebody waits for, and how bytes get from the node to sockets.
-Leaves to others: the loop, which enters the node too (`polling`), and how a caller waits (runtimes).
+Leaves to others: the loop, which enters the node too (`loop`), and how a caller waits (runtimes).
 
 A blocking send needs no hand-over between threads but that of its answer. Nothing is sent, received or waited for under the lock: data
 are *taken* under it, and a stream that somebody is sending to is marked (`Stream.sending`), so that whoever comes later only adds to its

@@ -65,7 +65,7 @@ class ListenFailed(MQError):  # noqa: N818
 
 
 def local_ip() -> str:
-    """The address by which others most likely reach this machine: that of the default route, else loopback (client.md CI-2)."""
+    """The address by which others most likely reach this machine: that of the default route, else loopback (docs/protocol/client.md CI-2)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((_ADDRESS_PROBE, 9))

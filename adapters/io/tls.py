@@ -1,4 +1,4 @@
-"""TLS on links that we dial: a socket that encrypts, for drivers that never wait (client.md 7.1).
+"""TLS on links that we dial: a socket that encrypts, for drivers that never wait (docs/protocol/client.md 7.1).
 
 Owns: the handshake, records between the socket and the driver's plain bytes, the settings that Java's clients have for TLS.
 Leaves to others: when to read, write and give up (drivers, `dialling`), which links use TLS (the node says so of each dial).

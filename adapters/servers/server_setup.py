@@ -81,7 +81,7 @@ class Opened:
 
 @dataclass(slots=True, kw_only=True)
 class NameServerOptions:
-    """How to open a name server. `settings` are by Apache's keys (broker.md 8.5) and must be known.
+    """How to open a name server. `settings` are by Apache's keys (docs/protocol/broker.md 8.5) and must be known.
 
     `host` and `port` come before the settings `bindAddress` and `listenPort`; without any of them: loopback and a free port.
     `directory` keeps the KV configuration; without it (and the keys that name files) nothing outlives the process. `config` is a file
@@ -143,7 +143,7 @@ class NameServerOptions:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerOptions:
-    """How to open a broker with its store. `settings` are by Apache's keys (broker.md 8.2, 8.3) and must be known.
+    """How to open a broker with its store. `settings` are by Apache's keys (docs/protocol/broker.md 8.2, 8.3) and must be known.
 
     `host`, `port`, `namesrv` and `store` come before the settings `bindAddress`, `listenPort`, `namesrvAddr` and `storePathRootDir`;
     without any of them: loopback, a free port (with another two below it), no name server, a directory of its own that goes with it.
@@ -177,7 +177,7 @@ class BrokerOptions:
             pairs.pop("storePathRootDir", None)  # it was found by this directory
         given = (self.host, self.port, self.namesrv, self.store)
         unknown = _fill((settings, storing), self.defaults, pairs, self.settings, *given)
-        settings.broker_id = 0  # as masters have it, whatever is set (broker.md 1.1)
+        settings.broker_id = 0  # as masters have it, whatever is set (docs/protocol/broker.md 1.1)
         return settings, storing, unknown
 
     def properties(self, important: bool = False) -> dict[str, str]:

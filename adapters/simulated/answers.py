@@ -1,7 +1,7 @@
 """Answers that come twice and answers that come late: no network does that to bytes, but peers and what stands between do it to frames.
 
 Owns: which frames of a run of bytes are answers, and which of them are disturbed.
-Leaves to others: when bytes arrive (`world`).
+Leaves to others: when bytes arrive (`simulator`).
 """
 
 from __future__ import annotations

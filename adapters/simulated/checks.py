@@ -4,7 +4,7 @@ Each check looks at a cluster and gives what is wrong, one sentence for each fau
 asked at any moment, the others when their docstring says.
 
 Owns: the promises (docs/simulation.md) and how they are told apart from luck.
-Leaves to others: making trouble (`story`, tests), the records (`records`).
+Leaves to others: making trouble (`scenario`, tests), the records (`records`).
 """
 
 from __future__ import annotations

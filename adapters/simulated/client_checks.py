@@ -1,7 +1,7 @@
 """What must be true of clients of every kind, besides what `checks` asks of a cluster.
 
 Owns: the promises about windows, attempts, transactions and requests (docs/simulation.md).
-Leaves to others: sends, deliveries, offsets, queues and what is stored (`checks`), making trouble (`client_story`).
+Leaves to others: sends, deliveries, offsets, queues and what is stored (`checks`), making trouble (`client_scenario`).
 """
 
 from __future__ import annotations

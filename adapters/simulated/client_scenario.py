@@ -1,11 +1,11 @@
 """A random story of clients of every kind, amid what troubles clients most: brokers that die in mid-send, name servers that are slow,
 routes that change, answers that come twice or after the deadline, a world that stands still.
 
-A story as in `story`, with the same trouble and more of it, and other applications: producers with narrow windows that also give sends up,
+A story as in `scenario`, with the same trouble and more of it, and other applications: producers with narrow windows that also give sends up,
 transactions, requests and replies, and groups of every kind of consumer, each with a strategy of its own.
 
 Owns: those applications and that trouble.
-Leaves to others: the course of a story (`story`), what applications do (`asking`, `talking`), judging it (`checks`, `client_checks`).
+Leaves to others: the course of a story (`scenario`), what applications do (`pull_clients`, `request_clients`), judging it (`checks`, `client_checks`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Names and settings are those of the real clients. What waits there runs the world here, until it has its outcome.
 
 Owns: client nodes and their identities, sends, operations and their outcomes, calls of listeners.
-Leaves to others: consumers that ask for their messages (`asking`), transactions and requests (`talking`), servers (`cluster`), records.
+Leaves to others: consumers that ask for their messages (`pull_clients`), transactions and requests (`request_clients`), servers (`cluster`), records.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 Names and settings are those of the real clients and servers. What waits there runs the world here, until it has its outcome.
 
 Owns: which nodes there are and where, disks and what a crash leaves of them.
-Leaves to others: time and network (`world`), what clients do (`clients`), what must be true of a cluster (`checks`).
+Leaves to others: time and network (`simulator`), what clients do (`clients`), what must be true of a cluster (`checks`).
 """
 
 from __future__ import annotations

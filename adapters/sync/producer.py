@@ -96,7 +96,7 @@ class SyncProducer(BaseProducer, SyncClient):
         in a few threads (greenlets) of the producer and may use it. They do not count as in flight: slow ones pile up.
 
         What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget has
-        TooManyRequests in its future. Further attempts follow lost connections only, never an answer (client.md 3.5).
+        TooManyRequests in its future. Further attempts follow lost connections only, never an answer (docs/protocol/client.md 3.5).
         """
         self._lifecycle.check()
         if selector is not None or argument is not None:

@@ -3,7 +3,7 @@
 Owns: the face that drivers see, frames in, which handler takes which code, the order of what happens at the end of an entry.
 Leaves to others: what requests mean (the modules beside this one), bytes on disk (`mqproto.engine.store`), sockets and clocks (drivers).
 
-Listeners: "main" (`listenPort`) and "fast" (`listenPort` - 2: everything but pulls; broker.md 1.2).
+Listeners: "main" (`listenPort`) and "fast" (`listenPort` - 2: everything but pulls; docs/protocol/broker.md 1.2).
 
 An entry runs in three steps: take the input; settle (wake parked pulls, tell name servers of new topics, begin jobs); leave. Answers
 lie in the links' buffers then, and the driver writes once for each link, however many requests the input held.

@@ -1,5 +1,5 @@
 """Requests about brokers: registration 103, 104 and 322, clusters 106, write permission 205 and 327, and of 5.x 901 and 904
-(broker.md 6.2, 6.3, 6.6)."""
+(docs/protocol/broker.md 6.2, 6.3, 6.6)."""
 
 from __future__ import annotations
 

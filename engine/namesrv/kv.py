@@ -1,4 +1,4 @@
-"""Key/value configuration: texts by namespace and key, the only state of a name server that is kept on disk (broker.md 6.1, 6.2)."""
+"""Key/value configuration: texts by namespace and key, the only state of a name server that is kept on disk (docs/protocol/broker.md 6.1, 6.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds which topic: what brokers registered, and who of them is alive (broker.md 6.1, 6.3, 6.4).
+"""Who holds which topic: what brokers registered, and who of them is alive (docs/protocol/broker.md 6.1, 6.3, 6.4).
 
 Owns: topics, broker addresses, clusters, live entries and when they expire. Nothing of it outlives the process.
 Leaves to others: requests and answers (handlers), links and time (the node). A link is here only a token that tells connections apart.
@@ -361,7 +361,7 @@ def _known_version(before: Live | None, body: RegisterBrokerBody) -> DataVersion
     """Which state of a broker's topics we have, once its body was taken.
 
     A broker announces a new topic by a body with this topic alone and the version of its whole table. That version is ours only if we
-    had the one before. Otherwise topics would be missing for ever, because the next whole table would look known (broker.md 1.6, Trap).
+    had the one before. Otherwise topics would be missing for ever, because the next whole table would look known (docs/protocol/broker.md 1.6, Trap).
     """
     version = body.topic_table.data_version
     if len(body.topic_table.topics) != 1:

@@ -1,4 +1,4 @@
-"""Requests for the name server's own settings: 318 and 319 (broker.md 6.2, 2.16)."""
+"""Requests for the name server's own settings: 318 and 319 (docs/protocol/broker.md 6.2, 2.16)."""
 
 from __future__ import annotations
 

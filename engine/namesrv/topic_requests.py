@@ -1,4 +1,4 @@
-"""Requests about topics: routes 105, lists 206, 224, 304, 311 to 313, deletion 216, registration 217 (broker.md 6.2, 6.5, 6.6)."""
+"""Requests about topics: routes 105, lists 206, 224, 304, 311 to 313, deletion 216, registration 217 (docs/protocol/broker.md 6.2, 6.5, 6.6)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from mqproto.errors import MQError
 
 
 class PutStatus(Enum):
-    """Why a message was refused, by Apache's names (store.md 2.7)."""
+    """Why a message was refused, by Apache's names (docs/protocol/store.md 2.7)."""
 
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPEDFILE_FAILED"

@@ -1,4 +1,4 @@
-"""Layout of what lies on disk (store.md 1 to 7): structures, magic numbers and names, shared by the modules of the store."""
+"""Layout of what lies on disk (docs/protocol/store.md 1 to 7): structures, magic numbers and names, shared by the modules of the store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from struct import Struct
 from typing import Final
 
-# --- commit log (store.md 2) ---
+# --- commit log (docs/protocol/store.md 2) ---
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -23,10 +23,10 @@ RECORD_FIXED: Final = 91
 #: Room that is kept behind every record for the head of a filler.
 FILLER_SIZE: Final = 8
 IPV6_EXTRA: Final = 12
-#: A record may be this much longer than the largest body (store.md 2.7, 4.9.5 and later).
+#: A record may be this much longer than the largest body (docs/protocol/store.md 2.7, 4.9.5 and later).
 RECORD_EXTRA: Final = 65_536
 
-# --- consume queue (store.md 4) ---
+# --- consume queue (docs/protocol/store.md 4) ---
 
 #: Physical offset, record size, tags code.
 ENTRY: Final = Struct(">qiq")
@@ -45,7 +45,7 @@ UNIT_SIZE_MAX: Final = 0x7FFF
 #: Room that a file keeps behind its last unit for the mark that ends it.
 UNIT_END_SIZE: Final = 4
 
-# --- index (store.md 5) ---
+# --- index (docs/protocol/store.md 5) ---
 
 #: First and last store time, first and last physical offset, slots in use, entries + 1.
 INDEX_HEAD: Final = Struct(">qqqqii")
@@ -53,7 +53,7 @@ INDEX_HEAD: Final = Struct(">qqqqii")
 INDEX_ENTRY: Final = Struct(">iqii")
 INDEX_SLOT: Final = Struct(">i")
 
-# --- checkpoint (store.md 7.5) ---
+# --- checkpoint (docs/protocol/store.md 7.5) ---
 
 #: Store times up to which log, queues and index are durable. What follows belongs to 5.x and is left alone.
 CHECKPOINT: Final = Struct(">qqq")

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class GetStatus(Enum):
-    """How a read of a queue ended (store.md 14.1). The names go into answers."""
+    """How a read of a queue ended (docs/protocol/store.md 14.1). The names go into answers."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"

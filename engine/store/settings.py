@@ -1,4 +1,4 @@
-"""Settings of the store under Apache's keys, with the defaults of 4.9 (broker.md 8.3)."""
+"""Settings of the store under Apache's keys, with the defaults of 4.9 (docs/protocol/broker.md 8.3)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StoreSettings(Settings):
     #: Rounded up to whole entries of 20 bytes.
     mapped_file_size_consume_queue: int = setting(6_000_000, also=("mapedFileSizeConsumeQueue",), low=1, high=_I32_MAX - ENTRY_SIZE)
 
-    #: Keep for each message what does not fit a queue entry: its tags code, store time and the bitmap of filters (store.md 4.5).
+    #: Keep for each message what does not fit a queue entry: its tags code, store time and the bitmap of filters (docs/protocol/store.md 4.5).
     enable_consume_queue_ext: bool = setting(False)
     mapped_file_size_consume_queue_ext: int = setting(48 << 20, low=64, high=_I32_MAX)
     #: Bits of that bitmap, whole bytes of them.
@@ -45,7 +45,7 @@ class StoreSettings(Settings):
     #: How long the log's disk may be at one job until messages are refused, if they would have to wait for it.
     os_page_cache_busy_time_out_mills: int = setting(1000, low=1, live=True)
 
-    #: Of a body; a record may have 65,536 bytes more (4.9.5 and later, store.md 2.7).
+    #: Of a body; a record may have 65,536 bytes more (4.9.5 and later, docs/protocol/store.md 2.7).
     max_message_size: int = setting(4 << 20, low=1, high=_I32_MAX - RECORD_EXTRA, live=True)
     check_crc_on_recover: bool = setting(True, key="checkCRCOnRecover")
     message_delay_level: str = setting("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")

@@ -3,7 +3,7 @@
 A small machine: memory operations are done at once, everything that may block is a job. The owner hands `jobs` to its driver,
 brings their ends back by `done`, and asks `next_deadline`.
 Owns: one data directory from its opening to its end, its parts and what each job means to them, which queues there are.
-Leaves to others: how messages come in (`writing`) and are found (`reading`; `coldreads` where a disk would be waited for).
+Leaves to others: how messages come in (`writing`) and are found (`reader`; `cold_reads` where a disk would be waited for).
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Store:
 
     def skip_to(self, queue: Queue, offset: int) -> None:
         """Let the next message of a queue get a higher offset. The places in between stay blank; a queue that never had a message
-        begins there (store.md 4.3).
+        begins there (docs/protocol/store.md 4.3).
 
         For messages that move from one directory to another. The file that a queue begins with is durable at once; whatever a crash
         leaves of blank places, the message that follows brings them back. Blocks; no job may be under way. Raises ValueError for an
@@ -355,7 +355,7 @@ class Store:
         codes: frozenset[int] | None,
         judge: ReadFilter | None = None,
     ) -> GetResult:
-        """Read messages from a queue (store.md 14). `codes`: wanted tag hashes, None for all; `judge` decides on those that have one."""
+        """Read messages from a queue (docs/protocol/store.md 14). `codes`: wanted tag hashes, None for all; `judge` decides on those that have one."""
         return self._reader.get(queue, offset, max_count, codes, judge)
 
     def record(self, physical_offset: int) -> memoryview | None:
@@ -383,11 +383,11 @@ class Store:
         return self._reader.earliest_store_time(queue)
 
     def on_disk(self, physical_offset: int) -> bool:
-        """Whether a record lies further behind the end of the log than memory is taken to reach (store.md 13.6)."""
+        """Whether a record lies further behind the end of the log than memory is taken to reach (docs/protocol/store.md 13.6)."""
         return self._reader.on_disk(physical_offset)
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> QueryResult:
-        """Messages with a key (or unique id), stored between two wall times, both included (store.md 5.4)."""
+        """Messages with a key (or unique id), stored between two wall times, both included (docs/protocol/store.md 5.4)."""
         return self._reader.query(topic, key, max_count, begin, end)
 
     def disk_ratios(self) -> tuple[float, float]:

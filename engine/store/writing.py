@@ -1,7 +1,7 @@
 """Writing messages: each goes into log, queue and index in one step, so that none of them is ever behind the others in memory.
 
 Owns: what is refused and why, room for the next record, how much was stored since the opening.
-Leaves to others: making files and their blocks (`commitlog`, `index`), what becomes durable when (`flushing`).
+Leaves to others: making files and their blocks (`commit_log`, `index`), what becomes durable when (`flusher`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Writer:
             self._check(queue, size, body_size, properties_size)
             self._make_room(size, wall)
             start = log.end
-        placeless = flags & TRANSACTION_PREPARED  # prepared and rolled back messages have no place in the queue (store.md 2.4)
+        placeless = flags & TRANSACTION_PREPARED  # prepared and rolled back messages have no place in the queue (docs/protocol/store.md 2.4)
         offset = 0 if placeless else queue.next_offset
         try:
             fields = head.pack(

@@ -1,4 +1,4 @@
-"""Bodies of SEND_BATCH_MESSAGE: several messages of one topic that travel and are stored together (wire.md 11)."""
+"""Bodies of SEND_BATCH_MESSAGE: several messages of one topic that travel and are stored together (docs/protocol/wire.md 11)."""
 
 from __future__ import annotations
 

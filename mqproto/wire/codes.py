@@ -1,4 +1,4 @@
-"""Request, response and language codes, and release numbers (codes.json; wire.md 6).
+"""Request, response and language codes, and release numbers (docs/protocol/codes.json; docs/protocol/wire.md 6).
 
 Hot code takes the number out of the enum once, into a `Final`: an enum member costs a look-up at every use.
 """

@@ -1,4 +1,4 @@
-"""Java's dialect of JSON (wire.md 14): read whatever the peers' libraries read, write what all of them accept.
+"""Java's dialect of JSON (docs/protocol/wire.md 14): read whatever the peers' libraries read, write what all of them accept.
 
 Reading: strict text goes through the standard library's scanner; text with bare or object keys, single quotes, comments, stray
 commas and the like goes through `_Reader`. What comes out is plain: dict, list, str, int, float, bool, None, and `JavaMap` for maps
@@ -436,7 +436,7 @@ def _write(value: Any, put: Callable[[str], None], depth: int) -> None:
 
 
 def dumps_pretty(value: Any) -> str:
-    """The form of Apache's configuration files (store.md 10): tabs, no blank after colons, no newline at the end.
+    """The form of Apache's configuration files (docs/protocol/store.md 10): tabs, no blank after colons, no newline at the end.
 
     Java breaks lines between named members only: entries under a number or an object share a line, and so do those of arrays.
     """

@@ -1,4 +1,4 @@
-"""Flag words of messages, pulls and topics (wire.md 13)."""
+"""Flag words of messages, pulls and topics (docs/protocol/wire.md 13)."""
 
 from __future__ import annotations
 

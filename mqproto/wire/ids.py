@@ -1,4 +1,4 @@
-"""Identities of messages: hashes, checksums, offset ids and the ids that producers make (wire.md 12).
+"""Identities of messages: hashes, checksums, offset ids and the ids that producers make (docs/protocol/wire.md 12).
 
 Owns: Java's string hash as the consume queue and the index use it, the CRC of bodies, both kinds of message id.
 Leaves to others: clocks, process ids and addresses. Whoever makes a `UniqueIds` brings them.
@@ -79,7 +79,7 @@ def java_hash(text: str, start: int = 0) -> int:
 
 
 def index_hash(text: str, start: int = 0) -> int:
-    """The hash that an index entry holds for a key (`topic#key`): never negative, 0 for the smallest integer (store.md 5)."""
+    """The hash that an index entry holds for a key (`topic#key`): never negative, 0 for the smallest integer (docs/protocol/store.md 5)."""
     h = java_hash(text, start)
     if h >= 0:
         return h
@@ -87,7 +87,7 @@ def index_hash(text: str, start: int = 0) -> int:
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """CRC-32 of a stored body with the top bit cleared, as records hold it (wire.md 7)."""
+    """CRC-32 of a stored body with the top bit cleared, as records hold it (docs/protocol/wire.md 7)."""
     return _zlib_crc32(body) & 0x7FFFFFFF
 
 
@@ -138,7 +138,7 @@ _TWO_DIGITS: Final = tuple(f"{byte:02X}" for byte in range(256))
 
 
 class UniqueIds:
-    """Maker of `UNIQ_KEY`s (wire.md 12): address, process id, a constant of the process, time within the month, a counter.
+    """Maker of `UNIQ_KEY`s (docs/protocol/wire.md 12): address, process id, a constant of the process, time within the month, a counter.
 
     `ip` are the 4 or 16 bytes of the client's address; `process_id` counts by its low 16 bits; `salt` is any i32 that tells two
     makers of one process apart (Java: the hash of the class loader); `utc_offset_ms` is local time minus UTC.

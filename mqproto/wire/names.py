@@ -1,4 +1,4 @@
-"""Names of topics and groups: the system's own, derived ones, and names inside a namespace (client.md 1.8, broker.md 7)."""
+"""Names of topics and groups: the system's own, derived ones, and names inside a namespace (docs/protocol/client.md 1.8, docs/protocol/broker.md 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java's properties text: the form of configuration files and of the bodies of configuration requests (broker.md 8.1, wire.md 16)."""
+"""Java's properties text: the form of configuration files and of the bodies of configuration requests (docs/protocol/broker.md 8.1, docs/protocol/wire.md 16)."""
 
 from __future__ import annotations
 

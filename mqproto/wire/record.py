@@ -1,4 +1,4 @@
-"""Message records: the form of a stored message on disk and in the bodies of pull, query and view answers (wire.md 7).
+"""Message records: the form of a stored message on disk and in the bodies of pull, query and view answers (docs/protocol/wire.md 7).
 
 Written is version 1 of the layout, read are versions 1 and 2 (5.1 and later, for long topics), with IPv4 and IPv6 hosts. A record
 that holds a whole batch of 5.x (flags NEED_UNWRAP and INNER_BATCH) is read as the one message it is, as 4.x clients do.

@@ -1,4 +1,4 @@
-"""Records of the message trace: who sent what, who consumed it, and how it went, as Apache's tools read them (client.md 3.14, 4.9's form).
+"""Records of the message trace: who sent what, who consumed it, and how it went, as Apache's tools read them (docs/protocol/client.md 3.14, 4.9's form).
 
 A trace message holds records one behind the other, each ended by 0x02, its fields separated by 0x01; a text that is not there reads `null`.
 """

@@ -1,4 +1,4 @@
-"""Counters against Apache's lists of snapshots, computed the plain way (broker.md 9.2)."""
+"""Counters against Apache's lists of snapshots, computed the plain way (docs/protocol/broker.md 9.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/requests.md says what is served; all else is answered so that newer peers fall back (broker.md 0.3, 2.0, 6)."""
+"""docs/requests.md says what is served; all else is answered so that newer peers fall back (docs/protocol/broker.md 0.3, 2.0, 6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/requests.md").read_text(encoding="utf-8")
 BROKER, NAME_SERVER, ASKED, UNSERVED = "Broker", "Name server", "What the broker asks others", "What is not served"
 STATUSES = {"4.9", "4.9, better", "5.x"}
-#: What only 5.x's clients and tools send to brokers (broker.md 0.3).
+#: What only 5.x's clients and tools send to brokers (docs/protocol/broker.md 0.3).
 NEWER = [
     *(18, 47, 60, 61, 217, 225, 343, 345, *range(351, 356), 361, 370, 400, 401, 402, 513, *range(901, 909), *range(1001, 1019)),
     *(*range(2001, 2005), *range(3001, 3011), *range(200050, 200057), 200151),

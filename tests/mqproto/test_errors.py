@@ -78,7 +78,7 @@ def test_texts(error: MQError, text: str) -> None:
     ],
 )
 def test_code_of_a_failed_send(cause: MQError | None, code: int) -> None:
-    """client.md 3.3: it follows from the last failure."""
+    """docs/protocol/client.md 3.3: it follows from the last failure."""
     attempts = (Attempt("b-a", "a:1", cause, 12),) if cause else ()
     failed = SendFailed("Orders", attempts, cause)
     assert failed.code == code

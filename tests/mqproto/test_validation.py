@@ -116,7 +116,7 @@ def test_what_is_no_message(given: Any) -> None:
 
 
 def test_times_of_later_releases_pass() -> None:
-    """5.x brokers read these; they are ordinary properties for everybody else (client.md 9)."""
+    """5.x brokers read these; they are ordinary properties for everybody else (docs/protocol/client.md 9)."""
     for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__STARTDELIVERTIME"):
         check_message(Message("T", b"x", properties={name: "1700000000000"}))
 

@@ -197,7 +197,7 @@ def test_we_answer_java(pair: Pair) -> None:
 
 @pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
 def test_java_of_the_newest_release_answers_us(pair: Pair) -> None:
-    """It cannot ask: from 5.3.1 on its wait ends with the acknowledgement of the send (client.md 3.13)."""
+    """It cannot ask: from 5.3.1 on its wait ends with the acknowledgement of the send (docs/protocol/client.md 3.13)."""
     need("java-5.3.3")
     ask_and_answer(pair, pair.other("java-5.3.3"))
 

@@ -71,7 +71,7 @@ def test_what_waits_is_finished_by_the_next_broker(hands: Hands, tmp_path: Path,
 
 def test_a_directory_goes_through_many_hands(hands: Hands, tmp_path: Path) -> None:
     """Each broker serves what the one before it did, and adds messages of every kind; some end in order, some do not."""
-    sync = {"flushDiskType": "SYNC_FLUSH"}  # which 4.4.0 reports as failed at the end of a file (store.md 7.3)
+    sync = {"flushDiskType": "SYNC_FLUSH"}  # which 4.4.0 reports as failed at the end of a file (docs/protocol/store.md 7.3)
     turns: list[tuple[str, str, dict[str, str]]] = [
         ("apache:4.4.0", "stopped", {}), ("apache:4.9.7", "killed", sync), (OURS, "killed", {}), ("apache:5.3.3", "killed", sync),
         (OURS, "stopped", sync),

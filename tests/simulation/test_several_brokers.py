@@ -133,7 +133,7 @@ def test_a_name_server_that_hangs_delays_nobody() -> None:
 )
 @pytest.mark.parametrize("seed", range(4))
 def test_in_the_end_every_name_server_knows_every_topic(seed: int, settings: dict[str, str]) -> None:
-    """Topics are made all the time while name servers and brokers start anew, hang and lose their streams (broker.md 1.6, Trap)."""
+    """Topics are made all the time while name servers and brokers start anew, hang and lose their streams (docs/protocol/broker.md 1.6, Trap)."""
     cluster = Cluster(seed, brokers=2, name_servers=2, weather=CALM, settings=settings)
     random = cluster.world.random
     producer = cluster.producer("shop", retry_times_when_send_failed=0)

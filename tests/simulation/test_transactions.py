@@ -1,4 +1,4 @@
-"""Transactions in a simulated cluster: producers that a script plays, brokers that ask them, crashes in between (store.md 12)."""
+"""Transactions in a simulated cluster: producers that a script plays, brokers that ask them, crashes in between (docs/protocol/store.md 12)."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Hearing:
             call(self._owner.group, hook.consume_message_after, context)
 
     def _outcome(self, took_s: float) -> ConsumeOutcome:
-        """Apache's order of things (client.md 4.10)."""
+        """Apache's order of things (docs/protocol/client.md 4.10)."""
         if self._context.error is not None:
             return ConsumeOutcome.EXCEPTION
         if self.result is None:

@@ -87,7 +87,7 @@ class SendHooks:
     def _call(self, function: Callable[[C], None], context: C) -> None:
         try:
             function(context)
-        except Exception:  # a hook watches: its failures are not the send's (client.md 3.12)
+        except Exception:  # a hook watches: its failures are not the send's (docs/protocol/client.md 3.12)
             log.exception("a hook of producer %s failed", self._group)
 
     def after_future(self, context: SendContext, future: Any) -> None:

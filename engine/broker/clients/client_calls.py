@@ -1,4 +1,4 @@
-"""What operators ask clients through the broker: 223, 307, 309 (broker.md 2.12, 2.19, 2.20).
+"""What operators ask clients through the broker: 223, 307, 309 (docs/protocol/broker.md 2.12, 2.19, 2.20).
 
 Owns: whom a request is for, how long a client may take, what is answered when it is silent, too old, or gone.
 Leaves to others: who is online (`mqproto.engine.broker.core.client_registry`), what clients answer.
@@ -26,7 +26,7 @@ from mqproto.wire.ids import IdError, parse_offset_msg_id
 
 GET_CONSUMER_STATUS_FROM_CLIENT: Final = 221
 CONSUME_MESSAGE_TIMEOUT: Final = 207
-#: Oldest clients that understand 220 and 221, and 307 and 309 (broker.md 0.1).
+#: Oldest clients that understand 220 and 221, and 307 and 309 (docs/protocol/broker.md 0.1).
 V3_0_7_SNAPSHOT: Final = 28
 V3_1_8_SNAPSHOT: Final = 62
 
@@ -51,7 +51,7 @@ class ClientCalls:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             223: self.on_statuses,
             307: self.on_running_info,

@@ -1,6 +1,6 @@
 """Clients: heartbeats 34, unregistration 35, members 38, subscription checks 46, who is connected 203, 204, 328.
 
-Owns: who is told of which change (40), when a silent member is dropped (broker.md 2.7, 2.18, 3).
+Owns: who is told of which change (40), when a silent member is dropped (docs/protocol/broker.md 2.7, 2.18, 3).
 Leaves to others: the tables (`mqproto.engine.broker.core.client_registry`).
 """
 
@@ -51,7 +51,7 @@ class Clients:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             34: self.on_heartbeat,
             35: self.on_unregister,
@@ -171,7 +171,7 @@ class Clients:
         self._departed(self.core.groups.gone(link))
 
     def sweep(self) -> None:
-        """Alarm: drop members that were silent for too long, and close links that nobody uses any more (broker.md 3.3)."""
+        """Alarm: drop members that were silent for too long, and close links that nobody uses any more (docs/protocol/broker.md 3.3)."""
         departed = self.core.groups.expired(self.core.now)
         for link in departed.links:
             if isinstance(link, ClientLink):

@@ -1,4 +1,4 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET 222: a group goes on from another place, told to its clients by 220 (broker.md 2.19).
+"""INVOKE_BROKER_TO_RESET_OFFSET 222: a group goes on from another place, told to its clients by 220 (docs/protocol/broker.md 2.19).
 
 Owns: which offset of a queue belongs to a time, who is told, in which form.
 Leaves to others: offsets that are committed afterwards: the clients go to the new place and commit it.
@@ -41,7 +41,7 @@ class OffsetResets:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             222: self.on_reset,
         }

@@ -1,4 +1,4 @@
-"""LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: which client consumes a queue in order (broker.md 2.8)."""
+"""LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: which client consumes a queue in order (docs/protocol/broker.md 2.8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class QueueLockRequests:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             41: self.on_lock,
             42: self.on_unlock,

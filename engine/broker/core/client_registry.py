@@ -1,4 +1,4 @@
-"""Who is online at a broker: producers, consumers with their subscriptions, and who holds which queue (broker.md 2.7, 2.8, 3).
+"""Who is online at a broker: producers, consumers with their subscriptions, and who holds which queue (docs/protocol/broker.md 2.7, 2.8, 3).
 
 Owns: the members of every group, found by link, by client id and by age; the subscriptions of consumer groups; queue locks.
 Leaves to others: group settings, notices to clients and everything about messages (the broker).
@@ -17,9 +17,9 @@ from typing import Final, Generic, TypeVar
 from mqproto.state.node.contract import Link
 from mqproto.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 
-#: A member without a heartbeat for this long is dropped (broker.md 3.3).
+#: A member without a heartbeat for this long is dropped (docs/protocol/broker.md 3.3).
 MEMBER_SILENCE_MS: Final = 120_000
-#: A lock that was not renewed for this long may be taken by others (broker.md 2.8).
+#: A lock that was not renewed for this long may be taken by others (docs/protocol/broker.md 2.8).
 LOCK_LIFE_MS: Final = 60_000
 #: Groups that one link may be a member of. Clients have a handful; the rest of a heartbeat is ignored.
 LINK_GROUPS_MAX: Final = 4096

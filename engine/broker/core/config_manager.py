@@ -3,7 +3,7 @@
 Owns: the tables, their rules (who is created when, from which template), when they are written.
 Leaves to others: consumer offsets (`committed`), files (`mqproto.engine.store.disk.config_files`), requests (the handlers), name servers (`registration`).
 
-Files and rhythm are Apache's (store.md 10): topics and groups are saved at each change, consumer offsets after 5 s, delay progress
+Files and rhythm are Apache's (docs/protocol/store.md 10): topics and groups are saved at each change, consumer offsets after 5 s, delay progress
 after 10 s, everything at the end. One save of a table runs at a time; changes meanwhile are in the next one.
 """
 
@@ -42,7 +42,7 @@ GROUPS_MAX: Final = 100_000
 
 _BENCHMARK_QUEUES: Final = 1024
 _CLUSTER_QUEUES: Final = 16
-#: Groups that exist from the start (broker.md 7).
+#: Groups that exist from the start (docs/protocol/broker.md 7).
 _SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -231,7 +231,7 @@ class TopicConfigs:
             self.version = loaded.data_version
 
     def _add_system_topics(self, delay_levels: int) -> None:
-        """Topics that exist from the start (broker.md 7); a file may override them."""
+        """Topics that exist from the start (docs/protocol/broker.md 7); a file may override them."""
         settings = self._settings
         cluster, name = settings.broker_cluster_name, settings.broker_name
         readwrite, inherit = PERM_READ_WRITE, PERM_INHERIT
@@ -305,7 +305,7 @@ class TopicConfigs:
         return config
 
     def create_like(self, name: str, template_name: str, queues: int, sys_flag: int, wall: int) -> TopicConfig | None:
-        """Automatic creation for a send (broker.md 2.1): after a template that may be inherited from; None if there is none."""
+        """Automatic creation for a send (docs/protocol/broker.md 2.1): after a template that may be inherited from; None if there is none."""
         template = self.table.get(template_name)
         if template is None or not legal_topic(name) or len(self.table) >= TOPICS_MAX:
             return None
@@ -319,7 +319,7 @@ class TopicConfigs:
         return config
 
     def set_ordered(self, ordered: Iterable[str], wall: int) -> None:
-        """Take over which topics the name servers hold for ordered (broker.md 1.6)."""
+        """Take over which topics the name servers hold for ordered (docs/protocol/broker.md 1.6)."""
         wanted = set(ordered)
         changed = [config for name, config in self.table.items() if config.order != (name in wanted)]
         for config in changed:
@@ -372,7 +372,7 @@ class SubscriptionGroups:
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """`1s 5s 10s ...` as milliseconds, the first one for level 1 (store.md 11). Raises InvalidSetting."""
+    """`1s 5s 10s ...` as milliseconds, the first one for level 1 (docs/protocol/store.md 11). Raises InvalidSetting."""
     levels = []
     for word in text.split(" "):
         number, unit = word[:-1], _UNITS.get(word[-1:])

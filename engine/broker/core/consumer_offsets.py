@@ -1,4 +1,4 @@
-"""What consumer groups have committed: the table of offsets, its rules and its file (store.md 10).
+"""What consumer groups have committed: the table of offsets, its rules and its file (docs/protocol/store.md 10).
 
 Owns: offsets by topic, group and queue, who has committed anything of what, how much is kept.
 Leaves to others: when the file is written (`tables.Keeper`), requests (`offsets`, `progress`).

@@ -1,7 +1,7 @@
 """What all families of requests share: links, time, the store, tables, answers that wait for the disk.
 
 Owns: `now` and `wall` of the entry that runs, alarms, calls to peers, queues that something arrived in.
-Leaves to others: what requests mean (the modules beside this one), answers that wait (`acknowledging`), bytes on disk (`mqproto.engine.store`).
+Leaves to others: what requests mean (the modules beside this one), answers that wait (`pending_acks`), bytes on disk (`mqproto.engine.store`).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ NO_PERMISSION: Final = 16
 TOPIC_NOT_EXIST: Final = 17
 GROUP_NOT_EXIST: Final = 26
 
-#: Several remarks end with this (broker.md 0.2).
+#: Several remarks end with this (docs/protocol/broker.md 0.2).
 FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 #: Remark of the code SYSTEM_BUSY.
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
-#: Answers up to this size are joined for one write; views of the log leave as they are from here on (style.md 13).
+#: Answers up to this size are joined for one write; views of the log leave as they are from here on.
 JOIN_MAX: Final = 16_384
 #: Requests of a peer are refused while so much is unsent to it: one read may bring hundreds that each ask for a lot.
 UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT

@@ -1,4 +1,4 @@
-"""Parked pulls: requests that wait at the end of a queue until something arrives or their time is up (broker.md 2.4).
+"""Parked pulls: requests that wait at the end of a queue until something arrives or their time is up (docs/protocol/broker.md 2.4).
 
 Owns: which pulls wait on which queue, when each gives up, how many there may be.
 Leaves to others: reading the queue and writing the answer (the broker).

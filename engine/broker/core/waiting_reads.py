@@ -1,4 +1,4 @@
-"""Reads that wait for the disk: requests that are parked while a job reads, and answered when it ends (store.md 13.6).
+"""Reads that wait for the disk: requests that are parked while a job reads, and answered when it ends (docs/protocol/store.md 13.6).
 
 Owns: which reads wait, how many run, how much their answers may hold.
 Leaves to others: what is near and the jobs themselves (`mqproto.engine.store`), what an answer looks like (the handlers).
@@ -234,7 +234,7 @@ class WaitingReads:
                     links.remove(link)
 
     def lose_patience(self) -> None:
-        """Alarm: refuse what has waited for too long (broker.md 3.5), and look again when the next will have."""
+        """Alarm: refuse what has waited for too long (docs/protocol/broker.md 3.5), and look again when the next will have."""
         now = self.core.now
         size = self._count
         until = _FOREVER

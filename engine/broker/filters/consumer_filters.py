@@ -1,7 +1,7 @@
-"""The expressions that consumer groups subscribed by (broker.md 4.5): what is known of them, how long, in which file.
+"""The expressions that consumer groups subscribed by (docs/protocol/broker.md 4.5): what is known of them, how long, in which file.
 
 Owns: who has which expression since when, when one that nobody uses is forgotten, consumerFilter.json, the bits of groups in the bitmaps
-that messages get where `enableCalcFilterBitMap` is on (broker.md 4.6).
+that messages get where `enableCalcFilterBitMap` is on (docs/protocol/broker.md 4.6).
 Leaves to others: heartbeats (`clients`), what is done with an expression (`filters`, `pull`).
 
 A bitmap is believed only for messages that this process has stored since it knows the expression, told by their place in the log: clocks
@@ -30,7 +30,7 @@ LENGTH_MAX: Final = 16 << 20
 #: Messages of a topic are judged for so many groups when they are stored, and by no expression that is longer.
 CALCULATED_MAX: Final = 256
 CALCULATED_LENGTH_MAX: Final = 1024
-#: Apache's rhythm of saving (broker.md 1.5).
+#: Apache's rhythm of saving (docs/protocol/broker.md 1.5).
 _SAVE_MS: Final = 10_000
 #: Groups count as gone for so long when the broker starts.
 _DEAD_AT_START_MS: Final = 30_000

@@ -1,7 +1,7 @@
-"""Which messages a pull gets: by the hash of their tag, or by an expression over their properties (broker.md 2.4, 4).
+"""Which messages a pull gets: by the hash of their tag, or by an expression over their properties (docs/protocol/broker.md 2.4, 4).
 
 Owns: expressions that were read already, what a read asks of each message, how much one read may work.
-Leaves to others: which expression applies (`pull`, `filterdata`), what expressions mean (`mqproto.wire.filters`).
+Leaves to others: which expression applies (`pull`, `consumer_filters`), what expressions mean (`mqproto.wire.filters`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queues that nobody needs any more, and old files: 306, 316, 329 (broker.md 2.21), and what is left of deleted topics.
+"""Queues that nobody needs any more, and old files: 306, 316, 329 (docs/protocol/broker.md 2.21), and what is left of deleted topics.
 
 Owns: which queues go and that nothing is left that points into them: parked pulls are answered, committed offsets forgotten.
 Leaves to others: what a dead queue is, and files (`mqproto.engine.store`).
@@ -49,7 +49,7 @@ class Cleaning:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             306: self.on_dead_queues,
             316: self.on_unused_topics,

@@ -1,4 +1,4 @@
-"""The broker's settings by request: 25 changes them, 26 lists them (broker.md 2.16).
+"""The broker's settings by request: 25 changes them, 26 lists them (docs/protocol/broker.md 2.16).
 
 Owns: the answers, and who is told of a change that reaches further than this process: the name servers.
 Leaves to others: keys, values and the file (`mqproto.engine.configuration`), what keeps something made from a setting (their hooks).
@@ -32,7 +32,7 @@ class SettingsAdmin:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {25: self.on_update, 26: self.on_list}
 
     def on_update(self, link: ClientLink, request: Command) -> None:

@@ -1,7 +1,7 @@
-"""GET_TOPIC_STATS_INFO 202, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317: how far queues and groups are (broker.md 2.18).
+"""GET_TOPIC_STATS_INFO 202, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317: how far queues and groups are (docs/protocol/broker.md 2.18).
 
 Owns: which queues belong into an answer, the offsets and times in it.
-Leaves to others: slices (`longwork`), reads that wait for the disk (`reading`), what groups committed (`tables`).
+Leaves to others: slices (`slices`), reads that wait for the disk (`waiting_reads`), what groups committed (`tables`).
 
 All of it may concern any number of queues. Offsets are collected in slices; times of messages that are not in memory are read by jobs, some
 hundred at a time; then the text is made in slices, too.
@@ -55,7 +55,7 @@ class ConsumeStatsRequests:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             202: self.on_topic,
             208: self.on_group,

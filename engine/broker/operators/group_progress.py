@@ -1,7 +1,7 @@
-"""Where groups stand, for operators: 300, 303, 308, 314, 343, 345 (broker.md 2.18, 2.19).
+"""Where groups stand, for operators: 300, 303, 308, 314, 343, 345 (docs/protocol/broker.md 2.18, 2.19).
 
 Owns: which groups consume a topic and which topics a group consumes, store times of places, offsets that are copied or compared.
-Leaves to others: the tables of offsets and members, moving online groups (`resets`), figures (`statistics`).
+Leaves to others: the tables of offsets and members, moving online groups (`offset_resets`), figures (`statistics`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class GroupProgressRequests:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             300: self.on_groups_of_topic,
             303: self.on_time_spans,

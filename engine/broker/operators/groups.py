@@ -1,4 +1,4 @@
-"""Subscription groups by request: 200, 201, 207, and 225 and 352 of 5.x (broker.md 2.15)."""
+"""Subscription groups by request: 200, 201, 207, and 225 and 352 of 5.x (docs/protocol/broker.md 2.15)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GroupAdmin:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             200: self.on_update,
             201: self.on_all,
@@ -30,7 +30,7 @@ class GroupAdmin:
         }
 
     def on_update(self, link: ClientLink, request: Command) -> None:
-        """Make or change a group; what the request leaves out gets its default (broker.md 2.15)."""
+        """Make or change a group; what the request leaves out gets its default (docs/protocol/broker.md 2.15)."""
         self._update(link, request, [GroupConfig.from_json(request.body)])
 
     def on_update_list(self, link: ClientLink, request: Command) -> None:

@@ -1,4 +1,4 @@
-"""QUERY_CONSUME_QUEUE 321: the entries of a consume queue as they are, and whether a group's subscription takes them (broker.md 2.18)."""
+"""QUERY_CONSUME_QUEUE 321: the entries of a consume queue as they are, and whether a group's subscription takes them (docs/protocol/broker.md 2.18)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class QueueDumps:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             321: self.on_query,
         }

@@ -1,7 +1,7 @@
-"""GET_BROKER_RUNTIME_INFO 28 and VIEW_BROKER_STATS_DATA 315: the figures of the broker as a whole, and single counters (broker.md 2.17, 9).
+"""GET_BROKER_RUNTIME_INFO 28 and VIEW_BROKER_STATS_DATA 315: the figures of the broker as a whole, and single counters (docs/protocol/broker.md 2.17, 9).
 
 Owns: the keys of the runtime table and the text of their values.
-Leaves to others: counting (`statistics`, `rates`).
+Leaves to others: counting (`statistics`, `store_stats`).
 
 Tools read many of these texts as numbers without asking whether they are any, so each key is always there with all of its numbers.
 """
@@ -32,7 +32,7 @@ class RuntimeInfo:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             28: self.on_runtime_info,
             315: self.on_counter,
@@ -65,7 +65,7 @@ def store_time_of(record: memoryview | None) -> int:
 
 
 def runtime_table(core: Core, earliest: int) -> dict[str, str]:
-    """All keys of broker.md 2.17. `earliest`: store time of the oldest message, -1 if there is none."""
+    """All keys of docs/protocol/broker.md 2.17. `earliest`: store time of the oldest message, -1 if there is none."""
     numbers = _times(core) | _messages(core) | _requests(core) | _log(core)
     numbers["earliestMessageTimeStamp"] = earliest
     return {name: str(value) for name, value in numbers.items()}

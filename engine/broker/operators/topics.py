@@ -1,4 +1,4 @@
-"""Topics by request: 17, 21, 215, 305, and 18 and 351 of 5.x (broker.md 2.14)."""
+"""Topics by request: 17, 21, 215, 305, and 18 and 351 of 5.x (docs/protocol/broker.md 2.14)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TopicAdmin:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             17: self.on_update,
             18: self.on_update_list,

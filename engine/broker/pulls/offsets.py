@@ -1,4 +1,4 @@
-"""Offsets of consumers and of queues: 14, 15, 29 to 32, and the dumps 43 and 45 (broker.md 2.5, 2.6, 2.15)."""
+"""Offsets of consumers and of queues: 14, 15, 29 to 32, and the dumps 43 and 45 (docs/protocol/broker.md 2.5, 2.6, 2.15)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OffsetRequests:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             14: self.on_query,
             15: self.on_update,

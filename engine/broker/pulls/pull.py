@@ -1,7 +1,7 @@
-"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, and waiting at its end (broker.md 2.4).
+"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, and waiting at its end (docs/protocol/broker.md 2.4).
 
 Owns: answers that are views of the log, what a parked pull is told and when.
-Leaves to others: who may pull what (`pullchecks`), the read itself (`mqproto.engine.store`), the table of parked pulls (`mqproto.engine.broker.core.parked_pulls`).
+Leaves to others: who may pull what (`pull_checks`), the read itself (`mqproto.engine.store`), the table of parked pulls (`mqproto.engine.broker.core.parked_pulls`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CODES: Final = {
 }
 #: Parked pulls that are looked at in one entry.
 LOOKS_MAX: Final = 200
-#: Views of fewer bytes on average are joined: one write of many small buffers costs more than the copy (style.md 13).
+#: Views of fewer bytes on average are joined: one write of many small buffers costs more than the copy.
 SMALL_VIEW: Final = 4096
 #: Characters of the expressions that parked pulls keep.
 HELD_LENGTH_MAX: Final = 4 << 20
@@ -102,7 +102,7 @@ class Pulling:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             PULL_MESSAGE: self.on_pull,
             361: self.on_pull,
@@ -387,7 +387,7 @@ class FastPullHandler:
 
 
 def _code(result: GetResult, offset: int) -> int:
-    """The response code of a read (broker.md 2.4, result mapping)."""
+    """The response code of a read (docs/protocol/broker.md 2.4, result mapping)."""
     if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
         return PULL_OFFSET_MOVED if offset != 0 else PULL_NOT_FOUND
     return _CODES[result.status]

@@ -1,7 +1,7 @@
-"""What a pull must pass before anything is read for it (broker.md 2.4, steps 1 to 8).
+"""What a pull must pass before anything is read for it (docs/protocol/broker.md 2.4, steps 1 to 8).
 
 Owns: the checks in Apache's order with its codes, which filter applies.
-Leaves to others: what filters do (`filters`), what groups subscribed (`mqproto.engine.broker.core.client_registry`, `filterdata`).
+Leaves to others: what filters do (`filters`), what groups subscribed (`mqproto.engine.broker.core.client_registry`, `consumer_filters`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""QUERY_MESSAGE 12 and VIEW_MESSAGE_BY_ID 33: finding messages by key and by place (broker.md 2.11)."""
+"""QUERY_MESSAGE 12 and VIEW_MESSAGE_BY_ID 33: finding messages by key and by place (docs/protocol/broker.md 2.11)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Queries:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             12: self.on_query,
             33: self.on_view,

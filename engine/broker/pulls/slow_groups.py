@@ -1,4 +1,4 @@
-"""Groups that are too far behind are stopped (`disableConsumeIfConsumerReadSlowly`, broker.md 3.5).
+"""Groups that are too far behind are stopped (`disableConsumeIfConsumerReadSlowly`, docs/protocol/broker.md 3.5).
 
 Owns: which group counts as too slow, and that it gets nothing more until an operator says so (request 200).
 Leaves to others: how far behind a read was (`statistics`), what a stopped group is told (`pull`).

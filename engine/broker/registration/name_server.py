@@ -1,4 +1,4 @@
-"""One name server, as a broker knows it (broker.md 1.6).
+"""One name server, as a broker knows it (docs/protocol/broker.md 1.6).
 
 Owns: the link to it, what it is known to know, what it is told next.
 Leaves to others: which name servers there are and when all of them are told (`registration`), what a registration says

@@ -1,4 +1,4 @@
-"""Registration with the name servers: 103, 104, 322 (broker.md 1.6).
+"""Registration with the name servers: 103, 104, 322 (docs/protocol/broker.md 1.6).
 
 Owns: which name servers there are, when all of them are told something.
 Leaves to others: each single one of them (`name_server`), what a registration says (`registration_body`), the topic table (`tables`).

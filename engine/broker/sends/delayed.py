@@ -1,7 +1,7 @@
-"""Delayed messages: from the schedule topic to where they belong, when their time has come (store.md 11).
+"""Delayed messages: from the schedule topic to where they belong, when their time has come (docs/protocol/store.md 11).
 
 Owns: one alarm for each level that has something to wait for, the progress of each level.
-Leaves to others: putting messages into the schedule topic (`stored`), keeping the progress (`tables`).
+Leaves to others: putting messages into the schedule topic (`message_writer`), keeping the progress (`tables`).
 
 The consume queue of a level holds the delivery time of each message in place of its tag code. A level is in order of these times, so
 only its head is looked at: an idle level costs nothing. Levels that have something due take turns, a few messages each, so that others
@@ -146,7 +146,7 @@ class Level:
         if entry is not None:
             physical, _, due = entry
             wait_ms = due - core.wall
-            # Further away than the delay: the clock was set back since, so it has waited long enough (store.md 11).
+            # Further away than the delay: the clock was set back since, so it has waited long enough (docs/protocol/store.md 11).
             if wait_ms > 0 and wait_ms <= (delay_ms := self._delay_of(due)):
                 self._head = (self.offset, due, delay_ms)
                 return wait_ms
@@ -179,7 +179,7 @@ class Level:
             self.core.notice(f"delay level {self.number}: message at {physical} does not say where it belongs and is left out")
             return 0
         if topic == HALF_TOPIC:
-            return 0  # a half that was delayed by mistake: nobody could end it (store.md 11)
+            return 0  # a half that was delayed by mistake: nobody could end it (docs/protocol/store.md 11)
         new_message = NewMessage.again(message, topic, int(queue_text))
         try:
             self._count(self.message_writer.append(new_message))
@@ -190,7 +190,7 @@ class Level:
         return 0
 
     def _count(self, stored: Stored) -> None:
-        """A message counts as read from here and as put where it belongs (broker.md 9.1)."""
+        """A message counts as read from here and as put where it belongs (docs/protocol/broker.md 9.1)."""
         core = self.core
         if core.store.settings.enable_schedule_message_stats:
             core.messages_in += 1

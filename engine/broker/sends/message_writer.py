@@ -1,7 +1,7 @@
 """What becomes of a message on its way into the store: its properties, its delay, its place.
 
 Owns: the stored form of properties (`CLUSTER` in, `WAIT` out), tag codes, delay levels, the one call that appends.
-Leaves to others: whether a message is accepted at all (`send`, `retry`), when delayed ones come due (`delay`).
+Leaves to others: whether a message is accepted at all (`send`, `send_back`), when delayed ones come due (`delayed`).
 
 Two forms of properties: bytes, scanned for the few names that matter (ordinary messages, by far the most), and a dict, for all that
 have a name with consequences (`DELAY`, `TRAN_MSG` ...) or look odd. Which form a message gets depends on its properties alone.
@@ -240,13 +240,13 @@ class MessageWriter:
 
 
 def queue_offset(queue: Queue, sys_flag: int) -> int:
-    """The queue offset of the message that was just appended; prepared and rolled-back ones have none, 0 is shown (store.md 2.4)."""
+    """The queue offset of the message that was just appended; prepared and rolled-back ones have none, 0 is shown (docs/protocol/store.md 2.4)."""
     hidden = sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
     return 0 if hidden else queue.next_offset - 1
 
 
 def refusal(failure: PutRefused, core: Core) -> Refused:
-    """The answer to a message that the store refused (broker.md 2.1, put status)."""
+    """The answer to a message that the store refused (docs/protocol/broker.md 2.1, put status)."""
     core.statistics.rates.put_failures += 1
     status = failure.status
     if status is PutStatus.CREATE_MAPPED_FILE_FAILED:

@@ -1,4 +1,4 @@
-"""SEND_REPLY_MESSAGE 324 and 325: the answer to a request between clients, pushed to who asked (326; broker.md 2.13)."""
+"""SEND_REPLY_MESSAGE 324 and 325: the answer to a request between clients, pushed to who asked (326; docs/protocol/broker.md 2.13)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Replies:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             324: self.on_reply,
             325: self.on_reply,

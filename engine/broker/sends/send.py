@@ -1,7 +1,7 @@
-"""Sends, the general way: SEND_MESSAGE 10 and SEND_MESSAGE_V2 310, single and as batches (broker.md 2.1, 2.2).
+"""Sends, the general way: SEND_MESSAGE 10 and SEND_MESSAGE_V2 310, single and as batches (docs/protocol/broker.md 2.1, 2.2).
 
 Owns: the checks in Apache's order with its codes, automatic creation of topics, what becomes of messages to retry topics, batches.
-Leaves to others: headers that repeat (`fast`), the stored form (`stored`), half messages (`transactions`).
+Leaves to others: headers that repeat (`fast`), the stored form (`message_writer`), half messages (`transactions`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from mqproto.wire.names import RETRY_PREFIX, SENDING_FORBIDDEN, TOPIC_LENGTH_MAX
 
 #: Requests whose header has long names; the others have one-letter names.
 _LONG_NAMES: Final = (10, 324)
-#: From this release on a client's own limit of attempts counts (3.4.9; broker.md 0.1).
+#: From this release on a client's own limit of attempts counts (3.4.9; docs/protocol/broker.md 0.1).
 VERSION_OWN_LIMIT: Final = 121
 
 
@@ -94,7 +94,7 @@ class Sending:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             10: self.on_send,
             310: self.on_send,
@@ -120,7 +120,7 @@ class Sending:
     def _refuse(self, link: ClientLink, request: Command, refused: Refused) -> None:
         link.reply(request, refused.code, self._always, remark=refused.remark)
 
-    # --- checks (broker.md 2.1, steps 2 to 7) ---
+    # --- checks (docs/protocol/broker.md 2.1, steps 2 to 7) ---
 
     def accept(self, link: ClientLink, header: SendMessageRequest) -> TopicConfig:
         """The topic that a message may go to, made if there is none. Raises Refused."""
@@ -196,7 +196,7 @@ class Sending:
             self._place_retried(new_message, request.version, header)
         topic = new_message.topic
         level = delay_level(properties)
-        # A consumer before 4.6.1 that sends a failed message itself sends TRAN_MSG along (broker.md 2.9).
+        # A consumer before 4.6.1 that sends a failed message itself sends TRAN_MSG along (docs/protocol/broker.md 2.9).
         if is_true(properties.get(names.TRANSACTION_PREPARED, "")) and not (new_message.reconsume_times > 0 and level > 0):
             if self.core.settings.reject_transaction_message:
                 raise Refused(NO_PERMISSION, f"the broker[{self.core.host}] sending transaction message is forbidden")

@@ -1,7 +1,7 @@
-"""CONSUMER_SEND_MSG_BACK 36: a consumer gives a message back, to get it again later (broker.md 2.3).
+"""CONSUMER_SEND_MSG_BACK 36: a consumer gives a message back, to get it again later (docs/protocol/broker.md 2.3).
 
 Owns: retry and dead-letter topics of groups, how often a message comes back and after which delay.
-Leaves to others: waiting for the delay (`delay`).
+Leaves to others: waiting for the delay (`delayed`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SendBack:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             36: self.on_send_back,
         }

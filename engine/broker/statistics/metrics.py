@@ -1,7 +1,7 @@
-"""The broker's numbers for a collector of metrics, under the names of Apache's exporter (admin.md 7).
+"""The broker's numbers for a collector of metrics, under the names of Apache's exporter (docs/protocol/admin.md 7).
 
 Owns: which numbers a page has, their labels, the slices in which they are collected.
-Leaves to others: counting (`statistics`, `rates`), the texts of the runtime table (`runtime_info`), the page (`mqproto.engine.metrics`).
+Leaves to others: counting (`statistics`, `store_stats`), the texts of the runtime table (`runtime_info`), the page (`mqproto.engine.metrics`).
 
 Left out are numbers that only the clients themselves know, and those of slaves.
 """

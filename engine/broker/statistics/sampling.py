@@ -1,4 +1,4 @@
-"""When counters are sampled: an alarm at the next tick, while there is something that no tick has seen yet (broker.md 9.2).
+"""When counters are sampled: an alarm at the next tick, while there is something that no tick has seen yet (docs/protocol/broker.md 9.2).
 
 Owns: which counters changed, and the passes over them, in slices.
 Leaves to others: what is counted (`statistics`), what a counter keeps (`mqproto.engine.counters`).

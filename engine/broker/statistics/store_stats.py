@@ -1,4 +1,4 @@
-"""What the store did as a whole: puts and reads a second, how long they took, totals of days (broker.md 2.17).
+"""What the store did as a whole: puts and reads a second, how long they took, totals of days (docs/protocol/broker.md 2.17).
 
 Owns: a sample of the totals each second while there is traffic, Apache's spans of 10, 60 and 600 of them, the minute's put times.
 Leaves to others: the totals themselves, which are counted where things happen.

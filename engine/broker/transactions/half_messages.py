@@ -1,8 +1,8 @@
-"""Which half messages nobody has ended yet (store.md 12).
+"""Which half messages nobody has ended yet (docs/protocol/store.md 12).
 
 Owns: the state of each half message from the oldest open one on, and of some before it; the copies of each transaction; how far both
 queues are done with.
-Leaves to others: messages (`transactions`, `checkback`), when progress may be saved.
+Leaves to others: messages (`transactions`, `transaction_check`), when progress may be saved.
 
 A half message takes one byte, and those that are open are found by a search for a byte: what a look at them costs, and what they take,
 does not depend on how many were ended. A half that is checked goes on as a copy at the end of its queue, under a new offset. Whoever

@@ -1,7 +1,7 @@
-"""Asking producers about half messages that nobody ended, 39; RESUME_CHECK_HALF_MESSAGE 323 (broker.md 2.10; store.md 12).
+"""Asking producers about half messages that nobody ended, 39; RESUME_CHECK_HALF_MESSAGE 323 (docs/protocol/broker.md 2.10; docs/protocol/store.md 12).
 
 Owns: the rounds of checks, who is asked, when a half message is given up, when progress is saved.
-Leaves to others: which halves are open (`halves`), ending them (`transactions`).
+Leaves to others: which halves are open (`half_messages`), ending them (`transactions`).
 
 A round looks at every open half message once, a few at a time, so that others get their turn; those that need no look for a while are
 remembered. There are no rounds while nothing is open.
@@ -104,7 +104,7 @@ class TransactionCheck:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             323: self.on_resume,
         }
@@ -295,7 +295,7 @@ class TransactionCheck:
     # --- one half message
 
     def _look(self, offset: int, record: memoryview) -> bool:
-        """Decide about an open one (store.md 12.4). False: the store takes nothing now."""
+        """Decide about an open one (docs/protocol/store.md 12.4). False: the store takes nothing now."""
         try:
             message = decode_record(record)
         except RecordError as damage:

@@ -1,7 +1,7 @@
-"""Half messages and END_TRANSACTION 37 (broker.md 2.9; store.md 12).
+"""Half messages and END_TRANSACTION 37 (docs/protocol/broker.md 2.9; docs/protocol/store.md 12).
 
 Owns: how a half message is put aside, what a commit or a rollback makes of it.
-Leaves to others: which halves are open (`halves`), asking producers about those that nobody ended (`checkback`).
+Leaves to others: which halves are open (`half_messages`), asking producers about those that nobody ended (`transaction_check`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Transactions:
     def prepare(self, new_message: NewMessage) -> Stored:
         """Store a half message where no consumer looks. Raises PutRefused.
 
-        It loses a delay level: it would wait in the schedule topic instead, and come out of it as a half of nothing (store.md 12.2).
+        It loses a delay level: it would wait in the schedule topic instead, and come out of it as a half of nothing (docs/protocol/store.md 12.2).
         """
         properties = new_message.properties | {names.REAL_TOPIC: new_message.topic, names.REAL_QUEUE_ID: str(new_message.queue_id)}
         properties.pop(names.DELAY, None)
@@ -60,7 +60,7 @@ class Transactions:
 
     @property
     def handlers(self) -> Handlers:
-        """The request codes that it takes (broker.md 2.0)."""
+        """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             37: self.on_end,
         }
@@ -101,7 +101,7 @@ class Transactions:
         self.changed()
 
     def _commit(self, half: MessageExt) -> None:
-        """Store the message where it was meant to go; its properties stay as they are (store.md 2.6)."""
+        """Store the message where it was meant to go; its properties stay as they are (docs/protocol/store.md 2.6)."""
         topic = half.properties.get(names.REAL_TOPIC, "")
         queue_text = half.properties.get(names.REAL_QUEUE_ID, "")
         if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):

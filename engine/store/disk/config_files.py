@@ -1,4 +1,4 @@
-"""Configuration files: tables of topics, groups and offsets, as text with a backup beside it (store.md 10.3).
+"""Configuration files: tables of topics, groups and offsets, as text with a backup beside it (docs/protocol/store.md 10.3).
 
 A file is replaced in one step: the new text is made durable beside it, the old file becomes the backup, the new one takes its name. At
 every moment one whole generation can be read. A damaged file never becomes the backup, never reads as an empty table, and is set aside as

@@ -119,7 +119,7 @@ class Files(Protocol):
         """Many files are about to be synced. True: they are durable now, and so are all names; False: each of them has to be."""
 
     def lock(self, path: str) -> Lock | None:
-        """Lock the first byte of a file against other processes, Java's among them (store.md 1.1); None if it is taken."""
+        """Lock the first byte of a file against other processes, Java's among them (docs/protocol/store.md 1.1); None if it is taken."""
 
     def locked_by(self, path: str) -> int | None:
         """Who holds the lock of a file, without taking it: the id of a process, 0 for one that we cannot name; None if nobody does."""

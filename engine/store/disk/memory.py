@@ -1,6 +1,6 @@
 """Files in memory, with a disk's ways of losing them.
 
-`process_death` gives what another process would find, `power_loss` what another start of the machine would (`forgetting` says what a
+`process_death` gives what another process would find, `power_loss` what another start of the machine would (`durability` says what a
 disk forgets). At `before_change` and `before_read` a test lets calls fail, or looks at what is there in the middle of something.
 """
 

@@ -199,7 +199,7 @@ def _checksum(before: int, kind: bytes, content: bytes) -> int:
 
 
 class ExportedMessage(NamedTuple):
-    """A message of an export: which queue of the head, its offset there, its record (store.md 2)."""
+    """A message of an export: which queue of the head, its offset there, its record (docs/protocol/store.md 2)."""
 
     number: int
     offset: int

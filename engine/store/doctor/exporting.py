@@ -33,7 +33,7 @@ class ExportRefused(StoreError):  # noqa: N818 - a name that says what happened 
 
 
 class Export:
-    """One export. `survey` first, to its end; then `head` is known and `pieces` are the bytes of the file."""
+    """One export. `survey` first, to its end; then `head` is known and `queue_io` are the bytes of the file."""
 
     __slots__ = ("_directory", "_messages", "_skip_damaged", "_writer", "gone", "head", "notes", "skipped", "tables", "unreadable")
 

@@ -55,7 +55,7 @@ def settings_for(directory: Directory) -> StoreSettings:
 
 class Import:
     """One import, by a plan that was made for the directory as it is. `run` yields the messages stored so far, and ends when all is
-    durable; then `stored` and `there` count messages that were stored and that were there."""
+    durable; then `message_writer` and `there` count messages that were stored and that were there."""
 
     __slots__ = ("_files", "_now", "_plan", "_reader", "_since", "_store", "_times", "_wall", "stored", "there")
 
@@ -129,7 +129,7 @@ class Import:
 
     def _leave_first_file(self) -> None:
         """In a log that begins at 0 the blank entries that a queue begins with lead Apache's brokers to its first file: they pass over
-        all messages there that follow blank ones, so messages of such queues go into a later file (store.md 4.4, 14.1)."""
+        all messages there that follow blank ones, so messages of such queues go into a later file (docs/protocol/store.md 4.4, 14.1)."""
         store = self._store
         blank = any(one.first == 0 and one.source.begin and one.messages for one in self._plan.queues)
         if blank and store.min_physical == 0 and store.end < store.settings.mapped_file_size_commit_log:
@@ -138,7 +138,7 @@ class Import:
 
     def _file_times(self, queue: Queue) -> Iterator[tuple[str, int]]:
         """When the last message of each file of a queue was stored: 4.x looks for a time in the first file that was written at that time
-        or later (store.md 14.3)."""
+        or later (docs/protocol/store.md 14.3)."""
         per_file = self._store.settings.queue_file_size // ENTRY_SIZE
         place = queue.min_offset
         while place < queue.next_offset:
@@ -215,7 +215,7 @@ class Import:
 
 
 def _properties(record: memoryview, body_end: int) -> bytes:
-    """The properties of a record as they are, but for the checksum of the old place that 5.x may put last (store.md 2.2)."""
+    """The properties of a record as they are, but for the checksum of the old place that 5.x may put last (docs/protocol/store.md 2.2)."""
     properties = bytes(record[topic_span(record, body_end)[1] + 2 :])
     return properties[:-_CRC_SIZE] if properties[-_CRC_SIZE:].startswith(_CRC) else properties
 
@@ -223,7 +223,7 @@ def _properties(record: memoryview, body_end: int) -> bytes:
 def begin_log(files: Files, settings: StoreSettings, plan: ImportPlan) -> None:
     """Let the log of a new directory begin so far from 0 that the offsets of its queues are none that it could not have.
 
-    A queue that begins later begins with blank entries; Apache's brokers take them for messages of a log that begins at 0 (store.md 4.4),
+    A queue that begins later begins with blank entries; Apache's brokers take them for messages of a log that begins at 0 (docs/protocol/store.md 4.4),
     and consumers for lag. Recovery doubts a message that claims a place for which there were never enough
     bytes. Blocks. Raises OSError.
     """

@@ -252,7 +252,7 @@ def walk_over(directory: Directory, start: int, end: int, note: Callable[[str], 
 
 def behind_from(directory: Directory) -> int:
     """From which offset of the log on queues and index may lack messages: a file whose first message is older than what the checkpoint
-    promises (store.md 8.3); the end of the log when its broker was stopped in an orderly way."""
+    promises (docs/protocol/store.md 8.3); the end of the log when its broker was stopped in an orderly way."""
     log = directory.log
     if directory.whole:
         return log.limit

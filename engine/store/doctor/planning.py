@@ -22,7 +22,7 @@ from mqproto.wire.record import RecordError, decode_record
 
 #: Topics whose messages mean something by their place only: they cannot move (docs/doctor.md).
 UNMOVABLE: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
-#: A property of 5.x that belongs to the place of a message and not to the message (store.md 2.2).
+#: A property of 5.x that belongs to the place of a message and not to the message (docs/protocol/store.md 2.2).
 RECORD_CRC: Final = "__CRC32#"
 #: Messages between two reports of progress.
 _STEP: Final = 1000

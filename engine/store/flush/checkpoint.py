@@ -1,4 +1,4 @@
-"""The checkpoint: up to which store times log, queues and index are durable (store.md 7.5)."""
+"""The checkpoint: up to which store times log, queues and index are durable (docs/protocol/store.md 7.5)."""
 
 from __future__ import annotations
 

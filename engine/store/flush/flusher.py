@@ -1,4 +1,4 @@
-"""What becomes durable when (store.md 7).
+"""What becomes durable when (docs/protocol/store.md 7).
 
 Owns: the flush of the log, the writing of queue entries, index and checkpoint, as jobs and deadlines; under SYNC_FLUSH which messages
 are visible yet.
@@ -252,7 +252,7 @@ class Flusher:
     def _write_queues(self, thorough: bool) -> None:
         """Start a round. Queues with few entries wait for a thorough one, or until all queues together have many.
 
-        Delay queues do not wait: 4.9 fills in what it misses after a crash with other times, and delivers at once (store.md 8.6).
+        Delay queues do not wait: 4.9 fills in what it misses after a crash with other times, and delivers at once (docs/protocol/store.md 8.6).
         """
         queues = self.queues
         sizes = [len(queue.tail) for queue in queues.dirty]

@@ -1,4 +1,4 @@
-"""The index: from keys and unique ids of messages to their places in the log (store.md 5).
+"""The index: from keys and unique ids of messages to their places in the log (docs/protocol/store.md 5).
 
 Owns: the index files, their making, adding keys, candidates for a query.
 A file is made, and its blocks are allocated ahead of the entries, by jobs. Keys that come before their place is ready wait in
@@ -46,7 +46,7 @@ _LOOKED_AT_MAX: Final = 50_000
 
 
 def index_hash_of(topic_hash: int, key: str) -> int:
-    """Hash of a key behind `topic#`, whose own hash is given, as entries hold it: never negative (store.md 5.2)."""
+    """Hash of a key behind `topic#`, whose own hash is given, as entries hold it: never negative (docs/protocol/store.md 5.2)."""
     h = java_hash(key, topic_hash)
     return h if h >= 0 else -h & _I32_MAX
 

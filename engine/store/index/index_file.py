@@ -1,4 +1,4 @@
-"""One index file (store.md 5.1): a head, slots by key hash, and entries that are chained from their slots.
+"""One index file (docs/protocol/store.md 5.1): a head, slots by key hash, and entries that are chained from their slots.
 
 Leaves to others: which keys a message has, and when a file is made or full (`index`).
 """
@@ -80,7 +80,7 @@ class IndexFile:
         INDEX_HEAD.pack_into(self.view, 0, self.begin_time, self.end_time, self.begin, self.end, self.slots_used, self.count)
 
     def begin_after(self, before: IndexFile) -> None:
-        """A file that follows another one starts with the other one's end (store.md 5.3)."""
+        """A file that follows another one starts with the other one's end (docs/protocol/store.md 5.3)."""
         self.begin_time = self.end_time = before.end_time
         self.begin = self.end = before.end
 

@@ -1,8 +1,8 @@
-"""The commit log: records one after another in files of one size (store.md 2, 3).
+"""The commit log: records one after another in files of one size (docs/protocol/store.md 2, 3).
 
 Owns: the files, where the next record goes, and how far blocks are allocated ahead of it. A record is only ever written where
 blocks are allocated already, because a map that the disk cannot back kills the process.
-Leaves to others: what a record holds (`store`), when to flush (`flushing`), what is true after a crash (`recovery`).
+Leaves to others: what a record holds (`store`), when to flush (`flusher`), what is true after a crash (`recovery`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading records where they lie in the log: is there one, and what do queues and index need of it (store.md 2, 8.3).
+"""Reading records where they lie in the log: is there one, and what do queues and index need of it (docs/protocol/store.md 2, 8.3).
 
 Versions 1 and 2 are read, with IPv4 and IPv6 hosts. Whole messages are read by `mqproto.wire.record`.
 """
@@ -37,7 +37,7 @@ class Facts(NamedTuple):
 
     @property
     def has_entry(self) -> bool:
-        """Prepared and rolled back messages have no place in a queue (store.md 6)."""
+        """Prepared and rolled back messages have no place in a queue (docs/protocol/store.md 6)."""
         return self.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT)
 
     @property
@@ -45,7 +45,7 @@ class Facts(NamedTuple):
         return self.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
 
     def tags_code(self, delays: list[int]) -> int:
-        """The code of the queue entry (store.md 4.1): hash of the tag, or the deliver time of a message that waits.
+        """The code of the queue entry (docs/protocol/store.md 4.1): hash of the tag, or the deliver time of a message that waits.
 
         A damaged delay level is no level: the message counts as one without.
         """

@@ -1,7 +1,7 @@
-"""The consume queues: for every queue of a topic the places of its messages in the log (store.md 4).
+"""The consume queues: for every queue of a topic the places of its messages in the log (docs/protocol/store.md 4).
 
 Owns: the queues in memory, their files, reading entries.
-An entry is appended to the queue's `tail` in memory; a job writes tails to files when enough has come together (`flushing`). After a
+An entry is appended to the queue's `tail` in memory; a job writes tails to files when enough has come together (`flusher`). After a
 crash what was not written is made again from the log, so nothing is lost by that, and ten thousand queues need neither a
 map nor a file descriptor each. Files are mapped for reading, the least recently read map goes when there are too many.
 """
@@ -20,7 +20,7 @@ from mqproto.engine.store.queues.queue_io import Piece, sync_queue_files, write_
 from mqproto.engine.store.settings import StoreSettings
 
 _NO_ENTRIES: Final = memoryview(b"")
-#: Bytes of the longest topic: 5.x keeps retry topics in records of version 2, and names of folders end there (store.md 2.2).
+#: Bytes of the longest topic: 5.x keeps retry topics in records of version 2, and names of folders end there (docs/protocol/store.md 2.2).
 _TOPIC_MAX: Final = 255
 #: Names that would lead out of their folder. The broker checks topics; the store makes sure.
 _NOT_A_NAME: Final = frozenset({"", ".", ".."})
@@ -94,7 +94,7 @@ class ConsumeQueues:
         queue.next_offset += 1
 
     def begin_at(self, queue: Queue, offset: int) -> None:
-        """Let an empty queue begin at an offset: entries before it in the same file are blank (store.md 4.3)."""
+        """Let an empty queue begin at an offset: entries before it in the same file are blank (docs/protocol/store.md 4.3)."""
         start = offset - offset % self.per_file
         queue.first = queue.written = start
         queue.min_offset = queue.max_offset = queue.next_offset = offset
@@ -353,7 +353,7 @@ class ConsumeQueues:
         return None if found is None else found[:2]
 
     def correct_min(self, queue: Queue, log_start: int) -> None:
-        """Set the first offset whose record the log still has (store.md 4.4; the blank entries that a queue may begin with never
+        """Set the first offset whose record the log still has (docs/protocol/store.md 4.4; the blank entries that a queue may begin with never
         count). Looks at the first entry before it searches, so that nothing depends on those in between while all are there."""
         low = queue.first
         if low < queue.next_offset:

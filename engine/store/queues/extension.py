@@ -1,4 +1,4 @@
-"""The extension of the consume queues (store.md 4.5): what does not fit the 20 bytes of a queue entry.
+"""The extension of the consume queues (docs/protocol/store.md 4.5): what does not fit the 20 bytes of a queue entry.
 
 For each message a unit is kept: its tags code, its store time and, where the caller has one, the bitmap of the filters that it passes.
 The queue entry then holds the unit's address in place of the tags code. Units follow each other in files of one size; like queue

@@ -20,7 +20,7 @@ from mqproto.engine.store.queues.consume_queues import ConsumeQueues, entry_of
 from mqproto.engine.store.queues.extension import Unit, Units
 from mqproto.engine.store.queues.queue import Queue
 
-#: Bytes that a read which goes on where the last one ended takes along: as many as an answer from disk has (store.md 14.2).
+#: Bytes that a read which goes on where the last one ended takes along: as many as an answer from disk has (docs/protocol/store.md 14.2).
 _AHEAD: Final = 65_536
 #: Bytes that are read for one small item of a file: its neighbours are often wanted next.
 _BLOCK: Final = 4096

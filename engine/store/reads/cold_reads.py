@@ -1,4 +1,4 @@
-"""Reads that never wait for a disk: the answer at once from memory, or a job (store.md 13.6, 14.2).
+"""Reads that never wait for a disk: the answer at once from memory, or a job (docs/protocol/store.md 13.6, 14.2).
 
 Owns: what counts as near, and the jobs that read everything else from files, because a page fault of a map holds the interpreter lock.
 What is far and yet in the system's cache is read from files without a job, where the system can tell (Linux).

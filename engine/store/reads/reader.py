@@ -1,6 +1,6 @@
-"""Reading messages: from a queue, by place, by time and by key (store.md 14).
+"""Reading messages: from a queue, by place, by time and by key (docs/protocol/store.md 14).
 
-Nothing is copied: what is given are slices of the mapped log. Over `coldfiles` the same is read from files.
+Nothing is copied: what is given are slices of the mapped log. Over `cold_files` the same is read from files.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from mqproto.engine.store.reads.read_filter import ReadFilter
 from mqproto.engine.store.results import GetResult, GetStatus, QueryResult
 from mqproto.engine.store.settings import StoreSettings
 
-#: Bytes of queue entries that one read looks at, however few of them match (store.md 14.1).
+#: Bytes of queue entries that one read looks at, however few of them match (docs/protocol/store.md 14.1).
 _SCAN_SIZE: Final = 16_000
-#: Memory of a machine that does not tell (store.md 13.6).
+#: Memory of a machine that does not tell (docs/protocol/store.md 13.6).
 _MEMORY_UNKNOWN: Final = 24 << 30
 #: Bytes after which `warm` ends.
 _WARM_SIZE: Final = 1 << 20
@@ -239,7 +239,7 @@ class Reader:
         return unit is not None and unit.tags_code not in codes and _HASH_MIN <= unit.tags_code <= _HASH_MAX
 
     def _full(self, count: int, total: int, wanted: int, on_disk: bool) -> bool:
-        """Whether an answer with `count` messages can take no more (store.md 14.2)."""
+        """Whether an answer with `count` messages can take no more (docs/protocol/store.md 14.2)."""
         settings = self._settings
         if on_disk:
             limit, size_max = settings.max_transfer_count_on_message_in_disk, settings.max_transfer_bytes_on_message_in_disk

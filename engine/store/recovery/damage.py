@@ -1,6 +1,6 @@
 """Stepping over damage in the log, so that everything good behind it is kept.
 
-The damaged part becomes something that every scan passes, ours and Apache's: blank records that are rolled back (store.md 2.3, 6), which
+The damaged part becomes something that every scan passes, ours and Apache's: blank records that are rolled back (docs/protocol/store.md 2.3, 6), which
 no queue and no index ever takes, or a filler where it reaches to the end of its file. The damaged bytes are kept in a file beside.
 """
 

@@ -1,4 +1,4 @@
-"""What is true when a data directory is opened (store.md 8).
+"""What is true when a data directory is opened (docs/protocol/store.md 8).
 
 The log is what counts: queues and index are made to agree with it. After an orderly end its last part is checked; after a crash
 everything since the file that the checkpoint's times point to, and queues and index are made again from there on.
@@ -200,7 +200,7 @@ class Recovery:
     # --- where to begin ---
 
     def _start_after_crash(self) -> int:
-        """The newest file whose first record is old enough for everything before it to be complete (store.md 8.3)."""
+        """The newest file whose first record is old enough for everything before it to be complete (docs/protocol/store.md 8.3)."""
         log = self._log
         limit = self._checkpoint.recover_from
         for log_file in reversed(log.log_files):

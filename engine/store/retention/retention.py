@@ -1,8 +1,8 @@
-"""Which files of the log are deleted when, and when the disk has no room for messages (store.md 9.1).
+"""Which files of the log are deleted when, and when the disk has no room for messages (docs/protocol/store.md 9.1).
 
 A small machine inside the store: every so often a job looks at the disks and at the ages of the oldest files; then the files that
 have to go leave the log in memory, so that no reader finds them any more, and are removed one by one with pauses; queues and index
-follow (`following`). The file that is written never goes, nor one whose messages are not yet durable in log and queues.
+follow (`trimming`). The file that is written never goes, nor one whose messages are not yet durable in log and queues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mqproto.engine.store.retention.watermarks import Watermarks
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.state.node.contract import Job
 
-#: Nothing is deleted before the store has been open for so long (store.md 9.1), unless somebody asks.
+#: Nothing is deleted before the store has been open for so long (docs/protocol/store.md 9.1), unless somebody asks.
 _FIRST_MS: Final = 60_000
 #: Rounds that a request grants, and the time between them where nothing is looked at unasked.
 _ROUNDS: Final = 20

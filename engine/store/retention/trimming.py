@@ -1,4 +1,4 @@
-"""Queues and index follow the beginning of the log (store.md 9.2).
+"""Queues and index follow the beginning of the log (docs/protocol/store.md 9.2).
 
 After files of the log were deleted the minimum of every queue is moved to its first message that is still there, then files of queues and
 index that hold nothing else are removed, never the last of each. All queues are gone through in slices: their files are read in a job,

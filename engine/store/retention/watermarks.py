@@ -1,4 +1,4 @@
-"""What a disk's state asks for: Apache's marks (store.md 9.1), and a number of free bytes at which they do not count.
+"""What a disk's state asks for: Apache's marks (docs/protocol/store.md 9.1), and a number of free bytes at which they do not count.
 
 Both disks are judged together, that of the log and that of the queues, so that a healthy one never clears what a full one set. A disk
 that tells nothing is not full.

@@ -1,4 +1,4 @@
-"""What operators ask of a cluster: the calls behind mqadmin as flows with typed results (admin.md; client.md 1.10).
+"""What operators ask of a cluster: the calls behind mqadmin as flows with typed results (docs/protocol/admin.md; docs/protocol/client.md 1.10).
 
 core = AdminCore(node)
 node.start(core.topics.create("orders", cluster="DefaultCluster"), now)

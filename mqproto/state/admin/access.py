@@ -1,4 +1,4 @@
-"""Accounts of brokers with access control of 4.5.2 to 5.2: 50, 51, 52, 53 (admin.md 2.5; broker.md 5.5).
+"""Accounts of brokers with access control of 4.5.2 to 5.2: 50, 51, 52, 53 (docs/protocol/admin.md 2.5; docs/protocol/broker.md 5.5).
 
 Any account that brokers know may do this. They answer before a change takes effect: they look at their files every few seconds.
 """

@@ -1,4 +1,4 @@
-"""Brokers: which there are, how they do, their settings and what they clean up (admin.md 2.2)."""
+"""Brokers: which there are, how they do, their settings and what they clean up (docs/protocol/admin.md 2.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.headers import GetConsumeStatsInBrokerRequest, ViewBrokerStatsDataRequest
 from mqproto.wire.properties_text import format_properties, read_plain
 
-#: Counting what all groups have consumed may take long (admin.md 2.2).
+#: Counting what all groups have consumed may take long (docs/protocol/admin.md 2.2).
 CONSUME_STATS_TIMEOUT_MS: Final = 50_000
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
@@ -31,7 +31,7 @@ class BrokerRates:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRuntime:
-    """How a broker does. `values` is all that it says (broker.md 2.17), properties what is read most, None where it is silent."""
+    """How a broker does. `values` is all that it says (docs/protocol/broker.md 2.17), properties what is read most, None where it is silent."""
 
     address: str
     values: Mapping[str, str]
@@ -139,7 +139,7 @@ class BrokerFlows:
 
         Brokers take no notice of names that they do not know or values that are malformed, and Apache's say nothing of it: so the settings
         are read back. Raises InvalidSetting for a name that a broker does not know; a value that it did not take shows in the result, as
-        does one that it writes in another way. Some settings take effect only at the next start (admin.md 5).
+        does one that it writes in another way. Some settings take effect only at the next start (docs/protocol/admin.md 5).
         """
         body = settings_text(changes)
 
@@ -153,7 +153,7 @@ class BrokerFlows:
     # --- counters
 
     def stats(self, broker: str, name: str, key: str) -> Flow[BrokerStats | None]:
-        """A counter of the broker of an address, like `TOPIC_PUT_NUMS` of a topic (broker.md 9); None while it has counted nothing."""
+        """A counter of the broker of an address, like `TOPIC_PUT_NUMS` of a topic (docs/protocol/broker.md 9); None while it has counted nothing."""
         fields = ViewBrokerStatsDataRequest(name, key).encode()
         command = yield from self._calls.ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, fields)
         if command.code == ResponseCode.SYSTEM_ERROR and "not exist" in (command.remark or ""):

@@ -1,4 +1,4 @@
-"""What the families of operations share: asking servers, and which servers an operation goes to (admin.md 1, 4).
+"""What the families of operations share: asking servers, and which servers an operation goes to (docs/protocol/admin.md 1, 4).
 
 Owns: time-outs, what a failure of a call is as an error, brokers of a topic, of a group and of a cluster, operations over several servers.
 Leaves to others: what is asked and what the answers mean (the families), links and calls (the client node).
@@ -37,7 +37,7 @@ from mqproto.wire.names import retry_topic
 
 T = TypeVar("T")
 
-#: Limit of one request (admin.md 1).
+#: Limit of one request (docs/protocol/admin.md 1).
 TIMEOUT_MS: Final = 5_000
 #: How much longer brokers may take to ask consumers, and to count what groups have consumed.
 LONG: Final = 3

@@ -1,4 +1,4 @@
-"""Consumer groups as brokers know them: how they are set up, who their members are, how far they are (admin.md 2.3)."""
+"""Consumer groups as brokers know them: how they are set up, who their members are, how far they are (docs/protocol/admin.md 2.3)."""
 
 from __future__ import annotations
 

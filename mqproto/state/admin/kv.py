@@ -1,6 +1,6 @@
-"""Settings that name servers keep by namespace and key: 100, 101, 102, 219 (admin.md 4; broker.md 6).
+"""Settings that name servers keep by namespace and key: 100, 101, 102, 219 (docs/protocol/admin.md 4; docs/protocol/broker.md 6).
 
-Each name server keeps its own, so changes go to all of them. One namespace holds the order of topics (client.md 2.2).
+Each name server keeps its own, so changes go to all of them. One namespace holds the order of topics (docs/protocol/client.md 2.2).
 """
 
 from __future__ import annotations

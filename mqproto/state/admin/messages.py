@@ -1,4 +1,4 @@
-"""Finding stored messages, and what became of them (admin.md 2.4, 4; client.md 1.10)."""
+"""Finding stored messages, and what became of them (docs/protocol/admin.md 2.4, 4; docs/protocol/client.md 1.10)."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ UNIQUE_HITS: Final = 32
 SCAN_LIMIT: Final = 1_000
 SCAN_LIMIT_MAX: Final = 100_000
 BATCH: Final = 32
-#: What a search may take: indexes of many files are read (client.md 1.10).
+#: What a search may take: indexes of many files are read (docs/protocol/client.md 1.10).
 QUERY_TIMEOUT_MS: Final = 18_000
 _FOREVER: Final = (1 << 63) - 1
 _PULL_SUSPEND_MS: Final = 20_000
 
 
 class TrackType(Enum):
-    """What a group has done with a message (admin.md 3)."""
+    """What a group has done with a message (docs/protocol/admin.md 3)."""
 
     CONSUMED = "CONSUMED"
     #: The group passed by, and its tags do not take the message.

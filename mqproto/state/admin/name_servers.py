@@ -1,4 +1,4 @@
-"""Name servers: their settings, keys and values, and which brokers may be written to (admin.md 2.2; broker.md 6)."""
+"""Name servers: their settings, keys and values, and which brokers may be written to (docs/protocol/admin.md 2.2; docs/protocol/broker.md 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of queues and of groups: looking them up, and sending groups to other places (admin.md 2.3, 4; client.md 1.10)."""
+"""Offsets of queues and of groups: looking them up, and sending groups to other places (docs/protocol/admin.md 2.3, 4; docs/protocol/client.md 1.10)."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class OffsetFlows:
     def _reset_offline(
         self, address: str, group: str, topic: str, queues: list[MessageQueue], time_ms: int | None, force: bool
     ) -> Flow[dict[MessageQueue, int]]:
-        """The old way (admin.md 4): look every offset up and store it. A queue of which the group has nothing begins at its minimum."""
+        """The old way (docs/protocol/admin.md 4): look every offset up and store it. A queue of which the group has nothing begins at its minimum."""
         fields = GetConsumeStatsRequest(group).encode()
         timeout_ms = self._calls.long_timeout_ms
         command = yield from self._calls.done(address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)

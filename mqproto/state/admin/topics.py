@@ -1,4 +1,4 @@
-"""Topics: where they are, how they are set up, how full they are (admin.md 2.1)."""
+"""Topics: where they are, how they are set up, how full they are (docs/protocol/admin.md 2.1)."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class TopicFlows:
     # --- order
 
     def order(self, topic: str) -> Flow[str | None]:
-        """The order configuration of a topic, `broker:queues;broker:queues`; None when it has none (client.md 2.2)."""
+        """The order configuration of a topic, `broker:queues;broker:queues`; None when it has none (docs/protocol/client.md 2.2)."""
         check_given("topic", topic)
         return (yield from kv.get(self._calls, kv.ORDER_NAMESPACE, topic))
 

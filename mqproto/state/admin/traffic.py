@@ -1,4 +1,4 @@
-"""How much goes through topics: what comes in, what groups take out, what lies there (mqadmin's `statsAll`, admin.md 2.1)."""
+"""How much goes through topics: what comes in, what groups take out, what lies there (mqadmin's `statsAll`, docs/protocol/admin.md 2.1)."""
 
 from __future__ import annotations
 

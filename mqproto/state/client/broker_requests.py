@@ -1,7 +1,7 @@
-"""What brokers ask of a client on the client's own links (client.md 6).
+"""What brokers ask of a client on the client's own links (docs/protocol/client.md 6).
 
 Owns: which of them there are, how they are read and answered.
-Leaves to others: what a consumer does about them (`client.ConsumerPort`), transactions (`transacting`), replies (`requesting`).
+Leaves to others: what a consumer does about them (`client.ConsumerPort`), transactions (`transactions`), replies (`request_reply`).
 
 A request that cannot be read is answered by code 1 with the reason, one that we do not know by code 3; nothing that a broker sends here
 ends the link or reaches another consumer.

@@ -1,9 +1,9 @@
-"""The client node: everything that the producers and consumers of one client id share (client.md 1).
+"""The client node: everything that the producers and consumers of one client id share (docs/protocol/client.md 1).
 
 Owns: producers and consumers by group, the choice of name servers, route polling, heartbeats, links that nobody needs any more, and the
 order of the end.
-Leaves to others: how flows run and links come about (`runner`), what routes mean (`routes`), sends (`producer`), transactions
-(`transacting`), requests that wait for a reply (`requesting`), consumption (`consumer`), requests of brokers (`client_requests`).
+Leaves to others: how flows run and links come about (`calls`), what routes mean (`routes`), sends (`producer`), transactions
+(`transactions`), requests that wait for a reply (`request_reply`), consumption (`consumer`), requests of brokers (`broker_requests`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.hosts import encode_ip
 from mqproto.wire.ids import UniqueIds
 
-#: When the periodic tasks run for the first time after `begin` (client.md 1.3).
+#: When the periodic tasks run for the first time after `begin` (docs/protocol/client.md 1.3).
 FIRST_POLL_MS: Final = 10
 FIRST_HEARTBEAT_MS: Final = 1_000
 #: How long a farewell waits for the answer to a heartbeat.
 FAREWELL_WAIT_MS: Final = 2_000
-#: The field by which every request says that its client pulls (client.md 9, "Stream type").
+#: The field by which every request says that its client pulls (docs/protocol/client.md 9, "Stream type").
 STREAM_MARK: Final = {"ReqT": "0"}
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
@@ -55,7 +55,7 @@ class ConsumerPort(Protocol):
     def group(self) -> str: ...
 
     def heartbeat_data(self) -> ConsumerData:
-        """What the group's part of a heartbeat says (client.md 1.7)."""
+        """What the group's part of a heartbeat says (docs/protocol/client.md 1.7)."""
 
     def topics(self) -> Iterable[str]:
         """The topics whose routes the node keeps fresh for this consumer."""
@@ -67,7 +67,7 @@ class ConsumerPort(Protocol):
         """Members came or went (request 40): rebalance soon."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
-        """An operator moved the group (request 220, client.md 6)."""
+        """An operator moved the group (request 220, docs/protocol/client.md 6)."""
 
     def offsets(self) -> Mapping[MessageQueue, int]:
         """The offsets in memory, of all topics (request 221)."""
@@ -207,7 +207,7 @@ class ClientNode(FlowNode):
         self.consumers[consumer.group] = consumer
 
     def remove_consumer(self, consumer: ConsumerPort, now: int) -> Flow[None]:
-        """Take the consumer out and unregister its group at the brokers (client.md 1.2)."""
+        """Take the consumer out and unregister its group at the brokers (docs/protocol/client.md 1.2)."""
         if self.consumers.get(consumer.group) is consumer:
             del self.consumers[consumer.group]
             yield from self._unregister("consumerGroup", consumer.group, now)
@@ -241,7 +241,7 @@ class ClientNode(FlowNode):
     def set_name_servers(self, addresses: Sequence[str], now: int) -> None:
         """Use another list. Links to servers that are not in it end, and what they were asked is asked of the new ones (NSV-01).
 
-        From now on no address server is asked (client.md 1.4).
+        From now on no address server is asked (docs/protocol/client.md 1.4).
         """
         if self._search is not None:
             self._search.over = True
@@ -347,7 +347,7 @@ class ClientNode(FlowNode):
     def heartbeat(self, now: int) -> Ticket[None]:
         """Send heartbeats to the brokers now; settled when all of them have answered or failed.
 
-        To masters, and to slaves too when there is a consumer (client.md 1.7). Nothing is sent without producer and consumer.
+        To masters, and to slaves too when there is a consumer (docs/protocol/client.md 1.7). Nothing is sent without producer and consumer.
         """
         return self.spawn(self._all_beaten(now), now)
 
@@ -456,7 +456,7 @@ class ClientNode(FlowNode):
             self.finish(f"client {self.client_id} is closed", now)
 
     def _clean(self, now: int) -> None:
-        """Forget brokers that no route names any more, and end links that were not used for long (client.md 1.6, 7.2)."""
+        """Forget brokers that no route names any more, and end links that were not used for long (docs/protocol/client.md 1.6, 7.2)."""
         self.routes.keep(self.wanted_topics())
         for link in self.all_links():
             if link.connected and not link.calls and now - link.used >= self.settings.max_idle_ms:
@@ -496,7 +496,7 @@ class ClientNode(FlowNode):
 
 
 def client_id(identity: ClientIdentity, unit_name: str = "", *, stream: bool = False) -> str:
-    """The id that brokers know a client by (client.md CI-1): `ip@instance`, `@unit` where there is one, `@STREAM` for one that pulls."""
+    """The id that brokers know a client by (docs/protocol/client.md CI-1): `ip@instance`, `@unit` where there is one, `@STREAM` for one that pulls."""
     ip = f"[{identity.ip}]" if ":" in identity.ip and not identity.ip.startswith("[") else identity.ip
     unit = f"@{unit_name}" if unit_name and not unit_name.isspace() else ""
     return f"{ip}@{identity.instance_name}{unit}{'@STREAM' if stream else ''}"

@@ -1,4 +1,4 @@
-"""What a client node and its producers can be told, with Apache's defaults (client.md 1.9), and who they are.
+"""What a client node and its producers can be told, with Apache's defaults (docs/protocol/client.md 1.9), and who they are.
 
 Names are snake_case forms of Apache's; times are milliseconds. `check` raises `InvalidSetting` and is called before anything starts.
 Leaves to others: consumers' settings (`consumer`), environment variables, host names and process ids (adapters).
@@ -16,7 +16,7 @@ from mqproto.errors import InvalidSetting
 from mqproto.validation import check_namespace, check_topic
 from mqproto.wire.compression import Compression
 
-#: Template topic whose route stands in for a topic that does not exist yet (client.md 2.4).
+#: Template topic whose route stands in for a topic that does not exist yet (docs/protocol/client.md 2.4).
 CREATE_TOPIC_KEY: Final = "TBW102"
 
 
@@ -24,7 +24,7 @@ CREATE_TOPIC_KEY: Final = "TBW102"
 class ClientIdentity:
     """Who a client node is. All of it comes from the adapter: a node reads neither host names nor process ids nor random sources.
 
-    `ip` is the text of an IPv4 or IPv6 address (client.md CI-2); `instance_name` is already replaced where it was "DEFAULT" (CI-4:
+    `ip` is the text of an IPv4 or IPv6 address (docs/protocol/client.md CI-2); `instance_name` is already replaced where it was "DEFAULT" (CI-4:
     process id, "#", a number that no other instance of the process has); `seed` spreads clients over name servers, brokers and
     queues and tells unique ids of one process apart; `utc_offset_ms` is local time minus UTC, which unique ids hold.
     """
@@ -37,12 +37,12 @@ class ClientIdentity:
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
-    """The addresses of a name server list as Apache writes it, `host:port;host:port` (client.md 1.4); blanks are trimmed."""
+    """The addresses of a name server list as Apache writes it, `host:port;host:port` (docs/protocol/client.md 1.4); blanks are trimmed."""
     return tuple(bare_address(part) for part in (one.strip() for one in text.split(";")) if part)
 
 
 def bare_address(address: str) -> str:
-    """An address without the `http://` that one from a cloud's console may begin with (client.md 1.4)."""
+    """An address without the `http://` that one from a cloud's console may begin with (docs/protocol/client.md 1.4)."""
     return address.rpartition("/")[2] if address.startswith("http://") else address
 
 
@@ -80,7 +80,7 @@ class ClientSettings:
     name_servers: tuple[str, ...] = ()
     unit_name: str = ""
     unit_mode: bool = False
-    #: Whether requests that Apache lets go there use the broker's second port (client.md 1.8).
+    #: Whether requests that Apache lets go there use the broker's second port (docs/protocol/client.md 1.8).
     vip_channel: bool = False
     tls: bool = False
     poll_name_server_interval_ms: int = 30_000
@@ -96,13 +96,13 @@ class ClientSettings:
     close_timeout_ms: int = 3_000
     #: What requests are signed with; None leaves them unsigned.
     credentials: Credentials | None = field(default=None, repr=False)
-    #: Where an address server tells the name servers; used when none are given (client.md 1.4).
+    #: Where an address server tells the name servers; used when none are given (docs/protocol/client.md 1.4).
     address_server: str = ""
-    #: Topics and groups of the application live in this namespace; empty for none (client.md 1.8).
+    #: Topics and groups of the application live in this namespace; empty for none (docs/protocol/client.md 1.8).
     namespace: str = ""
     #: A namespace that travels beside the names, for proxies and brokers of 5.2 and later.
     namespace_v2: str = ""
-    #: Whether this is a client that pulls: its id and all its requests say so since 4.9.4 (client.md CI-1, 9).
+    #: Whether this is a client that pulls: its id and all its requests say so since 4.9.4 (docs/protocol/client.md CI-1, 9).
     stream: bool = False
 
     def connection_key(self) -> Hashable:
@@ -144,7 +144,7 @@ class ClientSettings:
 
 @dataclass(slots=True)
 class ProducerSettings:
-    """One producer (client.md 1.9.2)."""
+    """One producer (docs/protocol/client.md 1.9.2)."""
 
     group: str = "DEFAULT_PRODUCER"
     create_topic_key: str = CREATE_TOPIC_KEY
@@ -162,18 +162,18 @@ class ProducerSettings:
     #: Try elsewhere when a broker stored the message but could not flush or replicate it in time.
     retry_another_broker_when_not_store_ok: bool = False
     max_message_size: int = 4_194_304
-    #: Avoid brokers that were slow or failed lately (client.md 3.4).
+    #: Avoid brokers that were slow or failed lately (docs/protocol/client.md 3.4).
     latency_fault_tolerance: bool = False
     latency_max_ms: tuple[int, ...] = (50, 100, 550, 1_000, 2_000, 3_000, 15_000)
     not_available_ms: tuple[int, ...] = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
-    #: Answer codes after which a send is tried elsewhere (client.md 3.3).
+    #: Answer codes after which a send is tried elsewhere (docs/protocol/client.md 3.3).
     retry_codes: frozenset[int] = field(default_factory=lambda: frozenset({1, 14, 16, 17, 204, 205}))
     #: What may be in flight at once; further sends wait for room within their own budget. A message larger than the window passes alone.
     send_window_messages: int = 10_000
     send_window_bytes: int = 32 << 20
     #: LZ4 and Zstandard need the extra `compression`, here and at consumers, which must be 4.9.4 or later.
     compress_type: Compression = Compression.ZLIB
-    #: Tell the trace topic of everything that is sent (client.md 3.14); an empty topic means the usual one.
+    #: Tell the trace topic of everything that is sent (docs/protocol/client.md 3.14); an empty topic means the usual one.
     enable_msg_trace: bool = False
     customized_trace_topic: str = ""
     #: How long one attempt may take while another can follow, so that a broker that says nothing does not use up the budget; -1: no limit.
@@ -205,7 +205,7 @@ class ProducerSettings:
 
 @dataclass(slots=True)
 class TransactionSettings(ProducerSettings):
-    """One producer of messages in transactions (client.md 3.11)."""
+    """One producer of messages in transactions (docs/protocol/client.md 3.11)."""
 
     #: Questions of brokers that the listener answers at a time.
     check_thread_pool_max_size: int = 1

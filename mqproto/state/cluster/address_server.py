@@ -1,4 +1,4 @@
-"""Name servers that an address server tells: an HTTP server whose answer is the list (client.md 1.4).
+"""Name servers that an address server tells: an HTTP server whose answer is the list (docs/protocol/client.md 1.4).
 
 Owns: when it is asked, what its answers mean, what is done about failures.
 Leaves to others: HTTP (adapter), which of the name servers to ask (nameservers), calls that wait for the first answer (runner).
@@ -15,7 +15,7 @@ from mqproto.state.client.settings import check_address, parse_addresses
 from mqproto.state.flows.effects import Flow, Work
 from mqproto.state.node.contract import Job, Ticket
 
-#: It is asked at the start, then after this time, then with these pauses (client.md 1.3).
+#: It is asked at the start, then after this time, then with these pauses (docs/protocol/client.md 1.3).
 FIRST_SEARCH_MS: Final = 10_000
 SEARCH_INTERVAL_MS: Final = 120_000
 #: One that has failed is left alone for so long, however many calls want to know a name server.

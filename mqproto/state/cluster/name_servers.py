@@ -1,4 +1,4 @@
-"""Which name server to ask (client.md 1.5).
+"""Which name server to ask (docs/protocol/client.md 1.5).
 
 Owns: the list, the one that was chosen, and whose turn is next.
 Leaves to others: links to them, and how often a request moves on (runner).

@@ -1,4 +1,4 @@
-"""Questions to the broker of a queue about its offsets (client.md 1.10, 5.3).
+"""Questions to the broker of a queue about its offsets (docs/protocol/client.md 1.10, 5.3).
 
 Each is asked of the master, after a refreshed route where none is known, and answers the time as well. Raises MQError: NoRoute,
 NoNameServer, ConnectFailed, ConnectionLost, CallExpired, BrokerError for an answer that is no success.
@@ -25,7 +25,7 @@ from mqproto.wire.headers import (
     SearchOffsetResponse,
 )
 
-#: Limit of one question when the application asks (client.md 1.10).
+#: Limit of one question when the application asks (docs/protocol/client.md 1.10).
 ASKED_TIMEOUT_MS: Final = 6_000
 
 

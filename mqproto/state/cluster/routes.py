@@ -1,6 +1,6 @@
 """What a client knows of the cluster: topic routes, the queues to send to and to read from, and where brokers are.
 
-Owns: the last good route of each topic (client.md 2), the broker address table (1.6) and the versions that brokers announced.
+Owns: the last good route of each topic (docs/protocol/client.md 2), the broker address table (1.6) and the versions that brokers announced.
 Leaves to others: asking name servers and when (client), which queue to take (producer, consumer).
 
 A route that a name server does not know any more, or cannot give now, stays as it was: a restarted name server is empty until brokers
@@ -25,7 +25,7 @@ _TURN_MASK: Final = 0x7FFF_FFFF
 class PublishInfo:
     """The queues that a topic can be sent to, in an order that does not depend on the order of the route (PRO-09).
 
-    `ordered` tells that an order configuration made the list (client.md 2.2): then it names brokers whether they are up or not, so
+    `ordered` tells that an order configuration made the list (docs/protocol/client.md 2.2): then it names brokers whether they are up or not, so
     that a key keeps its queue.
     """
 
@@ -47,7 +47,7 @@ class PublishInfo:
         return turn
 
     def pick(self, last_broker: str | None = None) -> MessageQueue | None:
-        """The next queue in turn, at another broker than `last_broker` where there is one (client.md 3.4). None of no queues."""
+        """The next queue in turn, at another broker than `last_broker` where there is one (docs/protocol/client.md 3.4). None of no queues."""
         queues = self.queues
         count = len(queues)
         if not count:
@@ -79,7 +79,7 @@ class RouteTable:
     # --- changes
 
     def update(self, topic: str, route: TopicRoute) -> bool:
-        """Keep the route; True if it differs from the known one in anything that matters (client.md 2.1: not the cluster's name)."""
+        """Keep the route; True if it differs from the known one in anything that matters (docs/protocol/client.md 2.1: not the cluster's name)."""
         known = self._routes.get(topic)
         if known is not None and _content(known) == _content(route):
             return False
@@ -93,7 +93,7 @@ class RouteTable:
         return True
 
     def keep(self, topics: Collection[str]) -> None:
-        """Forget the routes of all other topics, and the addresses that no route names any more (client.md 1.6)."""
+        """Forget the routes of all other topics, and the addresses that no route names any more (docs/protocol/client.md 1.6)."""
         self.changes += 1
         for topic in self._routes.keys() - topics:
             del self._routes[topic], self._write[topic], self._read[topic]
@@ -148,7 +148,7 @@ class RouteTable:
         return by_id[broker_id], broker_id
 
     def any_address(self, topic: str, turn: int) -> str | None:
-        """One broker of the topic, its master where there is one (client.md 1.6, "by topic"); `turn` chooses among them."""
+        """One broker of the topic, its master where there is one (docs/protocol/client.md 1.6, "by topic"); `turn` chooses among them."""
         route = self._routes.get(topic)
         brokers = [broker for broker in _by_name(route.brokers if route is not None else ()) if broker.addresses]
         if not brokers:
@@ -167,7 +167,7 @@ class RouteTable:
 
 
 def publish_info(topic: str, route: TopicRoute, turn: int = 0, warn: Callable[[str], None] | None = None) -> PublishInfo:
-    """The queues to send to (client.md 2.2): those of a good order configuration, else the writable ones of brokers with a master."""
+    """The queues to send to (docs/protocol/client.md 2.2): those of a good order configuration, else the writable ones of brokers with a master."""
     ordered = parse_order(topic, route.order_conf, warn) if route.order_conf else []
     if ordered:
         queues = [MessageQueue(topic, name, queue_id) for name, count in ordered for queue_id in range(count)]
@@ -178,7 +178,7 @@ def publish_info(topic: str, route: TopicRoute, turn: int = 0, warn: Callable[[s
 
 
 def readable_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
-    """The queues to read from, in queue order (client.md 2.3); brokers need no master for that."""
+    """The queues to read from, in queue order (docs/protocol/client.md 2.3); brokers need no master for that."""
     return _queues(topic, {queue.broker_name: queue.read_queues for queue in route.queues if queue.perm & PERM_READ})
 
 

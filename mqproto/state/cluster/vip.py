@@ -1,4 +1,4 @@
-"""Which requests use a broker's second port, two below the first, when a client is told to (VIP channel, client.md 1.8)."""
+"""Which requests use a broker's second port, two below the first, when a client is told to (VIP channel, docs/protocol/client.md 1.8)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from mqproto.wire.codes import RequestCode
 from mqproto.wire.filters.tags import SQL92, TAG, InvalidExpressionError, parse_tags
 from mqproto.wire.names import INNER_PRODUCER
 
-#: Offsets are stored for the first time this long after the start (client.md 1.3).
+#: Offsets are stored for the first time this long after the start (docs/protocol/client.md 1.3).
 FIRST_PERSIST_MS: Final = 10_000
 #: How soon the first round that lacked something is followed by another.
 REBALANCE_RETRY_MS: Final = 1_000
@@ -51,7 +51,7 @@ class Phase(Enum):
 
 
 def subscription_data(topic: str, expression: str, kind: str, version: int = 0) -> SubscriptionData:
-    """A subscription as brokers are told of it (client.md 4.1). Raises InvalidExpressionError."""
+    """A subscription as brokers are told of it (docs/protocol/client.md 4.1). Raises InvalidExpressionError."""
     if kind == TAG:
         tags = parse_tags(expression)
         return SubscriptionData(topic, tags.expression, TAG, list(tags.tags), sorted(tags.codes), version)
@@ -249,7 +249,7 @@ class ConsumerBase(ABC):
         return now
 
     def _check_filters(self, now: int) -> Flow[int]:
-        """CHECK_CLIENT_CONFIG for each subscription that is not by tags (client.md CI-9): a broker may not know that kind of filter."""
+        """CHECK_CLIENT_CONFIG for each subscription that is not by tags (docs/protocol/client.md CI-9): a broker may not know that kind of filter."""
         for data in [data for data in self._subscriptions.values() if data.type != TAG]:
             address = self.routes.any_address(data.topic, self.node.seed)
             if address is None:
@@ -299,7 +299,7 @@ class ConsumerBase(ABC):
     def _send_message_back(
         self, message: MessageExt, delay_level: int, broker_name: str | None, consumer_group: str | None, limit: int, now: int
     ) -> Flow[None]:
-        """Let a message come again later, to this group or another (client.md 4.12): by the broker that stored it, or as a new message.
+        """Let a message come again later, to this group or another (docs/protocol/client.md 4.12): by the broker that stored it, or as a new message.
 
         `delay_level` -1 makes it a dead letter, 0 lets the broker choose, else it is a level of the broker's table; after `limit` times it
         is a dead letter. Raises StateError, InvalidName, and MQError when both ways failed.

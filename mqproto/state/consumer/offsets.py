@@ -1,7 +1,7 @@
 """How far a consumer group has come: the table in memory, and the two places where it is kept.
 
-In CLUSTERING the group's brokers keep the offsets (client.md 5.3), in BROADCASTING a file of the client does (5.4), unless the application
-keeps them itself (`own_offsets`). All kinds hold a
+In CLUSTERING the group's brokers keep the offsets (docs/protocol/client.md 5.3), in BROADCASTING a file of the client does (5.4), unless the application
+keeps them itself (`external_offsets`). All kinds hold a
 table in memory that consumption moves; persisting copies it out every few seconds, so a crash repeats messages and never skips one.
 
 Owns: the table, the requests and the file's text.
@@ -24,7 +24,7 @@ from mqproto.wire.bodies.members import I64, queue_map
 from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.headers import QueryConsumerOffsetResponse
 
-#: Both requests about offsets wait this long (client.md 5.3).
+#: Both requests about offsets wait this long (docs/protocol/client.md 5.3).
 OFFSET_TIMEOUT_MS: Final = 5_000
 #: How often a broker is told the offsets that it has been told before. A push consumer's pulls bring them too, every 15 s or so.
 TELL_ALL_MS: Final = 30_000
@@ -53,7 +53,7 @@ class OffsetStore(Protocol):
         """Read the kept offset, None when none was kept, and the time. Raises MQError when that cannot be known now."""
 
     def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """Keep the offsets that these queues have in memory. Failures are left to the next time (client.md 5.5)."""
+        """Keep the offsets that these queues have in memory. Failures are left to the next time (docs/protocol/client.md 5.5)."""
 
     def refresh(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
         """The same every few seconds: offsets that were kept already need not be told again each time."""
@@ -112,7 +112,7 @@ class RemoteOffsets(GroupOffsets):
 
     def fetch(self, queue: MessageQueue, now: int) -> Flow[tuple[int | None, int]]:
         """QUERY_CONSUMER_OFFSET. Only code 22 means that none was kept: after any other refusal a group that starts at the end
-        would jump over messages that it has not seen (the trap of client.md 4.3)."""
+        would jump over messages that it has not seen (the trap of docs/protocol/client.md 4.3)."""
         address, now = yield from self._locate(queue, now)
         outcome, now = yield Call(address, RequestCode.QUERY_CONSUMER_OFFSET, self._fields(queue), deadline=now + OFFSET_TIMEOUT_MS)
         command = answer(outcome)
@@ -254,7 +254,7 @@ class LocalOffsets(GroupOffsets):
 
 
 def parse_offsets(text: bytes) -> dict[MessageQueue, int]:
-    """Read Java's offset file (client.md 5.4). Raises JsonError for anything else, an empty file included."""
+    """Read Java's offset file (docs/protocol/client.md 5.4). Raises JsonError for anything else, an empty file included."""
     document = fastjson.loads(text)
     if not isinstance(document, dict) or "offsetTable" not in document:
         raise fastjson.JsonError("no offset table")

@@ -22,7 +22,7 @@ _MIB_SHIFT: Final = 20
 
 
 class ProcessQueue:
-    """Unfinished messages of one assigned queue, in the order of their offsets (client.md 4.5).
+    """Unfinished messages of one assigned queue, in the order of their offsets (docs/protocol/client.md 4.5).
 
     Messages come in by `put`, always with rising offsets, and are finished in any order by `settle`. Everything below
     `commit_offset` is finished; that is the offset to keep.
@@ -145,7 +145,7 @@ class ProcessQueue:
 
 @dataclass(slots=True)
 class Window:
-    """How much of a queue may be cached (client.md 4.9, checks 5 to 7a). One pull may go beyond by its batch."""
+    """How much of a queue may be cached (docs/protocol/client.md 4.9, checks 5 to 7a). One pull may go beyond by its batch."""
 
     count: int = 1_000
     size_mib: int = 100

@@ -1,4 +1,4 @@
-"""The loop that pulls a queue: exactly one runs for each process queue (client.md 4.9).
+"""The loop that pulls a queue: exactly one runs for each process queue (docs/protocol/client.md 4.9).
 
 Owns: when the next pull goes out, the request, the reading of its answer, what becomes of what cannot be read.
 Leaves to others: what was pulled and is not finished (process_queue), handing messages out (consumption), the offsets (offsets), which
@@ -23,7 +23,7 @@ from mqproto.wire.flags import COMPRESSED, pull_flag
 from mqproto.wire.headers import PullMessageRequest, PullMessageResponse
 from mqproto.wire.record import RecordError, decode_records
 
-#: How long a broker may hold a pull at the end of a queue, and how long we wait for the answer (client.md 1.9.3).
+#: How long a broker may hold a pull at the end of a queue, and how long we wait for the answer (docs/protocol/client.md 1.9.3).
 SUSPEND_MS: Final = 15_000
 PULL_TIMEOUT_MS: Final = 30_000
 #: Before the next pull after FLOW_CONTROL (215).
@@ -103,7 +103,7 @@ class PullHost(Protocol):
 def pull_header(
     group: str, queue: ProcessQueue, subscribed: Subscribed, *, batch: int, commit_offset: int | None, post_subscription: bool
 ) -> dict[str, str]:
-    """The extFields of PULL_MESSAGE (client.md 4.9). `commit_offset` None: there is nothing to commit, or not at this broker.
+    """The extFields of PULL_MESSAGE (docs/protocol/client.md 4.9). `commit_offset` None: there is nothing to commit, or not at this broker.
 
     A slave cannot take an offset, so only a pull from the master carries the flag that it is valid.
     """

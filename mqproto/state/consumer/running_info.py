@@ -1,4 +1,4 @@
-"""What a consumer tells operators of itself: the answer to GET_CONSUMER_RUNNING_INFO (client.md 6, wire.md 15).
+"""What a consumer tells operators of itself: the answer to GET_CONSUMER_RUNNING_INFO (docs/protocol/client.md 6, docs/protocol/wire.md 15).
 
 Owns: rates over the last minute and hour, kept as sums of a few slots of time, and the text of the answer.
 """

@@ -1,4 +1,4 @@
-"""What a push consumer can be told, with the defaults of Apache's 4.9 client (client.md 1.9.3).
+"""What a push consumer can be told, with the defaults of Apache's 4.9 client (docs/protocol/client.md 1.9.3).
 
 Names are snake_case forms of Apache's, with their units (milliseconds where nothing else is said). Settings without an effect in
 any release (`consumeThreadMax`, `adjustThreadPoolNumsThreshold`) are left out.
@@ -37,7 +37,7 @@ class ConsumerSettings:
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     #: For CONSUME_FROM_TIMESTAMP: yyyyMMddHHmmss in local time; empty means half an hour before the start.
     consume_timestamp: str = ""
-    #: One listener call at a time for each queue, in the order of the queue (client.md 4.13).
+    #: One listener call at a time for each queue, in the order of the queue (docs/protocol/client.md 4.13).
     orderly: bool = False
     #: Deliveries that may be with the application at once.
     consume_thread_min: int = 20
@@ -62,7 +62,7 @@ class ConsumerSettings:
     pull_time_delay_millis_when_exception: int = 1_000
     persist_consumer_offset_interval: int = 5_000
     rebalance_interval: int = 20_000
-    #: Tell the trace topic of everything that is consumed (client.md 3.14); an empty topic means the usual one.
+    #: Tell the trace topic of everything that is consumed (docs/protocol/client.md 3.14); an empty topic means the usual one.
     enable_msg_trace: bool = False
     customized_trace_topic: str = ""
 
@@ -97,7 +97,7 @@ class ConsumerSettings:
 
     @property
     def reconsume_limit(self) -> int:
-        """`max_reconsume_times` with its default resolved (client.md 4.12, 4.13)."""
+        """`max_reconsume_times` with its default resolved (docs/protocol/client.md 4.12, 4.13)."""
         if self.max_reconsume_times != -1:
             return self.max_reconsume_times
         return RECONSUME_TIMES_ENDLESS if self.orderly else RECONSUME_TIMES_CONCURRENT

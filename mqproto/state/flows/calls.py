@@ -5,7 +5,7 @@ Leaves to others: flows and what else they wait for (`tasks`), which name server
 means, what is due when besides flows (`client`).
 
 Nothing is sent for a call whose deadline has passed: a call for a link that is still being dialled waits beside it, not in its buffer.
-A call that expires while its peer says nothing at all ends the link, as Apache's clients do since 4.9.1 (client.md 7): the next call dials
+A call that expires while its peer says nothing at all ends the link, as Apache's clients do since 4.9.1 (docs/protocol/client.md 7): the next call dials
 anew. A peer that answers others meanwhile keeps its link, because ending it would take the others down too.
 """
 
@@ -309,7 +309,7 @@ class FlowNode(TaskNode):
         task.link = None
         self.peer_version = link.peer_version = command.version
         if command.code == _GO_AWAY and not task.sent_away:
-            # The peer is about to stop (5.3.2 and later): one new try by a new link (client.md 7.5). Calls that it has still taken stay.
+            # The peer is about to stop (5.3.2 and later): one new try by a new link (docs/protocol/client.md 7.5). Calls that it has still taken stay.
             if not link.leaving:
                 link.leaving = True
                 self._leaving.add(link)

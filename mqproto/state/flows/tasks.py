@@ -1,7 +1,7 @@
 """Flows under way: what each of them waits for, and how it goes on.
 
 Owns: the tasks and their tickets, sleeping, waiting for tickets, jobs, and the order in which what is ready goes on.
-Leaves to others: calls, one-way requests and the links that they need (`runner`), the sequence of operations (flows).
+Leaves to others: calls, one-way requests and the links that they need (`calls`), the sequence of operations (flows).
 """
 
 from __future__ import annotations

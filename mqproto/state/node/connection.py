@@ -4,7 +4,7 @@ Owns: received bytes that are not a whole frame yet, the frames to send, the cal
 all links of a node share) the opaque numbers and deadlines of those calls.
 Leaves to others: sockets and clocks (drivers), retries (flows), the meaning of codes (client, broker, name server).
 
-An answer belongs to the link that its call went out on; one that nothing waits for is dropped (wire.md 1), so a late or doubled
+An answer belongs to the link that its call went out on; one that nothing waits for is dropped (docs/protocol/wire.md 1), so a late or doubled
 answer cannot reach anybody. Every call ends exactly once: by `answered`, `take`, `Calls.expire`, `forget` or `end`.
 """
 
@@ -23,7 +23,7 @@ from mqproto.wire.codes import VERSION
 
 W = TypeVar("W")
 
-#: Calls that a node may have in flight at once (client.md 7.1: 65 535 permits).
+#: Calls that a node may have in flight at once (docs/protocol/client.md 7.1: 65 535 permits).
 CALLS_LIMIT: Final = 65_535
 
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
@@ -204,7 +204,7 @@ class Connection(Link, Generic[W]):
         *,
         remark: str | None = None,
     ) -> None:
-        """Answer a request of the peer in the form it used (wire.md 4). One-way requests and links that are over get nothing."""
+        """Answer a request of the peer in the form it used (docs/protocol/wire.md 4). One-way requests and links that are over get nothing."""
         if self.ended or request.flag & _ONEWAY:
             return
         self.write(encode_response(request.opaque, code, fields, body, remark=remark, serialize_type=request.serialize_type))

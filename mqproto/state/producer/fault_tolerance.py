@@ -1,4 +1,4 @@
-"""Fault tolerance of sends: which brokers to avoid, and until when (client.md 3.4, in the form of 4.9.8).
+"""Fault tolerance of sends: which brokers to avoid, and until when (docs/protocol/client.md 3.4, in the form of 4.9.8).
 
 Owns: for each broker its last latency and the time from which it is taken again.
 Leaves to others: the round robin over queues (`routes.PublishInfo`), when to measure (producer).

@@ -1,7 +1,7 @@
-"""Messages that wait for a reply (client.md 3.13).
+"""Messages that wait for a reply (docs/protocol/client.md 3.13).
 
 Owns: the requests of one client that wait, by correlation id; how brokers learn of the client before they are to pass a reply on.
-Leaves to others: the send (`producer`), reading what brokers push (`client_requests`).
+Leaves to others: the send (`producer`), reading what brokers push (`broker_requests`).
 
 A request has one outcome: its reply, the failure of its send, or `RequestTimeout`. (Apache's releases from 4.9.4 on also report the
 acknowledgement of the send as a reply.) Late, doubled and unknown replies are dropped. A request is an operation of the application, so

@@ -1,4 +1,4 @@
-"""Messages as they travel: the parcels that attempts of a send carry, and what a broker says of one (client.md 3.6, 3.7).
+"""Messages as they travel: the parcels that attempts of a send carry, and what a broker says of one (docs/protocol/client.md 3.6, 3.7).
 
 Owns: the fields of the send header, ids, compression, what a namespace adds.
 Leaves to others: where a parcel goes, and when (producer).
@@ -27,7 +27,7 @@ from mqproto.wire.ids import UniqueIds
 from mqproto.wire.names import RETRY_PREFIX
 from mqproto.wire.tracing import Traced, TracedKind
 
-#: What a message without a region property in its answer belongs to (client.md 3.7).
+#: What a message without a region property in its answer belongs to (docs/protocol/client.md 3.7).
 DEFAULT_REGION: Final = "DefaultRegion"
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
@@ -91,7 +91,7 @@ class RequestBuilder:
         return send_request
 
     def pack_batch(self, messages: Sequence[Message], wall: int, with_trace: bool) -> SendRequest:
-        """Messages of one topic as one request (client.md 3.10), never compressed. Raises InvalidMessage or InvalidName."""
+        """Messages of one topic as one request (docs/protocol/client.md 3.10), never compressed. Raises InvalidMessage or InvalidName."""
         check_batch(messages, self._settings.max_message_size)
         entries: list[BatchEntry] = []
         ids: list[str] = []
@@ -109,7 +109,7 @@ class RequestBuilder:
         return SendRequest(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages), told)
 
     def named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """The topic as it travels, and the properties with what the namespace adds to them (client.md 1.8)."""
+        """The topic as it travels, and the properties with what the namespace adds to them (docs/protocol/client.md 1.8)."""
         if not self._namespace:
             return topic, values
         topic = self._namespace.wrap(topic)
@@ -122,7 +122,7 @@ class RequestBuilder:
         return msg_id
 
     def _fields(self, topic: str, values: dict[str, str], flag: int, sys_flag: int, batch: bool) -> dict[str, str]:
-        """The send header under its one-letter names (client.md 3.6.1), without queue (e), time (g) and broker name (n)."""
+        """The send header under its one-letter names (docs/protocol/client.md 3.6.1), without queue (e), time (g) and broker name (n)."""
         settings = self._settings
         fields = {
             "a": self._group,
@@ -160,7 +160,7 @@ def traced(msg_id: str, values: Mapping[str, str], body: bytes) -> Traced:
 
 
 def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str) -> SendResult | MQError:
-    """What an answer to a send says (client.md 3.7); BrokerError for other codes, RemoteProtocolError for a success without its fields."""
+    """What an answer to a send says (docs/protocol/client.md 3.7); BrokerError for other codes, RemoteProtocolError for a success without its fields."""
     status = _STATUS.get(answer.code)
     if status is None:
         return refusal(answer.code, answer.remark, address)

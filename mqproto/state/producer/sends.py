@@ -1,4 +1,4 @@
-"""One producer: what it sends, where, how often it tries, and what came of it (client.md 3).
+"""One producer: what it sends, where, how often it tries, and what came of it (docs/protocol/client.md 3).
 
 Owns: the sequence of one send (pack, wait for room, find queues, attempts within one budget, result), queues of topics that do not exist
 yet, which brokers it avoids.
@@ -135,7 +135,7 @@ class ProducerCore:
     def send(
         self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None, checked: bool = False
     ) -> Flow[SendResult]:
-        """Send and wait for the broker: 1 + `retry_times` attempts, or a single one when the queue is given (client.md 3.2, 3.3).
+        """Send and wait for the broker: 1 + `retry_times` attempts, or a single one when the queue is given (docs/protocol/client.md 3.2, 3.3).
 
         Raises InvalidMessage or InvalidName before anything is sent; BrokerError for an answer that another attempt would not change;
         TooManyRequests when the budget went by without room in the window; NoNameServer, NoRoute or CallExpired when no queue could
@@ -149,7 +149,7 @@ class ProducerCore:
     def send_async(
         self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None, checked: bool = False
     ) -> Flow[SendResult]:
-        """Send for a callback: another attempt follows only a link that could not be made or was lost, never an answer (client.md 3.5).
+        """Send for a callback: another attempt follows only a link that could not be made or was lost, never an answer (docs/protocol/client.md 3.5).
 
         A send to a given queue is tried again at that queue. Where Apache's client kept the queue id of the first attempt and changed
         the broker under it, an attempt here goes to a queue that was chosen as a whole. `checked` and errors as of `send`.
@@ -160,7 +160,7 @@ class ProducerCore:
     def send_batch(
         self, messages: Sequence[Message], now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> Flow[SendResult]:
-        """Send messages of one topic as one request (client.md 3.10); errors as of `send`. The result's ids are joined by commas."""
+        """Send messages of one topic as one request (docs/protocol/client.md 3.10); errors as of `send`. The result's ids are joined by commas."""
         send_request = self._pack_batch(messages, now)
         attempts = 1 if queue is not None else 1 + self.settings.retry_times
         return (yield from self._deliver(send_request, now, queue, timeout_ms, attempts, True))

@@ -1,7 +1,7 @@
-"""The message trace of one producer or consumer of a node (client.md 3.14).
+"""The message trace of one producer or consumer of a node (docs/protocol/client.md 3.14).
 
 Owns: records that wait to be sent, when they go and in which messages, how many were lost.
-Leaves to others: the text of records (`tracing`), when something is worth one (`producer`, `consumer`, `transacting`), the send itself.
+Leaves to others: the text of records (`tracing`), when something is worth one (`producer`, `consumer`, `transactions`), the send itself.
 
 A trace never holds up what it tells of: what finds the queue full is dropped and counted, and trace messages are sent by a producer of
 their own that nothing waits for but the end of the client, within its time. That producer is traced by nobody, and is no member of the
@@ -227,7 +227,7 @@ def _traced(message: MessageExt) -> bool:
 
 
 def outcome_code(result: object, succeeded: int, expected: int, *, overdue: bool) -> ConsumeCode:
-    """What a record says of a listener's answer (client.md 3.14)."""
+    """What a record says of a listener's answer (docs/protocol/client.md 3.14)."""
     if overdue:
         return ConsumeCode.TIME_OUT
     if isinstance(result, BaseException):

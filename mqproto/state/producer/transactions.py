@@ -1,8 +1,8 @@
-"""Messages in transactions, for one producer group (client.md 3.11).
+"""Messages in transactions, for one producer group (docs/protocol/client.md 3.11).
 
 Owns: what is sent before and after a local transaction, what a verdict means on the wire, the broker's questions that wait for an answer.
 Leaves to others: the send itself (`producer`), the application's listener (an adapter calls it, outside the node), reading questions
-(`client_requests`).
+(`broker_requests`).
 
     half = send_half(message)                     the broker has the message, nobody gets it
     listener.execute(half.message, argument)      by the adapter, if `half.accepted`
@@ -36,7 +36,7 @@ from mqproto.wire.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION
 from mqproto.wire.headers import CheckTransactionStateRequest, EndTransactionRequest
 from mqproto.wire.ids import IdError, parse_offset_msg_id
 
-#: Limit of the request that answers a question (client.md 3.11).
+#: Limit of the request that answers a question (docs/protocol/client.md 3.11).
 ANSWER_TIMEOUT_MS: Final = 3_000
 
 _WIRE: Final = {

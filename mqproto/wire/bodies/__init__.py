@@ -1,4 +1,4 @@
-"""JSON bodies of requests and answers (wire.md 15), and the configuration files that have the same form (store.md 10).
+"""JSON bodies of requests and answers (docs/protocol/wire.md 15), and the configuration files that have the same form (docs/protocol/store.md 10).
 
 route = TopicRoute.from_json(body)      lenient reading; raises `fastjson.JsonError`, which is a RemoteProtocolError
 route.to_json()                         what every peer accepts

@@ -1,4 +1,4 @@
-"""Bodies between clients and brokers: heartbeats, locks, and what brokers ask clients (wire.md 15)."""
+"""Bodies between clients and brokers: heartbeats, locks, and what brokers ask clients (docs/protocol/wire.md 15)."""
 
 from __future__ import annotations
 

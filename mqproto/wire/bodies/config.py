@@ -1,4 +1,4 @@
-"""Bodies that are configuration files too: topics, subscription groups, offsets (wire.md 15; store.md 10)."""
+"""Bodies that are configuration files too: topics, subscription groups, offsets (docs/protocol/wire.md 15; docs/protocol/store.md 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The expressions of consumer groups as a broker keeps them: consumerFilter.json (store.md 10.6)."""
+"""The expressions of consumer groups as a broker keeps them: consumerFilter.json (docs/protocol/store.md 10.6)."""
 
 from __future__ import annotations
 

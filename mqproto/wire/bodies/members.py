@@ -1,7 +1,7 @@
 """How a body class becomes a table of members, and the table drives reading and writing.
 
 A body class names each member once: its Java name, its kind, what stands for it when it is absent. Reading is as lenient as the Java
-peers are (wire.md 14): absent and null members are the default, unknown ones are skipped, names match in any case where the exact
+peers are (docs/protocol/wire.md 14): absent and null members are the default, unknown ones are skipped, names match in any case where the exact
 one is missing, numbers may be texts, enums may be ordinals. Writing leaves None out and sorts members by name, as Java does.
 """
 
@@ -133,7 +133,7 @@ def map_of(key: Kind[K], kind: Kind[T]) -> Kind[dict[K, T]]:
 
 
 def read_queue(value: Any) -> MessageQueue:
-    """A message queue (wire.md 15, MQ)."""
+    """A message queue (docs/protocol/wire.md 15, MQ)."""
     if not isinstance(value, dict):
         raise JsonError(f"no message queue: {type(value).__name__}")
     return MessageQueue(to_text(value.get("topic") or ""), to_text(value.get("brokerName") or ""), I32.read(value.get("queueId") or 0))
@@ -272,11 +272,11 @@ class Body:
         return sorted(result.items())
 
     def to_json(self) -> bytes:
-        """As every peer takes it (wire.md 14): compact UTF-8."""
+        """As every peer takes it (docs/protocol/wire.md 14): compact UTF-8."""
         return dumps(self.to_value()).encode("utf-8", "replace")
 
     def to_pretty(self) -> str:
-        """As Apache's configuration files are laid out (store.md 10)."""
+        """As Apache's configuration files are laid out (docs/protocol/store.md 10)."""
         return dumps_pretty(self.to_value())
 
 

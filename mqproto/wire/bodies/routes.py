@@ -1,4 +1,4 @@
-"""Bodies of the name server: routes, cluster (wire.md 15)."""
+"""Bodies of the name server: routes, cluster (docs/protocol/wire.md 15)."""
 
 from __future__ import annotations
 

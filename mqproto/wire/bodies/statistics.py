@@ -1,4 +1,4 @@
-"""Bodies that operators read: statistics, connections, dumps (wire.md 15)."""
+"""Bodies that operators read: statistics, connections, dumps (docs/protocol/wire.md 15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Bloom filter in which a broker notes which consumer groups' expressions a message passes (broker.md 4.6).
+"""The Bloom filter in which a broker notes which consumer groups' expressions a message passes (docs/protocol/broker.md 4.6).
 
 A bitmap has `bits` bits; every group owns `hashes` of them for each topic. A message that passes the expression of a group has all the
 bits of that group set, so one whose bits are not all set does not pass it. The other way round nothing is certain: groups share bits.

@@ -1,4 +1,4 @@
-"""SQL92 expressions over the properties of a message, as Apache's brokers understand them (broker.md 4).
+"""SQL92 expressions over the properties of a message, as Apache's brokers understand them (docs/protocol/broker.md 4).
 
 `compile_sql` gives a `Condition`, whose `matches` judges one message. The meaning is Apache's to the letter, odd as it is in places:
 `NOT` binds tighter than comparisons, integers do not match decimal text, what follows a complete expression is ignored.
@@ -95,7 +95,7 @@ class _Tokens:
 
 
 class _Parser:
-    """Recursive descent over the levels of broker.md 4.2."""
+    """Recursive descent over the levels of docs/protocol/broker.md 4.2."""
 
     def __init__(self, expression: str) -> None:
         self._tokens = _Tokens(expression)

@@ -1,4 +1,4 @@
-"""Tag expressions: `TagA || TagB` (client.md 4.1).
+"""Tag expressions: `TagA || TagB` (docs/protocol/client.md 4.1).
 
 A broker filters by the hash of a tag, which others may share; the client filters by the tag itself once more.
 """

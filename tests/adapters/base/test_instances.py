@@ -1,4 +1,4 @@
-"""Clients that share an instance (client.md 1.1), on every runtime, and what a fork leaves of them."""
+"""Clients that share an instance (docs/protocol/client.md 1.1), on every runtime, and what a fork leaves of them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_one_producer_of_a_group_for_each_instance(world: World) -> None:
 
 
 def test_two_clusters_in_one_process(world: World) -> None:
-    """The same name, but not the same cluster: Apache's client would send both to the first (client.md CI-7)."""
+    """The same name, but not the same cluster: Apache's client would send both to the first (docs/protocol/client.md CI-7)."""
     other = world.start(world.runtime.module.Standalone)
     here = world.producer("same", instance_name="shared")
     there = world.start(world.runtime.module.Producer, "same", other.namesrv_address, instance_name="shared")

@@ -1,4 +1,4 @@
-"""Clients of every kind in a namespace, on every runtime: the application writes and sees plain names (client.md 1.8, NSP-01)."""
+"""Clients of every kind in a namespace, on every runtime: the application writes and sees plain names (docs/protocol/client.md 1.8, NSP-01)."""
 
 from __future__ import annotations
 

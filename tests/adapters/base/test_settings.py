@@ -162,7 +162,7 @@ def test_name_servers_as_a_list_or_from_the_environment(monkeypatch: pytest.Monk
 
 
 def test_an_address_may_name_a_namespace() -> None:
-    """client.md 1.4: as the console of a cloud shows it."""
+    """docs/protocol/client.md 1.4: as the console of a cloud shows it."""
     settings = client_settings("http://MQ_INST_1_x.mq.example:80", {})
     assert (settings.name_servers, settings.namespace) == (("MQ_INST_1_x.mq.example:80",), "MQ_INST_1_x")
     assert client_settings(["a:1", " MQ_INST_2_y.mq.example:80 "], {}).namespace == "MQ_INST_2_y"

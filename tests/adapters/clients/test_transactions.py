@@ -205,7 +205,7 @@ def test_groups_of_one_instance_are_asked_each_about_its_own(world: World) -> No
 
 
 def test_hooks_see_what_brokers_are_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """client.md 3.12. What they raise disturbs nobody."""
+    """docs/protocol/client.md 3.12. What they raise disturbs nobody."""
     curious(world)
     seen: SimpleQueue[EndTransactionContext] = SimpleQueue()
 

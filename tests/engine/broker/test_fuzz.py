@@ -40,7 +40,7 @@ def test_missing_malformed_negative_and_huge_fields(code: int) -> None:
     for request in (one for one in REQUESTS if one.code == code):
         for what, broken in broken_fields(request):
             if code == END_TRANSACTION and broken.fields.get("commitOrRollback") == "0":
-                continue  # "not known" has no answer (broker.md 2.9)
+                continue  # "not known" has no answer (docs/protocol/broker.md 2.9)
             number += 1
             broken.opaque = number
             peer.feed(encode(broken))

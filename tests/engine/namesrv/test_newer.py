@@ -1,4 +1,4 @@
-"""What brokers of 5.x ask beyond 4.9 (broker.md 6.6)."""
+"""What brokers of 5.x ask beyond 4.9 (docs/protocol/broker.md 6.6)."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_announced_topics_after_one_another_keep_the_version_known() -> None:
 
 
 def test_an_announcement_at_a_name_server_that_knows_nothing_does_not_hide_the_other_topics() -> None:
-    """The next whole table has the same version; Apache's name server would skip it for ever (broker.md 1.6, Trap)."""
+    """The next whole table has the same version; Apache's name server would skip it for ever (docs/protocol/broker.md 1.6, Trap)."""
     rig = Rig()
     link = rig.connect()
     rig.register(link, topics=("V",), version=DataVersion(2, 2))

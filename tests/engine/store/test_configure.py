@@ -1,4 +1,4 @@
-"""Settings of an open store that change: those of retention (store.md 9.1)."""
+"""Settings of an open store that change: those of retention (docs/protocol/store.md 9.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes on disk are those of Apache's broker (store.md 15 and 1 to 7)."""
+"""Bytes on disk are those of Apache's broker (docs/protocol/store.md 15 and 1 to 7)."""
 
 from __future__ import annotations
 

@@ -374,7 +374,7 @@ def test_heartbeats_with_words_that_nobody_knows() -> None:
 
 
 def test_our_heartbeat() -> None:
-    """COD-10: names that every release reads; the sample of wire.md 15."""
+    """COD-10: names that every release reads; the sample of docs/protocol/wire.md 15."""
     subscription = SubscriptionData("orders", "tagx", "TAG", ["tagx"], [3552286], 1700000000000)
     consumer = ConsumerData(
         "cg", ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, [subscription]

@@ -64,7 +64,7 @@ QUEUE = '{"brokerName":"b","queueId":0,"topic":"t"}'
     ],
 )
 def test_tolerance(text: str, value: Any) -> None:
-    """wire.md 14, points 1 to 5."""
+    """docs/protocol/wire.md 14, points 1 to 5."""
     read = loads(text)
     assert read == value
     assert type(read) is type(value)
@@ -102,7 +102,7 @@ def test_what_is_no_json_in_any_dialect(text: str) -> None:
 
 
 def test_references() -> None:
-    """wire.md 14, point 7."""
+    """docs/protocol/wire.md 14, point 7."""
     read = loads('{"a":{"b":[1,{"c":2}]},"x":{"$ref":"$.a.b[1]"},"y":[{"$ref":"$.a"}],"z":{"$ref":"$.nowhere"},"q":{"$ref":"a"}}')
     assert read["x"] is read["a"]["b"][1]
     assert read["y"][0] is read["a"]

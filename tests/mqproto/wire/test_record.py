@@ -17,7 +17,7 @@ from mqproto.wire.hosts import encode_ip
 from mqproto.wire.record import RecordError, decode_record, decode_records, encode_record, inflated
 from tests.golden.golden import GOLDEN, VERSIONS, Vector
 
-#: The record of wire.md 19.4.
+#: The record of docs/protocol/wire.md 19.4.
 SAMPLE = bytes.fromhex(
     "00000075daa320a73610a6860000000200000003000000000000000b0000000000001000000000000000018bcfe568000a0102030000b26e0000018bcfe5687b"
     "c0a8000900002a9f0000000100000000000000000000000568656c6c6f06546f70696341000f4b455953016b310254414753015402"
@@ -140,7 +140,7 @@ def test_a_cut_body_gives_all_whole_records_and_says_where_it_broke(length: int,
 
 
 def test_v2_records_have_a_longer_topic_length() -> None:
-    """5.1 and later write them for topics of more than 127 bytes (wire.md 7)."""
+    """5.1 and later write them for topics of more than 127 bytes (docs/protocol/wire.md 7)."""
     topic = b"t" * 300
     head = SAMPLE[:4] + bytes.fromhex("daa320ab") + SAMPLE[8:93]
     (message,) = decode_records(head + len(topic).to_bytes(2, "big") + topic + SAMPLE[100:])

@@ -48,7 +48,7 @@ def test_records_are_those_of_apaches_clients(version: str, kinds: set[str] | No
 
 
 def test_the_end_of_a_transaction() -> None:
-    """Fields in the order of client.md 3.14."""
+    """Fields in the order of docs/protocol/client.md 3.14."""
     message = Traced("ID", "tag", None, 0)
     record = transaction_ended(message, 1000, "DefaultRegion", "g", "t", "b:1", "TX", "COMMIT_MESSAGE", True)
     fields = ["EndTransaction", "1000", "DefaultRegion", "g", "t", "ID", "tag", "null", "b:1", "2", "TX", "COMMIT_MESSAGE", "true"]

@@ -24,10 +24,10 @@ SMALL_FILES = {
     "maxHashSlotNum": "50", "maxIndexNum": "100",
 }  # fmt: skip
 LOG_FILE = 128 << 10
-#: A blank record of the shortest kind: what has to be left at the end of a log file (store.md 3.1).
+#: A blank record of the shortest kind: what has to be left at the end of a log file (docs/protocol/store.md 3.1).
 SHORTEST_FILLER = 8
 
-#: Each fill leaves messages in every queue of those: of an emptied one 4.x keeps the minimum that it had (store.md 4.4).
+#: Each fill leaves messages in every queue of those: of an emptied one 4.x keeps the minimum that it had (docs/protocol/store.md 4.4).
 TOPICS = {"Orders": 4, "Batched": 1, "Later": 1, "Waiting": 1, "Bought": 2, "Retried": 1, "Big": 1, "Six": 1}
 #: Every queue that has messages when a directory has been filled.
 QUEUES = {**TOPICS, "%RETRY%retrying": 1, "%DLQ%dying": 1, HALF: 1, OP: 1, SCHEDULE: 18}

@@ -106,7 +106,7 @@ def wait_saved(directory: Directory) -> None:
     waiting = directory.home / "store" / "consumequeue" / SCHEDULE / "17" / f"{0:020d}"
     last = 20 * directory.served.queues[SCHEDULE, 17]["max"]
     while not waiting.exists() or not any(waiting.read_bytes()[last - 20 : last]):
-        assert time.monotonic() < until, "4.9.7 would deliver what waits at once (store.md 8.6)"
+        assert time.monotonic() < until, "4.9.7 would deliver what waits at once (docs/protocol/store.md 8.6)"
         time.sleep(0.02)
 
 

@@ -13,7 +13,7 @@ from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Line, ProcessStep, Running
 from tests.peers.kit.steps import FORGOTTEN_S, open_group
 
-#: How long a change of members may take: an orderly Java member keeps the lock of a queue in work for 20 s (client.md 3.6).
+#: How long a change of members may take: an orderly Java member keeps the lock of a queue in work for 20 s (docs/protocol/client.md 3.6).
 PATIENCE: Final = 90.0
 #: The same where one has died: a broker that takes in its last heartbeat behind the end of its connection counts it for two minutes more.
 PATIENCE_WITH_THE_DEAD: Final = PATIENCE + FORGOTTEN_S

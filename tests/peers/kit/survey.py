@@ -103,7 +103,7 @@ def check_whole(found: Survey, holes: Collection[Place] = ()) -> None:
 
 
 def check_times(found: Survey, topic: str, queue_id: int) -> None:
-    """Offsets by time: the first message that is not older (ours and 5.x), or the nearest one (4.x, store.md 14.3)."""
+    """Offsets by time: the first message that is not older (ours and 5.x), or the nearest one (4.x, docs/protocol/store.md 14.3)."""
     line = found.queues[topic, queue_id]
     stored = [(place[2], one["storeTimestamp"]) for place, one in sorted(found.messages.items()) if place[:2] == (topic, queue_id)]
     times = [one for _, one in stored]

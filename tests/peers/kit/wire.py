@@ -61,7 +61,7 @@ def send_fields(topic: str, queue_id: int, queues: int, properties: str = "") ->
 def make_topic(names: str, broker: str, topic: str, queues: int) -> None:
     """Make an empty topic with `queues` queues (at most 8) and return when the name server has its route.
 
-    A send makes a missing topic before it finds that the queue it is for does not exist (broker.md 2.1).
+    A send makes a missing topic before it finds that the queue it is for does not exist (docs/protocol/broker.md 2.1).
     """
     answer, _ = ask(broker, SEND_MESSAGE_V2, send_fields(topic, 9999, queues), b"nowhere")
     if "request queueId[9999] is illegal" not in answer.get("remark", ""):

@@ -1,4 +1,4 @@
-"""Checking index files against the log (store.md 5): every entry is a key that its message has, every key has an entry, every slot and
+"""Checking index files against the log (docs/protocol/store.md 5): every entry is a key that its message has, every key has an entry, every slot and
 link of a chain is the one that adding the entries in their order makes.
 
 The entries lie in the order of the log, so both are read once, side by side. For each file a table of its slots is kept, as adding one
@@ -133,7 +133,7 @@ class IndexChecks:
             self._report.add(INDEX, self._path(), None, what, REBUILD)
 
     def _check_time(self, store_time: int) -> None:
-        """Seconds since the first entry; those of the first one itself may be counted from the file before (store.md 5.3)."""
+        """Seconds since the first entry; those of the first one itself may be counted from the file before (docs/protocol/store.md 5.3)."""
         index = self._index
         self._last_time = store_time
         if self._number == 1:

@@ -1,4 +1,4 @@
-"""Checking the log: its files, and every record in them (store.md 2)."""
+"""Checking the log: its files, and every record in them (docs/protocol/store.md 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking consume queues against the log (store.md 4): every entry leads to its own message, every message has its entry.
+"""Checking consume queues against the log (docs/protocol/store.md 4): every entry leads to its own message, every message has its entry.
 
 The records come in the order of the log, which is that of the entries of each queue. So log and queues are read once, side by side, and
 what is kept in memory are a few hundred bytes and one chunk of entries for each queue.
@@ -144,7 +144,7 @@ class QueueChecks:
             self._seen_by_others(offset, size, facts)
 
     def _seen_by_others(self, offset: int, size: int, facts: Facts) -> None:
-        """A message that lies in more queues than its own (store.md 4.6)."""
+        """A message that lies in more queues than its own (docs/protocol/store.md 4.6)."""
         names = facts.properties[INNER_MULTI_DISPATCH].split(",")
         places = facts.properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(",")
         for name, place in zip(names, places, strict=False):

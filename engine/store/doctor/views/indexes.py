@@ -1,4 +1,4 @@
-"""One index file of a data directory, read without touching it (store.md 5).
+"""One index file of a data directory, read without touching it (docs/protocol/store.md 5).
 
 How many slots and entries a file has is not written in it. They are settings; the size of the file leaves many pairs. The usual ones
 are tried first, then the slots are looked for: the first entry, which is known to hold the first offset of the head, lies behind them.

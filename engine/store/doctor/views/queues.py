@@ -1,4 +1,4 @@
-"""One consume queue of a data directory, read without touching it (store.md 4)."""
+"""One consume queue of a data directory, read without touching it (docs/protocol/store.md 4)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class QueueView:
         return low
 
     def begin(self, log_start: int, end: int) -> int:
-        """The first place below `end` whose message a log from `log_start` on still has; `end` if there is none (store.md 4.4)."""
+        """The first place below `end` whose message a log from `log_start` on still has; `end` if there is none (docs/protocol/store.md 4.4)."""
         low, high = self.first, end
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""The tables that say what a data directory is for: topics, groups, committed offsets (store.md 10)."""
+"""The tables that say what a data directory is for: topics, groups, committed offsets (docs/protocol/store.md 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extension of the consume queues of a data directory, read without touching it (store.md 4.5)."""
+"""The extension of the consume queues of a data directory, read without touching it (docs/protocol/store.md 4.5)."""
 
 from __future__ import annotations
 

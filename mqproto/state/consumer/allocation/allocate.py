@@ -18,12 +18,12 @@ from mqproto.message import MessageQueue
 
 
 def text_order(text: str) -> bytes:
-    """Sort key of Java's string order: by UTF-16 code unit, which puts U+1F600 before U+FF5E (client.md, conventions)."""
+    """Sort key of Java's string order: by UTF-16 code unit, which puts U+1F600 before U+FF5E (docs/protocol/client.md, conventions)."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def queue_order(queue: MessageQueue) -> tuple[bytes, bytes, int]:
-    """Sort key of Java's queue order: topic, broker name, queue id as a number (client.md, conventions)."""
+    """Sort key of Java's queue order: topic, broker name, queue id as a number (docs/protocol/client.md, conventions)."""
     return text_order(queue.topic), text_order(queue.broker_name), queue.queue_id
 
 
@@ -38,7 +38,7 @@ class Strategy(Protocol):
 
 
 class Averagely:
-    """Contiguous runs of queues, the first members get one more when the division leaves a rest (client.md 4.4, AVG)."""
+    """Contiguous runs of queues, the first members get one more when the division leaves a rest (docs/protocol/client.md 4.4, AVG)."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class Changes:
 
 
 def changes(topic: str, own: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Changes:
-    """Compare the member's queues (of any topic) with its new share of `topic` (client.md 4.7).
+    """Compare the member's queues (of any topic) with its new share of `topic` (docs/protocol/client.md 4.7).
 
     A queue that stays is in neither list: its process queue and its pull loop go on untouched.
     """

@@ -1,4 +1,4 @@
-"""The queues that one consumer has: which they are, where each begins, and how it is given up (client.md 4.3, 4.4, 4.7).
+"""The queues that one consumer has: which they are, where each begins, and how it is given up (docs/protocol/client.md 4.3, 4.4, 4.7).
 
 Owns: the table of process queues, where each begins, corrections of offsets, and that a queue is free only behind its last offset.
 Leaves to others: when to share out (consumer), who gets what (sharing), pulling and consuming (pull, consumption).
@@ -21,9 +21,9 @@ from mqproto.state.node.contract import Ticket
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 from mqproto.wire.names import RETRY_PREFIX
 
-#: Time that running deliveries get before the offset of their queue is moved under them (client.md 4.9, 6: OFFSET_ILLEGAL and reset).
+#: Time that running deliveries get before the offset of their queue is moved under them (docs/protocol/client.md 4.9, 6: OFFSET_ILLEGAL and reset).
 CORRECTION_PAUSE_MS: Final = 10_000
-#: Limit of questions about offsets in a queue (client.md 5.3).
+#: Limit of questions about offsets in a queue (docs/protocol/client.md 5.3).
 QUERY_TIMEOUT_MS: Final = 5_000
 #: Before a queue is tried again that somebody else has.
 ACQUIRE_PAUSE_MS: Final = 1_000
@@ -176,7 +176,7 @@ class Assignment:
         return None, now
 
     def _first_offset(self, queue: MessageQueue, now: int) -> Flow[tuple[int, int]]:
-        """The kept offset, or where the settings say that a new group begins (client.md 4.3). Raises MQError."""
+        """The kept offset, or where the settings say that a new group begins (docs/protocol/client.md 4.3). Raises MQError."""
         kept, now = yield from self._offsets.fetch(queue, now)
         if kept is not None:
             return kept, now
@@ -230,7 +230,7 @@ class Assignment:
     # --- corrections
 
     def reset(self, offsets: Mapping[MessageQueue, int], now: int) -> None:
-        """An operator moves our queues to these offsets (client.md 6). Queues that are not ours are somebody else's affair."""
+        """An operator moves our queues to these offsets (docs/protocol/client.md 6). Queues that are not ours are somebody else's affair."""
         for queue in sorted(self.queues.keys() & offsets.keys(), key=queue_order):
             process_queue = self.queues[queue]
             self._targets[queue] = offsets[queue]

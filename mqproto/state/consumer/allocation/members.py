@@ -1,4 +1,4 @@
-"""Which queues of a topic are this member's (client.md 4.4).
+"""Which queues of a topic are this member's (docs/protocol/client.md 4.4).
 
 Owns: the question who the members are, and asking the strategy.
 Leaves to others: when to share out (consumer), what a share changes (assignment), the strategies (rebalance, strategies).

@@ -1,4 +1,4 @@
-"""Ways to share queues out besides the default, as Apache's clients do it (client.md 4.4), and what is asked of the application's own.
+"""Ways to share queues out besides the default, as Apache's clients do it (docs/protocol/client.md 4.4), and what is asked of the application's own.
 
 Owns: the arithmetic of each way, the check of an answer, which ways are called where.
 Leaves to others: the default and the order of queues and ids (rebalance), when to share out (sharing).

@@ -1,4 +1,4 @@
-"""What consumers that are asked for messages have in common: the pull consumer and the lite pull consumer (client.md 5).
+"""What consumers that are asked for messages have in common: the pull consumer and the lite pull consumer (docs/protocol/client.md 5).
 
 Owns: the end of their life, calls of listeners for queues, what the application may ask about queues and offsets.
 Leaves to others: which messages go to the application, and when their offsets move (pull_consumer, lite_pull).
@@ -150,7 +150,7 @@ class PullConsumerBase(ConsumerBase, ABC):
         return list(self._subscriptions.values())
 
     def heartbeat_data(self) -> ConsumerData:
-        """Consumers that are asked always say that they begin at the end, wherever they do (client.md 1.7)."""
+        """Consumers that are asked always say that they begin at the end, wherever they do (docs/protocol/client.md 1.7)."""
         settings = self.settings
         return ConsumerData(
             self.group,
@@ -173,7 +173,7 @@ class PullConsumerBase(ConsumerBase, ABC):
 def pull_fields(
     group: str, queue: MessageQueue, offset: int, max_nums: int, subscribed: Subscribed, *, suspend_ms: int, hold: bool, lite: bool
 ) -> dict[str, str]:
-    """The extFields of PULL_MESSAGE of a consumer that is asked (client.md 5.1, 5.2). With `hold` the broker may wait for a message.
+    """The extFields of PULL_MESSAGE of a consumer that is asked (docs/protocol/client.md 5.1, 5.2). With `hold` the broker may wait for a message.
 
     Such a pull brings its expression along, so it names a version only where the broker keeps what it makes of one: not for tags.
     """

@@ -12,7 +12,7 @@ from mqproto.state.consumer.push.concurrent import send_back
 from mqproto.state.consumer.settings import RECONSUME_TIMES_CONCURRENT
 from mqproto.state.flows.effects import Flow, Sleep, current
 
-#: The delay level that means: straight to the dead letters (client.md 4.12).
+#: The delay level that means: straight to the dead letters (docs/protocol/client.md 4.12).
 _DEAD: Final = -1
 
 

@@ -1,5 +1,5 @@
 """When the pull loops of a lite pull consumer have to wait: what it fetches ahead has a limit, and the application may pause queues
-(client.md 5.2).
+(docs/protocol/client.md 5.2).
 
 Owns: which queues are paused, which loops wait because too much is cached, when they look again.
 Leaves to others: the loops (pull), what is cached (process_queue, handout), which queues there are (assignment).

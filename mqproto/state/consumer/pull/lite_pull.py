@@ -1,4 +1,4 @@
-"""The lite pull consumer: the application polls, the consumer pulls ahead and keeps the offsets (client.md 5.2).
+"""The lite pull consumer: the application polls, the consumer pulls ahead and keeps the offsets (docs/protocol/client.md 5.2).
 
 Owns: who says which queues it has, polls, what a confirmation means, positions and what of them is stored.
 Leaves to others: life, listeners, questions about offsets (active), which queues there are and where they begin (assignment), the

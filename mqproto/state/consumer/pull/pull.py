@@ -1,4 +1,4 @@
-"""The pull consumer: the application asks for the messages of a queue from an offset, and keeps its offsets itself (client.md 5.1).
+"""The pull consumer: the application asks for the messages of a queue from an offset, and keeps its offsets itself (docs/protocol/client.md 5.1).
 
 Owns: single pulls, the offsets that the application sets, the queues that are this member's, messages that are sent back.
 Leaves to others: life, listeners, questions about offsets (active), reading answers (pull), who gets which queue (sharing).

@@ -1,4 +1,4 @@
-"""What consumers that are asked for messages can be told, with the defaults of Apache's 4.9 client (client.md 1.9.4, 1.9.5).
+"""What consumers that are asked for messages can be told, with the defaults of Apache's 4.9 client (docs/protocol/client.md 1.9.4, 1.9.5).
 
 Names are snake_case forms of Apache's, with their units (milliseconds where nothing else is said). `pull_thread_nums` is left out: no
 thread pulls here.
@@ -84,7 +84,7 @@ class LitePullSettings(PullingSettings):
     #: How often the queues of watched topics are compared.
     topic_metadata_check_interval_millis: int = 30_000
     pull_time_delay_millis_when_exception: int = 1_000
-    #: Tell the trace topic of everything that is polled (client.md 3.14); an empty topic means the usual one.
+    #: Tell the trace topic of everything that is polled (docs/protocol/client.md 3.14); an empty topic means the usual one.
     enable_msg_trace: bool = False
     customized_trace_topic: str = ""
 

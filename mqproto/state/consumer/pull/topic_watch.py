@@ -1,4 +1,4 @@
-"""Topics whose queues the application wants to hear of when they change (client.md 5.2).
+"""Topics whose queues the application wants to hear of when they change (docs/protocol/client.md 5.2).
 
 Owns: which topics, what was known of each the last time, the rounds in which they are compared.
 Leaves to others: routes (client), calling listeners (adapter).
@@ -18,7 +18,7 @@ from mqproto.state.flows.effects import Flow, Refresh, Sleep
 #: Called with the topic and its readable queues, in queue order.
 TopicListener: TypeAlias = Callable[[str, tuple[MessageQueue, ...]], Any]
 
-#: When the first comparison comes (client.md 1.3).
+#: When the first comparison comes (docs/protocol/client.md 1.3).
 FIRST_CHECK_MS = 10_000
 
 

@@ -1,4 +1,4 @@
-"""Handing messages to the application, and what becomes of them by its answer (client.md 4.10, 4.12).
+"""Handing messages to the application, and what becomes of them by its answer (docs/protocol/client.md 4.10, 4.12).
 
 Owns: deliveries that are ready and running, the meaning of a listener's result, the requests that send a failed message back.
 Leaves to others: calling listeners (adapter), the cache of each queue (process_queue), what is done when (consumer).
@@ -27,13 +27,13 @@ from mqproto.wire.flags import COMPRESSED
 from mqproto.wire.headers import ConsumerSendMsgBackRequest
 from mqproto.wire.names import retry_topic
 
-#: Limit of the send-back request (client.md 4.12).
+#: Limit of the send-back request (docs/protocol/client.md 4.12).
 SEND_BACK_TIMEOUT_MS: Final = 5_000
-#: Deliveries whose send-back failed come again after this time (client.md 4.10).
+#: Deliveries whose send-back failed come again after this time (docs/protocol/client.md 4.10).
 LOCAL_RETRY_MS: Final = 5_000
-#: Overdue deliveries that one sweep sends back (client.md 4.6).
+#: Overdue deliveries that one sweep sends back (docs/protocol/client.md 4.6).
 SWEEP_MAX: Final = 16
-#: The first level that the broker's own rule gives; later ones count up from it (client.md 4.12).
+#: The first level that the broker's own rule gives; later ones count up from it (docs/protocol/client.md 4.12).
 FIRST_RETRY_LEVEL: Final = 3
 
 
@@ -154,7 +154,7 @@ def split(messages: list[MessageExt], size: int) -> list[list[MessageExt]]:
 
 
 def restore_topic(message: MessageExt, group: str, namespace: Namespace = NO_NAMESPACE) -> None:
-    """A message of the group's retry topic shows the topic that it was first sent to (client.md 4.2), as the application knows it."""
+    """A message of the group's retry topic shows the topic that it was first sent to (docs/protocol/client.md 4.2), as the application knows it."""
     first_topic = message.properties.get(names.RETRY_TOPIC)
     if first_topic and message.topic == retry_topic(group):
         message.topic = first_topic
@@ -165,7 +165,7 @@ def restore_topic(message: MessageExt, group: str, namespace: Namespace = NO_NAM
 def send_back(
     message: MessageExt, group: str, delay_level: int, limit: int, address: str, now: int, namespace: Namespace = NO_NAMESPACE
 ) -> Flow[int]:
-    """CONSUMER_SEND_MSG_BACK: let the broker that stored a message bring it again later (client.md 4.12).
+    """CONSUMER_SEND_MSG_BACK: let the broker that stored a message bring it again later (docs/protocol/client.md 4.12).
 
     The message's topic is the application's, the group is as it travels.
     `address` is where the route says that broker is; the store host in the message may be out of reach (CON-21). `limit` is how often
@@ -186,7 +186,7 @@ def send_back(
 
 
 def retry_message(message: MessageExt, group: str, limit: int, namespace: Namespace = NO_NAMESPACE) -> Message:
-    """A failed message as a new one for the group's retry topic, for when its own broker does not take it back (client.md 4.12)."""
+    """A failed message as a new one for the group's retry topic, for when its own broker does not take it back (docs/protocol/client.md 4.12)."""
     kept = {name: value for name, value in message.properties.items() if name not in _NOT_RESENT}
     kept |= {
         names.ORIGIN_MESSAGE_ID: message.properties.get(names.ORIGIN_MESSAGE_ID) or message.msg_id,
@@ -236,7 +236,7 @@ class ConsumptionHost(Protocol):
 
 
 class ConcurrentConsumption:
-    """Deliveries in any order, each message finished on its own (client.md 4.10)."""
+    """Deliveries in any order, each message finished on its own (docs/protocol/client.md 4.10)."""
 
     def __init__(self, settings: ConsumerSettings, listener: Any, offsets: OffsetStore, host: ConsumptionHost) -> None:
         self._settings = settings
@@ -376,7 +376,7 @@ class ConcurrentConsumption:
             self._host.moved(queue, now)
 
     def sweep(self, now: int) -> None:
-        """Send back what runs for longer than `consume_timeout` (client.md 4.6). Its worker keeps its place until it answers."""
+        """Send back what runs for longer than `consume_timeout` (docs/protocol/client.md 4.6). Its worker keeps its place until it answers."""
         if self._sends_back:
             for task in self.deliveries.overdue(now - self._settings.consume_timeout * 60_000)[:SWEEP_MAX]:
                 task.overdue = True

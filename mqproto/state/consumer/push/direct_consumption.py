@@ -1,4 +1,4 @@
-"""Messages that operators push to a consumer (request 309, client.md 6): the listener's answer goes back, and nothing else comes of it.
+"""Messages that operators push to a consumer (request 309, docs/protocol/client.md 6): the listener's answer goes back, and nothing else comes of it.
 
 Owns: the deliveries of that kind that are with the application, and the text of the answer.
 Leaves to others: the request (client_requests), what listeners are (adapter), all ordinary deliveries (consumption, ordered).

@@ -1,5 +1,5 @@
 """Ordered consumption: of each queue one delivery at a time, in the order of the queue, and nothing passes a message that fails
-(client.md 4.13).
+(docs/protocol/client.md 4.13).
 
 Owns: what waits in each queue, which delivery of a queue is running, what was consumed and not committed, pauses after failures.
 Leaves to others: locks of queues (queue_locks), calling listeners (adapter), the cache of each queue (process_queue).
@@ -46,7 +46,7 @@ class OrderlyHost(ConsumptionHost, Protocol):
 
 
 def judge_ordered(result: object, task: ConsumeTask) -> Verdict:
-    """The meaning of a listener's result in ordered consumption (client.md 4.13).
+    """The meaning of a listener's result in ordered consumption (docs/protocol/client.md 4.13).
 
     COMMIT succeeds as SUCCESS does. ROLLBACK while `auto_commit` is on lets the task's own messages fail: Java drops them, with a line in
     its log that the result is not allowed.

@@ -1,4 +1,4 @@
-"""The push consumer: one group of one client node (client.md 1.2, 4).
+"""The push consumer: one group of one client node (docs/protocol/client.md 1.2, 4).
 
 Owns: the end of its life, which rounds it goes through, and the wiring of its parts.
 Leaves to others: its start, its subscriptions and the rounds themselves (consumer_base), which queues it has (assignment), pulling
@@ -208,7 +208,7 @@ class ConsumerCore(ConsumerBase):
         return not self._assignment.incomplete, now
 
     def _share_window(self) -> None:
-        """Limits for a topic are shared out over all our queues (client.md 4.8)."""
+        """Limits for a topic are shared out over all our queues (docs/protocol/client.md 4.8)."""
         count = len(self._assignment.queues)
         if count and self.settings.pull_threshold_for_topic != -1:
             self._window.count = max(1, self.settings.pull_threshold_for_topic // count)

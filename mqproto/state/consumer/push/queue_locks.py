@@ -1,4 +1,4 @@
-"""Locks of queues at their brokers: what makes ordered consumption ordered over the members of a group (client.md 4.13).
+"""Locks of queues at their brokers: what makes ordered consumption ordered over the members of a group (docs/protocol/client.md 4.13).
 
 A broker gives a queue to one client of a group at a time, until it is unlocked or was not renewed for a minute. We trust a lock for half
 of that, so that two members never both believe that they have it.

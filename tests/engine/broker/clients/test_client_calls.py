@@ -1,4 +1,4 @@
-"""What operators ask clients through the broker: 223, 307, 309 (broker.md 2.12, 2.19, 2.20; ADM-03)."""
+"""What operators ask clients through the broker: 223, 307, 309 (docs/protocol/broker.md 2.12, 2.19, 2.20; ADM-03)."""
 
 from __future__ import annotations
 

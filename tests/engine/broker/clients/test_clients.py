@@ -1,4 +1,4 @@
-"""Heartbeats, members, notices, unregistration, silence (broker.md 2.7, 2.8, 3)."""
+"""Heartbeats, members, notices, unregistration, silence (docs/protocol/broker.md 2.7, 2.8, 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET 222 and what clients are told by 220 (broker.md 2.19; REB-08)."""
+"""INVOKE_BROKER_TO_RESET_OFFSET 222 and what clients are told by 220 (docs/protocol/broker.md 2.19; REB-08)."""
 
 from __future__ import annotations
 

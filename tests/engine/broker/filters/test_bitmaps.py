@@ -1,5 +1,5 @@
 """Bitmaps of filters: worked out when a message is stored, used by pulls, and never of any consequence but for the time they take
-(broker.md 4.6)."""
+(docs/protocol/broker.md 4.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of groups' expressions, how long, and in which file (broker.md 4.5; store.md 10.6)."""
+"""What is known of groups' expressions, how long, and in which file (docs/protocol/broker.md 4.5; docs/protocol/store.md 10.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulls that filter by the properties of messages: checks and codes, reading, waiting (broker.md 2.4, 4)."""
+"""Pulls that filter by the properties of messages: checks and codes, reading, waiting (docs/protocol/broker.md 2.4, 4)."""
 
 from __future__ import annotations
 

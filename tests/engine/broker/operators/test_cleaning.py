@@ -1,4 +1,4 @@
-"""Deleted topics, dead queues, unused topics, old files: 215, 306, 316, 329 (broker.md 2.14, 2.21; TXN-08)."""
+"""Deleted topics, dead queues, unused topics, old files: 215, 306, 316, 329 (docs/protocol/broker.md 2.14, 2.21; TXN-08)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's settings by request: what is answered, shown, saved, and told to name servers (broker.md 2.16)."""
+"""The broker's settings by request: what is answered, shown, saved, and told to name servers (docs/protocol/broker.md 2.16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that take effect at once do so wherever something was made from them (admin.md 5)."""
+"""Settings that take effect at once do so wherever something was made from them (docs/protocol/admin.md 5)."""
 
 from __future__ import annotations
 

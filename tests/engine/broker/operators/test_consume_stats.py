@@ -1,4 +1,4 @@
-"""How far queues and groups are: 202, 208, 317 (broker.md 2.18)."""
+"""How far queues and groups are: 202, 208, 317 (docs/protocol/broker.md 2.18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where groups stand, for operators: 300, 303, 308, 314, 343, 345 (broker.md 2.18, 2.19)."""
+"""Where groups stand, for operators: 300, 303, 308, 314, 343, 345 (docs/protocol/broker.md 2.18, 2.19)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscription groups by request: 200, 201, 207, 225, 352 (broker.md 2.15)."""
+"""Subscription groups by request: 200, 201, 207, 225, 352 (docs/protocol/broker.md 2.15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""QUERY_CONSUME_QUEUE 321 (broker.md 2.18)."""
+"""QUERY_CONSUME_QUEUE 321 (docs/protocol/broker.md 2.18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET_BROKER_RUNTIME_INFO 28: every key, in Apache's forms of text (broker.md 2.17)."""
+"""GET_BROKER_RUNTIME_INFO 28: every key, in Apache's forms of text (docs/protocol/broker.md 2.17)."""
 
 from __future__ import annotations
 

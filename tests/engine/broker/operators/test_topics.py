@@ -1,4 +1,4 @@
-"""Topics and groups by request, and what of the tables outlives the process (broker.md 2.14, 2.15; store.md 10)."""
+"""Topics and groups by request, and what of the tables outlives the process (docs/protocol/broker.md 2.14, 2.15; docs/protocol/store.md 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of consumers and queues (broker.md 2.5, 2.6)."""
+"""Offsets of consumers and queues (docs/protocol/broker.md 2.5, 2.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulls: checks, codes, waiting at the end of a queue (broker.md 2.4)."""
+"""Pulls: checks, codes, waiting at the end of a queue (docs/protocol/broker.md 2.4)."""
 
 from __future__ import annotations
 

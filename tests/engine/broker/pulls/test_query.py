@@ -1,4 +1,4 @@
-"""Messages by key and by place (broker.md 2.11)."""
+"""Messages by key and by place (docs/protocol/broker.md 2.11)."""
 
 from __future__ import annotations
 

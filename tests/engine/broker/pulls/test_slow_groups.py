@@ -1,4 +1,4 @@
-"""Groups that are too far behind are stopped (broker.md 3.5)."""
+"""Groups that are too far behind are stopped (docs/protocol/broker.md 3.5)."""
 
 from __future__ import annotations
 

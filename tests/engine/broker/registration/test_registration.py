@@ -1,4 +1,4 @@
-"""Registration with name servers (broker.md 1.6)."""
+"""Registration with name servers (docs/protocol/broker.md 1.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delivery of many delayed messages, of several levels, while clocks change (store.md 11)."""
+"""Delivery of many delayed messages, of several levels, while clocks change (docs/protocol/store.md 11)."""
 
 from __future__ import annotations
 

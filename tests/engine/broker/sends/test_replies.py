@@ -1,4 +1,4 @@
-"""Replies between clients (broker.md 2.13)."""
+"""Replies between clients (docs/protocol/broker.md 2.13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends: checks, codes, remarks, what is stored (broker.md 2.1, 2.2)."""
+"""Sends: checks, codes, remarks, what is stored (docs/protocol/broker.md 2.1, 2.2)."""
 
 from __future__ import annotations
 

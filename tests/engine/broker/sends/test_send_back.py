@@ -1,4 +1,4 @@
-"""Send-backs and delayed delivery (broker.md 2.3; store.md 11)."""
+"""Send-backs and delayed delivery (docs/protocol/broker.md 2.3; docs/protocol/store.md 11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's numbers under the names of Apache's exporter (admin.md 7)."""
+"""The broker's numbers under the names of Apache's exporter (docs/protocol/admin.md 7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.wire.bodies import TopicConfig
 from tests.engine.broker.harness import ADDRESS, HOST, WALL, Peer, World, heartbeat
 
-#: admin.md 7: all that a broker alone can know.
+#: docs/protocol/admin.md 7: all that a broker alone can know.
 TOPICS: Final = "producer_offset topic_retry_offset topic_dlq_offset producer_count producer_tps producer_message_size"
 GROUPS: Final = (
     "group_diff group_retrydiff group_dlqdiff group_count consumer_tps consumer_offset consumer_message_size send_back_nums "

@@ -1,4 +1,4 @@
-"""What the broker counts and VIEW_BROKER_STATS_DATA 315 shows (broker.md 9)."""
+"""What the broker counts and VIEW_BROKER_STATS_DATA 315 shows (docs/protocol/broker.md 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers are asked about half messages that nobody ended (broker.md 2.10; store.md 12.4)."""
+"""Producers are asked about half messages that nobody ended (docs/protocol/broker.md 2.10; docs/protocol/store.md 12.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of transactions across restarts, slow disks and full ones, and many at a time (store.md 12)."""
+"""Checks of transactions across restarts, slow disks and full ones, and many at a time (docs/protocol/store.md 12)."""
 
 from __future__ import annotations
 

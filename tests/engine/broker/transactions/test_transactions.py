@@ -1,4 +1,4 @@
-"""Half messages and their ends (broker.md 2.9)."""
+"""Half messages and their ends (docs/protocol/broker.md 2.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration files and their backups (store.md 10.3)."""
+"""Configuration files and their backups (docs/protocol/store.md 10.3)."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_damaged_file_is_set_aside(place: tuple[Files, str]) -> None:
 
 
 def test_text_in_another_charset(place: tuple[Files, str]) -> None:
-    """Up to 4.9 Java writes in the charset of its platform (store.md 10.1)."""
+    """Up to 4.9 Java writes in the charset of its platform (docs/protocol/store.md 10.1)."""
     files, path = place
     ConfigFile(path, files).save("{}")
     files.write(path, '{"note": "Gr\u00fc\u00dfe", "n": 1}'.encode("latin-1"))

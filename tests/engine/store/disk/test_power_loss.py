@@ -1,4 +1,4 @@
-"""What the disk kept of a machine that lost power (store.md 7, 8)."""
+"""What the disk kept of a machine that lost power (docs/protocol/store.md 7, 8)."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_an_entry_that_is_wrong(rig: Rig, change: Callable[[tuple[int, int, int]
 
 
 def test_a_delay_entry_with_the_hash_of_the_tag(rig: Rig) -> None:
-    """As 4.9.7 makes them in recovery: it delivers such messages at once (store.md 8.6)."""
+    """As 4.9.7 makes them in recovery: it delivers such messages at once (docs/protocol/store.md 8.6)."""
     entry = places(rig, SCHEDULE_TOPIC)[3]
     for code in (100, START - 1, START * 2, entry[2] + 1):
         set_entry(rig, 3, ENTRY.pack(*entry[:2], code), f"{SCHEDULE_TOPIC}/1")

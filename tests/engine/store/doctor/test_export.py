@@ -140,7 +140,7 @@ def test_damage_stops_an_export_unless_it_is_to_be_left_out() -> None:
 
 
 def test_a_checksum_of_the_old_place_stays_behind() -> None:
-    """5.x may put a checksum of the whole record into its properties (store.md 2.2)."""
+    """5.x may put a checksum of the whole record into its properties (docs/protocol/store.md 2.2)."""
     rig = memory_rig()
     rig.send("A", more={"a": "b", "__CRC32#": "0123456789"})
     rig.send("A", more={"a": "b"})

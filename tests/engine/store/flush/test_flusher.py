@@ -1,4 +1,4 @@
-"""What becomes durable when, and what is visible until then (store.md 7)."""
+"""What becomes durable when, and what is visible until then (docs/protocol/store.md 7)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_queue_entries_are_written_in_rounds(make_rig: MakeRig) -> None:
 
 @pytest.mark.parametrize("settings", [{}, SYNC], ids=["async", "sync"])
 def test_entries_of_delay_queues_are_in_their_file_soon(make_rig: MakeRig, settings: dict[str, str]) -> None:
-    """4.9 takes the place of a broker that was killed, and delivers at once whatever it has to make the entry of (store.md 8.6)."""
+    """4.9 takes the place of a broker that was killed, and delivers at once whatever it has to make the entry of (docs/protocol/store.md 8.6)."""
     rig = make_rig(**settings)
     rig.send_many(3)
     rig.settle()

@@ -1,4 +1,4 @@
-"""The index after a crash: cut to what is whole, and filled again from the log (store.md 8.4)."""
+"""The index after a crash: cut to what is whole, and filled again from the log (docs/protocol/store.md 8.4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SYNC = {"flush_disk_type": "SYNC_FLUSH"}
 
 
 def test_index_keeps_what_recovery_does_not_read_again(rig: Rig) -> None:
-    """Apache throws the whole file away (store.md 8.4)."""
+    """Apache throws the whole file away (docs/protocol/store.md 8.4)."""
     rig.send_many(25, "Old", size=300)
     rig.wall += 10_000
     rig.settle()

@@ -257,7 +257,7 @@ def test_a_machine_whose_memory_reaches_nowhere(make_rig: MakeRig) -> None:
 
 
 def test_little_at_a_time(make_rig: MakeRig) -> None:
-    """store.md 14.2: eight messages, or 65,536 bytes, or one that is longer."""
+    """docs/protocol/store.md 14.2: eight messages, or 65,536 bytes, or one that is longer."""
     rig = make_rig(access_message_in_memory_max_ratio=0, mapped_file_size_commit_log=1 << 20, allocation_window=1 << 20)
     for size in (100, 20_000, 100_000):
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""Reading from queues, by place, by time and by key (store.md 14, 5.4)."""
+"""Reading from queues, by place, by time and by key (docs/protocol/store.md 14, 5.4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.engine.store.harness import ALWAYS, HOST, START, Rig, memory_rig, rec
 
 @pytest.fixture(params=["in memory", "in files"])
 def fourteen(request: pytest.FixtureRequest, rig: Rig) -> Rig:
-    """A queue of 14 messages with 10 entries a file, as in the vectors of store.md 15."""
+    """A queue of 14 messages with 10 entries a file, as in the vectors of docs/protocol/store.md 15."""
     rig.send_many(14)
     if request.param == "in files":
         rig.settle()
@@ -76,7 +76,7 @@ def test_counts_and_bytes_limit_an_answer(make_rig: MakeRig) -> None:
 
 
 def test_far_behind_the_end_other_limits_hold(make_rig: MakeRig) -> None:
-    """What memory does not hold is given in smaller answers, and a slave is suggested (store.md 13.6, 14.2)."""
+    """What memory does not hold is given in smaller answers, and a slave is suggested (docs/protocol/store.md 13.6, 14.2)."""
     rig = make_rig(access_message_in_memory_max_ratio=0, max_transfer_count_on_message_in_disk=3, max_transfer_bytes_on_message_in_disk=500)
     rig.send_many(10, size=10)
     queue = rig.store.queue("Topic", 0)

@@ -1,4 +1,4 @@
-"""Damage that is stepped over: everything good behind it stays, in its place (store.md 8)."""
+"""Damage that is stepped over: everything good behind it stays, in its place (docs/protocol/store.md 8)."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_what_looks_like_a_record_within_a_message_is_none(rig: Rig) -> None:
 
 
 def test_stale_records_are_not_brought_back(rig: Rig) -> None:
-    """Behind the last record of Apache's may lie what it once cut off (store.md 8.4): that is no part of the log."""
+    """Behind the last record of Apache's may lie what it once cut off (docs/protocol/store.md 8.4): that is no part of the log."""
     rig.send_many(2)
     rig.wall += 10_000
     start = rig.send(body=b"damaged")

@@ -105,7 +105,7 @@ def test_two_stores_on_one_directory(rig: Rig) -> None:
 
 
 def test_lock_excludes_other_processes(tmp_path: Path) -> None:
-    """By a record lock on the first byte, which is what Java takes (store.md 1.1)."""
+    """By a record lock on the first byte, which is what Java takes (docs/protocol/store.md 1.1)."""
     fcntl = pytest.importorskip("fcntl")
     rig = disk_rig(tmp_path)
     code = (
@@ -214,7 +214,7 @@ def test_symbolic_link_is_the_same_directory(tmp_path: Path) -> None:
 
 
 def test_another_process_holds_the_lock(tmp_path: Path) -> None:
-    """As Apache's broker does: a record lock on the first byte (store.md 1.1)."""
+    """As Apache's broker does: a record lock on the first byte (docs/protocol/store.md 1.1)."""
     pytest.importorskip("fcntl")
     rig = disk_rig(tmp_path)
     rig.send()

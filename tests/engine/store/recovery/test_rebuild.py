@@ -1,4 +1,4 @@
-"""Queues that are made again from the log (store.md 8.3)."""
+"""Queues that are made again from the log (docs/protocol/store.md 8.3)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_queue_files_are_cleared_behind_the_end(rig: Rig) -> None:
 
 
 def test_entries_left_over_by_apache_are_dropped(rig: Rig) -> None:
-    """Its recovery cuts queues in memory only, so an old entry may stay behind the last one (store.md 8.4)."""
+    """Its recovery cuts queues in memory only, so an old entry may stay behind the last one (docs/protocol/store.md 8.4)."""
     rig.send_many(3, "A")
     rig.send_many(30, "B")
     rig.close()
@@ -76,7 +76,7 @@ def test_entries_left_over_by_apache_are_dropped(rig: Rig) -> None:
 
 
 def test_log_that_begins_later(rig: Rig) -> None:
-    """Queues that are made again begin with blank entries (store.md 4.3), which are never given."""
+    """Queues that are made again begin with blank entries (docs/protocol/store.md 4.3), which are never given."""
     rig.send_many(60, size=300)
     rig.close()
     for start in (0, 4096):
@@ -168,7 +168,7 @@ def test_entries_made_again_are_written_when_they_are_many(rig: Rig, monkeypatch
 
 
 def test_delay_queue_gets_its_deliver_times_back(rig: Rig) -> None:
-    """Not the hash of the tag, as 4.9 makes it (store.md 8.6); levels above the table mean its last one."""
+    """Not the hash of the tag, as 4.9 makes it (docs/protocol/store.md 8.6); levels above the table mean its last one."""
     for level, delay in (("3", 10_000), ("18", 7_200_000), ("99", 7_200_000)):
         rig.send("SCHEDULE_TOPIC_XXXX", more={"DELAY": level, "REAL_TOPIC": "T"}, tags="t", tags_code=rig.wall + delay)
     rig.kill()

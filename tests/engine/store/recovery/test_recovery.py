@@ -1,4 +1,4 @@
-"""What opening makes of a directory that was not closed, or was damaged (store.md 8)."""
+"""What opening makes of a directory that was not closed, or was damaged (docs/protocol/store.md 8)."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_file_that_was_just_closed_by_a_filler(rig: Rig) -> None:
 
 
 def test_old_bytes_behind_the_end_are_cleared(rig: Rig) -> None:
-    """Apache leaves what it cuts off. A new record may end just where an old one begins (store.md 8.4)."""
+    """Apache leaves what it cuts off. A new record may end just where an old one begins (docs/protocol/store.md 8.4)."""
     rig.send(body=bytes(70))
     stale = rig.send(body=b"stale", uniq_key="stale", at=START - 10_000)
     end = rig.store.end

@@ -64,7 +64,7 @@ def test_a_heartbeat_that_nobody_answers_does_not_hold_up_the_end() -> None:
 
 
 def test_close_says_goodbye() -> None:
-    """client.md 1.2: consumers first, then the producers' groups, then the links."""
+    """docs/protocol/client.md 1.2: consumers first, then the producers' groups, then the links."""
     stage, core = stage_with("a=a:1")
     consumer = Consumer(stage.node)
     stage.node.add_consumer(consumer)

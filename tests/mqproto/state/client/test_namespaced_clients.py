@@ -1,4 +1,4 @@
-"""Producers and push consumers in a namespace: the wire sees whole names, the application plain ones (client.md 1.8, NSP-01)."""
+"""Producers and push consumers in a namespace: the wire sees whole names, the application plain ones (docs/protocol/client.md 1.8, NSP-01)."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_consumed_goes_to_its_consumer() -> None:
 
 
 def test_a_client_that_pulls_says_so_in_every_request() -> None:
-    """client.md 9, golden capture litepull: one-way requests and those to name servers too."""
+    """docs/protocol/client.md 9, golden capture litepull: one-way requests and those to name servers too."""
     stage = Stage(stream=True)
     stage.peers[NS] = name_server({"T": route("b=b:1")})
     stage.peers["b:1"] = broker()

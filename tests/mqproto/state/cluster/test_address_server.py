@@ -1,4 +1,4 @@
-"""Name servers that an address server tells (client.md 1.4)."""
+"""Name servers that an address server tells (docs/protocol/client.md 1.4)."""
 
 from __future__ import annotations
 

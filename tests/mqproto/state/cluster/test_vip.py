@@ -1,4 +1,4 @@
-"""Which requests go to a broker's second port (client.md 1.8)."""
+"""Which requests go to a broker's second port (docs/protocol/client.md 1.8)."""
 
 from __future__ import annotations
 

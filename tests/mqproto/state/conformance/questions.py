@@ -125,7 +125,7 @@ def _properties(text: str, *, trace: bool = False) -> str:
     return json.dumps(told, sort_keys=True)
 
 
-#: Times, costs and ids that were made up, by the kind of a record of the trace (client.md 3.14).
+#: Times, costs and ids that were made up, by the kind of a record of the trace (docs/protocol/client.md 3.14).
 OWN_OF_TRACE = {"Pub": (1, 5, 10), "SubBefore": (1, 4), "SubAfter": (1, 3, 7)}
 
 

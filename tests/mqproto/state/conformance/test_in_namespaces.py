@@ -1,4 +1,4 @@
-"""A client in a namespace asks what it asks outside of any, under names that begin with the namespace (client.md 1.8)."""
+"""A client in a namespace asks what it asks outside of any, under names that begin with the namespace (docs/protocol/client.md 1.8)."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_the_kept_offset_is_asked_for() -> None:
 
 
 def test_only_not_found_means_none() -> None:
-    """client.md 4.3: every other refusal would make a group jump to the end."""
+    """docs/protocol/client.md 4.3: every other refusal would make a group jump to the end."""
     flow = remote().fetch(Q1, 0)
     next(flow)
     assert ended(flow, Command(code=22, flag=1)) == (None, 1)
@@ -230,7 +230,7 @@ def test_the_last_offset_of_a_forgotten_queue_is_taken_or_never_will_be(outcome:
 
 
 def test_a_commit_waits_for_the_broker() -> None:
-    """client.md 5.1: the synchronous form of the update."""
+    """docs/protocol/client.md 5.1: the synchronous form of the update."""
     store = remote()
     flow = store.commit(Q0, 7, 0)
     call = next(flow)

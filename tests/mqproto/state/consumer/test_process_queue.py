@@ -106,7 +106,7 @@ def test_a_dropped_queue_holds_nothing() -> None:
     ],
 )
 def test_the_window_is_full_beyond_its_limits(window: Window, fill: list[MessageExt], full: bool) -> None:
-    """client.md 4.9: every threshold compares by "greater", sizes in whole mebibytes."""
+    """docs/protocol/client.md 4.9: every threshold compares by "greater", sizes in whole mebibytes."""
     queue = ProcessQueue(QUEUE, 0)
     queue.put(fill, 0)
     assert window.is_full(queue) is full

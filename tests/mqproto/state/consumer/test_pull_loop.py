@@ -286,7 +286,7 @@ def test_nobody_to_ask_and_nothing_to_ask_for(host: Host, queue: ProcessQueue) -
 
 @pytest.mark.parametrize("code", [24, 25])
 def test_an_unknown_subscription_is_announced_at_once(host: Host, queue: ProcessQueue, code: int) -> None:
-    """client.md 8: a heartbeat heals it; only where it does not, the loop slows down and asks for another."""
+    """docs/protocol/client.md 8: a heartbeat heals it; only where it does not, the loop slows down and asks for another."""
     loop = pull_loop(queue, host, 0)
     next(loop)
     refusal = Command(code=code, flag=1)

@@ -65,7 +65,7 @@ def test_settings_out_of_range_are_refused_by_name(cluster: Cluster, key: str, v
     ],
 )
 def test_settings_have_the_ranges_of_apache(key: str, low: int, high: int) -> None:
-    """client.md 1.9.3."""
+    """docs/protocol/client.md 1.9.3."""
     settings = ConsumerSettings(group="g")
     for value in (low, high):
         setattr(settings, key, value)
@@ -78,7 +78,7 @@ def test_settings_have_the_ranges_of_apache(key: str, low: int, high: int) -> No
 
 
 def test_settings_have_the_defaults_of_apache() -> None:
-    """client.md 1.9.3, as of 4.9."""
+    """docs/protocol/client.md 1.9.3, as of 4.9."""
     settings = ConsumerSettings(group="g")
     settings.check()
     assert (settings.message_model, settings.consume_from_where, settings.orderly) == ("CLUSTERING", "CONSUME_FROM_LAST_OFFSET", False)

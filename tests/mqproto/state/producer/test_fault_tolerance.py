@@ -1,4 +1,4 @@
-"""Which brokers are avoided, and for how long (client.md 3.4)."""
+"""Which brokers are avoided, and for how long (docs/protocol/client.md 3.4)."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def timeless(stage: Stage, address: str = "a:1") -> None:
 
 
 def test_a_request_and_its_reply(stage: Stage) -> None:
-    """client.md 3.13: marks on the way out, the body of the responder on the way back (PRO-10)."""
+    """docs/protocol/client.md 3.13: marks on the way out, the body of the responder on the way back (PRO-10)."""
     core = core_of(stage)
     message = Message("asked", b"question", tags="T", properties={"shop": "7"})
     ticket = stage.start(stage.node.requests.ask(core, message, stage.now, timeout_ms=5_000))

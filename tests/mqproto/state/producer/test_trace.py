@@ -141,7 +141,7 @@ def test_what_was_stored_unsafely_is_no_success() -> None:
 
 
 def test_a_refused_send_and_a_one_way_send_are_not_told() -> None:
-    """There is no result to tell of (client.md 3.14)."""
+    """There is no result to tell of (docs/protocol/client.md 3.14)."""
     made = Traced()
     made.stage.run(made.producer.send_oneway(Message("t", b"x"), 0))
     made.business.answers[SEND] = lambda request: refused(request, 1)

@@ -72,7 +72,7 @@ def ends(peer: Peer) -> list[EndTransactionRequest]:
 
 
 def test_a_half_and_its_end(stage: Stage) -> None:
-    """client.md 3.11: what the broker gets before and after the local transaction."""
+    """docs/protocol/client.md 3.11: what the broker gets before and after the local transaction."""
     core = core_of(stage)
     message = Message("orders", b"paid", tags="T", keys="k", properties={"shop": "7"})
     half = stage.run(core.send_half(message, stage.now))
@@ -135,7 +135,7 @@ def test_verdicts(stage: Stage, verdict: object, raised: BaseException | None, w
     ],
 )
 def test_a_half_that_is_not_safe_is_rolled_back(stage: Stage, code: int, status: SendStatus) -> None:
-    """client.md 3.11: the local transaction is not run then, so a verdict that is given all the same does not count."""
+    """docs/protocol/client.md 3.11: the local transaction is not run then, so a verdict that is given all the same does not count."""
     stage.peers["a:1"].answers[SEND] = taking(code=code)
     core = core_of(stage)
     half = prepare(stage, core)
@@ -399,7 +399,7 @@ def test_questions_that_wait_are_bounded() -> None:
 
 
 def test_the_application_sees_plain_names_in_a_namespace() -> None:
-    """client.md 1.8: group and topic are wrapped on the wire; the group of a question is that of the wire."""
+    """docs/protocol/client.md 1.8: group and topic are wrapped on the wire; the group of a question is that of the wire."""
     stage = Stage(namespace="ns")
     stage.peers[NS] = name_server({"ns%orders": route("a=a:1")})
     stage.peers["a:1"] = broker()

@@ -11,7 +11,7 @@ from tests.mqproto.state.scripted_broker import Cluster, queue_of
 
 
 def test_a_paused_queue_is_not_pulled_but_what_is_cached_is_polled(cluster: Cluster) -> None:
-    """client.md 5.2."""
+    """docs/protocol/client.md 5.2."""
     cluster.put("T", *numbers(3))
     consumer = polling(cluster, "T")
     consumer.pause([Q0])

@@ -29,7 +29,7 @@ def on_topic_change(topic: str, queues: tuple[MessageQueue, ...]) -> None: ...
 
 
 def test_settings_have_the_defaults_of_apache() -> None:
-    """client.md 1.9.5."""
+    """docs/protocol/client.md 1.9.5."""
     settings = LitePullSettings(group="g")
     settings.check()
     assert (settings.broker_suspend_max_time_millis, settings.consumer_timeout_millis_when_suspend) == (20_000, 30_000)
@@ -80,14 +80,14 @@ def test_settings_out_of_range_are_refused_by_name(cluster: Cluster, key: str, v
 
 
 def test_the_start_follows_that_of_java(cluster: Cluster) -> None:
-    """client.md 5.2, golden capture litepull: route, heartbeat, members, offsets, pulls."""
+    """docs/protocol/client.md 5.2, golden capture litepull: route, heartbeat, members, offsets, pulls."""
     consumer = polling(cluster, "T")
     codes = [code for code in cluster.broker.peer.codes() if code != RequestCode.HEART_BEAT]
     assert codes == [38, 14, 14, 11, 11]
     assert cluster.broker.peer.codes()[0] == RequestCode.HEART_BEAT
     told = cluster.broker.heartbeats[0].consumers[0]
     assert (told.group, told.consume_type, told.message_model) == ("g", "CONSUME_ACTIVELY", "CLUSTERING")
-    assert told.consume_from_where == "CONSUME_FROM_LAST_OFFSET", "client.md 1.7, wherever it begins"
+    assert told.consume_from_where == "CONSUME_FROM_LAST_OFFSET", "docs/protocol/client.md 1.7, wherever it begins"
     assert [(one.topic, one.expression, one.version) for one in told.subscriptions] == [("T", "*", WALL)]
     pull = cluster.requests(RequestCode.PULL_MESSAGE)[0]
     assert pull.fields == {
@@ -167,7 +167,7 @@ def test_the_end_stores_what_was_confirmed(cluster: Cluster) -> None:
 
 
 def test_subscribing_and_assigning_exclude_each_other(cluster: Cluster) -> None:
-    """client.md 5.2."""
+    """docs/protocol/client.md 5.2."""
     consumer = make(cluster, "T")
     with pytest.raises(StateError, match="not both"):
         consumer.assign([Q0], 0)
@@ -276,7 +276,7 @@ def test_another_assignment_replaces_the_first(cluster: Cluster) -> None:
 
 
 def test_assigned_queues_can_be_filtered_by_tags(cluster: Cluster) -> None:
-    """client.md 5.2, setSubExpressionForAssign: only before the start."""
+    """docs/protocol/client.md 5.2, setSubExpressionForAssign: only before the start."""
     cluster.stage.begin()
     consumer = make(cluster, consume_from_where=FIRST)
     consumer.filter_assigned("T", "TagA || TagB")
@@ -307,7 +307,7 @@ def test_equal_queue_numbers_of_two_brokers_are_two_queues() -> None:
 
 
 def test_all_queues_are_a_broadcasting_consumers(cluster: Cluster) -> None:
-    """client.md 4.14: its offsets are in a file, and brokers are not asked for members."""
+    """docs/protocol/client.md 4.14: its offsets are in a file, and brokers are not asked for members."""
     cluster.broker.others = ["10.0.0.1@other"]
     file = File()
     consumer = polling(cluster, "T", file=file, message_model=MessageModel.BROADCASTING)
@@ -323,7 +323,7 @@ def test_all_queues_are_a_broadcasting_consumers(cluster: Cluster) -> None:
 
 
 def test_changes_of_a_watched_topic_are_told(cluster: Cluster) -> None:
-    """client.md 5.2: compared after 10 s, then every 30 s."""
+    """docs/protocol/client.md 5.2: compared after 10 s, then every 30 s."""
     consumer = polling(cluster)
     consumer.watch("T", on_topic_change)
     consumer.watch("later", on_topic_change)

@@ -111,7 +111,7 @@ def test_messages_given_back_wake_a_poll_that_waits(cluster: Cluster) -> None:
 
 
 def test_a_message_is_confirmed_by_the_next_poll(cluster: Cluster) -> None:
-    """client.md 5.2: the contract."""
+    """docs/protocol/client.md 5.2: the contract."""
     cluster.put("T", *numbers(3))
     consumer = polling(cluster, "T")
     poll(cluster, consumer, 2)
@@ -288,7 +288,7 @@ def test_what_is_committed_can_be_asked_for_any_queue(cluster: Cluster) -> None:
 
 
 def test_a_queue_that_lost_its_beginning_goes_on_behind_the_gap(cluster: Cluster) -> None:
-    """client.md 5.2: at the offset that the broker names, and what is cached is polled all the same."""
+    """docs/protocol/client.md 5.2: at the offset that the broker names, and what is cached is polled all the same."""
     cluster.put("T", *numbers(5))
     consumer = assigned(cluster, Q0, pull_threshold_for_queue=4)
     cluster.put("T", *numbers(45, 5))
@@ -376,7 +376,7 @@ def test_in_broadcasting_it_is_skipped_and_told(cluster: Cluster) -> None:
 
 
 def test_a_broker_that_is_busy_is_asked_again_soon(cluster: Cluster) -> None:
-    """client.md 5.2: code 215 after 20 ms, other failures after a second."""
+    """docs/protocol/client.md 5.2: code 215 after 20 ms, other failures after a second."""
     consumer = assigned(cluster, Q0)
     cluster.broker.refuses[RequestCode.PULL_MESSAGE] = 215
     cluster.put("T", b"a")

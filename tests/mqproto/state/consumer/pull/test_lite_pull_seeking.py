@@ -23,7 +23,7 @@ from tests.mqproto.state.scripted_broker import Cluster
     ],
 )
 def test_where_a_new_group_begins(cluster: Cluster, where: ConsumeFromWhere, expected: list[bytes]) -> None:
-    """client.md 4.3, 5.2."""
+    """docs/protocol/client.md 4.3, 5.2."""
     for number, time in enumerate((1_000_000_000_000, 1_600_000_000_000, 1_700_000_001_000)):
         cluster.put("T", b"%d" % number, store_time=time)
     consumer = polling(cluster, "T", consume_from_where=where, consume_timestamp="20231114221320")

@@ -41,7 +41,7 @@ def pulls(cluster: Cluster) -> list[dict[str, str]]:
 
 
 def test_settings_have_the_defaults_and_limits_of_apache(cluster: Cluster) -> None:
-    """client.md 1.9.4."""
+    """docs/protocol/client.md 1.9.4."""
     settings = PullConsumerSettings(group="g")
     assert (settings.broker_suspend_max_time_millis, settings.consumer_timeout_millis_when_suspend) == (20_000, 30_000)
     assert (settings.consumer_pull_timeout_millis, settings.max_reconsume_times) == (10_000, 16)
@@ -109,7 +109,7 @@ def test_name_servers_that_cannot_be_reached_are_a_failure(cluster: Cluster) -> 
 
 
 def test_a_plain_pull_is_that_of_java(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    """client.md 5.1, golden capture pull."""
+    """docs/protocol/client.md 5.1, golden capture pull."""
     cluster.put("T", b"a", b"b", b"c", tag="TagB")
     found = cluster.stage.run(pull(consumer, Q0, "TagB", 1, 32))
     assert (found.status, found.next_begin_offset, found.min_offset, found.max_offset) == (PullStatus.FOUND, 3, 0, 3)
@@ -149,7 +149,7 @@ def test_a_blocking_pull_is_held_until_a_message_comes(cluster: Cluster, consume
 
 
 def test_how_long_an_answer_is_waited_for(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    """client.md 1.9.4; CON-19: with a time of one's own the broker answers before that is over."""
+    """docs/protocol/client.md 1.9.4; CON-19: with a time of one's own the broker answers before that is over."""
     cluster.broker.ignores.add(RequestCode.PULL_MESSAGE)
     for arguments, limit_ms, suspend in (
         ({"block": False}, 10_000, "20000"),
@@ -186,7 +186,7 @@ def test_tags_that_share_a_hash_are_told_apart(cluster: Cluster, consumer: PullC
 
 
 def test_an_expression_travels_with_a_version(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    """client.md 5.1: a broker compiles SQL92 anew only for a version that it has not seen."""
+    """docs/protocol/client.md 5.1: a broker compiles SQL92 anew only for a version that it has not seen."""
     cluster.stage.run(pull(consumer, Q0, "a > 1", 0, kind="SQL92", now=cluster.stage.now))
     fields = pulls(cluster)[0]
     assert (fields["subscription"], fields["expressionType"]) == ("a > 1", "SQL92")
@@ -273,7 +273,7 @@ def test_queues_are_asked_of_a_name_server(cluster: Cluster, consumer: PullConsu
 
 
 def test_offsets_are_asked_of_the_master(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    """client.md 1.10."""
+    """docs/protocol/client.md 1.10."""
     for time in (1_000, 2_000, 3_000):
         cluster.put("T", b"a", store_time=time)
     cluster.broker.minimum["T", 0] = 0
@@ -325,7 +325,7 @@ def one_message(cluster: Cluster, consumer: PullConsumerCore) -> MessageExt:
 
 
 def test_a_message_is_sent_back(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    """client.md 4.12."""
+    """docs/protocol/client.md 4.12."""
     message = one_message(cluster, consumer)
     cluster.stage.run(consumer.send_message_back(message, 3, None, None, 0))
     cluster.stage.run(consumer.send_message_back(message, -1, "b", "other", 0))
@@ -358,7 +358,7 @@ def test_where_the_broker_does_not_take_it_back_a_new_message_goes_out(cluster: 
 
 
 def test_what_operators_are_told(cluster: Cluster) -> None:
-    """client.md 6."""
+    """docs/protocol/client.md 6."""
     consumer = make(cluster)
     consumer.register("T", None, 0)
     cluster.start(consumer)

@@ -34,7 +34,7 @@ def on_change(topic: str, every: tuple[MessageQueue, ...], own: tuple[MessageQue
 
 
 def test_an_offset_is_kept_in_memory_and_stored_every_few_seconds(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    """Also for queues that are not this member's: Java forgets those (client.md 5.1)."""
+    """Also for queues that are not this member's: Java forgets those (docs/protocol/client.md 5.1)."""
     cluster.broker.offsets["T", 0] = 3
     assert cluster.stage.run(consumer.fetch_consume_offset(Q0, False, 0)) == 3
     assert cluster.stage.run(consumer.fetch_consume_offset(Q1, False, 0)) is None
@@ -105,7 +105,7 @@ def test_what_is_no_offset_is_refused(cluster: Cluster, consumer: PullConsumerCo
 
 
 def test_registered_topics_are_shared_out_and_told(cluster: Cluster) -> None:
-    """client.md 5.1: the listener gets all queues and the own ones."""
+    """docs/protocol/client.md 5.1: the listener gets all queues and the own ones."""
     cluster.broker.others = ["10.0.0.1@other"]
     consumer = make(cluster)
     consumer.register("T", on_change, 0)

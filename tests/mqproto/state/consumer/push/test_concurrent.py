@@ -217,7 +217,7 @@ def test_a_queue_dropped_while_its_messages_wait_here_does_not_see_them_again() 
 
 
 def test_broadcasting_drops_what_fails() -> None:
-    """client.md 4.14."""
+    """docs/protocol/client.md 4.14."""
     bench = Bench(message_model=MessageModel.BROADCASTING, consume_message_batch_max_size=2)
     bench.pulled(message(0), message(1), message(2, sys_flag=COMPRESSED), message(3))
     bench.answer(0, LATER)

@@ -24,7 +24,7 @@ BY_TIME = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
     [(LAST, None, 3), (FIRST, None, 0), (BY_TIME, None, 2), (LAST, 1, 1), (FIRST, 2, 2), (BY_TIME, 0, 0), (FIRST, 3, 3)],
 )
 def test_where_a_group_begins(cluster: Cluster, where: ConsumeFromWhere, kept: int | None, begins: int) -> None:
-    """client.md 4.3."""
+    """docs/protocol/client.md 4.3."""
     for minutes in (60, 31, 29):
         cluster.put("T", b"x", store_time=WALL - minutes * 60_000)
     if kept is not None:
@@ -46,7 +46,7 @@ def test_where_a_group_begins_in_its_retry_topic(cluster: Cluster, where: Consum
 
 @pytest.mark.parametrize("code", [1, 2, 16, 26])
 def test_an_offset_that_cannot_be_read_is_asked_for_again_and_never_guessed(cluster: Cluster, code: int) -> None:
-    """client.md 4.3: 4.x takes every refusal for "none" and jumps to the end."""
+    """docs/protocol/client.md 4.3: 4.x takes every refusal for "none" and jumps to the end."""
     cluster.put("T", b"unseen")
     cluster.broker.refuses[RequestCode.QUERY_CONSUMER_OFFSET] = code
     cluster.start(make(cluster, "T"))
@@ -136,7 +136,7 @@ def test_a_queue_that_is_cut_again_and_again_is_not_asked_in_a_tight_loop(cluste
 
 
 def test_an_operator_moves_a_group_back(cluster: Cluster) -> None:
-    """client.md 6, request 220; running deliveries get 10 s."""
+    """docs/protocol/client.md 6, request 220; running deliveries get 10 s."""
     consumer = consuming(cluster, "T")
     cluster.put("T", b"0", b"1", b"2")
     cluster.answer_all()

@@ -16,7 +16,7 @@ from tests.mqproto.state.stage import NS, WALL
 
 
 def test_a_suspended_consumer_consumes_what_it_has_and_pulls_nothing(cluster: Cluster) -> None:
-    """client.md 4.15."""
+    """docs/protocol/client.md 4.15."""
     consumer = consuming(cluster, "T", consume_thread_min=1)
     cluster.put("T", b"0", b"1")
     consumer.suspend(cluster.stage.now)
@@ -33,7 +33,7 @@ def test_a_suspended_consumer_consumes_what_it_has_and_pulls_nothing(cluster: Cl
 
 
 def test_operators_see_offsets_and_queues(cluster: Cluster) -> None:
-    """Requests 221 and 307 (client.md 6, wire.md 15)."""
+    """Requests 221 and 307 (docs/protocol/client.md 6, docs/protocol/wire.md 15)."""
     consumer = consuming(cluster, "T")
     cluster.stage.advance(300)
     cluster.put("T", b"0", b"1")

@@ -91,7 +91,7 @@ def test_one_pull_at_a_time_for_each_queue(cluster: Cluster) -> None:
 
 
 def test_a_full_window_stops_pulling_until_there_is_room(cluster: Cluster) -> None:
-    """client.md 4.9: more than the threshold stops; nothing polls meanwhile; one finished message goes on."""
+    """docs/protocol/client.md 4.9: more than the threshold stops; nothing polls meanwhile; one finished message goes on."""
     consuming(cluster, "T", pull_threshold_for_queue=10, pull_batch_size=4, consume_thread_min=2)
     cluster.put("T", *[b"%d" % n for n in range(40)])
     pulled = len(cluster.requests(RequestCode.PULL_MESSAGE))
@@ -138,7 +138,7 @@ def test_each_limit_for_the_topic_stands_for_itself(cluster: Cluster, limits: di
 
 
 def test_other_queues_are_announced_to_the_brokers(cluster: Cluster) -> None:
-    """client.md 4.8: a broker that has come may not know us."""
+    """docs/protocol/client.md 4.8: a broker that has come may not know us."""
     consuming(cluster, "T")
     cluster.advance(1_000)
     beats = len(cluster.broker.heartbeats)
@@ -171,7 +171,7 @@ def test_a_busy_broker_is_asked_again_and_told_of_once(cluster: Cluster) -> None
 
 
 def test_a_broker_that_does_not_know_us_hears_of_us_at_once(cluster: Cluster) -> None:
-    """client.md 8; golden capture sql-not-latest: 4.9.7 got 25 for 25 s."""
+    """docs/protocol/client.md 8; golden capture sql-not-latest: 4.9.7 got 25 for 25 s."""
     consuming(cluster, "T")
     cluster.advance(1_000)
     beats = len(cluster.broker.heartbeats)
@@ -276,7 +276,7 @@ def test_a_message_that_the_broker_refuses_to_take_back_is_not_lost(cluster: Clu
 
 
 def test_the_retry_topic_takes_what_its_broker_does_not(cluster: Cluster) -> None:
-    """client.md 4.12: as a new message by a producer of the client's own."""
+    """docs/protocol/client.md 4.12: as a new message by a producer of the client's own."""
     consuming(cluster, "T")
     sent: list[dict[str, str]] = []
 

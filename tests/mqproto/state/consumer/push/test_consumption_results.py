@@ -106,7 +106,7 @@ def test_a_refusal_to_take_back_is_an_error(outcome: object) -> None:
 
 
 def test_a_message_that_no_broker_takes_back_becomes_a_new_one() -> None:
-    """client.md 4.12."""
+    """docs/protocol/client.md 4.12."""
     one = message(5, reconsume_times=2, flag=9)
     one.properties = {
         names.UNIQ_KEY: "A" * 32,

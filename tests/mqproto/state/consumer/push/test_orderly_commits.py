@@ -1,4 +1,4 @@
-"""Ordered consumption whose listener says itself what is committed (client.md 4.13)."""
+"""Ordered consumption whose listener says itself what is committed (docs/protocol/client.md 4.13)."""
 
 from __future__ import annotations
 

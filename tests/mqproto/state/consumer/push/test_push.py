@@ -66,7 +66,7 @@ def test_versions_rise_although_the_clock_is_set_back(cluster: Cluster) -> None:
 
 
 def test_the_start_follows_the_order_of_java(cluster: Cluster) -> None:
-    """client.md 1.2, golden capture consume-live: routes, heartbeat, members, offsets, then pulls."""
+    """docs/protocol/client.md 1.2, golden capture consume-live: routes, heartbeat, members, offsets, then pulls."""
     cluster.start(make(cluster, "T"))
     assert [request.fields["topic"] for request in cluster.stage.peers[NS].got][:2] == ["T", "%RETRY%g"]
     codes = [code for code in cluster.broker.peer.codes() if code != RequestCode.HEART_BEAT]
@@ -155,7 +155,7 @@ def test_a_second_start_is_refused(cluster: Cluster) -> None:
 
 
 def test_filters_other_than_tags_are_checked_at_a_broker(cluster: Cluster) -> None:
-    """client.md CI-9."""
+    """docs/protocol/client.md CI-9."""
     consumer = make(cluster)
     consumer.subscribe("T", "a > 1", "SQL92", now=0)
     cluster.broker.refuses[RequestCode.CHECK_CLIENT_CONFIG] = 1

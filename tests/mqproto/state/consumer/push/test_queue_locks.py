@@ -52,7 +52,7 @@ def acquire(locks: HeldQueueLocks, queue: MessageQueue, now: int, *others: Messa
 
 
 def test_the_request_is_that_of_java(locks: HeldQueueLocks) -> None:
-    """wire.md 15: a small d in clientId."""
+    """docs/protocol/wire.md 15: a small d in clientId."""
     flow = locks.acquire(A0, 7)
     sent = b'{"clientId":"me","consumerGroup":"g","mqSet":[{"brokerName":"a","queueId":0,"topic":"T"}]}'
     assert next(flow) == Call("a:1", RequestCode.LOCK_BATCH_MQ, {}, sent, deadline=1_007)
