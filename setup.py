@@ -1,9 +1,10 @@
-"""Builds the compiled wheel; without `MQPROTO_COMPILED` in the environment there is nothing to do here, and pyproject.toml says it all.
+"""Builds the compiled wheel; without `MQPROTO_COMPILED` in the environment there is nothing to do here, and
+pyproject.toml says it all.
 
     MQPROTO_COMPILED=1 python -m pip wheel .          the hot modules compiled by mypyc from the very same source
 
-Needs a C compiler and Python's headers. See docs/benchmarks.md for what it brings, and docs/decisions.md for which modules are compiled.
-`MYPYC_OPT_LEVEL` (3 unless given) is what the C compiler gets as -O.
+Needs a C compiler and Python's headers. See docs/benchmarks.md for what it brings, and docs/decisions.md for which
+modules are compiled. `MYPYC_OPT_LEVEL` (3 unless given) is what the C compiler gets as -O.
 """
 
 from __future__ import annotations
@@ -61,5 +62,8 @@ class CompiledDistribution(Distribution):
 if os.environ.get("MQPROTO_COMPILED", "") in ("", "0"):
     setup()
 else:
-    is_asked = sys.argv[1:2] == ["egg_info"]  # so it is found out what a build needs; later on that is there, or it is not
-    setup(distclass=CompiledDistribution, cmdclass={"build_ext": BuildCompiled}, setup_requires=[MYPY] if is_asked else [])
+    # so it is found out what a build needs; later on that is there, or it is not
+    is_asked = sys.argv[1:2] == ["egg_info"]
+    setup(
+        distclass=CompiledDistribution, cmdclass={"build_ext": BuildCompiled}, setup_requires=[MYPY] if is_asked else []
+    )

@@ -1,4 +1,6 @@
-"""`python3 -m adapters COMMAND` in a checkout, the same as `python3 -m mqproto COMMAND` and the console script `mqproto`."""
+"""`python3 -m adapters COMMAND` in a checkout, the same as `python3 -m mqproto COMMAND` and the console script
+`mqproto`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ import mqproto
 if __name__ == "__main__":
     folder = Path(mqproto.__file__).parent
     if not (folder / "adapters").is_dir():
-        # A checkout on a file system without links: there `mqproto/adapters` is a small text file, and the packages lie beside `mqproto`.
+        # A checkout on a file system without links: there `mqproto/adapters` is a small text file, and the packages lie
+        # beside `mqproto`.
         mqproto.__path__.append(str(folder.parent))
     from mqproto.adapters.cli import main
 

@@ -1,11 +1,13 @@
 """Our broker beside Apache's 4.9.7, over the loads of docs/benchmarks.md, in turn within one run.
 
-    python benchmarks/broker.py [--adapter threaded] [--quick] [--only LOAD ...] [--brokers ours apache] [--rounds N] [--json FILE]
+    python benchmarks/broker.py [--adapter threaded] [--quick] [--only LOAD ...] [--brokers ours apache] [--rounds N]
+    [--json FILE]
                                 [--compiled FOLDER]
 
-Needs a C compiler for the load generator (mqload.c); Apache's broker takes part where the Java kit of tests/peers can be had. Every load is
-given first to one broker, then to the other, for several rounds, never to both at once, after a warm-up of both. The figures of one machine
-on one day: only the ratio says something, and no rate makes this program fail.
+Needs a C compiler for the load generator (mqload.c); Apache's broker takes part where the Java kit of tests/peers can
+be had. Every load is given first to one broker, then to the other, for several rounds, never to both at once, after a
+warm-up of both. The figures of one machine on one day: only the ratio says something, and no rate makes this program
+fail.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ TOPIC, PULL_TOPIC = "BenchTopic", "BenchPull"
 
 @dataclass(frozen=True)
 class Load:
-    """One line of the table. `target` is the ratio to reach (rates: at least; seconds, memory, CPU: an absolute value, at most)."""
+    """One line of the table.
+
+    `target` is the ratio to reach (rates: at least; seconds, memory, CPU: an absolute value, at most).
+    """
 
     name: str
     what: str
@@ -109,7 +114,8 @@ class Bench:
         """The command line of a broker with its own defaults but for what makes a fair race: same disk, same flush."""
         values = {"brokerClusterName": "Bench", "brokerName": "bench", "brokerIP1": "127.0.0.1", **settings}
         if who == "apache":
-            values["waitTimeMillsInSendQueue"] = "10000"  # it refuses sends that waited 200 ms, which a busy machine alone can cause
+            # it refuses sends that waited 200 ms, which a busy machine alone can cause
+            values["waitTimeMillsInSendQueue"] = "10000"
             return servers.apache_broker_command(APACHE, home, port, f"127.0.0.1:{self.names_port}", values, JVM)
         return servers.our_command(self.adapter, home / "store", values, names_port=servers.free_port(), port=port)
 
@@ -152,14 +158,17 @@ class Bench:
 
     def send(self, broker: Broker, load: Load, total: int, topic: str = TOPIC) -> tuple[float, int, str]:
         """A send load of `total` messages."""
-        return self.mq(["send", str(broker.port), str(load.connections), str(load.window), str(total), str(BODY), topic, "4"])
+        return self.mq(
+            ["send", str(broker.port), str(load.connections), str(load.window), str(total), str(BODY), topic, "4"]
+        )
 
     def pull(self, broker: Broker, load: Load) -> tuple[float, int, str]:
         """A pull load: every connection reads one of the four queues."""
         if not broker.pull_ready:
             self.send(broker, Load("fill", "send", 0, 4, 32), PULL_MESSAGES, PULL_TOPIC)
             broker.pull_ready = True
-        total = min(load.connections, 8) * PULL_MESSAGES // 4 - 4096  # four connections with windows end a little uneven
+        # four connections with windows end a little uneven
+        total = min(load.connections, 8) * PULL_MESSAGES // 4 - 4096
         return self.mq(["pull", str(broker.port), str(load.connections), str(total), str(BATCH), PULL_TOPIC, "4"])
 
     def once(self, broker: Broker, load: Load) -> tuple[float, int, str]:
@@ -177,7 +186,9 @@ class Bench:
                     self.pull(broker, load)
                 continue
             total = 1000 * load.connections if load.window == 1 else 100_000
-            broker.rates[load.name] = max(self.send(broker, load, min(total, 20_000 if self.quick else 100_000))[0] for _ in range(2))
+            broker.rates[load.name] = max(
+                self.send(broker, load, min(total, 20_000 if self.quick else 100_000))[0] for _ in range(2)
+            )
 
     def race(self, who: list[str], loads: list[Load], sync: bool, results: dict[str, dict[str, Result]]) -> None:
         """Brokers side by side, each under each load in turn."""
@@ -212,7 +223,9 @@ class Bench:
                     say(f"  at rest {one}: {results['memory'][one].values[0]:.1f} MB, {share:.2f} % of a core")
 
 
-def keep(results: dict[str, dict[str, Result]], load: Load, who: str, value: float, p99: int | None = None, line: str = "") -> None:
+def keep(
+    results: dict[str, dict[str, Result]], load: Load, who: str, value: float, p99: int | None = None, line: str = ""
+) -> None:
     """Note one round."""
     result = results.setdefault(load.name, {}).setdefault(who, Result())
     result.values.append(value)
@@ -244,7 +257,8 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-# --- the table ----------------------------------------------------------------------------------------------------------
+# --- the table
+# ----------------------------------------------------------------------------------------------------------
 
 
 def best_and_median(load: Load, result: Result | None) -> tuple[float, float] | None:
@@ -271,9 +285,14 @@ def table_line(load: Load, row: dict[str, Result], who: str) -> str:
     apache, ours = (best_and_median(load, row.get(one)) for one in ("apache", who))
     shape = "{:,.0f} ({:,.0f})" if load.what in ("send", "pull") else "{:.2f} ({:.2f})"
     cells = [shape.format(*pair) if pair else "-" for pair in (apache, ours)]
-    ratio = f"{ours[0] / apache[0]:.2f} ({ours[1] / apache[1]:.2f})" if apache and ours and apache[0] and apache[1] else "-"
+    ratio = (
+        f"{ours[0] / apache[0]:.2f} ({ours[1] / apache[1]:.2f})" if apache and ours and apache[0] and apache[1] else "-"
+    )
     target = f">= {load.target:g}" if load.what in ("send", "pull") else f"<= {load.target:g}"
-    late = [f"{statistics.median(row[one].p99) / 1000:.1f}" if one in row and row[one].p99 else "-" for one in ("apache", who)]
+    late = [
+        f"{statistics.median(row[one].p99) / 1000:.1f}" if one in row and row[one].p99 else "-"
+        for one in ("apache", who)
+    ]
     unit = "" if load.what in ("send", "pull") else f"  {load.what}"
     kind = "  compiled" if who == "compiled" else ""
     return f"{load.name:<11} {cells[0]:>20} {cells[1]:>20} {ratio:>12} {target:>8}   {late[0]:>14} {late[1]:>6}{unit}{kind}"
@@ -282,7 +301,9 @@ def table_line(load: Load, row: dict[str, Result], who: str) -> str:
 def as_json(results: dict[str, dict[str, Result]], bench: Bench, who: list[str]) -> dict[str, object]:
     """Everything that was measured."""
     loads = {
-        name: {one: {"values": result.values, "p99_us": result.p99, "lines": result.lines} for one, result in row.items()}
+        name: {
+            one: {"values": result.values, "p99_us": result.p99, "lines": result.lines} for one, result in row.items()
+        }
         for name, row in results.items()
     }
     return {
@@ -296,14 +317,23 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--adapter", choices=servers.ADAPTERS, default="threaded")
-    parser.add_argument("--quick", action="store_true", help="short rounds and few of them: to see that it works, not for figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="short rounds and few of them: to see that it works, not for figures"
+    )
     parser.add_argument("--only", nargs="+", choices=[load.name for load in LOADS], help="these loads")
-    parser.add_argument("--brokers", nargs="+", choices=["ours", "apache"], help="default: ours, and Apache's where it can be had")
+    parser.add_argument(
+        "--brokers", nargs="+", choices=["ours", "apache"], help="default: ours, and Apache's where it can be had"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of each load (default 5, with --quick 2)")
     parser.add_argument(
-        "--compiled", type=Path, metavar="FOLDER", help="a folder that the compiled wheel was installed into: it takes part too"
+        "--compiled",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder that the compiled wheel was installed into: it takes part too",
     )
-    parser.add_argument("--folder", type=Path, help="where the data directories go while it runs (default: a temporary folder)")
+    parser.add_argument(
+        "--folder", type=Path, help="where the data directories go while it runs (default: a temporary folder)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     return parser.parse_args(arguments)
 

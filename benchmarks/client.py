@@ -1,11 +1,13 @@
-"""Our clients beside the C++ client (PyPI rocketmq) and Apache's Java client, on Apache's 4.9.7 broker, in turn within one run.
+"""Our clients beside the C++ client (PyPI rocketmq) and Apache's Java client, on Apache's 4.9.7 broker, in turn within
+one run.
 
-    python benchmarks/client.py [--quick] [--only ROW ...] [--rounds N] [--window 512] [--messages N] [--compiled FOLDER] [--json FILE]
+    python benchmarks/client.py [--quick] [--only ROW ...] [--rounds N] [--window 512] [--messages N] [--compiled
+    FOLDER] [--json FILE]
 
-Needs the Java kit of tests/peers for the broker; where the C++ or the Java client cannot be had, its column says so. Every round of a row
-is given to one client after the other, never to two at once. One process for each client lives through all rounds, so that a just-in-time
-compiler gets warm; idling and memory have one of their own. The figures are of one machine on one day: only the ratio says something, and
-no figure makes this program fail.
+Needs the Java kit of tests/peers for the broker; where the C++ or the Java client cannot be had, its column says so.
+Every round of a row is given to one client after the other, never to two at once. One process for each client lives
+through all rounds, so that a just-in-time compiler gets warm; idling and memory have one of their own. The figures are
+of one machine on one day: only the ratio says something, and no figure makes this program fail.
 """
 
 from __future__ import annotations
@@ -31,18 +33,32 @@ from tests.peers.kit import peers, servers, wire  # noqa: E402
 APACHE = "4.9.7"
 #: The broker's JVM, as in benchmarks/broker.py; and the Java client's, with both compilers, unlike the kit's programs.
 BROKER_JVM = ["-server", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:SoftRefLRUPolicyMSPerMB=0"]
-CLIENT_JVM = ["-server", "-Xms256m", "-Xmx512m", "-Drocketmq.client.logUseSlf4j=false", "-Drocketmq.client.logLevel=WARN"]
+CLIENT_JVM = [
+    "-server",
+    "-Xms256m",
+    "-Xmx512m",
+    "-Drocketmq.client.logUseSlf4j=false",
+    "-Drocketmq.client.logLevel=WARN",
+]
 QUEUES, MANY_QUEUES = 8, 1000
 #: How often a peer's client may fail in a round.
 TRIES = 3
 #: Rows of one round by a process that has done nothing before: what others left in its memory is not theirs.
 ALONE = ("idle", "memory")
-SEND_TOPIC, FULL_TOPIC, QUICK_TOPIC, WIDE_TOPIC, LONG_TOPIC = "BenchSend", "BenchFull", "BenchQuick", "BenchWide", "BenchLong"
+SEND_TOPIC, FULL_TOPIC, QUICK_TOPIC, WIDE_TOPIC, LONG_TOPIC = (
+    "BenchSend",
+    "BenchFull",
+    "BenchQuick",
+    "BenchWide",
+    "BenchLong",
+)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: who is compared, which figure of its answers, and the ratio to reach (None: an absolute value to stay below)."""
+    """A line of the table: who is compared, which figure of its answers, and the ratio to reach (None: an absolute
+    value to stay below).
+    """
 
     name: str
     ours: str
@@ -88,7 +104,9 @@ class Side:
 
     def __init__(self, name: str, command: list[str]) -> None:
         self.name = name
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True
+        )
         self._steps = 0
 
     def ask(self, command: str, **pairs: object) -> dict[str, float]:
@@ -97,7 +115,9 @@ class Side:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         before = cpu_seconds(self._process.pid)
-        self._process.stdin.write("\t".join([str(self._steps), command, *(f"{name}={value}" for name, value in pairs.items())]) + "\n")
+        self._process.stdin.write(
+            "\t".join([str(self._steps), command, *(f"{name}={value}" for name, value in pairs.items())]) + "\n"
+        )
         self._process.stdin.flush()
         figures: dict[str, float] = {}
         for line in self._process.stdout:
@@ -107,7 +127,9 @@ class Side:
             if "exit" in fields:
                 figures.setdefault("cpu", cpu_seconds(self._process.pid) - before)
                 return figures
-            figures.update((key, value) for key, value in fields.items() if type(value) in (int, float) and key != "step")
+            figures.update(
+                (key, value) for key, value in fields.items() if type(value) in (int, float) and key != "step"
+            )
         raise peers.PeerFailedError(f"{self.name} ended within {command}")
 
     def end(self) -> None:
@@ -171,7 +193,11 @@ class Bench:
         if name == "java":
             silent = self._folder / "silent.xml"  # logback's own default prints to stdout, where the figures go
             silent.write_text("<configuration/>\n")
-            flags = [*CLIENT_JVM, f"-Drocketmq.client.logRoot={self._folder}", f"-Drocketmq.client.localOffsetStoreDir={self._folder}"]
+            flags = [
+                *CLIENT_JVM,
+                f"-Drocketmq.client.logRoot={self._folder}",
+                f"-Drocketmq.client.localOffsetStoreDir={self._folder}",
+            ]
             flags += [f"-Dlogback.configurationFile={silent}", f"-Drmq.logback.configurationFile={silent}"]
             return peers.java_command(APACHE, "Probe", "serve", flags=flags)
         if name == "cpp":
@@ -185,7 +211,9 @@ class Bench:
         return [*SIDES[row], *added]
 
     def group(self, topic: str, queues: int = QUEUES) -> str:
-        """A new group that begins at the first message of each queue, whatever its client would do with a group without offsets."""
+        """A new group that begins at the first message of each queue, whatever its client would do with a group without
+        offsets.
+        """
         self._groups += 1
         name = f"bench-{self._groups}"
         for queue in range(queues):
@@ -223,23 +251,47 @@ class Bench:
         side, seconds = self.side(name), 0.7 if self.quick else 3.0
         if row in ("sync", "pipelined"):
             if name == "java":  # it counts messages and not seconds
-                return side.ask("rate", names=self.names, topic=SEND_TOPIC, count=int(25_000 * seconds), mode="async", window=self.window)
-            shape = {"threads": 1 if row == "sync" else 16} if name == "cpp" else {"window": 1 if row == "sync" else self.window}
+                return side.ask(
+                    "rate",
+                    names=self.names,
+                    topic=SEND_TOPIC,
+                    count=int(25_000 * seconds),
+                    mode="async",
+                    window=self.window,
+                )
+            shape = (
+                {"threads": 1 if row == "sync" else 16}
+                if name == "cpp"
+                else {"window": 1 if row == "sync" else self.window}
+            )
             return side.ask("rate", names=self.names, topic=SEND_TOPIC, seconds=seconds, **shape)
         if row == "consume":
-            return side.ask("consume", names=self.names, topic=FULL_TOPIC, group=self.group(FULL_TOPIC), count=self.full)
+            return side.ask(
+                "consume", names=self.names, topic=FULL_TOPIC, group=self.group(FULL_TOPIC), count=self.full
+            )
         if row == "latency":
             count = 300 if self.quick else 2000
             topic, group = QUICK_TOPIC + name, f"latency-{name}"
-            return side.ask("latency", names=self.names, topic=topic, group=group, count=count, warm=count // 4, pause=1)
+            return side.ask(
+                "latency", names=self.names, topic=topic, group=group, count=count, warm=count // 4, pause=1
+            )
         if row == "idle":
-            figures = side.ask("idle", names=self.names, topic=WIDE_TOPIC, group="bench-idle", settle=8, seconds=8 if self.quick else 60)
+            figures = side.ask(
+                "idle",
+                names=self.names,
+                topic=WIDE_TOPIC,
+                group="bench-idle",
+                settle=8,
+                seconds=8 if self.quick else 60,
+            )
             return {"% of a core": 100 * figures["cpu"] / figures["seconds"], "mb": figures["mb"]}
         figures = side.ask("memory", names=self.names, topic=LONG_TOPIC, group="bench-memory", count=self.messages)
         return {**figures, "growth_mb": figures["end"] - figures["early"]}
 
     def sure(self, row: str, name: str) -> dict[str, float]:
-        """The same; a process of a peer's that fails is replaced (the C++ client loses routes at times, and does not find them again)."""
+        """The same; a process of a peer's that fails is replaced (the C++ client loses routes at times, and does not
+        find them again).
+        """
         for _ in range(0 if name in OURS else TRIES - 1):
             try:
                 return self.once(row, name)
@@ -268,7 +320,9 @@ class Bench:
                 if name not in self.results.missing:
                     figures = self.sure(row, name)
                     self.results.keep(row, name, figures)
-                    say(f"  {row} {turn + 1}/{rounds} {name}: {', '.join(f'{key} {value:,.4g}' for key, value in figures.items())}")
+                    say(
+                        f"  {row} {turn + 1}/{rounds} {name}: {', '.join(f'{key} {value:,.4g}' for key, value in figures.items())}"
+                    )
 
 
 UPDATE_CONSUMER_OFFSET, UPDATE_AND_CREATE_TOPIC = 15, 17
@@ -279,7 +333,8 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# --- the table ----------------------------------------------------------------------------------------------------------
+# --- the table
+# ----------------------------------------------------------------------------------------------------------
 
 
 def table(results: Results) -> Iterator[str]:
@@ -291,7 +346,13 @@ def table(results: Results) -> Iterator[str]:
             continue
         ours = best_and_median(row, sides[row.ours])
         theirs = best_and_median(row, sides[row.peer]) if row.peer in sides else None
-        beside = f"{row.peer} {theirs[0]:,.0f} ({theirs[1]:,.0f})" if theirs else f"{row.peer}: not here" if row.peer else "-"
+        beside = (
+            f"{row.peer} {theirs[0]:,.0f} ({theirs[1]:,.0f})"
+            if theirs
+            else f"{row.peer}: not here"
+            if row.peer
+            else "-"
+        )
         ratio = f"{ours[0] / theirs[0]:.2f} ({ours[1] / theirs[1]:.2f})" if theirs else "-"
         shape = "{:,.0f} ({:,.0f})" if ours[0] >= 100 else "{:.2f} ({:.2f})"
         target = f"{'>=' if row.higher_is_better else '<='} {row.target:g}"
@@ -317,12 +378,15 @@ def cpu_each(figures: dict[str, list[float]]) -> float:
 
 @contextmanager
 def apache(folder: Path) -> Iterator[tuple[str, str]]:
-    """Apache's name server and broker with the settings of their own start scripts but for the heap; their addresses."""
+    """Apache's name server and broker with the settings of their own start scripts but for the heap; their
+    addresses.
+    """
     names_port, port = servers.free_port(), servers.free_port()
     names, broker = f"127.0.0.1:{names_port}", f"127.0.0.1:{port}"
     settings = {
         "brokerClusterName": "Bench", "brokerName": "bench", "brokerIP1": "127.0.0.1", "diskMaxUsedSpaceRatio": "99",
-        "waitTimeMillsInSendQueue": "10000",  # it refuses sends that waited 200 ms, which a busy machine alone can cause
+        # it refuses sends that waited 200 ms, which a busy machine alone can cause
+        "waitTimeMillsInSendQueue": "10000",
     }  # fmt: skip
     with ExitStack() as stack:
         homes = folder / "namesrv", folder / "broker"
@@ -340,15 +404,24 @@ def apache(folder: Path) -> Iterator[tuple[str, str]]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="short rounds and few of them: to see that it works, not for figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="short rounds and few of them: to see that it works, not for figures"
+    )
     parser.add_argument("--only", nargs="+", choices=list(SIDES), help="these rows")
     parser.add_argument("--rounds", type=int, help="rounds of each row (default 5, with --quick 2)")
     parser.add_argument("--window", type=int, default=512, help="sends in flight of the pipelined row (default 512)")
-    parser.add_argument("--messages", type=int, help="messages of the memory row (default 300,000; 10,000,000 takes some 15 minutes)")
     parser.add_argument(
-        "--compiled", type=Path, metavar="FOLDER", help="a folder that the compiled wheel was installed into: it takes part too"
+        "--messages", type=int, help="messages of the memory row (default 300,000; 10,000,000 takes some 15 minutes)"
     )
-    parser.add_argument("--folder", type=Path, help="where the broker's data directory goes while it runs (default: a temporary folder)")
+    parser.add_argument(
+        "--compiled",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder that the compiled wheel was installed into: it takes part too",
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where the broker's data directory goes while it runs (default: a temporary folder)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     return parser.parse_args(arguments)
 

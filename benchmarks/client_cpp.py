@@ -1,4 +1,5 @@
-"""The C++ client (PyPI rocketmq) under the loads of benchmarks/client.py; commands and figures as those of client_ours.py.
+"""The C++ client (PyPI rocketmq) under the loads of benchmarks/client.py; commands and figures as those of
+client_ours.py.
 
 Runs with the interpreter that has the package (tests/peers/kit installs it) and needs nothing of ours.
 """
@@ -78,11 +79,20 @@ def rate(pairs: Pairs) -> dict[str, float]:
     for worker in workers:
         worker.join()
     took = time.perf_counter() - began
-    return {"count": sum(counts), "seconds": took, "rate": sum(counts) / took, "cpu": time.process_time() - cpu, "failures": failures}
+    return {
+        "count": sum(counts),
+        "seconds": took,
+        "rate": sum(counts) / took,
+        "cpu": time.process_time() - cpu,
+        "failures": failures,
+    }
 
 
 def consume(pairs: Pairs) -> dict[str, float]:
-    """Read a topic that is full already. The group needs offsets: without any the library begins at the end of each queue."""
+    """Read a topic that is full already.
+
+    The group needs offsets: without any the library begins at the end of each queue.
+    """
     total = int(pairs["count"])
     lock, full = threading.Lock(), threading.Event()
     count, first, cpu = 0, 0.0, 0.0

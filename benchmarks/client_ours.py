@@ -1,8 +1,9 @@
-"""Our clients under the loads of benchmarks/client.py: python client_ours.py ADAPTER [FOLDER], commands as lines on standard input.
+"""Our clients under the loads of benchmarks/client.py: python client_ours.py ADAPTER [FOLDER], commands as lines on
+standard input.
 
-A line is ID, COMMAND and name=value pairs, parted by tabs, as for `serve` of tests/peers/kit/java/Probe.java; each command prints one JSON
-object with its figures and one with "exit". ADAPTER is threaded or asyncio, FOLDER where the packages are if not here. CPU is that of the
-whole process, in seconds.
+A line is ID, COMMAND and name=value pairs, parted by tabs, as for `serve` of tests/peers/kit/java/Probe.java; each
+command prints one JSON object with its figures and one with "exit". ADAPTER is threaded or asyncio, FOLDER where the
+packages are if not here. CPU is that of the whole process, in seconds.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Meter:
 
 
 class Arrivals:
-    """A listener that counts: the rate is that of the messages between the first call and the one that makes the number full."""
+    """A listener that counts: the rate is that of the messages between the first call and the one that makes the number
+    full.
+    """
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -76,7 +79,11 @@ class Arrivals:
             self._count += len(messages)
             if self._count >= self._total and not self.figures:
                 took = time.perf_counter() - self._first
-                self.figures = {"count": self._count, "rate": self._count / took, "cpu": time.process_time() - self._cpu}
+                self.figures = {
+                    "count": self._count,
+                    "rate": self._count / took,
+                    "cpu": time.process_time() - self._cpu,
+                }
                 self.full.set()
         return ConsumeStatus.SUCCESS
 
@@ -114,7 +121,11 @@ class Latencies:
     def figures(self, warm: int) -> dict[str, float]:
         """Percentiles in microseconds, without the first `warm` messages."""
         took = sorted(self._took[warm:])
-        return {"p50_us": took[len(took) // 2] * 1e6, "p99_us": took[len(took) * 99 // 100] * 1e6, "max_us": took[-1] * 1e6}
+        return {
+            "p50_us": took[len(took) // 2] * 1e6,
+            "p99_us": took[len(took) * 99 // 100] * 1e6,
+            "max_us": took[-1] * 1e6,
+        }
 
 
 def consumer_options(pairs: Pairs) -> ConsumerOptions:
@@ -143,7 +154,12 @@ class Threads:
 
     def rate(self, pairs: Pairs) -> dict[str, float]:
         """Sends for some seconds: one after the other, or so many in flight."""
-        producer, topic, until, window = self.producer(pairs), pairs["topic"], float(pairs["seconds"]), int(pairs.get("window", 1))
+        producer, topic, until, window = (
+            self.producer(pairs),
+            pairs["topic"],
+            float(pairs["seconds"]),
+            int(pairs.get("window", 1)),
+        )
         meter, count = Meter(), 0
         until += time.perf_counter()
         if window == 1:
@@ -166,7 +182,9 @@ class Threads:
         producer, topic, count, meter = self.producer(pairs), pairs["topic"], int(pairs["count"]), Meter()
         futures: deque[Any] = deque()
         for start in range(0, count, 32):
-            futures.append(producer.submit([Message(topic, body(index)) for index in range(start, min(count, start + 32))]))
+            futures.append(
+                producer.submit([Message(topic, body(index)) for index in range(start, min(count, start + 32))])
+            )
             if len(futures) >= 16:
                 futures.popleft().result()
         for future in futures:
@@ -199,11 +217,15 @@ class Threads:
         return latencies.figures(warm)
 
     def memory(self, pairs: Pairs) -> dict[str, float]:
-        """Send and receive a number of messages; resident memory after a tenth of them, at the end, and the most in between."""
+        """Send and receive a number of messages; resident memory after a tenth of them, at the end, and the most in
+        between.
+        """
         count, window = int(pairs["count"]), 512
         producer, early, most = self.producer(pairs), 0.0, 0.0
         arrivals = Arrivals(count)
-        consumer = sync_clients.PushConsumer(pairs["group"], arrivals.listen, pairs["names"], consume_message_batch_max_size=32)
+        consumer = sync_clients.PushConsumer(
+            pairs["group"], arrivals.listen, pairs["names"], consume_message_batch_max_size=32
+        )
         consumer.subscribe(pairs["topic"])
         with consumer:
             time.sleep(3)
@@ -276,7 +298,9 @@ class Tasks:
 
     async def _consume(self, pairs: Pairs) -> dict[str, float]:
         arrivals = Arrivals(int(pairs["count"]))
-        consumer = self._clients.PushConsumer(pairs["group"], arrivals.listen_async, pairs["names"], **consumer_options(pairs))
+        consumer = self._clients.PushConsumer(
+            pairs["group"], arrivals.listen_async, pairs["names"], **consumer_options(pairs)
+        )
         consumer.subscribe(pairs["topic"])
         async with consumer:
             await until_full(arrivals.full, 120)
@@ -316,7 +340,9 @@ def main(arguments: list[str]) -> int:
         step, command, *pairs = line.rstrip("\n").split("\t")
         status = 0
         try:
-            figures = getattr(commands, command)({name: value for name, _, value in (pair.partition("=") for pair in pairs)})
+            figures = getattr(commands, command)(
+                {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+            )
             print(json.dumps({"step": step, **figures}), flush=True)
         except Exception as failure:
             print(json.dumps({"step": step, "error": type(failure).__name__, "text": str(failure)}), flush=True)

@@ -1,13 +1,16 @@
-"""What producers notice of a consumer that reads old messages from disk: python benchmarks/coldread.py [--quick] [--megabytes N] ...
+"""What producers notice of a consumer that reads old messages from disk: python benchmarks/coldread.py [--quick]
+[--megabytes N] ...
 
-A broker in a process of its own gets old messages in many queues, and is started anew over them, with the page cache dropped. Then
-producers send while consumers read a few of these queues from the beginning; the cache of the old files is dropped again and again
-meanwhile. The messages of one queue lie scattered in the log, so nearly each one has to come from the disk. The same with reads on the
-loop, through the maps (`coldReadDistance=0`), with the old messages in the cache, and without consumers, in turn for several rounds.
-Printed are the producers' rate and latencies (median of the rounds, in brackets the worst) and how fast the consumers were.
+A broker in a process of its own gets old messages in many queues, and is started anew over them, with the page cache
+dropped. Then producers send while consumers read a few of these queues from the beginning; the cache of the old files
+is dropped again and again meanwhile. The messages of one queue lie scattered in the log, so nearly each one has to come
+from the disk. The same with reads on the loop, through the maps (`coldReadDistance=0`), with the old messages in the
+cache, and without consumers, in turn for several rounds. Printed are the producers' rate and latencies (median of the
+rounds, in brackets the worst) and how fast the consumers were.
 
-Needs a C compiler for the load generator (mqload.c), and Linux for dropping the cache. The figures belong to one machine on one day; how
-much there is to see depends on its disk. What only the processor's time costs shows in the rows with the messages in the cache.
+Needs a C compiler for the load generator (mqload.c), and Linux for dropping the cache. The figures belong to one
+machine on one day; how much there is to see depends on its disk. What only the processor's time costs shows in the rows
+with the messages in the cache.
 """
 
 from __future__ import annotations
@@ -85,11 +88,19 @@ class Bench:
     @contextmanager
     def broker(self, distance: int) -> Iterator[int]:
         """A broker over the directory; its port."""
-        settings = {"mappedFileSizeCommitLog": str(FILE_SIZE), "coldReadDistance": str(distance), "brokerIP1": "127.0.0.1"}
+        settings = {
+            "mappedFileSizeCommitLog": str(FILE_SIZE),
+            "coldReadDistance": str(distance),
+            "brokerIP1": "127.0.0.1",
+        }
         settings["defaultTopicQueueNums"] = str(OLD_QUEUES)
         port = servers.free_port()
-        command = servers.our_command(self.options.adapter, self.store, settings, names_port=servers.free_port(), port=port)
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = servers.our_command(
+            self.options.adapter, self.store, settings, names_port=servers.free_port(), port=port
+        )
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             wire.first_accepted(f"127.0.0.1:{port}", NEW, time.monotonic() + 60)
             yield port
@@ -106,7 +117,9 @@ class Bench:
             line = finish(self.load("send", port, OLD_QUEUES, 1, self.old_messages, BODY, OLD, OLD_QUEUES))
             say(f"{self.options.megabytes} MB of old messages stored: {line}")
         files = sorted((self.store / "commitlog").iterdir())
-        self.old_files = [path for path in files[:-1] if path.stat().st_size] + sorted((self.store / "consumequeue" / OLD).glob("*/*"))
+        self.old_files = [path for path in files[:-1] if path.stat().st_size] + sorted(
+            (self.store / "consumequeue" / OLD).glob("*/*")
+        )
 
     def drop(self) -> None:
         """Have the system forget the old files, as far as nobody maps them."""
@@ -215,7 +228,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="how long producers send in a round, about")
     parser.add_argument("--quick", action="store_true", help="one short round: to see that it works, not for figures")
-    parser.add_argument("--folder", type=Path, help="where the data directory goes while it runs (default: a temporary folder)")
+    parser.add_argument(
+        "--folder", type=Path, help="where the data directory goes while it runs (default: a temporary folder)"
+    )
     options = parser.parse_args(arguments)
     if options.quick:
         options.megabytes, options.rounds, options.seconds = 100, 1, 0.5

@@ -1,6 +1,7 @@
 """What many topics, links and parked pulls cost a server: the figures of docs/benchmarks.md, "Limits".
 
-    python benchmarks/limits.py [--only holds names send crowd] [--topics 10000] [--links 10000] [--seconds 30] [--rounds 3]
+    python benchmarks/limits.py [--only holds names send crowd] [--topics 10000] [--links 10000] [--seconds 30]
+    [--rounds 3]
 
 holds    the longest that one request of each kind keeps the broker's loop busy, with so many topics and groups
 names    the same for the name server
@@ -69,11 +70,14 @@ class Watch:
         self.entries += 1
 
 
-# --- the broker's loop --------------------------------------------------------------------------------------------------
+# --- the broker's loop
+# --------------------------------------------------------------------------------------------------
 
 
 def world_with(topics: int, folder: str) -> World:
-    """A broker with so many topics, each with queues that hold a message, and as many groups; one group has consumed all of them."""
+    """A broker with so many topics, each with queues that hold a message, and as many groups; one group has consumed
+    all of them.
+    """
     sizes = {"store_path_root_dir": folder, "mapped_file_size_commit_log": 1 << 28, "message_index_enable": False}
     world = World(files=cast(Any, DiskFiles()), store=sizes, enable_property_filter=True)
     core = world.broker
@@ -97,7 +101,9 @@ def world_with(topics: int, folder: str) -> World:
 
 def heartbeat(group: str) -> bytes:
     """A consumer of one group with one topic."""
-    subscription = f'{{"topic":"{TOPIC}","subString":"*","tagsSet":[],"codeSet":[],"subVersion":1,"classFilterMode":false}}'
+    subscription = (
+        f'{{"topic":"{TOPIC}","subString":"*","tagsSet":[],"codeSet":[],"subVersion":1,"classFilterMode":false}}'
+    )
     consumer = f'{{"groupName":"{group}","consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING",'
     consumer += f'"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","subscriptionDataSet":[{subscription}]}}'
     return f'{{"clientID":"client","producerDataSet":[{{"groupName":"Producers"}}],"consumerDataSet":[{consumer}]}}'.encode()
@@ -137,7 +143,10 @@ def broker_samples(turn: int, message_id: str) -> Samples:
         42: ({}, locks),
         43: ({}, b""),
         45: ({}, b""),
-        46: ({}, f'{{"clientId":"c","group":"{GROUP}","subscriptionData":{{"topic":"{TOPIC}","subString":"*"}}}}'.encode()),
+        46: (
+            {},
+            f'{{"clientId":"c","group":"{GROUP}","subscriptionData":{{"topic":"{TOPIC}","subString":"*"}}}}'.encode(),
+        ),
         200: ({}, GroupConfig(f"made-{turn}").to_json()),
         201: ({}, b""),
         202: ({"topic": TOPIC}, b""),
@@ -236,12 +245,18 @@ def show_holds(rows: dict[int, tuple[str, int, Watch]]) -> None:
         print(f"{code:>5}  {name:<40} {told:>6} {watch.longest:>10.2f} {watch.total:>8.1f} {watch.entries:>8}{over}")
 
 
-# --- the name server's loop ---------------------------------------------------------------------------------------------
+# --- the name server's loop
+# ---------------------------------------------------------------------------------------------
 
 
 def names_samples(turn: int, table: bytes) -> Samples:
     """A good request of each kind; `table` is a broker's registration of all topics."""
-    identity = {"brokerName": "broker-a", "brokerAddr": "192.0.2.2:10911", "clusterName": "DefaultCluster", "brokerId": "0"}
+    identity = {
+        "brokerName": "broker-a",
+        "brokerAddr": "192.0.2.2:10911",
+        "clusterName": "DefaultCluster",
+        "brokerId": "0",
+    }
     key = {"namespace": "N", "key": f"k{turn}"}
     return {
         100: ({**key, "value": "v"}, b""),
@@ -278,7 +293,9 @@ def names(options: argparse.Namespace) -> bool:
     worst: dict[int, tuple[str, int, Watch]] = {}
     node = NameServerNode(NamesrvSettings())
     now = 1000
-    topics = {f"topic-{number:05d}": TopicConfig(f"topic-{number:05d}", QUEUES, QUEUES) for number in range(options.topics)}
+    topics = {
+        f"topic-{number:05d}": TopicConfig(f"topic-{number:05d}", QUEUES, QUEUES) for number in range(options.topics)
+    }
     for turn in range(options.rounds):
         table = RegisterBrokerBody(TopicTable(DataVersion(1, turn + 1), topics)).to_json()
         link = node.accept("main", "192.0.2.2:40000", "192.0.2.1:9876", now)
@@ -302,7 +319,8 @@ def names(options: argparse.Namespace) -> bool:
     return not missing and all(watch.longest <= HOLD_MAX_MS for code, (_, _, watch) in worst.items())
 
 
-# --- sends beside parked pulls ------------------------------------------------------------------------------------------
+# --- sends beside parked pulls
+# ------------------------------------------------------------------------------------------
 
 
 def send_cost(world: World, peer: Peer, frames: int = 2000) -> float:
@@ -324,10 +342,18 @@ def send(options: argparse.Namespace) -> bool:
     """Sends to one topic, in turn at a broker with 1,000 parked pulls elsewhere and at one without."""
     peers = []
     for parked in (0, 1000):
-        world = World(store={"mapped_file_size_commit_log": 1 << 30, "message_index_enable": False}, default_topic_queue_nums=1000)
+        world = World(
+            store={"mapped_file_size_commit_log": 1 << 30, "message_index_enable": False}, default_topic_queue_nums=1000
+        )
         peer, waiting = world.connect(), world.connect()
         for topic, queues in (("Other", "1000"), ("Target", "4")):
-            fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": "6"}
+            fields = {
+                "topic": topic,
+                "defaultTopic": "TBW102",
+                "readQueueNums": queues,
+                "writeQueueNums": queues,
+                "perm": "6",
+            }
             peer.ask(17, {**fields, "topicFilterType": "SINGLE_TAG", "order": "false"})
         for queue in range(parked):
             waiting.feed(waiting.frame(11, pull_fields("Other", queue=queue, sysFlag="6")))
@@ -343,7 +369,8 @@ def send(options: argparse.Namespace) -> bool:
     return ratio <= SEND_RATIO_MAX
 
 
-# --- crowds -------------------------------------------------------------------------------------------------------------
+# --- crowds
+# -------------------------------------------------------------------------------------------------------------
 
 
 def process_figures(pid: int) -> tuple[float, float]:

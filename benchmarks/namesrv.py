@@ -1,9 +1,11 @@
-"""What a name server and a broker's registration cost with many topics and brokers: how long one entry of the node holds the loop.
+"""What a name server and a broker's registration cost with many topics and brokers: how long one entry of the node
+holds the loop.
 
     PYTHONPATH=. python benchmarks/namesrv.py [--topics N] [--brokers N] [--rounds N] [--json FILE]
 
-Nodes are driven by hand, without sockets: every entry (a read of at most 64 KiB, or a timer) is timed alone, by the CPU time of the
-thread. Each row gives the longest entry and the sum of all entries of a request, of the best round. Nothing here fails by time.
+Nodes are driven by hand, without sockets: every entry (a read of at most 64 KiB, or a timer) is timed alone, by the CPU
+time of the thread. Each row gives the longest entry and the sum of all entries of a request, of the best round. Nothing
+here fails by time.
 """
 
 from __future__ import annotations
@@ -76,7 +78,10 @@ class Server:
         """Nanoseconds of each entry until the answer is there."""
         self.opaque += 1
         data = encode(Command(code, fields or {}, body, opaque=self.opaque))
-        times = [self.timed(partial(self.node.received, link, data[at : at + READ], self.now)) for at in range(0, len(data), READ)]
+        times = [
+            self.timed(partial(self.node.received, link, data[at : at + READ], self.now))
+            for at in range(0, len(data), READ)
+        ]
         while not link.out:
             jobs = [action.job for action in self.node.actions if isinstance(action, Run)]
             self.node.actions.clear()
@@ -126,7 +131,11 @@ def name_server(topics: int, brokers: int, rounds: int) -> Iterator[Row]:
     server = Server(topics, brokers)
     first, same = server.body(1), Row("103, nothing new")
     alone, more, again = Row("103, the first broker"), Row("103, the last broker"), Row("103, a new version")
-    packed, packed_same, lost = Row("103 compressed, a new version"), Row("103 compressed, nothing new"), Row("a broker's link is lost")
+    packed, packed_same, lost = (
+        Row("103 compressed, a new version"),
+        Row("103 compressed, nothing new"),
+        Row("a broker's link is lost"),
+    )
     alone.note(server.register(0, first))
     for number in range(1, brokers):
         more.note(server.register(number, first))
@@ -153,7 +162,9 @@ def name_server(topics: int, brokers: int, rounds: int) -> Iterator[Row]:
     ]
     for name in server.names:
         server.node.state.kv.put("ORDER_TOPIC_CONFIG", name, "broker-001:8;broker-002:8")
-    asked.append(("219 a namespace with every topic", RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ORDER_TOPIC_CONFIG"}))
+    asked.append(
+        ("219 a namespace with every topic", RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ORDER_TOPIC_CONFIG"})
+    )
     asked.append(("100 a key more", RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": "v"}))
     for what, code, fields in asked:
         row = Row(what)

@@ -1,8 +1,10 @@
-"""What one message costs the store: python3 benchmarks/store.py [--messages N] [--filler BYTES] [--topics N] [--sync] [--folder DIR]
+"""What one message costs the store: python3 benchmarks/store.py [--messages N] [--filler BYTES] [--topics N] [--sync]
+[--folder DIR]
 
-Messages of 1 KiB with a unique id go through `Writer.append`: log record, queue entry, index entry. Printed are microseconds of CPU for
-each message: of the appends alone (the quickest and the middle of many rounds), and with the jobs, which a broker runs beside its loop.
-Then the same with many topics, and what a pull of 32 costs. Figures of one machine mean little; their ratios do.
+Messages of 1 KiB with a unique id go through `Writer.append`: log record, queue entry, index entry. Printed are
+microseconds of CPU for each message: of the appends alone (the quickest and the middle of many rounds), and with the
+jobs, which a broker runs beside its loop. Then the same with many topics, and what a pull of 32 costs. Figures of one
+machine mean little; their ratios do.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ IDS_HEAD = "C0A8000900002A9F18B4AAC2"
 
 def unique_ids(count: int, start: int = 0) -> list[str]:
     """Ids as one producer makes them: time and counter move, the head stays for a minute."""
-    return [f"{IDS_HEAD[:20]}{0x1A0 + (n >> 24):04X}{(n >> 8) & 0xFFFF:04X}{n & 0xFFFF:04X}" for n in range(start, start + count)]
+    return [
+        f"{IDS_HEAD[:20]}{0x1A0 + (n >> 24):04X}{(n >> 8) & 0xFFFF:04X}{n & 0xFFFF:04X}"
+        for n in range(start, start + count)
+    ]
 
 
 class Bench:
@@ -56,7 +61,9 @@ class Bench:
             self.wall += 20
             wall = self.wall
             ids = unique_ids(ROUND, self.stored)
-            properties = [b"UNIQ_KEY\x01" + each.encode() + b"\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster" for each in ids]
+            properties = [
+                b"UNIQ_KEY\x01" + each.encode() + b"\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster" for each in ids
+            ]
             chosen = [queues[(self.stored + n) % len(queues)] for n in range(ROUND)]
             start = time.process_time()
             for queue, unique_id, text in zip(chosen, ids, properties, strict=True):
@@ -70,7 +77,10 @@ class Bench:
 
 
 def show(label: str, took: list[float], whole: float) -> float:
-    print(f"{label:<40} best {min(took):6.2f}   middle {statistics.median(took):6.2f}   with all jobs {whole:6.2f} us", flush=True)
+    print(
+        f"{label:<40} best {min(took):6.2f}   middle {statistics.median(took):6.2f}   with all jobs {whole:6.2f} us",
+        flush=True,
+    )
     return statistics.median(took)
 
 
@@ -100,7 +110,9 @@ def stores(arguments: argparse.Namespace) -> Iterator[Bench]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--filler", type=int, default=len(BODY), help="bytes of the bodies between, where the disk is small")
+    parser.add_argument(
+        "--filler", type=int, default=len(BODY), help="bytes of the bodies between, where the disk is small"
+    )
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--sync", action="store_true", help="SYNC_FLUSH")
     parser.add_argument("--folder", help="where the scratch folder goes")

@@ -4,9 +4,11 @@
 
 delayed  so many messages on the longest levels: what one more costs, what a delivery costs beside them,
          and how fast all come once they are due
-halves   so many half messages, of which so many are open: what a round of checks costs, and the reading of op messages after a crash
+halves   so many half messages, of which so many are open: what a round of checks costs, and the reading of op messages
+after a crash
 
-Times are those of the processor. The longest of the entries is how long others wait for the broker's loop. The store is in memory.
+Times are those of the processor. The longest of the entries is how long others wait for the broker's loop. The store is
+in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ from mqproto.engine.broker.sends.message_writer import NewMessage  # noqa: E402
 from tests.engine.broker.halfway import Producer  # noqa: E402
 from tests.engine.broker.harness import World  # noqa: E402
 
-STORE: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 26, "mapped_file_size_consume_queue": 6_000_000, "message_index_enable": False}
+STORE: dict[str, Any] = {
+    "mapped_file_size_commit_log": 1 << 26,
+    "mapped_file_size_consume_queue": 6_000_000,
+    "message_index_enable": False,
+}
 BODY = bytes(100)
 
 
@@ -42,7 +48,8 @@ def entries(world: World) -> list[float]:
 
 def tell(what: str, took: list[float], count: int) -> None:
     print(
-        f"{what}: {sum(took) * 1000 / max(1, count):.1f} us each, {len(took)} entries, longest {max(took, default=0.0):.1f} ms", flush=True
+        f"{what}: {sum(took) * 1000 / max(1, count):.1f} us each, {len(took)} entries, longest {max(took, default=0.0):.1f} ms",
+        flush=True,
     )
 
 
@@ -91,7 +98,10 @@ def halves(stored: int, left: int) -> None:
     entries(later)
     assert later.broker.transactions.halves.open == left
     took_us = (time.thread_time() - begun) * 1e6 / (stored - left)
-    print(f"{stored} half messages, {left} open: {took_us:.1f} us for each op message after a crash, with the jobs that read", flush=True)
+    print(
+        f"{stored} half messages, {left} open: {took_us:.1f} us for each op message after a crash, with the jobs that read",
+        flush=True,
+    )
     del later
     world.now += world.broker.settings.transaction_check_interval
     took = entries(world)

@@ -1,10 +1,14 @@
-"""The configuration of a running server: read and changed by request, and written back (docs/protocol/broker.md 2.16, 6.2).
+"""The configuration of a running server: read and changed by request, and written back (docs/protocol/broker.md 2.16,
+6.2).
 
-Owns: which keys there are and what a change of them does: at once, at the next start, or nothing; what is not saved yet.
-Leaves to others: what depends on a setting (they register hooks), the file (a job that the adapter makes), requests (the handlers).
+Owns: which keys there are and what a change of them does: at once, at the next start, or nothing; what is not saved
+yet.
+Leaves to others: what depends on a setting (they register hooks), the file (a job that the adapter makes), requests
+(the handlers).
 
-A key that needs a restart does not touch the settings that the server runs with: half of what depends on it would follow, and sizes of
-files that are open must not. Its new text is shown, saved and checked together with the others as if it were in effect.
+A key that needs a restart does not touch the settings that the server runs with: half of what depends on it would
+follow, and sizes of files that are open must not. Its new text is shown, saved and checked together with the others as
+if it were in effect.
 """
 
 from __future__ import annotations
@@ -41,8 +45,9 @@ class ChangeRefused(MQError):  # noqa: N818 - a name that says what happened nee
 class Configuration:
     """The settings of one server, `all_settings`, of which the first are the server's own.
 
-    `save` makes the job that writes changed keys with their texts into the file of the settings; without it changes end with the
-    process. `effective` gives the texts of keys that are not set and were found out at the start. `notice` tells the operator.
+    `save` makes the job that writes changed keys with their texts into the file of the settings; without it changes end
+    with the process. `effective` gives the texts of keys that are not set and were found out at the start. `notice`
+    tells the operator.
     """
 
     def __init__(
@@ -83,8 +88,9 @@ class Configuration:
         return pairs | self._later
 
     def update(self, body: bytes, wall: int) -> tuple[frozenset[str], str | None]:
-        """Make the changes that the body of a request asks for, a properties text. Gives the keys that changed and a remark for the
-        answer. What was changed is not saved before `saver` says so. Raises ChangeRefused; nothing is changed then.
+        """Make the changes that the body of a request asks for, a properties text. Gives the keys that changed and a
+        remark for the answer. What was changed is not saved before `saver` says so. Raises ChangeRefused; nothing is
+        changed then.
         """
         changes = self._read(body)
         before = self.properties()
@@ -104,7 +110,9 @@ class Configuration:
         remarks = []
         for key, text in changes.items():
             remark = self._remark(key)
-            self._notice(f"setting {key} was changed from {before.get(key, '')!r} to {text!r}{remark and '; it ' + remark}")
+            self._notice(
+                f"setting {key} was changed from {before.get(key, '')!r} to {text!r}{remark and '; it ' + remark}"
+            )
             if remark:
                 remarks.append(f"{key} {remark}")
         for hook in self.hooks:
@@ -129,10 +137,11 @@ class Configuration:
         return pairs
 
     def _sorted(self, changes: Changes) -> tuple[Changes, Changes]:
-        """The changes under their proper keys, as files hold them: those that take effect at once, and all others that we have a value of.
+        """The changes under their proper keys, as files hold them: those that take effect at once, and all others that
+        we have a value of.
 
-        Keys that nobody knows can be changed where the file has them; others are told, which Apache skips in silence. Raises
-        InvalidSetting.
+        Keys that nobody knows can be changed where the file has them; others are told, which Apache skips in silence.
+        Raises InvalidSetting.
         """
         live: Changes = {}
         later: Changes = {}

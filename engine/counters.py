@@ -1,7 +1,9 @@
-"""Counters, and what they counted lately: Apache's snapshots of a minute, an hour and a day (docs/protocol/broker.md 9.2).
+"""Counters, and what they counted lately: Apache's snapshots of a minute, an hour and a day (docs/protocol/broker.md
+9.2).
 
-Apache appends the value of every counter to a list every 10 s, 10 min and 1 h. Here the ticks of these three rhythms are numbers since the
-start, and a counter keeps marks of those ticks only before which it changed: one that rests costs nothing.
+Apache appends the value of every counter to a list every 10 s, 10 min and 1 h. Here the ticks of these three rhythms
+are numbers since the start, and a counter keeps marks of those ticks only before which it changed: one that rests costs
+nothing.
 """
 
 from __future__ import annotations
@@ -97,7 +99,10 @@ class CounterReader(Counter):
 
 
 def span(counters: Iterable[Counter], number: int, elapsed: int, place: int, *, timeless: bool = False) -> StatsItem:
-    """What counters that stand for one of Apache's counted together in a window. `timeless`: events do not count there."""
+    """What counters that stand for one of Apache's counted together in a window.
+
+    `timeless`: events do not count there.
+    """
     window = WINDOWS[number]
     together = list(counters)
     last = elapsed // window.period
@@ -106,7 +111,11 @@ def span(counters: Iterable[Counter], number: int, elapsed: int, place: int, *, 
         return StatsItem()
     first = max(last - window.keep + 1, born)
     total = sum([counter.at(number, last, place) - counter.at(number, first, place) for counter in together])
-    times = 0 if timeless else sum([counter.at(number, last, TIMES) - counter.at(number, first, TIMES) for counter in together])
+    times = (
+        0
+        if timeless
+        else sum([counter.at(number, last, TIMES) - counter.at(number, first, TIMES) for counter in together])
+    )
     return StatsItem(total, total * 1000 / ((last - first) * window.period), total / times if times else 0.0)
 
 

@@ -1,7 +1,8 @@
-"""Keys of Apache's servers that have no meaning here, with the defaults of 4.9 and why they have none (docs/protocol/broker.md 8).
+"""Keys of Apache's servers that have no meaning here, with the defaults of 4.9 and why they have none
+(docs/protocol/broker.md 8).
 
-They may stand in files and be changed by request: their texts are kept and shown, so that tools which read or set them work as before.
-Nothing checks the texts and nothing acts on them.
+They may stand in files and be changed by request: their texts are kept and shown, so that tools which read or set them
+work as before. Nothing checks the texts and nothing acts on them.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ BROKER_IGNORED: Final = _ALL_SERVERS | _table(
         "several paths of the log are not supported": "readOnlyCommitLogStorePaths",
     }
 )
-NAMESRV_IGNORED: Final = _ALL_SERVERS | _table({"a mode for tests of Apache's": "clusterTest=false productEnvName=center"})
+NAMESRV_IGNORED: Final = _ALL_SERVERS | _table(
+    {"a mode for tests of Apache's": "clusterTest=false productEnvName=center"}
+)
 
 
 def ignored_keys(settings: Settings) -> Mapping[str, Ignored]:

@@ -1,10 +1,12 @@
 """Numbers for a collector of metrics: a page that any node can show beside its own work.
 
 Owns: the HTTP of that page, one listener of its own, when numbers are collected and who waits for them.
-Leaves to others: which numbers there are (`mqproto.engine.broker.statistics.metrics`, `mqproto.engine.namesrv.metrics`), their text (`Render`: drivers bring it).
+Leaves to others: which numbers there are (`mqproto.engine.broker.statistics.metrics`,
+`mqproto.engine.namesrv.metrics`), their text (`Render`: drivers bring it).
 
-Numbers are collected in slices between other inputs and made into text by a job, so that a look at ten thousand topics holds nobody up.
-Every driver serves the page, because to it there is only one more listener. A node without a page is not touched by any of this.
+Numbers are collected in slices between other inputs and made into text by a job, so that a look at ten thousand topics
+holds nobody up. Every driver serves the page, because to it there is only one more listener. A node without a page is
+not touched by any of this.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ class _PageLink(Link):
 class WithMetrics:
     """A node and its page, which drivers see as one node. `collect` gives the numbers in slices.
 
-    GET of `/metrics` is answered with the page, everything else with an error, and each link is closed after its answer.
+    GET of `/metrics` is answered with the page, everything else with an error, and each link is closed after its
+    answer.
     """
 
     def __init__(self, node: Node, collect: Callable[[], Steps[Collected]], render: Render) -> None:
@@ -194,7 +197,9 @@ class WithMetrics:
         self._now = now
         for link in self._served:
             if failure is not None:
-                self._answer(link, "500 Internal Server Error", "text/plain", f"the page could not be made: {failure}\n".encode())
+                self._answer(
+                    link, "500 Internal Server Error", "text/plain", f"the page could not be made: {failure}\n".encode()
+                )
             else:
                 self._answer(link, "200 OK", *made.page)
         self._served = []

@@ -1,6 +1,7 @@
 """Saving a state while requests go on.
 
-Owns: at most one save at a time, and the answers that wait for it. Changes that come while a save runs share the next one.
+Owns: at most one save at a time, and the answers that wait for it. Changes that come while a save runs share the next
+one.
 Leaves to others: what is saved and where (functions given at construction), running the job (the driver).
 """
 
@@ -26,7 +27,10 @@ class Saver(Generic[T]):
     __slots__ = ("_ended", "_held", "_make_job", "_render", "_waiting", "job")
 
     def __init__(
-        self, render: Callable[[], T], make_job: Callable[[T], Job] | None, ended: Callable[[Exception | None], None] | None = None
+        self,
+        render: Callable[[], T],
+        make_job: Callable[[T], Job] | None,
+        ended: Callable[[Exception | None], None] | None = None,
     ) -> None:
         self._ended = ended
         self._render = render

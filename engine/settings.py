@@ -1,8 +1,8 @@
 """Settings of the servers: typed attributes in Python, Apache's keys in files and requests (docs/protocol/broker.md 8).
 
-A class of settings is a dataclass whose fields are made by `setting`; the key of a field is its name in camel case, unless it says
-otherwise. One text (`broker.conf`) may hold the keys of several classes, so `apply_all` shares it out. Keys that no class has are
-kept (`mqproto.engine.ignored` has those of Apache that have no meaning here).
+A class of settings is a dataclass whose fields are made by `setting`; the key of a field is its name in camel case,
+unless it says otherwise. One text (`broker.conf`) may hold the keys of several classes, so `apply_all` shares it out.
+Keys that no class has are kept (`mqproto.engine.ignored` has those of Apache that have no meaning here).
 """
 
 from __future__ import annotations
@@ -88,7 +88,11 @@ class Setting:
             raise InvalidSetting(self.key, value, f"a value of type {self.kind.__name__} expected")
         if self.choices:
             if self.text(value) not in self.choices:
-                why = f"one of {', '.join(self.choices)} expected" if len(self.choices) > 1 else f"only {self.choices[0]} is supported"
+                why = (
+                    f"one of {', '.join(self.choices)} expected"
+                    if len(self.choices) > 1
+                    else f"only {self.choices[0]} is supported"
+                )
                 raise InvalidSetting(self.key, self.text(value), why)
         elif not isinstance(value, str) and not self.low <= value <= self.high:
             raise InvalidSetting(self.key, value, f"must be between {self.low} and {self.high}")
@@ -113,7 +117,15 @@ def setting(
     important: bool = False,
 ) -> T:
     """A field of a class of settings. `low` and `high` bound numbers, `choices` are the texts that a value may have."""
-    facts = {"key": key, "also": also, "low": low, "high": high, "choices": choices, "live": live, "important": important}
+    facts = {
+        "key": key,
+        "also": also,
+        "low": low,
+        "high": high,
+        "choices": choices,
+        "live": live,
+        "important": important,
+    }
     value: T = field(default=default, metadata=facts)
     return value
 
@@ -156,7 +168,9 @@ def apply(settings: Settings, pairs: Mapping[str, str]) -> None:
 
 
 def apply_all(all_settings: Sequence[Settings], pairs: Mapping[str, str]) -> None:
-    """The same for several objects that share one text: each takes the keys that it has, the first one keeps the unknown."""
+    """The same for several objects that share one text: each takes the keys that it has, the first one keeps the
+    unknown.
+    """
     changes: list[tuple[Settings, str, Value]] = []
     unknown: dict[str, str] = {}
     tables = [(settings, _spellings(settings)) for settings in all_settings]
@@ -217,7 +231,8 @@ class ServerSettings(Settings):
     write_buffer_high_water_mark: int = setting(0, high=1 << 30, live=True)
     #: Our own: connections that are kept; one more is closed at once.
     max_connections: int = setting(50_000, low=1, live=True)
-    #: Our own: bytes of requests that have not come whole, of all connections. Beyond it the one that holds most of them is closed.
+    #: Our own: bytes of requests that have not come whole, of all connections. Beyond it the one that holds most of
+    #: them is closed.
     max_unfinished_bytes: int = setting(256 << 20, low=32 << 20, live=True)
     rocketmq_home: str = setting("")
     config_black_list: str = setting("")
@@ -241,7 +256,10 @@ class NamesrvSettings(ServerSettings):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerSettings(ServerSettings):
-    """The broker's keys (docs/protocol/broker.md 8.2). Those of the store are `mqproto.engine.store`'s. Times are milliseconds."""
+    """The broker's keys (docs/protocol/broker.md 8.2).
+
+    Those of the store are `mqproto.engine.store`'s. Times are milliseconds.
+    """
 
     listen_port: int = setting(10911, high=PORT_MAX)
     config_black_list: str = setting("configBlackList;brokerConfigPath")
@@ -340,9 +358,12 @@ class BrokerSettings(ServerSettings):
     def check_together(self) -> None:
         _check_addresses("namesrvAddr", self.namesrv_addr)
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
-            # Both are names of topics as well. Host names, which brokers are often called by, have dots that other topics may not have.
+            # Both are names of topics as well. Host names, which brokers are often called by, have dots that other
+            # topics may not have.
             if not _NAME.fullmatch(name) or len(name) > TOPIC_LENGTH_MAX:
-                raise InvalidSetting(key, name, f"1 to {TOPIC_LENGTH_MAX} letters, digits or '.', '_', '-', '%', '|' expected")
+                raise InvalidSetting(
+                    key, name, f"1 to {TOPIC_LENGTH_MAX} letters, digits or '.', '_', '-', '%', '|' expected"
+                )
 
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_.-]+")

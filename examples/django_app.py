@@ -3,8 +3,9 @@
     pip install mqproto django gunicorn
     NAMESRV_ADDR=127.0.0.1:9876 gunicorn examples.django_app:application
 
-Servers that fork their workers (gunicorn, uwsgi) must not start clients before the fork: a client belongs to the process that started it,
-and in others every call raises StateError. A cached function does it right, and the process's normal end closes what it made.
+Servers that fork their workers (gunicorn, uwsgi) must not start clients before the fork: a client belongs to the
+process that started it, and in others every call raises StateError. A cached function does it right, and the process's
+normal end closes what it made.
 """
 
 from functools import cache

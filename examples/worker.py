@@ -14,7 +14,10 @@ log = logging.getLogger("worker")
 
 
 def handle(messages: list[MessageExt]) -> ConsumeStatus:
-    """Called in several threads at once. What it raises makes the messages come again later, at most `max_reconsume_times` times."""
+    """Called in several threads at once.
+
+    What it raises makes the messages come again later, at most `max_reconsume_times` times.
+    """
     for message in messages:
         log.info("order %s: %s (delivery %d)", message.keys, message.body.decode(), message.reconsume_times + 1)
     return ConsumeStatus.SUCCESS

@@ -1,4 +1,7 @@
-"""RocketMQ's protocol in Python, without I/O: values, codecs and machines. See `adapters` for clients and servers that run."""
+"""RocketMQ's protocol in Python, without I/O: values, codecs and machines.
+
+See `adapters` for clients and servers that run.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,17 @@ from mqproto.consume_hooks import (
 )
 from mqproto.errors import MQError
 from mqproto.hooks import CheckForbiddenHook, CommunicationMode, SendContext, SendMessageHook
-from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue, PullResult, PullStatus, SendResult, SendStatus
+from mqproto.message import (
+    ConsumeContext,
+    ConsumeStatus,
+    Message,
+    MessageExt,
+    MessageQueue,
+    PullResult,
+    PullStatus,
+    SendResult,
+    SendStatus,
+)
 from mqproto.replies import reply_to
 from mqproto.selectors import select_by_hash
 from mqproto.splitting import split_batch

@@ -3,10 +3,11 @@
 Owns: credentials, what is signed and how, which refusals mean "you may not".
 Leaves to others: files with keys (adapters), when requests are signed (`state.connection`).
 
-The signature covers the values of all fields in the order of their names, then the body; there is no time in it. Brokers work it out
-over the fields as they came, so every field is signed, in whatever way it got into the header (ACL-01). One field is special:
-`_UNIQUE_KEY_QUERY` is left out by brokers from 4.6 to 4.9 always, by those of 5.x for requests that say they come from 4.9.3 or older,
-and never by 4.4. So it is left out and such a request says that it is of 4.9.3, unless the peer is known to be older than 4.6.
+The signature covers the values of all fields in the order of their names, then the body; there is no time in it.
+Brokers work it out over the fields as they came, so every field is signed, in whatever way it got into the header
+(ACL-01). One field is special: `_UNIQUE_KEY_QUERY` is left out by brokers from 4.6 to 4.9 always, by those of 5.x for
+requests that say they come from 4.9.3 or older, and never by 4.4. So it is left out and such a request says that it is
+of 4.9.3, unless the peer is known to be older than 4.6.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ VERSION_FLAG_SKIPPED: Final = 333
 
 
 class Credentials(Protocol):
-    """What requests are signed with. The attributes are read for every request, while the client's lock is held: they may change at
-    any time (a new token), but must be there at once. What is renewed over a network is renewed elsewhere."""
+    """What requests are signed with. The attributes are read for every request, while the client's lock is held: they
+    may change at any time (a new token), but must be there at once. What is renewed over a network is renewed
+    elsewhere.
+    """
 
     @property
     def access_key(self) -> str: ...
@@ -45,7 +48,10 @@ class Credentials(Protocol):
 
 @dataclass(slots=True)
 class SessionCredentials:
-    """Keys of an account, and the token of a session where there is one. The secret and the token do not show in `repr`."""
+    """Keys of an account, and the token of a session where there is one.
+
+    The secret and the token do not show in `repr`.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -56,7 +62,10 @@ class SessionCredentials:
 
 
 def check_credentials(credentials: Credentials) -> tuple[str, str, str | None]:
-    """Access key, secret key and token of an object. Raises AclError when it has none that can be used; the text shows no value."""
+    """Access key, secret key and token of an object.
+
+    Raises AclError when it has none that can be used; the text shows no value.
+    """
     try:
         access_key, secret_key, token = credentials.access_key, credentials.secret_key, credentials.security_token
     except Exception as error:
@@ -90,7 +99,8 @@ def signature(fields: Mapping[str, str], body: bytes | memoryview, secret_key: s
 def sign(
     credentials: Credentials, fields: Mapping[str, str], body: bytes | memoryview = b"", peer_version: int = VERSION
 ) -> tuple[dict[str, str], int]:
-    """The fields of a request with account and signature, and the release that the request must say it is of. Raises AclError.
+    """The fields of a request with account and signature, and the release that the request must say it is of. Raises
+    AclError.
 
     `peer_version` is the release of whoever gets it, as far as known.
     """

@@ -3,8 +3,9 @@
 Owns: the length word, the header word, JSON and binary headers, what is refused and with which limits.
 Leaves to others: meaning of codes and fields (`headers`), bodies, who answers whom (connections).
 
-`decode` and `FrameSplitter.feed` raise `RemoteProtocolError` and nothing else, whatever the bytes are. The encoders raise
-`LocalProtocolError` for what no frame can carry. This module is a hot path: plain typed code that mypyc compiles as it is.
+`decode` and `FrameSplitter.feed` raise `RemoteProtocolError` and nothing else, whatever the bytes are. The encoders
+raise `LocalProtocolError` for what no frame can carry. This module is a hot path: plain typed code that mypyc compiles
+as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ MAX_TOTAL: Final = MAX_FRAME - 4
 #: The smallest: a header word, no header, no body.
 MIN_TOTAL: Final = 4
 _HEADER_MASK: Final = 0xFFFFFF
-#: A header that is not strict JSON is read by the tolerant reader only up to here: no peer sends such headers, and that reader is slow.
+#: A header that is not strict JSON is read by the tolerant reader only up to here: no peer sends such headers, and that
+#: reader is slow.
 MAX_TOLERANT_HEADER: Final = 1 << 16
 
 #: Serialize types.
@@ -60,7 +62,9 @@ _BINARY_HEAD: Final = struct.Struct(">hBhiii")
 #: Of a binary header without remark and fields.
 _BINARY_FIXED: Final = _BINARY_HEAD.size + 4
 #: The most frequent answer, but for its numbers.
-_BARE_RESPONSE: Final = (f'{{"code":%d,"flag":1,"language":"{LANGUAGE_NAME}","opaque":%d,"version":{VERSION}}}').encode()
+_BARE_RESPONSE: Final = (
+    f'{{"code":%d,"flag":1,"language":"{LANGUAGE_NAME}","opaque":%d,"version":{VERSION}}}'
+).encode()
 _WHITE: Final = " \t\r\n"
 
 
@@ -73,8 +77,9 @@ _scan: Final[Callable[[str, int], tuple[Any, int]]] = make_scanner(
 class Command:
     """One request or response.
 
-    `fields` are the extFields, all text, empty when there are none; `language` is an ordinal (`NO_LANGUAGE` when unset or unknown);
-    `opaque` is `NO_OPAQUE` when the header had none. A decoded `body` is a slice of the frame: bytes of bytes, a view of a view.
+    `fields` are the extFields, all text, empty when there are none; `language` is an ordinal (`NO_LANGUAGE` when unset
+    or unknown); `opaque` is `NO_OPAQUE` when the header had none. A decoded `body` is a slice of the frame: bytes of
+    bytes, a view of a view.
     """
 
     __slots__ = ("body", "code", "fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
@@ -139,9 +144,10 @@ class Command:
 class FrameSplitter:
     """Cuts a byte stream into frames.
 
-    The events do not depend on how the stream was split. A length word that no frame can have is refused as soon as its four bytes
-    are there, without waiting for what it claims. Frames that came before it are given out first: then `fault` holds the error, and
-    the next `feed` raises it. So the owner of a link asks `fault` once it has handled what `feed` gave.
+    The events do not depend on how the stream was split. A length word that no frame can have is refused as soon as its
+    four bytes are there, without waiting for what it claims. Frames that came before it are given out first: then
+    `fault` holds the error, and the next `feed` raises it. So the owner of a link asks `fault` once it has handled what
+    `feed` gave.
     """
 
     __slots__ = ("_need", "_rest", "fault")
@@ -191,7 +197,9 @@ class FrameSplitter:
         return frames
 
     def _refuse(self, total: int, head: bytes, frames: list[bytes]) -> list[bytes]:
-        self.fault = RemoteProtocolError(f"not a remoting frame: length {total} is out of range, the bytes are {head!r}")
+        self.fault = RemoteProtocolError(
+            f"not a remoting frame: length {total} is out of range, the bytes are {head!r}"
+        )
         if frames:
             return frames
         raise self.fault
@@ -214,7 +222,9 @@ def decode(frame: bytes | memoryview) -> Command:
 
 
 def json_header_end(frame: bytes) -> int:
-    """Where the JSON header of a frame ends that is given without its length word; 0 where it has none, or not the whole of it."""
+    """Where the JSON header of a frame ends that is given without its length word; 0 where it has none, or not the
+    whole of it.
+    """
     if len(frame) < 4:
         return 0
     word: int = _UNSIGNED.unpack_from(frame)[0]  # of a JSON header the top byte is 0
@@ -277,7 +287,9 @@ def _tolerant(text: str) -> Any:
 
 
 def _decode_odd(members: Any, body: bytes | memoryview) -> Command:
-    """A header with something missing or of an unusual type, member by member as Java takes it (docs/protocol/wire.md 1, 2)."""
+    """A header with something missing or of an unusual type, member by member as Java takes it (docs/protocol/wire.md
+    1, 2).
+    """
     if type(members) is not dict:
         raise RemoteProtocolError(f"header is no object but {type(members).__name__}")
     named = {name.lower(): value for name, value in members.items() if isinstance(name, str)}
@@ -316,7 +328,9 @@ def _language(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """Scalars as they were written, nested values as JSON, and `?` for half a surrogate pair, so that all that comes in can go out."""
+    """Scalars as they were written, nested values as JSON, and `?` for half a surrogate pair, so that all that comes in
+    can go out.
+    """
     try:
         return whole_text(to_text(value))
     except JsonError as error:
@@ -340,7 +354,9 @@ def _json_header(
     middle = ""
     if fields:
         try:
-            middle = ',"extFields":{' + ",".join([quote(name) + ":" + quote(value) for name, value in fields.items()]) + "}"
+            middle = (
+                ',"extFields":{' + ",".join([quote(name) + ":" + quote(value) for name, value in fields.items()]) + "}"
+            )
         except TypeError:
             raise LocalProtocolError(f"fields are text only: {fields!r:.200}") from None
     name = f',"language":"{_LANGUAGE_NAMES[language]}"' if 0 <= language < len(_LANGUAGE_NAMES) else ""
@@ -373,7 +389,10 @@ def _decode_binary(header: bytes | memoryview, body: bytes | memoryview) -> Comm
 
 
 def _binary_fields(header: bytes | memoryview, at: int, end: int) -> dict[str, str]:
-    """Entries until `end`. A later value replaces an earlier one; an empty name or value is none at all, as 4.9 has it."""
+    """Entries until `end`.
+
+    A later value replaces an earlier one; an empty name or value is none at all, as 4.9 has it.
+    """
     fields: dict[str, str] = {}
     while at < end:
         if end - at < 6:
@@ -415,7 +434,9 @@ def _binary_header(
         head = _BINARY_HEAD.pack(code, language & 0xFF, version, opaque, flag, len(note))
     except struct.error as error:
         # above all a code of more than 16 bits: Java cuts it, and it arrives as another one
-        raise LocalProtocolError(f"code {code}, version {version} or opaque {opaque} does not fit a binary header: {error}") from None
+        raise LocalProtocolError(
+            f"code {code}, version {version} or opaque {opaque} does not fit a binary header: {error}"
+        ) from None
     return b"".join((head, note, _WORD.pack(len(block)), block))
 
 
@@ -442,12 +463,17 @@ def _frame(
         raise LocalProtocolError(f"unknown serialize type {kind}")
     size = len(header)
     if 4 + size + body_length > MAX_TOTAL:
-        raise LocalProtocolError(f"frame of {8 + size + body_length} bytes (header {size}) is above the limit of {MAX_FRAME}")
+        raise LocalProtocolError(
+            f"frame of {8 + size + body_length} bytes (header {size}) is above the limit of {MAX_FRAME}"
+        )
     return _TWO_WORDS.pack(4 + size + body_length, kind << 24 | size) + header
 
 
 def encode_head(command: Command, body_length: int) -> bytes:
-    """Everything of a frame up to its body, for bodies that are sent behind it as views. `command.body` is not looked at."""
+    """Everything of a frame up to its body, for bodies that are sent behind it as views.
+
+    `command.body` is not looked at.
+    """
     return _frame(
         command.serialize_type,
         command.code,
@@ -479,7 +505,9 @@ def encode_request(
     serialize_type: int = JSON,
 ) -> bytes:
     """The frame of a request of ours."""
-    head = _frame(serialize_type, code, fields, ONEWAY_FLAG if oneway else 0, LANGUAGE, opaque, None, version, len(body))
+    head = _frame(
+        serialize_type, code, fields, ONEWAY_FLAG if oneway else 0, LANGUAGE, opaque, None, version, len(body)
+    )
     return b"".join((head, body)) if body else head
 
 

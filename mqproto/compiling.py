@@ -1,6 +1,7 @@
 """What the compiled build is told about classes, and whether this is it (see setup.py).
 
-The decorator is mypyc's own to the type checker and to mypyc, and does nothing at run time: so there is nothing to install.
+The decorator is mypyc's own to the type checker and to mypyc, and does nothing at run time: so there is nothing to
+install.
 """
 
 from __future__ import annotations

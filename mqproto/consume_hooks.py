@@ -1,7 +1,9 @@
-"""What an application can put around its listener (docs/protocol/client.md 3.12): code that sees each delivery before and after, and filters.
+"""What an application can put around its listener (docs/protocol/client.md 3.12): code that sees each delivery before
+and after, and filters.
 
-All of it runs in the thread or task of the listener, or of whoever asks for messages, outside the client's node, so it may hold up that
-delivery (a coroutine's holds up its event loop) and nothing else. A `Consumer` has no listener: its answers are `ack` and `retry_later`.
+All of it runs in the thread or task of the listener, or of whoever asks for messages, outside the client's node, so it
+may hold up that delivery (a coroutine's holds up its event loop) and nothing else. A `Consumer` has no listener: its
+answers are `ack` and `retry_later`.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ class ConsumeOutcome(Enum):
     """What became of a delivery; Apache's `ConsumeReturnType`."""
 
     SUCCESS = "SUCCESS"
-    #: An answer came, but later than `consume_timeout`; `result` tells which. Of a `Consumer`'s message none came by then.
+    #: An answer came, but later than `consume_timeout`; `result` tells which. Of a `Consumer`'s message none came by
+    #: then.
     TIME_OUT = "TIME_OUT"
-    #: The listener raised `error`, or it interrupted whoever was being given a `Consumer`'s message, which is for the next then.
+    #: The listener raised `error`, or it interrupted whoever was being given a `Consumer`'s message, which is for the
+    #: next then.
     EXCEPTION = "EXCEPTION"
     #: The listener returned None.
     RETURN_NULL = "RETURNNULL"
-    #: The messages come again: that is the answer, or it no longer counts, or a `Consumer` was closed before there was one.
+    #: The messages come again: that is the answer, or it no longer counts, or a `Consumer` was closed before there was
+    #: one.
     FAILED = "FAILED"
 
 
@@ -44,8 +49,9 @@ class ConsumeMessageContext:
 
 
 class ConsumeMessageHook:
-    """Sees every delivery of the consumers that it is registered with; override one method or both. What they raise is logged and
-    ignored."""
+    """Sees every delivery of the consumers that it is registered with; override one method or both. What they raise is
+    logged and ignored.
+    """
 
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
         """The listener is about to be called, or whoever asked for a message to get it."""
@@ -60,7 +66,8 @@ class FilterMessageContext:
 
     group: str
     queue: MessageQueue
-    #: Filters take out what the application shall not see; that is done with, as if it had succeeded. What they put in is ignored.
+    #: Filters take out what the application shall not see; that is done with, as if it had succeeded. What they put in
+    #: is ignored.
     messages: list[MessageExt]
     unit_mode: bool = False
 

@@ -6,13 +6,14 @@
       RemoteProtocolError    the peer broke the protocol; its link is over (`fastjson.JsonError` is one)
       HeaderError            a request without a field that it needs, or with a malformed one; the link goes on
       ClientError            refused or failed on our side, with Java's client error code
-        InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing AclError RequestTimeout
-        NoReplyAddress NoCluster NoMessage NoClients PartlyFailed BatchIncomplete
+        InvalidName InvalidMessage InvalidSetting StateError NoNameServer NoRoute SendFailed CompressionMissing AclError
+        RequestTimeout NoReplyAddress NoCluster NoMessage NoClients PartlyFailed BatchIncomplete
       BrokerError            an answer with another code than success (from a broker or a name server)
         AccessDenied         the broker does not let this account do that
       ConnectFailed ConnectionLost CallExpired TooManyRequests
 
-`retriable` says of a class whether the same call may succeed elsewhere or later. Codes are those of docs/protocol/client.md 3.3 and 9.
+`retriable` says of a class whether the same call may succeed elsewhere or later. Codes are those of
+docs/protocol/client.md 3.3 and 9.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ NO_CODE: Final = -1
 NOT_ONLINE_CODE: Final = 206
 NO_MESSAGE_CODE: Final = 208
 
-_NO_ADDRESS: Final = "no name server address is set, neither by the argument namesrv nor by NAMESRV_ADDR in the environment"
+_NO_ADDRESS: Final = (
+    "no name server address is set, neither by the argument namesrv nor by NAMESRV_ADDR in the environment"
+)
 
-#: What NO_PERMISSION may mean besides a refusal of the account: a broker or topic that takes nothing now, a group that is switched off.
+#: What NO_PERMISSION may mean besides a refusal of the account: a broker or topic that takes nothing now, a group that
+#: is switched off.
 _NO_PERMISSION: Final = 16
 _CLOSED: Final = ("forbidden", "no permission,", "broadcast way")
 
@@ -50,7 +54,9 @@ class MQError(Exception):
     retriable: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[Callable[..., MQError], tuple[Any, ...]]:
-        """Errors may be copied and travel between processes: pools of processes hang or break on exceptions that do not."""
+        """Errors may be copied and travel between processes: pools of processes hang or break on exceptions that do
+        not.
+        """
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -71,13 +77,18 @@ class RemoteProtocolError(MQError):
 
 
 class HeaderError(MQError):
-    """A field of a request header is missing or malformed (value None: it is missing). Answered with code 1, the link goes on."""
+    """A field of a request header is missing or malformed (value None: it is missing).
+
+    Answered with code 1, the link goes on.
+    """
 
     def __init__(self, field: str, value: str | None, why: str) -> None:
         self.field = field
         self.value = value
         self.why = why
-        super().__init__(f"header field {field}: {why}" if value is None else f"header field {field}: {why}: {value[:100]!r}")
+        super().__init__(
+            f"header field {field}: {why}" if value is None else f"header field {field}: {why}: {value[:100]!r}"
+        )
 
 
 class ClientError(MQError):
@@ -182,7 +193,9 @@ class PlaceFailure:
 
 
 class PartlyFailed(ClientError):
-    """An operation over several servers failed at some of them: `failures` says where and how, `done` where it was carried out."""
+    """An operation over several servers failed at some of them: `failures` says where and how, `done` where it was
+    carried out.
+    """
 
     def __init__(self, operation: str, done: tuple[str, ...], failures: tuple[PlaceFailure, ...]) -> None:
         self.operation = operation
@@ -222,7 +235,9 @@ class RequestTimeout(ClientError):
 
 
 class NoReplyAddress(ClientError):
-    """A message cannot be replied to: its sender waits for nothing, or the broker did not say which cluster it is of."""
+    """A message cannot be replied to: its sender waits for nothing, or the broker did not say which cluster it is
+    of.
+    """
 
     code = NO_REPLY_ADDRESS_CODE
 
@@ -243,13 +258,16 @@ class BrokerError(MQError):
 
 
 class AccessDenied(BrokerError):
-    """The broker does not know the account, does not believe its signature, or does not let it do that: asking again does not help."""
+    """The broker does not know the account, does not believe its signature, or does not let it do that: asking again
+    does not help.
+    """
 
 
 def refusal(code: int, remark: str | None, address: str) -> BrokerError:
     """The error that stands for an answer with another code than success.
 
-    Access control answers code 1 with an `AclException` in the remark (4.x), or 16 (5.3; docs/protocol/broker.md 5), which other refusals use too.
+    Access control answers code 1 with an `AclException` in the remark (4.x), or 16 (5.3; docs/protocol/broker.md 5),
+    which other refusals use too.
     """
     text = remark or ""
     if "AclException" in text or (code == _NO_PERMISSION and text and not any(words in text for words in _CLOSED)):
@@ -327,15 +345,18 @@ class SendFailed(ClientError):
         self.attempts = attempts
         self.cause = cause
         self.code = code_of(cause)
-        tries = "; ".join(f"{one.broker_name} ({one.address or 'no address'}) after {one.cost_ms} ms: {one.failure}" for one in attempts)
+        tries = "; ".join(
+            f"{one.broker_name} ({one.address or 'no address'}) after {one.cost_ms} ms: {one.failure}"
+            for one in attempts
+        )
         super().__init__(f"sending to topic {topic!r} failed: {tries or cause or 'no attempt was made'}")
 
 
 class BatchIncomplete(ClientError):
     """A list went out as several requests, and one of them failed, because of `cause`; nothing was sent after it.
 
-    `results` are those of the requests before it, `left` the messages from its first one on. Whether those of the failed request were
-    stored is as unknown as after any send that failed: sending `left` again may double them.
+    `results` are those of the requests before it, `left` the messages from its first one on. Whether those of the
+    failed request were stored is as unknown as after any send that failed: sending `left` again may double them.
     """
 
     def __init__(self, results: tuple[SendResult, ...], left: tuple[Message, ...], cause: Exception) -> None:
@@ -343,4 +364,6 @@ class BatchIncomplete(ClientError):
         self.left = left
         self.cause = cause
         self.code = code_of(cause)
-        super().__init__(f"request {len(results) + 1} of a list of messages failed, {len(left)} messages are left: {cause}")
+        super().__init__(
+            f"request {len(results) + 1} of a list of messages failed, {len(left)} messages are left: {cause}"
+        )

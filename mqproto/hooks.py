@@ -1,8 +1,10 @@
-"""What an application can put around its sends (docs/protocol/client.md 3.12): code that sees each send before and after, and code that may forbid it.
+"""What an application can put around its sends (docs/protocol/client.md 3.12): code that sees each send before and
+after, and code that may forbid it.
 
-Transactional messages and requests are sends too; what ends a transaction is none and has a hook of its own. All of it runs in the
-thread or task that sends (or that answers a question about a transaction), outside the client's node, so it may block that (an
-asynchronous one blocks its event loop) and nothing else. After a `submit` it runs where callbacks of futures do.
+Transactional messages and requests are sends too; what ends a transaction is none and has a hook of its own. All of it
+runs in the thread or task that sends (or that answers a question about a transaction), outside the client's node, so it
+may block that (an asynchronous one blocks its event loop) and nothing else. After a `submit` it runs where callbacks of
+futures do.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ class SendContext:
     #: Group and namespace of the producer.
     group: str
     namespace: str
-    #: What is sent: copies, which hooks before the send may change or replace; their properties travel. A list stands for a batch.
+    #: What is sent: copies, which hooks before the send may change or replace; their properties travel. A list stands
+    #: for a batch.
     message: Message | Sequence[Message]
     mode: CommunicationMode
-    #: Where the application sends it, by itself or by a selector; None where the producer chooses. `result` tells where it went.
+    #: Where the application sends it, by itself or by a selector; None where the producer chooses. `result` tells where
+    #: it went.
     queue: MessageQueue | None = None
     #: After the send, unless it failed. None after a one-way send and after a request, which has a reply instead.
     result: SendResult | None = None
@@ -45,7 +49,10 @@ class SendContext:
 
 
 class SendMessageHook:
-    """Sees every send of the producers that it is registered with; override one method or both. What they raise is logged and ignored."""
+    """Sees every send of the producers that it is registered with; override one method or both.
+
+    What they raise is logged and ignored.
+    """
 
     def send_message_before(self, context: SendContext) -> None:
         """The send is about to begin."""
@@ -75,7 +82,8 @@ class EndTransactionContext:
     transaction_id: str | None
     #: What the broker is told.
     state: LocalTransactionState
-    #: Whether a broker has asked. Otherwise the local transaction has just been run, or was left out because its message is not safe.
+    #: Whether a broker has asked. Otherwise the local transaction has just been run, or was left out because its
+    #: message is not safe.
     from_transaction_check: bool
     #: Which broker is told; after a question of a release before 5.0 not known.
     broker_name: str | None = None

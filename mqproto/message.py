@@ -14,7 +14,10 @@ _NOWHERE = bytes(8)
 
 
 def join_keys(keys: str | Sequence[str]) -> str:
-    """Keys as the property holds them, one blank between two. A key that contains a blank therefore counts as two keys."""
+    """Keys as the property holds them, one blank between two.
+
+    A key that contains a blank therefore counts as two keys.
+    """
     return keys if isinstance(keys, str) else " ".join(keys)
 
 
@@ -53,7 +56,10 @@ class Message:
 
 @dataclass(slots=True)
 class MessageExt:
-    """A message as a broker stored it (docs/protocol/wire.md 7). Times are wall times in milliseconds, hosts are bytes of `hosts.encode_host`."""
+    """A message as a broker stored it (docs/protocol/wire.md 7).
+
+    Times are wall times in milliseconds, hosts are bytes of `hosts.encode_host`.
+    """
 
     topic: str
     #: Plain, unless `sys_flag` still says that it is compressed.
@@ -153,17 +159,22 @@ class ConsumeContext:
     queue: MessageQueue
     #: With SUCCESS: messages of the list behind this index failed all the same. At first beyond every list.
     ack_index: int = 2**31 - 1
-    #: Of failed messages: -1 straight to the dead letters, 0 the broker decides (longer each time), from 1 a level of its delay table.
+    #: Of failed messages: -1 straight to the dead letters, 0 the broker decides (longer each time), from 1 a level of
+    #: its delay table.
     delay_level_when_next_consume: int = 0
     #: Of ordered consumption: the pause before failed messages come again, 10 to 30,000 ms.
     suspend_current_queue_time_millis: int = 1_000
-    #: Of ordered consumption: whether SUCCESS moves the offset. False: it moves with the next COMMIT, or with a SUCCESS under True.
+    #: Of ordered consumption: whether SUCCESS moves the offset. False: it moves with the next COMMIT, or with a SUCCESS
+    #: under True.
     auto_commit: bool = True
 
 
 @dataclass(slots=True, unsafe_hash=True)  # frozen ones take three times as long to make
 class SendResult:
-    """What came of a send. For a batch both ids are lists joined by commas, and `queue_offset` is that of its first message."""
+    """What came of a send.
+
+    For a batch both ids are lists joined by commas, and `queue_offset` is that of its first message.
+    """
 
     status: SendStatus
     #: The producer's id (`UNIQ_KEY`).
@@ -191,7 +202,10 @@ class PullStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What came of a pull. `messages` may be empty also when some were found: tags are compared once more here, by their text."""
+    """What came of a pull.
+
+    `messages` may be empty also when some were found: tags are compared once more here, by their text.
+    """
 
     status: PullStatus
     #: Where to pull on.

@@ -15,7 +15,9 @@ REPLY_TYPE: Final = "reply"
 
 @dataclass(slots=True)
 class ReplyMessage(Message):
-    """An answer on its way to the client that asked; made by `reply_to`, sent like any message by any producer of the cluster."""
+    """An answer on its way to the client that asked; made by `reply_to`, sent like any message by any producer of the
+    cluster.
+    """
 
     #: Which request it answers.
     correlation_id: str = ""
@@ -43,9 +45,9 @@ def reply_topic(cluster: str) -> str:
 def reply_to(request: MessageExt, body: bytes) -> ReplyMessage:
     """The reply to a received request; send it by a producer's `send`.
 
-    The broker hands it on to the client that waits. A SendFailed of that send, with a BrokerError of code 1 as its cause, says that no
-    broker could: the client has left, say. A client whose time is over drops the reply in silence. Raises NoReplyAddress unless a broker
-    of 4.6 or later delivered the message and its sender waits for a reply.
+    The broker hands it on to the client that waits. A SendFailed of that send, with a BrokerError of code 1 as its
+    cause, says that no broker could: the client has left, say. A client whose time is over drops the reply in silence.
+    Raises NoReplyAddress unless a broker of 4.6 or later delivered the message and its sender waits for a reply.
     """
     found = request.properties
     missing = [name for name in (names.CLUSTER, names.CORRELATION_ID, names.REPLY_TO_CLIENT) if not found.get(name)]

@@ -1,4 +1,6 @@
-"""Choosing the queue of a message: what an application's selector may do, and the selectors that come with the project (docs/protocol/client.md 3.9)."""
+"""Choosing the queue of a message: what an application's selector may do, and the selectors that come with the project
+(docs/protocol/client.md 3.9).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,11 @@ from mqproto.wire.ids import java_hash
 Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue | None]
 
 
-def choose_queue(selector: Selector, queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:
-    """Ask an application's selector; it gets a copy. Raises ClientError when it fails or chooses nothing (docs/protocol/client.md 3.2).
+def choose_queue(
+    selector: Selector, queues: Sequence[MessageQueue], message: Message, argument: object
+) -> MessageQueue:
+    """Ask an application's selector; it gets a copy. Raises ClientError when it fails or chooses nothing
+    (docs/protocol/client.md 3.2).
 
     Called by adapters outside the node: the application's code may block, and may use the client itself.
     """
@@ -37,8 +42,8 @@ def check_queue(queue: MessageQueue) -> None:
 
 
 def select_by_hash(queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:
-    """Selector that keeps equal arguments in one queue: the hash of a text or number as Java has it, so that programs of both languages
-    choose alike. Other values count as the text that `str` makes of them.
+    """Selector that keeps equal arguments in one queue: the hash of a text or number as Java has it, so that programs
+    of both languages choose alike. Other values count as the text that `str` makes of them.
 
     Raises ClientError for an empty list, and without an argument.
     """
@@ -49,7 +54,10 @@ def select_by_hash(queues: Sequence[MessageQueue], message: Message, argument: o
 
 
 def random_selector(below: Callable[[int], int]) -> Selector:
-    """A selector that takes any queue; `below(n)` gives a random number of 0 .. n - 1. It raises ClientError for an empty list."""
+    """A selector that takes any queue; `below(n)` gives a random number of 0 .. n - 1.
+
+    It raises ClientError for an empty list.
+    """
 
     def select(queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:
         _check_any(queues, message)

@@ -22,9 +22,9 @@ def split_batch(
 ) -> list[list[Message]]:
     """The messages in the same order, in lists whose batches have at most `max_bytes` bytes as they travel.
 
-    No messages make no lists. Raises InvalidMessage and InvalidName, naming what is wrong, for messages that cannot be in one batch
-    (different topics or `wait`, delays, retry topics), for a body of more than `max_message_size` bytes, and for a message that is
-    larger than `max_bytes` alone.
+    No messages make no lists. Raises InvalidMessage and InvalidName, naming what is wrong, for messages that cannot be
+    in one batch (different topics or `wait`, delays, retry topics), for a body of more than `max_message_size` bytes,
+    and for a message that is larger than `max_bytes` alone.
     """
     if not messages:
         return []
@@ -44,7 +44,9 @@ def split_batch(
 
 
 def entry_size(message: Message) -> int:
-    """How many bytes a message takes in a batch at most: body, properties and the id that it gets, and what goes around them."""
+    """How many bytes a message takes in a batch at most: body, properties and the id that it gets, and what goes around
+    them.
+    """
     values = message.wire_properties()
     id_size = 0 if properties.UNIQ_KEY in values else _ID_SIZE
     return ENTRY_OVERHEAD + len(message.body) + len(properties.encode_bytes(values)) + id_size

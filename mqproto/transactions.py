@@ -1,4 +1,6 @@
-"""What users of transactions meet: the verdict on a local transaction, the message that it belongs to, and what came of both."""
+"""What users of transactions meet: the verdict on a local transaction, the message that it belongs to, and what came of
+both.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,12 @@ class LocalTransactionState(Enum):
 
 @dataclass(slots=True)
 class HalfMessage(Message):
-    """The message whose local transaction is to be run: a copy of what the application gave, with the id that it was sent by."""
+    """The message whose local transaction is to be run: a copy of what the application gave, with the id that it was
+    sent by.
+    """
 
-    #: The producer's id. A question about this message brings it as `MessageExt.msg_id`, so the local transaction may be kept under it.
+    #: The producer's id. A question about this message brings it as `MessageExt.msg_id`, so the local transaction may
+    #: be kept under it.
     msg_id: str = ""
 
 
@@ -34,8 +39,8 @@ class HalfMessage(Message):
 class TransactionSendResult(SendResult):
     """What came of a message sent in a transaction.
 
-    `status` says how far the half message got. Anything but SEND_OK means that the local transaction was not run and the message was
-    rolled back (docs/protocol/client.md 3.11).
+    `status` says how far the half message got. Anything but SEND_OK means that the local transaction was not run and
+    the message was rolled back (docs/protocol/client.md 3.11).
     """
 
     #: The verdict that the broker was told.
@@ -47,13 +52,16 @@ class TransactionSendResult(SendResult):
 class TransactionListener(Protocol):
     """Runs local transactions and knows what came of them.
 
-    Both methods give a `LocalTransactionState`; None, anything else and an exception mean UNKNOW. Where methods of the client are awaited
-    they may be coroutine functions. `check` may be asked of any message of the group: of one that another process sent, of one whose
-    `execute` still runs, and again about one that it has answered for.
+    Both methods give a `LocalTransactionState`; None, anything else and an exception mean UNKNOW. Where methods of the
+    client are awaited they may be coroutine functions. `check` may be asked of any message of the group: of one that
+    another process sent, of one whose `execute` still runs, and again about one that it has answered for.
     """
 
     def execute(self, message: HalfMessage, argument: Any, /) -> Any:
-        """Run the local transaction of a message that the broker has. `argument` is what `send_in_transaction` was given."""
+        """Run the local transaction of a message that the broker has.
+
+        `argument` is what `send_in_transaction` was given.
+        """
 
     def check(self, message: MessageExt, /) -> Any:
         """What came of the local transaction of this message."""

@@ -10,14 +10,23 @@ from mqproto.errors import InvalidMessage, InvalidName
 from mqproto.message import Message, join_keys
 from mqproto.replies import ReplyMessage
 from mqproto.wire import properties
-from mqproto.wire.names import DLQ_PREFIX, GROUP_LENGTH_MAX, NAMESPACE_MARK, RETRY_PREFIX, SENDING_FORBIDDEN, TOPIC_LENGTH_MAX
+from mqproto.wire.names import (
+    DLQ_PREFIX,
+    GROUP_LENGTH_MAX,
+    NAMESPACE_MARK,
+    RETRY_PREFIX,
+    SENDING_FORBIDDEN,
+    TOPIC_LENGTH_MAX,
+)
 
 MESSAGE_SIZE_MAX: Final = 4 << 20
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def check_given(kind: str, name: str) -> None:
-    """Raises InvalidName for a blank name: of what there is already, older servers may have given it a name that is not allowed now."""
+    """Raises InvalidName for a blank name: of what there is already, older servers may have given it a name that is not
+    allowed now.
+    """
     if not name or name.isspace():
         raise InvalidName(kind, name, "it is blank")
 
@@ -47,11 +56,15 @@ def check_consumer_group(group: str) -> None:
     check_group(group)
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if len(prefix + group) > TOPIC_LENGTH_MAX:
-            raise InvalidName("group", group, f"its topic {prefix}... would be longer than {TOPIC_LENGTH_MAX} characters")
+            raise InvalidName(
+                "group", group, f"its topic {prefix}... would be longer than {TOPIC_LENGTH_MAX} characters"
+            )
 
 
 def check_namespace(namespace: str) -> None:
-    """Raises InvalidName unless the namespace has legal characters and no `%`, which ends it in names (docs/protocol/client.md 1.8)."""
+    """Raises InvalidName unless the namespace has legal characters and no `%`, which ends it in names
+    (docs/protocol/client.md 1.8).
+    """
     _check_name("namespace", namespace, TOPIC_LENGTH_MAX)
     if NAMESPACE_MARK in namespace:
         raise InvalidName("namespace", namespace, f"{NAMESPACE_MARK!r} ends a namespace and may not occur in it")
@@ -64,7 +77,9 @@ def check_property(name: str, value: str) -> None:
     if not name.strip() or not value.strip():
         raise InvalidMessage(f"property {name!r}={value!r}: neither name nor value may be blank")
     if name in properties.RESERVED:
-        raise InvalidMessage(f"property {name!r} is used by the system: set it by the attribute of the message, or choose another name")
+        raise InvalidMessage(
+            f"property {name!r} is used by the system: set it by the attribute of the message, or choose another name"
+        )
     _check_marks(name, name)
     _check_marks(name, value)
 
@@ -108,7 +123,9 @@ def _check_message(message: Message, size_max: int) -> None:
 
 
 def check_batch(messages: Sequence[Message], size_max: int = MESSAGE_SIZE_MAX) -> None:
-    """Raises InvalidMessage or InvalidName unless the messages can travel as one batch (docs/protocol/client.md 3.10)."""
+    """Raises InvalidMessage or InvalidName unless the messages can travel as one batch (docs/protocol/client.md
+    3.10).
+    """
     if not isinstance(messages, Sequence):
         raise InvalidMessage(f"a Message or a sequence of them expected, not {type(messages).__name__}")
     if not messages:

@@ -16,8 +16,16 @@ settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", metavar="N", type=int, default=30, help="how often a broker under load is killed (default: 30)")
-    parser.addoption("--proof", metavar="N", type=int, default=1, help="so many times as many crashes of the store are tried (default: 1)")
+    parser.addoption(
+        "--kills", metavar="N", type=int, default=30, help="how often a broker under load is killed (default: 30)"
+    )
+    parser.addoption(
+        "--proof",
+        metavar="N",
+        type=int,
+        default=1,
+        help="so many times as many crashes of the store are tried (default: 1)",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -30,7 +38,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Ten thousand tests are a million objects that live to the end: no collection looks at them again, asked for or not."""
+    """Ten thousand tests are a million objects that live to the end: no collection looks at them again, asked for or
+    not.
+    """
     gc.collect()
     gc.freeze()
 

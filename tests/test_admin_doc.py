@@ -28,12 +28,19 @@ def test_every_operation_of_the_core_has_a_method() -> None:
         methods: dict[str, Any] = {key: one for key, one in vars(face).items() if isinstance(one, Operation)}
         assert methods.keys() == flows.keys(), name
         assert all(methods[key]._flow is flows[key] for key in flows)
-    assert {one for one in vars(faces).values() if inspect.isclass(one) and issubclass(one, Family)} - {Family} == set(FAMILIES.values())
+    assert {one for one in vars(faces).values() if inspect.isclass(one) and issubclass(one, Family)} - {Family} == set(
+        FAMILIES.values()
+    )
 
 
 def test_every_operation_is_in_the_tables() -> None:
     named = set(re.findall(r"`(\w+\.\w+)`", TEXT))
-    operations = {f"{name}.{key}" for name, face in FAMILIES.items() for key, one in vars(face).items() if isinstance(one, Operation)}
+    operations = {
+        f"{name}.{key}"
+        for name, face in FAMILIES.items()
+        for key, one in vars(face).items()
+        if isinstance(one, Operation)
+    }
     assert {one for one in named if one.partition(".")[0] in FAMILIES} == operations
 
 

@@ -169,15 +169,33 @@ STOREYS = [
     ),
     (
         "adapters/faces/*.py",
-        ("mqproto.adapters.sync", "mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.cli"),
+        (
+            "mqproto.adapters.sync",
+            "mqproto.adapters.threaded",
+            "mqproto.adapters.gevent",
+            "mqproto.adapters.anyio",
+            "mqproto.adapters.cli",
+        ),
     ),
-    ("adapters/sync/*.py", ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.cli")),
+    (
+        "adapters/sync/*.py",
+        ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.cli"),
+    ),
     ("adapters/threaded/*.py", ("mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.cli")),
     ("adapters/gevent/*.py", ("mqproto.adapters.threaded", "mqproto.adapters.anyio", "mqproto.adapters.cli")),
-    ("adapters/anyio/*.py", ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.sync", "mqproto.adapters.cli")),
+    (
+        "adapters/anyio/*.py",
+        ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.sync", "mqproto.adapters.cli"),
+    ),
     (
         "adapters/simulated/*.py",
-        ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.sync", "mqproto.adapters.anyio", "mqproto.adapters.cli"),
+        (
+            "mqproto.adapters.threaded",
+            "mqproto.adapters.gevent",
+            "mqproto.adapters.sync",
+            "mqproto.adapters.anyio",
+            "mqproto.adapters.cli",
+        ),
     ),
 ]
 
@@ -189,12 +207,18 @@ def test_arrows_inside_a_floor(pattern: str, strangers: tuple[str, ...]) -> None
     assert found
     for path in found:
         for name, line in imported(path):
-            assert not f"{name}.".startswith(tuple(f"{stranger}." for stranger in strangers)), f"{path}:{line}: imports {name}"
+            assert not f"{name}.".startswith(tuple(f"{stranger}." for stranger in strangers)), (
+                f"{path}:{line}: imports {name}"
+            )
 
 
 def test_every_machine_is_on_the_map() -> None:
     """The table of `mqproto/state` in docs/architecture.md."""
-    _, _, table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("| what | modules of `mqproto/state` |")
+    _, _, table = (
+        (ROOT / "docs" / "architecture.md")
+        .read_text(encoding="utf-8")
+        .partition("| what | modules of `mqproto/state` |")
+    )
     named = set(re.findall(r"`(\w+)/?`", table.partition("\n\n")[0]))
     assert named == {path.stem for path in (ROOT / "mqproto" / "state").iterdir()} - {"__init__", "__pycache__"}
 
@@ -229,5 +253,7 @@ def test_base_install_needs_no_package(package: str) -> None:
         "for found in pkgutil.walk_packages(top.__path__, top.__name__ + '.'):\n"
         "    importlib.import_module(found.name)\n"
     )
-    done = subprocess.run([sys.executable, "-S", "-E", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr

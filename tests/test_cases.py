@@ -16,7 +16,8 @@ import pytest
 
 TESTS: Final = Path(__file__).parent
 
-#: By kind. Left out are those of what our brokers do not have: replicas (HA), and accounts with lists of addresses (ACL-06, ACL-07).
+#: By kind. Left out are those of what our brokers do not have: replicas (HA), and accounts with lists of addresses
+#: (ACL-06, ACL-07).
 NUMBERS: Final = {
     "COD": (1, 3, 5, 6, 8, 10, 11, 12, 13),  # codec and connection
     "MSG": (1, 3, 4, 6, 8, 9, 11, 12, 14),  # message encoding
@@ -43,7 +44,20 @@ CASES: Final = [f"{kind}-{number:02}" for kind, numbers in NUMBERS.items() for n
 OF_SERVERS: Final = frozenset(
     {
         *(case for case in CASES if case.startswith(("DLY", "REC"))),
-        *("COD-12", "MSG-12", "CON-04", "REB-03", "REB-08", "REB-09", "TXN-01", "TXN-03", "TXN-08", "STO-03", "STO-05", "ADM-05"),
+        *(
+            "COD-12",
+            "MSG-12",
+            "CON-04",
+            "REB-03",
+            "REB-08",
+            "REB-09",
+            "TXN-01",
+            "TXN-03",
+            "TXN-08",
+            "STO-03",
+            "STO-05",
+            "ADM-05",
+        ),
     }
 )
 
@@ -74,7 +88,9 @@ def test_each_case_has_a_test(named: dict[str, set[str]], case: str) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in OF_SERVERS])
 def test_cases_of_clients_have_tests_of_clients(named: dict[str, set[str]], case: str) -> None:
-    assert any(not path.startswith("engine/") for path in named[case]), f"only tests of servers name it: {sorted(named[case])}"
+    assert any(not path.startswith("engine/") for path in named[case]), (
+        f"only tests of servers name it: {sorted(named[case])}"
+    )
 
 
 def test_tests_name_cases_that_there_are(named: dict[str, set[str]]) -> None:

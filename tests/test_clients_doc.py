@@ -106,19 +106,29 @@ SECTIONS: Final[dict[str, tuple[type, type | None, Callable[..., object], Callab
 def all_of_a_client(given: dict[str, Any]) -> tuple[ClientSettings, object, tuple[str, ...]]:
     tls = {**given, "tls": True} if any(name.startswith("tls_") for name in given) else given
     texts = ("client_ip", "instance_name", "namesrv_domain", "namesrv_domain_subgroup")
-    return options.client_settings("", given), options.tls_options(tls), tuple(options.text_option(given, name) for name in texts)
+    return (
+        options.client_settings("", given),
+        options.tls_options(tls),
+        tuple(options.text_option(given, name) for name in texts),
+    )
 
 
 def parts_of_a_consumer(given: dict[str, Any]) -> tuple[object, ...]:
     strategy = options.strategy_option(given)
-    return ("AVG" if strategy is None else strategy.name), options.storage_option(given), given.get("local_offset_store_dir", "")
+    return (
+        ("AVG" if strategy is None else strategy.name),
+        options.storage_option(given),
+        given.get("local_offset_store_dir", ""),
+    )
 
 
 def rows(section: str) -> list[list[str]]:
     """Option, default, limits and meaning."""
     body = re.split(r"^##", TEXT.split(f"\n### {section}\n")[1], flags=re.MULTILINE)[0]
     found = [
-        [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")] for line in body.splitlines() if line[:1] == "|"
+        [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+        for line in body.splitlines()
+        if line[:1] == "|"
     ]
     assert found[0] == ["option", "default", "limits", ""]
     return found[2:]
@@ -139,7 +149,9 @@ def test_every_option_is_listed(section: str) -> None:
 
 def test_every_kind_of_options_is_listed() -> None:
     kinds = {
-        one for one in vars(options).values() if isinstance(one, type) and hasattr(one, "__total__") and one.__module__ == options.__name__
+        one
+        for one in vars(options).values()
+        if isinstance(one, type) and hasattr(one, "__total__") and one.__module__ == options.__name__
     }
     assert kinds == {kind for kind, _, _, _ in SECTIONS.values()}
 
@@ -163,7 +175,9 @@ def value_of(default: str) -> Any:
 
 @pytest.mark.parametrize(("section", "option", "default", "limits", "meaning"), ROWS)
 def test_limits(section: str, option: str, default: str, limits: str, meaning: str) -> None:
-    """The bounds are taken, what lies beyond them is refused with the name of the setting; whatever is a number has bounds."""
+    """The bounds are taken, what lies beyond them is refused with the name of the setting; whatever is a number has
+    bounds.
+    """
     name, make, value = option.strip("`"), SECTIONS[section][2], value_of(default)
     if type(value) is not int:
         assert RANGE.fullmatch(limits) is None
@@ -236,5 +250,13 @@ def test_example_on_gevent(server: Standalone, example: str) -> None:
 
 
 def test_there_are_examples_of_each_kind() -> None:
-    for kind in ("Producer", "TransactionProducer", "PushConsumer", "SimpleConsumer", "LitePullConsumer", "PullConsumer", "Admin"):
+    for kind in (
+        "Producer",
+        "TransactionProducer",
+        "PushConsumer",
+        "SimpleConsumer",
+        "LitePullConsumer",
+        "PullConsumer",
+        "Admin",
+    ):
         assert any(re.search(rf"\b{kind}\(", example) for example in EXAMPLES), kind

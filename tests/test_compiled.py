@@ -1,7 +1,7 @@
 """The compiled wheel: it is built from a copy of this checkout, unpacked, and the tests of what is in it run there.
 
-Minutes of work, so by itself: `python -m pytest -m compiled`. Needs a C compiler and Python's headers. With MQPROTO_WHEELS, a folder that
-`scripts/wheels` filled, it is the one from there.
+Minutes of work, so by itself: `python -m pytest -m compiled`. Needs a C compiler and Python's headers. With
+MQPROTO_WHEELS, a folder that `scripts/wheels` filled, it is the one from there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,18 @@ TRIED = [
 
 def build(source: Path, to: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Make a wheel of the tree at `source`, without the network."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(to), str(source)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(to),
+        str(source),
+    ]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
@@ -54,7 +65,9 @@ def copy(names: list[str], to: Path) -> Path:
     to.mkdir()
     for name in names:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd"))
+            shutil.copytree(
+                ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
+            )
         else:
             shutil.copy(ROOT / name, to / name)
     return to
@@ -88,7 +101,8 @@ def test_it_says_what_it_is(tree: Path) -> None:
 
 def test_every_hot_module_is_compiled_and_in_the_wheel_as_source_too(tree: Path) -> None:
     modules = sorted(
-        str(path.relative_to(tree)).removesuffix(EXTENSION_SUFFIXES[0]) for path in tree.glob("*/**/*" + EXTENSION_SUFFIXES[0])
+        str(path.relative_to(tree)).removesuffix(EXTENSION_SUFFIXES[0])
+        for path in tree.glob("*/**/*" + EXTENSION_SUFFIXES[0])
     )
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert modules == sorted(each.removesuffix(".py") for each in project["tool"]["mqproto"]["compiled"])
@@ -97,7 +111,18 @@ def test_every_hot_module_is_compiled_and_in_the_wheel_as_source_too(tree: Path)
 
 
 def test_its_tests(tree: Path) -> None:
-    tests = run(tree, "-m", "pytest", "-m", "not peer", "-n", os.environ.get("TEST_WORKERS", "2"), "-p", "no:cacheprovider", *TRIED)
+    tests = run(
+        tree,
+        "-m",
+        "pytest",
+        "-m",
+        "not peer",
+        "-n",
+        os.environ.get("TEST_WORKERS", "2"),
+        "-p",
+        "no:cacheprovider",
+        *TRIED,
+    )
     assert tests.returncode == 0, tests.stdout[-20_000:] + tests.stderr[-2000:]
 
 
@@ -111,7 +136,10 @@ def test_its_tests(tree: Path) -> None:
 def test_what_is_missing_is_said(tmp_path: Path, lacks: str, why: str) -> None:
     (tmp_path / "mypyc.py").write_text("raise ImportError\n")
     built = build(
-        copy(SOURCE, tmp_path / "source"), tmp_path, MQPROTO_COMPILED="1", **{lacks: {"CC": "no-such-compiler"}.get(lacks, str(tmp_path))}
+        copy(SOURCE, tmp_path / "source"),
+        tmp_path,
+        MQPROTO_COMPILED="1",
+        **{lacks: {"CC": "no-such-compiler"}.get(lacks, str(tmp_path))},
     )
     assert built.returncode != 0
     assert f"MQPROTO_COMPILED is set, but {why}" in built.stdout + built.stderr

@@ -18,13 +18,19 @@ TEXT: Final = (Path(__file__).parent.parent / "docs" / "configuration.md").read_
 def section(title: str) -> list[list[str]]:
     """The cells of the rows of the tables of a section, heads and rules left out."""
     body = re.split(r"^## ", TEXT.split(f"\n## {title}\n")[1], flags=re.MULTILINE)[0]
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in body.splitlines() if line.startswith("|")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in body.splitlines() if line.startswith("|")
+    ]
     return [row for row in rows if row[0] not in ("key", "why") and not row[0].startswith("---")]
 
 
-@pytest.mark.parametrize(("title", "settings"), [("Broker", BrokerSettings), ("Store", StoreSettings), ("Name server", NamesrvSettings)])
+@pytest.mark.parametrize(
+    ("title", "settings"), [("Broker", BrokerSettings), ("Store", StoreSettings), ("Name server", NamesrvSettings)]
+)
 def test_keys_with_a_meaning(title: str, settings: type[Settings]) -> None:
-    """In the order of the code: key (bold for important ones), default, when a change takes effect, and some meaning."""
+    """In the order of the code: key (bold for important ones), default, when a change takes effect, and some
+    meaning.
+    """
     values = settings()
     wanted = []
     for key, each in table(settings).items():

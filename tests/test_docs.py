@@ -49,5 +49,8 @@ def test_every_page_can_be_reached() -> None:
         page = ahead.pop()
         if page not in seen and page.suffix == ".md":
             seen.add(page)
-            ahead += [(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#:]+)", page.read_text(encoding="utf-8"))]
+            ahead += [
+                (page.parent / target).resolve()
+                for target in re.findall(r"\]\(([^)#:]+)", page.read_text(encoding="utf-8"))
+            ]
     assert set(PAGES) <= seen

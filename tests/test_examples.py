@@ -1,4 +1,6 @@
-"""The programs in examples/ do what they say, against a broker of this process. (Those of the README: test_readme.py.)"""
+"""The programs in examples/ do what they say, against a broker of this process. (Those of the README:
+test_readme.py.)
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def server() -> Iterator[Standalone]:
 def start(server: Standalone, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "NAMESRV_ADDR": server.namesrv_address, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "error::ResourceWarning", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def run(server: Standalone, program: str) -> list[str]:

@@ -17,7 +17,9 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def run(text: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -31,7 +33,11 @@ def test_there_is_an_example_for_each_runtime() -> None:
         "anyio import Consumer",
     ):
         assert [f"adapters.{package}" in text for text in EXAMPLES].count(True) == 1, package
-    assert ["asyncio.run(" in text for text in EXAMPLES].count(True) == ["trio.run(" in text for text in EXAMPLES].count(True) == 1
+    assert (
+        ["asyncio.run(" in text for text in EXAMPLES].count(True)
+        == ["trio.run(" in text for text in EXAMPLES].count(True)
+        == 1
+    )
     assert ["Standalone" in text for text in EXAMPLES].count(True) == 1
 
 

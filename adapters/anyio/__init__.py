@@ -3,7 +3,9 @@
 try:
     import anyio as _anyio  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("mqproto.adapters.anyio needs the package anyio: install mqproto[anyio]", name="anyio") from error
+    raise ModuleNotFoundError(
+        "mqproto.adapters.anyio needs the package anyio: install mqproto[anyio]", name="anyio"
+    ) from error
 
 from mqproto.adapters.anyio.driver import Driver
 from mqproto.adapters.anyio.servers import Broker, NameServer, Standalone

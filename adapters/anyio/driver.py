@@ -1,7 +1,8 @@
-"""The driver for asyncio and trio, by way of anyio: one task turns the loop, another minds its timer, any task may enter the node.
+"""The driver for asyncio and trio, by way of anyio: one task turns the loop, another minds its timer, any task may
+enter the node.
 
-The event loop waits for the driver's poller as a whole (an epoll or kqueue can itself be waited for), so a turn costs one registration
-however many connections there are. Where the system has no such thing, a thread waits.
+The event loop waits for the driver's poller as a whole (an epoll or kqueue can itself be waited for), so a turn costs
+one registration however many connections there are. Where the system has no such thing, a thread waits.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ Ts = TypeVarTuple("Ts")
 
 
 class Driver(LoopDriver):
-    """Drives one node in tasks of its own, which `start` begins and `stop` ends; both may be called from any task, also from different
-    ones. See `LoopDriver` for the arguments.
+    """Drives one node in tasks of its own, which `start` begins and `stop` ends; both may be called from any task, also
+    from different ones. See `LoopDriver` for the arguments.
 
-    Between them `enter` (ask the node something) and `wait` (start an operation and wait for its end), from any task of the event loop.
+    Between them `enter` (ask the node something) and `wait` (start an operation and wait for its end), from any task of
+    the event loop.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class Driver(LoopDriver):
     ) -> None:
         # There is one thread, and it leaves the node before it waits: the lock costs little and is never waited for.
         lock = threading.Lock()
-        super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
+        super().__init__(
+            node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller()
+        )
         #: Whether the task that turns the loop runs, or has run: it alone knows.
         self.begun = False
         self._home: object = None
@@ -64,7 +68,8 @@ class Driver(LoopDriver):
         self._to_start: deque[Callable[[], Coroutine[Any, Any, object]]] = deque()
         self._starting: asyncio.Future[None]
         self._fresh: list[Coroutine[Any, Any, object]] = []  # of the tasks that were started last
-        self._uninterrupted: Callable[..., Coroutine[Any, Any, object]] = _run_uninterrupted  # protected from them at the start
+        # protected from them at the start
+        self._uninterrupted: Callable[..., Coroutine[Any, Any, object]] = _run_uninterrupted
 
     async def start(self) -> None:
         """Begin. The node's listeners take connections from now on."""
@@ -82,16 +87,18 @@ class Driver(LoopDriver):
             trio.lowlevel.spawn_system_task(self._run, begun, context=copy_context())
         else:
             self._loop = asyncio.get_running_loop()
-            self._task = self._loop.create_task(self._run(begun))  # no function in between, in which an interrupt would lose the coroutine
+            # no function in between, in which an interrupt would lose the coroutine
+            self._task = self._loop.create_task(self._run(begun))
             self._task.add_done_callback(_hear_of)
         await begun.wait()
         self.enter(self.node.begin)
 
     async def stop(self, timeout: float = 10.0, *, from_inside: bool = False) -> bool:
-        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start, is harmless.
+        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start,
+        is harmless.
 
-        At the time-out everything is closed as it is. Cancelling the caller has the same effect. `from_inside`: the caller is one of the
-        driver's own tasks (`soon`); it is cancelled with the others and not waited for.
+        At the time-out everything is closed as it is. Cancelling the caller has the same effect. `from_inside`: the
+        caller is one of the driver's own tasks (`soon`); it is cancelled with the others and not waited for.
         """
         if not self.begun:
             if not self._shut_down:
@@ -112,7 +119,8 @@ class Driver(LoopDriver):
         return orderly
 
     async def wait(self, verb: Callable[[*Ts, int], Ticket[T]], *arguments: *Ts) -> T:
-        """Start an operation of the node and wait until it has ended: its value, or raises its failure. Cancelling gives it up.
+        """Start an operation of the node and wait until it has ended: its value, or raises its failure. Cancelling
+        gives it up.
 
         Raises StateError outside of the event loop that the driver was started in.
         """
@@ -193,7 +201,8 @@ class Driver(LoopDriver):
         _settle(self._starting)
 
     def interrupted(self, interrupt: BaseException) -> None:
-        """Bring an interrupt that came to what runs for the application in a task of the driver's to whoever runs the event loop.
+        """Bring an interrupt that came to what runs for the application in a task of the driver's to whoever runs the
+        event loop.
 
         Not under trio, where none comes to these tasks.
         """
@@ -269,8 +278,9 @@ class Driver(LoopDriver):
             await anyio.sleep_forever()  # tasks of the application end by `stop`
 
     async def _turn_by_events(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Turn until it is over. The poller stays registered with the event loop: a task that waited for it anew in every turn would cost
-        two system calls and a switch more, which is most of what a single send costs."""
+        """Turn until it is over. The poller stays registered with the event loop: a task that waited for it anew in
+        every turn would cost two system calls and a switch more, which is most of what a single send costs.
+        """
         is_over = False
         failure: Exception | None = None
 
@@ -328,12 +338,16 @@ class Driver(LoopDriver):
             self._rearmed.set()
         fd = self._poller.fileno()
         if fd < 0:
-            return await anyio.to_thread.run_sync(self._poller.poll, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+            return await anyio.to_thread.run_sync(
+                self._poller.poll, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+            )
         await anyio.wait_readable(fd)
         return self._poller.poll(0)
 
     async def _tick(self) -> None:
-        """Wake the loop when it is time: a task of its own, because a time-out around each wait costs more than the wait."""
+        """Wake the loop when it is time: a task of its own, because a time-out around each wait costs more than the
+        wait.
+        """
         while True:
             self._rearmed = anyio.Event()
             self._aim = self._until or FOREVER
@@ -354,7 +368,10 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def _hear_of(task: asyncio.Task[None]) -> None:
-    """Take note of how the loop's task has ended. An interrupt has ended the event loop too, and asyncio need not tell of it again."""
+    """Take note of how the loop's task has ended.
+
+    An interrupt has ended the event loop too, and asyncio need not tell of it again.
+    """
     failure = None if task.cancelled() else task.exception()
     if isinstance(failure, Exception):
         log.critical("a driver did not end in order", exc_info=failure)
@@ -369,7 +386,8 @@ def _raise(interrupt: BaseException) -> None:
 
 
 async def _run_uninterrupted(work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:
-    """What a task of the driver's does under trio: interrupts that come to it go to the main task, at its next checkpoint.
+    """What a task of the driver's does under trio: interrupts that come to it go to the main task, at its next
+    checkpoint.
 
     An exception of theirs is none: the tasks belong to one of trio's own, in which it is a fault of trio.
     """

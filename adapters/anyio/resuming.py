@@ -1,7 +1,7 @@
 """A future whose task goes on within the call that settles it.
 
-A task that is woken in the usual way goes on in the next round of the event loop, which looks for events in between: that takes as long
-as most of what a delivery needs.
+A task that is woken in the usual way goes on in the next round of the event loop, which looks for events in between:
+that takes as long as most of what a delivery needs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Resuming(asyncio.Future[None]):
     def resume(self) -> None:
         """Settle it and let the task go on, here and now. Only where no task runs: in a callback of the event loop.
 
-        By the way in which tasks of asyncio wait for futures that are not of its own class; for a task that waited in another way this
-        is what settling always is.
+        By the way in which tasks of asyncio wait for futures that are not of its own class; for a task that waited in
+        another way this is what settling always is.
         """
         if self.done():  # its task was cancelled
             return

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from mqproto.adapters.servers.server_setup import Opened
 
 
-def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "asyncio") -> None:
+def serve(
+    plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "asyncio"
+) -> None:
     """See `mqproto.adapters.threaded.run_until_signal`. `backend` is "asyncio" or "trio"."""
     anyio.run(_serve, plan, announce, backend=backend)
 

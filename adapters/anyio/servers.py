@@ -30,7 +30,9 @@ class AsyncServer(BaseServer):
         try:
             self.opened = await anyio.to_thread.run_sync(self._plan)
             for one in self.opened:
-                driver = Driver(one.node, one.listeners, notices=one.notices, name=f"mqproto-{one.role.replace(' ', '-')}")
+                driver = Driver(
+                    one.node, one.listeners, notices=one.notices, name=f"mqproto-{one.role.replace(' ', '-')}"
+                )
                 self._drivers.append(driver)
             for driver in self._drivers:
                 await driver.start()
@@ -54,7 +56,9 @@ class AsyncServer(BaseServer):
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with anyio.CancelScope(shield=True):  # the time-out bounds it; a cancelled server still ends in order
             await self.close()
 

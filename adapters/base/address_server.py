@@ -24,7 +24,10 @@ _SUBGROUP: Final = "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
 
 
 def address_server_url(domain: str, subgroup: str, unit_name: str) -> str:
-    """Where to ask; empty texts mean the environment's, and in the end that nobody is asked. A domain may hold a port of its own."""
+    """Where to ask; empty texts mean the environment's, and in the end that nobody is asked.
+
+    A domain may hold a port of its own.
+    """
     domain = domain or os.environ.get(_DOMAIN, "")
     if not domain:
         return ""
@@ -44,7 +47,9 @@ class HttpQuestion:
         self.text = ""
 
     def run(self) -> None:
-        """Raises OSError and HTTPException, the latter also for any status but 200 and for an answer that is too long."""
+        """Raises OSError and HTTPException, the latter also for any status but 200 and for an answer that is too
+        long.
+        """
         parts = urlsplit(self._url)
         connection = HTTPConnection(parts.hostname or "", parts.port or DEFAULT_PORT, timeout=TIMEOUT_S)
         try:

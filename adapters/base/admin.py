@@ -139,20 +139,29 @@ class Access(Family[W]):
 class BaseAdmin(BaseClient, Generic[W]):
     """What operators ask of clusters, by families: `admin.topics.create("orders", cluster="DefaultCluster")`.
 
-    The families are `topics`, `groups`, `offsets`, `messages`, `brokers`, `name_servers`, `traffic` and `access`; `help(admin.topics)`
-    lists the operations of one, `help(admin.topics.create)` says what one of them takes, gives and raises.
+    The families are `topics`, `groups`, `offsets`, `messages`, `brokers`, `name_servers`, `traffic` and `access`;
+    `help(admin.topics)` lists the operations of one, `help(admin.topics.create)` says what one of them takes, gives and
+    raises.
 
-    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. `timeout_ms` limits
-    each request: an operation of several takes longer. Further settings are Apache's in snake_case (`ClientOptions`). Brokers do not see
-    an admin client as a member of anything. Raises InvalidSetting.
+    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR.
+    `timeout_ms` limits each request: an operation of several takes longer. Further settings are Apache's in snake_case
+    (`ClientOptions`). Brokers do not see an admin client as a member of anything. Raises InvalidSetting.
     """
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, *, timeout_ms: int = core.TIMEOUT_MS, **options: Unpack[ClientOptions]
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        timeout_ms: int = core.TIMEOUT_MS,
+        **options: Unpack[ClientOptions],
     ) -> None:
         check_options(options)
         if options.get("namespace"):
-            raise InvalidSetting("namespace", options["namespace"], "operators use names as they travel: mqproto.wire.names.wrap_namespace")
+            raise InvalidSetting(
+                "namespace",
+                options["namespace"],
+                "operators use names as they travel: mqproto.wire.names.wrap_namespace",
+            )
         check_range("timeout_ms", timeout_ms, 1, core.LONGEST_TIMEOUT_MS)
         super().__init__("admin client", namesrv, options)
         self._timeout_ms = timeout_ms

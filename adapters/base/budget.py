@@ -8,7 +8,10 @@ from mqproto.errors import InvalidSetting
 
 
 def check_timeout(timeout_ms: int) -> None:
-    """Raises InvalidSetting for what is no number of milliseconds: nodes reckon in whole ones. Less than 1 is none left, and no mistake."""
+    """Raises InvalidSetting for what is no number of milliseconds: nodes reckon in whole ones.
+
+    Less than 1 is none left, and no mistake.
+    """
     if not isinstance(timeout_ms, int) or isinstance(timeout_ms, bool):
         raise InvalidSetting("timeout_ms", repr(timeout_ms), "a whole number of milliseconds expected")
 

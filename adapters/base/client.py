@@ -1,7 +1,8 @@
 """Clients as users see them, whatever drives them: what all kinds share and what is independent of waiting.
 
 Owns: settings and identity of a client, which instance (node and driver) it belongs to while it runs.
-Leaves to others: the protocol (`mqproto.state`), waiting, threads and tasks (runtimes), the table of instances (`instances`).
+Leaves to others: the protocol (`mqproto.state`), waiting, threads and tasks (runtimes), the table of instances
+(`instances`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class BaseClient:
     #: Whether `_joined` has run to its end: else there is nothing of the client in the node.
     _has_joined = False
 
-    def __init__(self, kind: str, namesrv: str | Sequence[str] | None, options: ClientOptions, *, keep_default_name: bool = False) -> None:
+    def __init__(
+        self, kind: str, namesrv: str | Sequence[str] | None, options: ClientOptions, *, keep_default_name: bool = False
+    ) -> None:
         self._settings = client_settings(namesrv, options)
         self._identity = client_identity(
             text_option(options, "client_ip"), text_option(options, "instance_name"), keep_default=keep_default_name
@@ -81,7 +84,10 @@ class BaseClient:
         self._node = node
 
     def _check_name_servers(self, namesrv: str | Sequence[str]) -> tuple[str, ...]:
-        """The addresses of a list that shall take the place of the present one. Raises InvalidSetting, and StateError after the end."""
+        """The addresses of a list that shall take the place of the present one.
+
+        Raises InvalidSetting, and StateError after the end.
+        """
         if self._lifecycle.closed:
             self._lifecycle.check()
         addresses = name_server_list(namesrv)
@@ -92,8 +98,9 @@ class BaseClient:
         return addresses
 
     def update_name_server_addresses(self, namesrv: str | Sequence[str]) -> None:
-        """Ask these name servers from now on, `host:port;host:port` or a sequence. Links to others end, and what they were asked is asked
-        of the new ones; known routes stay. Clients that share an instance share the list. No address server is asked any more.
+        """Ask these name servers from now on, `host:port;host:port` or a sequence. Links to others end, and what they
+        were asked is asked of the new ones; known routes stay. Clients that share an instance share the list. No
+        address server is asked any more.
 
         Before or after the start. Raises InvalidSetting, and StateError after the end.
         """
@@ -111,7 +118,9 @@ class BaseClient:
         try:
             return LocalOffsetFile(folder, self.client_id, wrap_namespace(self._settings.namespace, group))
         except OSError as error:
-            raise InvalidSetting("local_offset_store_dir", folder, f"the offset file cannot be read: {error}") from error
+            raise InvalidSetting(
+                "local_offset_store_dir", folder, f"the offset file cannot be read: {error}"
+            ) from error
 
     # Verbs for the driver.
 

@@ -1,7 +1,7 @@
 """Keys of accounts from files that Apache's tools use (docs/protocol/client.md 3.15).
 
-`key=value` lines with AccessKey, SecretKey and SecurityToken, as Java's clients read them (`rocketmq.client.keyFile`), or mqadmin's
-`tools.yml` with accessKey and secretKey.
+`key=value` lines with AccessKey, SecretKey and SecurityToken, as Java's clients read them (`rocketmq.client.keyFile`),
+or mqadmin's `tools.yml` with accessKey and secretKey.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from mqproto.wire.properties_text import PropertiesError, parse_properties
 _SIZE_MAX: Final = 1 << 16
 _YAML: Final = frozenset({".yml", ".yaml"})
 #: A plain text ends where a comment begins; quotes may stand around it.
-_YAML_LINE: Final = re.compile(r"""(\w+)\s*:(?:\s+("(?:[^"\\]|\\["\\])*"|'(?:[^']|'')*'|[^\s"'#\[\]{}&*!|>%@`].*?)?)?(?:\s+\#.*)?""")
+_YAML_LINE: Final = re.compile(
+    r"""(\w+)\s*:(?:\s+("(?:[^"\\]|\\["\\])*"|'(?:[^']|'')*'|[^\s"'#\[\]{}&*!|>%@`].*?)?)?(?:\s+\#.*)?"""
+)
 
 
 def credentials_from_file(path: str | os.PathLike[str]) -> SessionCredentials:
-    """The account in a file; `.yml` and `.yaml` are read as YAML, all others as properties. Every value is text exactly as written.
+    """The account in a file; `.yml` and `.yaml` are read as YAML, all others as properties. Every value is text exactly
+    as written.
 
     The file is read once. Raises InvalidSetting, which names the line and never shows what stands there.
     """

@@ -1,7 +1,8 @@
 """How operations that the core has as flows become methods of clients, in every runtime from one list.
 
-An `Operation` is an attribute of a `Family` class. Seen on a family of a client whose methods wait it is a plain method with the parameters
-of the flow, seen on one of a client whose methods are coroutines it is a coroutine function with the same ones; type checkers know both.
+An `Operation` is an attribute of a `Family` class. Seen on a family of a client whose methods wait it is a plain method
+with the parameters of the flow, seen on one of a client whose methods are coroutines it is a coroutine function with
+the same ones; type checkers know both.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Operation(Generic[P, R]):
         found = inspect.signature(flow)
         #: What `help` and its like show: the result, and not the flow whose result it is.
         self._signature = found.replace(
-            parameters=list(found.parameters.values())[1:], return_annotation=str(found.return_annotation).removeprefix("Flow[")[:-1]
+            parameters=list(found.parameters.values())[1:],
+            return_annotation=str(found.return_annotation).removeprefix("Flow[")[:-1],
         )
 
     @overload

@@ -1,9 +1,9 @@
 """The client instances of a process: which clients share a node (docs/protocol/client.md 1.1).
 
-Clients with the same client id that reach the same cluster in the same way are one client for brokers: one node, one connection to each
-broker, one heartbeat. By default every client has an id, and so an instance, of its own, as with Apache's clients since 4.9.0; who gives
-an `instance_name` shares. Where Apache's client looks at the id alone, and then talks to the first cluster for both (CI-7), here the name
-servers and the credentials count too.
+Clients with the same client id that reach the same cluster in the same way are one client for brokers: one node, one
+connection to each broker, one heartbeat. By default every client has an id, and so an instance, of its own, as with
+Apache's clients since 4.9.0; who gives an `instance_name` shares. Where Apache's client looks at the id alone, and then
+talks to the first cluster for both (CI-7), here the name servers and the credentials count too.
 
 A process that forks has instances of which its child owns nothing, so the child begins with an empty table.
 """
@@ -85,7 +85,10 @@ class Instances(Generic[D]):
         return instance
 
     def leave(self, instance: Instance[D], client: BaseClient) -> bool:
-        """The client is about to end; whether it is the last, who stops the driver. Nobody joins an instance that is being stopped."""
+        """The client is about to end; whether it is the last, who stops the driver.
+
+        Nobody joins an instance that is being stopped.
+        """
         with self._lock:
             instance.clients.discard(client)
             if instance.clients:
@@ -101,7 +104,9 @@ class Instances(Generic[D]):
 
 
 def deliver(task: object) -> None:
-    """Hand a task of a `Deliver` action to the client that it belongs to: the one that its core was given as the listener."""
+    """Hand a task of a `Deliver` action to the client that it belongs to: the one that its core was given as the
+    listener.
+    """
     task.listener._deliver(task)  # type: ignore[attr-defined]
 
 

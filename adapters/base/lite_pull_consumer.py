@@ -23,21 +23,25 @@ Offsets: TypeAlias = Mapping[MessageQueue, int] | Iterable[MessageQueue] | None
 
 
 class BaseLitePullConsumer(BasePullingConsumer):
-    """Polls messages for a consumer group: fetched ahead, in the order of each queue, with the offsets kept for the application.
+    """Polls messages for a consumer group: fetched ahead, in the order of each queue, with the offsets kept for the
+    application.
 
-    The queues are a share of subscribed topics (`subscribe`), or those that the application names (`assign`). With `auto_commit` (the
-    default) a poll says that everything handed out before is done with, so that its offset is stored within a few seconds; without, only
-    `commit` moves offsets. What the last poll handed out counts as not done: it comes again after a crash, after `close`, and at another
-    member when its queue moves there (here it changes nothing any more from then on). So one thread or task polls; with several, turn
-    `auto_commit` off and commit offsets that you name. Iterating over the consumer polls message by message and ends with `close`.
+    The queues are a share of subscribed topics (`subscribe`), or those that the application names (`assign`). With
+    `auto_commit` (the default) a poll says that everything handed out before is done with, so that its offset is stored
+    within a few seconds; without, only `commit` moves offsets. What the last poll handed out counts as not done: it
+    comes again after a crash, after `close`, and at another member when its queue moves there (here it changes nothing
+    any more from then on). So one thread or task polls; with several, turn `auto_commit` off and commit offsets that
+    you name. Iterating over the consumer polls message by message and ends with `close`.
 
-    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. Further settings are
-    Apache's in snake_case (`LitePullOptions`). Raises InvalidName and InvalidSetting.
+    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR.
+    Further settings are Apache's in snake_case (`LitePullOptions`). Raises InvalidName and InvalidSetting.
     """
 
     _made: LitePullCore | None = None
 
-    def __init__(self, group: str, namesrv: str | Sequence[str] | None = None, **options: Unpack[LitePullOptions]) -> None:
+    def __init__(
+        self, group: str, namesrv: str | Sequence[str] | None = None, **options: Unpack[LitePullOptions]
+    ) -> None:
         self._lite_settings = lite_pull_settings(group, options)
         super().__init__("lite pull consumer", self._lite_settings, namesrv, options)
         # What was said before the start.
@@ -63,11 +67,14 @@ class BaseLitePullConsumer(BasePullingConsumer):
             utc_offset_ms=utc_offset_ms(),
         )
 
-    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG", listener: QueueListener | None = None) -> None:
-        """Have a share of a topic's queues, filtered by tags (`a || b`), or by properties with kind "SQL92". Before or after the start.
+    def subscribe(
+        self, topic: str, expression: str = "*", kind: str = "TAG", listener: QueueListener | None = None
+    ) -> None:
+        """Have a share of a topic's queues, filtered by tags (`a || b`), or by properties with kind "SQL92". Before or
+        after the start.
 
-        `listener(topic, all_queues, own_queues)` is called when the share changes. Replaces what was said of the topic before. Raises
-        InvalidName, InvalidExpressionError, and StateError when queues were assigned.
+        `listener(topic, all_queues, own_queues)` is called when the share changes. Replaces what was said of the topic
+        before. Raises InvalidName, InvalidExpressionError, and StateError when queues were assigned.
         """
         if self._lifecycle.running:
             self._enter(self._core.subscribe, topic, expression, kind, listener)
@@ -97,7 +104,10 @@ class BaseLitePullConsumer(BasePullingConsumer):
         return self._enter(self._assignment)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull from these queues no more; what is fetched already is still polled. Raises StateError when one is not ours."""
+        """Pull from these queues no more; what is fetched already is still polled.
+
+        Raises StateError when one is not ours.
+        """
         self._lifecycle.check()
         self._enter(self._pause, tuple(queues))
 
@@ -107,8 +117,9 @@ class BaseLitePullConsumer(BasePullingConsumer):
         self._enter(self._core.resume, tuple(queues))
 
     def commit(self, offsets: Offsets = None, *, persist: bool = True) -> None:
-        """Commit without waiting: the given offsets, or how far the given queues, or all, have been polled. With `persist` the offsets
-        are sent at once, and nobody hears whether they arrived; without they are sent within a few seconds, as Apache's client does.
+        """Commit without waiting: the given offsets, or how far the given queues, or all, have been polled. With
+        `persist` the offsets are sent at once, and nobody hears whether they arrived; without they are sent within a
+        few seconds, as Apache's client does.
 
         Raises StateError when a queue is not ours, and ClientError for what is no offset; nothing is committed then.
         """
@@ -116,8 +127,10 @@ class BaseLitePullConsumer(BasePullingConsumer):
         self._enter(self._core.commit, offsets, persist)
 
     def register_topic_message_queue_change_listener(self, topic: str, listener: TopicListener) -> None:
-        """Have `listener(topic, queues)` called when the queues of a topic change, before or after the start. They are compared every
-        `topic_metadata_check_interval_millis`. One listener for each topic; the last one counts. Raises InvalidName or StateError."""
+        """Have `listener(topic, queues)` called when the queues of a topic change, before or after the start. They are
+        compared every `topic_metadata_check_interval_millis`. One listener for each topic; the last one counts. Raises
+        InvalidName or StateError.
+        """
         if self._lifecycle.running:
             self._enter(self._watch, topic, listener)
         else:
@@ -149,8 +162,9 @@ class BaseLitePullConsumer(BasePullingConsumer):
         self._assigned = tuple(queue for queue in self._assigned if queue.topic != topic)
 
     def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
-        """Want only these tags (`a || b`) of assigned queues of a topic. Only before the start: raises StateError after that, and
-        InvalidName or InvalidExpressionError."""
+        """Want only these tags (`a || b`) of assigned queues of a topic. Only before the start: raises StateError after
+        that, and InvalidName or InvalidExpressionError.
+        """
         if self._lifecycle.running or self._lifecycle.closed:
             raise StateError(f"consumer {self.group} was started: what assigned queues bring is said before")
         check_topic(topic)

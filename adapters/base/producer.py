@@ -31,18 +31,21 @@ select_by_random: Final = random_selector(random.randrange)
 class BaseProducer(BaseClient):
     """Sends messages for a producer group.
 
-    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. Further settings are
-    Apache's in snake_case (`ProducerOptions`). Raises InvalidName, InvalidSetting and CompressionMissing.
+    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR.
+    Further settings are Apache's in snake_case (`ProducerOptions`). Raises InvalidName, InvalidSetting and
+    CompressionMissing.
 
-    At most `send_window_messages` messages and `send_window_bytes` bytes are in flight. What is sent beyond that waits, in order and within
-    the budget of each send, and fails with TooManyRequests when there is no room by then: nothing was sent in that case. The same error
-    comes at once when 65,535 operations of the client wait or are in flight.
+    At most `send_window_messages` messages and `send_window_bytes` bytes are in flight. What is sent beyond that waits,
+    in order and within the budget of each send, and fails with TooManyRequests when there is no room by then: nothing
+    was sent in that case. The same error comes at once when 65,535 operations of the client wait or are in flight.
     """
 
     _core: ProducerCore
     _registered = False
 
-    def __init__(self, group: str, namesrv: str | Sequence[str] | None = None, **options: Unpack[ProducerOptions]) -> None:
+    def __init__(
+        self, group: str, namesrv: str | Sequence[str] | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
         self._producer_settings = self._read_settings(group, options)
         check_as_written(partial(check_producer, self._producer_settings))
         super().__init__("producer", namesrv, options)
@@ -85,20 +88,26 @@ class BaseProducer(BaseClient):
         if self._registered:
             yield from self._node.remove_producer(self._core, now)
 
-    def _begin_send(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[SendResult]:
+    def _begin_send(
+        self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int
+    ) -> Ticket[SendResult]:
         if queue is not None or timeout_ms is not None:
             check_choice(queue, timeout_ms)
         if isinstance(message, Message):
             return self._node.send(self._core, message, now, queue, timeout_ms)
         return self._node.start(self._core.send_batch(message, now, queue=queue, timeout_ms=timeout_ms), now)
 
-    def _begin_oneway(self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[None]:
+    def _begin_oneway(
+        self, message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int
+    ) -> Ticket[None]:
         if not isinstance(message, Message):
             raise InvalidMessage("a batch cannot be sent one-way")
         check_choice(queue, timeout_ms)
         return self._node.start(self._core.send_oneway(message, now, queue=queue, timeout_ms=timeout_ms), now)
 
-    def _begin_request(self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, now: int) -> Ticket[MessageExt]:
+    def _begin_request(
+        self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, now: int
+    ) -> Ticket[MessageExt]:
         if not isinstance(message, Message):
             raise InvalidMessage("a batch cannot ask for a reply")
         check_choice(queue, timeout_ms)
@@ -137,7 +146,9 @@ class Selection:
         timeout_ms: int | None,
     ) -> None:
         if selector is None:
-            raise ClientError("an argument is what a selector chooses by: give one, selector=select_by_hash for instance")
+            raise ClientError(
+                "an argument is what a selector chooses by: give one, selector=select_by_hash for instance"
+            )
         if queue is not None:
             raise ClientError("give a queue or a selector, not both")
         if not isinstance(message, Message):

@@ -1,4 +1,6 @@
-"""Consumers that are asked for messages, as users see them: what both kinds share and what is independent of waiting."""
+"""Consumers that are asked for messages, as users see them: what both kinds share and what is independent of
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class BasePullingConsumer(BaseClient):
 
     _made: PullConsumerBase | None = None
 
-    def __init__(self, kind: str, settings: PullingSettings, namesrv: str | Sequence[str] | None, options: PullingOptions) -> None:
+    def __init__(
+        self, kind: str, settings: PullingSettings, namesrv: str | Sequence[str] | None, options: PullingOptions
+    ) -> None:
         settings.check()
         self._consumer_settings = settings
         self._filters = Filters(settings.group, unit_mode=settings.unit_mode)
@@ -50,8 +54,9 @@ class BasePullingConsumer(BaseClient):
         return self._consumer_settings.group
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Have a hook sort messages out before the application gets them, in the thread or task that asks for them; what it takes out is
-        consumed."""
+        """Have a hook sort messages out before the application gets them, in the thread or task that asks for them;
+        what it takes out is consumed.
+        """
         self._filters.add(hook)
 
     @property

@@ -22,23 +22,25 @@ AT_A_STRETCH: Final = 16
 
 log: Final = logging.getLogger("mqproto.client")
 
-#: Set where a delivery has just ended, while the node hears of it: the consumer, and room for the delivery that follows in the same place.
+#: Set where a delivery has just ended, while the node hears of it: the consumer, and room for the delivery that follows
+#: in the same place.
 _following: Final[ContextVar[tuple[object, list[ConsumeTask]] | None]] = ContextVar("mqproto_following", default=None)
-#: The consumer whose listener runs here and now. Set and reset by hand around each call: a context manager of a generator takes longer than
-#: many a listener.
+#: The consumer whose listener runs here and now. Set and reset by hand around each call: a context manager of a
+#: generator takes longer than many a listener.
 consuming: Final[ContextVar[object]] = ContextVar("mqproto_consuming", default=None)
 
 
 class BasePushConsumer(BaseSubscriber):
     """Receives messages for a consumer group and hands them to a listener.
 
-    The listener is called with a list of up to `consume_message_batch_max_size` `MessageExt` and, if it takes a second argument, a
-    `ConsumeContext`. It returns `ConsumeStatus.SUCCESS`, for the whole list or, with `context.ack_index`, for its front only;
-    RECONSUME_LATER, an exception of any kind, None or anything else mean that the messages come again later. A listener of a consumer with
-    `orderly` may take the commits over (`context.auto_commit`, COMMIT, ROLLBACK). At most `consume_thread_min` lists are out at a time.
+    The listener is called with a list of up to `consume_message_batch_max_size` `MessageExt` and, if it takes a second
+    argument, a `ConsumeContext`. It returns `ConsumeStatus.SUCCESS`, for the whole list or, with `context.ack_index`,
+    for its front only; RECONSUME_LATER, an exception of any kind, None or anything else mean that the messages come
+    again later. A listener of a consumer with `orderly` may take the commits over (`context.auto_commit`, COMMIT,
+    ROLLBACK). At most `consume_thread_min` lists are out at a time.
 
-    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. Further settings are
-    Apache's in snake_case (`ConsumerOptions`). Raises InvalidName and InvalidSetting.
+    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR.
+    Further settings are Apache's in snake_case (`ConsumerOptions`). Raises InvalidName and InvalidSetting.
     """
 
     def __init__(
@@ -54,18 +56,25 @@ class BasePushConsumer(BaseSubscriber):
         self._takes_context = takes
         self._awaits_as_set = "await_termination_millis_when_shutdown" in options
         settings = self._consumer_settings
-        self._hooks = ConsumeHooks(group, self._settings.namespace, timeout_minutes=settings.consume_timeout, unit_mode=settings.unit_mode)
+        self._hooks = ConsumeHooks(
+            group, self._settings.namespace, timeout_minutes=settings.consume_timeout, unit_mode=settings.unit_mode
+        )
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Have a hook see every delivery from now on, before and after, in the thread or task of the listener (docs/protocol/client.md 3.12)."""
+        """Have a hook see every delivery from now on, before and after, in the thread or task of the listener
+        (docs/protocol/client.md 3.12).
+        """
         self._hooks.add(hook)
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Have a hook sort messages out before the listener gets them, in its thread or task; what it takes out is done with."""
+        """Have a hook sort messages out before the listener gets them, in its thread or task; what it takes out is done
+        with.
+        """
         self._hooks.filters.add(hook)
 
     def update_core_pool_size(self, count: int) -> None:
-        """Let up to `count` lists of messages be with the listener at a time, 1 to 1,000, instead of `consume_thread_min`.
+        """Let up to `count` lists of messages be with the listener at a time, 1 to 1,000, instead of
+        `consume_thread_min`.
 
         With fewer than before, those that are with it are waited for. Raises InvalidSetting.
         """
@@ -105,7 +114,10 @@ class BasePushConsumer(BaseSubscriber):
         return consuming.get() is self
 
     def _call(self, task: ConsumeTask) -> Any:
-        """Call the listener: its result, or something that has it once it was awaited. Raises whatever the listener raises."""
+        """Call the listener: its result, or something that has it once it was awaited.
+
+        Raises whatever the listener raises.
+        """
         return self._listener(task.messages, task.context) if self._takes_context else self._listener(task.messages)
 
     def _hear(self, task: ConsumeTask) -> Hearing:
@@ -117,19 +129,27 @@ class BasePushConsumer(BaseSubscriber):
         return hearing
 
     def _failed(self, error: BaseException) -> None:
-        """The listener raised: the core decides what follows; a program is easier to mend with the place where it happened."""
+        """The listener raised: the core decides what follows; a program is easier to mend with the place where it
+        happened.
+        """
         log.warning("the listener of group %s failed", self.group, exc_info=error)
 
     def _close_within(self, timeout_ms: int) -> float:
-        """Running deliveries get half of the time, so that enough is left to store what they achieved; but a listener that closes its
-        own consumer is not waited for."""
+        """Running deliveries get half of the time, so that enough is left to store what they achieved; but a listener
+        that closes its own consumer is not waited for.
+        """
         if not self._awaits_as_set:
-            self._consumer_settings.await_termination_millis_when_shutdown = 0 if self._is_listening else timeout_ms // 2
+            self._consumer_settings.await_termination_millis_when_shutdown = (
+                0 if self._is_listening else timeout_ms // 2
+            )
         return super()._close_within(timeout_ms)
 
 
 def takes_context(listener: Callable[..., Any]) -> bool:
-    """Whether a listener takes a second argument. Raises InvalidSetting when it can be called with neither one nor two."""
+    """Whether a listener takes a second argument.
+
+    Raises InvalidSetting when it can be called with neither one nor two.
+    """
     try:
         signature = inspect.signature(listener)
     except ValueError:

@@ -1,4 +1,6 @@
-"""Settings of clients as users write them: keyword arguments with Apache's names in snake_case (docs/protocol/client.md 1.9), times in milliseconds."""
+"""Settings of clients as users write them: keyword arguments with Apache's names in snake_case (docs/protocol/client.md
+1.9), times in milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,13 @@ class ClientOptions(TypedDict, total=False):
 
     client_ip: str
     instance_name: str
-    #: Topics and groups live in it; also taken from a name server address `http://MQ_INST_x_y.host:port` (docs/protocol/client.md 1.8).
+    #: Topics and groups live in it; also taken from a name server address `http://MQ_INST_x_y.host:port`
+    #: (docs/protocol/client.md 1.8).
     namespace: str
     #: One that travels beside the names, for servers of 5.2 and later.
     namespace_v2: str
-    #: Where name servers are asked for by HTTP when none are given, and the list's name there (docs/protocol/client.md 1.4).
+    #: Where name servers are asked for by HTTP when none are given, and the list's name there (docs/protocol/client.md
+    #: 1.4).
     namesrv_domain: str
     namesrv_domain_subgroup: str
     unit_name: str
@@ -52,9 +56,11 @@ class ClientOptions(TypedDict, total=False):
     mq_client_api_timeout: int
     connect_timeout_millis: int
     client_channel_max_idle_time_seconds: int
-    #: Keys of an account, for brokers with access control: `mqproto.acl.SessionCredentials`, or an object of your own with its attributes.
+    #: Keys of an account, for brokers with access control: `mqproto.acl.SessionCredentials`, or an object of your own
+    #: with its attributes.
     credentials: Credentials | None
-    #: Encrypt all connections; the settings of `mqproto.adapters.base.tls_settings` say whom to trust, or `ssl_context` does.
+    #: Encrypt all connections; the settings of `mqproto.adapters.base.tls_settings` say whom to trust, or `ssl_context`
+    #: does.
     tls: bool
     ssl_context: ssl.SSLContext | None
     tls_config_file: str
@@ -103,8 +109,9 @@ class ConsumerOptions(ClientOptions, total=False):
     """What a push consumer can be told besides."""
 
     message_model: MessageModel
-    #: How queues are shared out among the members of the group, all of which must do it in the same way: "AVG", "AVG_BY_CIRCLE" or
-    #: "CONSISTENT_HASH", or an object such as `mqproto.ByConfig` or one of the application's own (`mqproto.Strategy`).
+    #: How queues are shared out among the members of the group, all of which must do it in the same way: "AVG",
+    #: "AVG_BY_CIRCLE" or "CONSISTENT_HASH", or an object such as `mqproto.ByConfig` or one of the application's own
+    #: (`mqproto.Strategy`).
     allocate_message_queue_strategy: Strategy | str
     #: Where the application keeps the group's offsets itself.
     offset_store: OffsetStorage | None
@@ -223,7 +230,9 @@ _COMPRESSIONS: Final = (Compression.ZLIB.name, Compression.LZ4.name, Compression
 CONSUMER_PARTS: Final = frozenset({"allocate_message_queue_strategy", "offset_store", "local_offset_store_dir"})
 #: Everything else of a consumer has the attribute's name, but for what says who the client is.
 _CONSUMER: Final[Mapping[str, str]] = {
-    name: name for name in ConsumerOptions.__annotations__ if name not in ClientOptions.__annotations__ and name not in CONSUMER_PARTS
+    name: name
+    for name in ConsumerOptions.__annotations__
+    if name not in ClientOptions.__annotations__ and name not in CONSUMER_PARTS
 }
 #: With the values that they have when nothing is said.
 TLS_OPTIONS: Final[Mapping[str, Any]] = {
@@ -252,9 +261,11 @@ _OTHERS: Final = frozenset(
 
 
 def client_settings(namesrv: str | Sequence[str] | None, options: Mapping[str, Any]) -> ClientSettings:
-    """The settings of a client node. `namesrv` None means the environment's NAMESRV_ADDR, as with Apache's client (docs/protocol/client.md 1.4).
+    """The settings of a client node. `namesrv` None means the environment's NAMESRV_ADDR, as with Apache's client
+    (docs/protocol/client.md 1.4).
 
-    Where no name server is given, an address server is asked if `namesrv_domain` or the environment's ROCKETMQ_NAMESRV_DOMAIN names one.
+    Where no name server is given, an address server is asked if `namesrv_domain` or the environment's
+    ROCKETMQ_NAMESRV_DOMAIN names one.
     """
     settings = ClientSettings()
     given = _joined(os.environ.get("NAMESRV_ADDR", "") if namesrv is None else namesrv)
@@ -304,7 +315,9 @@ def producer_settings(group: str, options: Mapping[str, Any]) -> ProducerSetting
 
 
 def transaction_settings(group: str, options: Mapping[str, Any]) -> TransactionSettings:
-    """The settings of a producer of messages in transactions; raises InvalidSetting, also for options that it does not have."""
+    """The settings of a producer of messages in transactions; raises InvalidSetting, also for options that it does not
+    have.
+    """
     _refuse_unknown(options, _TRANSACTIONS)
     settings = TransactionSettings(group=group)
     _fill(settings, _TRANSACTIONS, options)
@@ -369,7 +382,10 @@ def storage_option(options: Mapping[str, Any]) -> OffsetStorage | None:
 
 
 def tls_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a client is told about TLS, complete. Raises InvalidSetting, also where TLS is described and not asked for."""
+    """What a client is told about TLS, complete.
+
+    Raises InvalidSetting, also where TLS is described and not asked for.
+    """
     context = options.get("ssl_context")
     values = {name: _checked(name, options.get(name, default), default) for name, default in TLS_OPTIONS.items()}
     described = [name for name in ("ssl_context", *TLS_OPTIONS) if options.get(name) is not None]
@@ -407,7 +423,10 @@ def _fill(settings: Any, names: Mapping[str, str], options: Mapping[str, Any]) -
 
 
 def _checked(name: str, value: Any, default: T) -> T:
-    """The value, if it is of the default's type (True is no number here). Lists do for tuples, collections for sets, names for choices."""
+    """The value, if it is of the default's type (True is no number here).
+
+    Lists do for tuples, collections for sets, names for choices.
+    """
     if isinstance(default, tuple) and isinstance(value, list):
         value = tuple(value)
     elif isinstance(default, frozenset) and isinstance(value, Collection) and not isinstance(value, str | bytes):
@@ -417,6 +436,8 @@ def _checked(name: str, value: Any, default: T) -> T:
             raise InvalidSetting(name, value, f"one of {', '.join(_COMPRESSIONS)} expected")
         value = Compression[value.upper()]
     if type(value) is not type(default):
-        raise InvalidSetting(name, "..." if "password" in name else value, f"a value of type {type(default).__name__} expected")
+        raise InvalidSetting(
+            name, "..." if "password" in name else value, f"a value of type {type(default).__name__} expected"
+        )
     checked: T = value
     return checked

@@ -23,15 +23,18 @@ MAX_UNACKED: Final = 100
 
 
 class BaseSimpleConsumer(BaseSubscriber):
-    """Receives messages for a consumer group and gives them to whoever iterates over it, in any number of threads or tasks.
+    """Receives messages for a consumer group and gives them to whoever iterates over it, in any number of threads or
+    tasks.
 
-    Each message is acknowledged (`ack`) once it is processed, or refused (`retry_later`). What is not comes again: after
-    `consume_timeout` minutes, and when the consumer is closed or the queue goes to another member of the group; so a message may come
-    twice, and is never lost. At most `max_unacked` messages are out or fetched ahead; whoever forgets so many waits for that time-out.
-    With `orderly` a queue goes on when its message is acknowledged. Iteration ends when the consumer is closed.
+    Each message is acknowledged (`ack`) once it is processed, or refused (`retry_later`). What is not comes again:
+    after `consume_timeout` minutes, and when the consumer is closed or the queue goes to another member of the group;
+    so a message may come twice, and is never lost. At most `max_unacked` messages are out or fetched ahead; whoever
+    forgets so many waits for that time-out. With `orderly` a queue goes on when its message is acknowledged. Iteration
+    ends when the consumer is closed.
 
-    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR. Further settings are
-    those of `PushConsumer` (`ConsumerOptions`) but for lists of messages and threads. Raises InvalidName and InvalidSetting.
+    `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR.
+    Further settings are those of `PushConsumer` (`ConsumerOptions`) but for lists of messages and threads. Raises
+    InvalidName and InvalidSetting.
     """
 
     _core_class = SimpleConsumerCore
@@ -55,27 +58,33 @@ class BaseSimpleConsumer(BaseSubscriber):
         self._hooks = TakenHooks(group, self._settings.namespace)
 
     def register_consume_message_hook(self, hook: ConsumeMessageHook) -> None:
-        """Have a hook see every message from now on: before the application gets it, in the thread or task that asks for it, and after.
+        """Have a hook see every message from now on: before the application gets it, in the thread or task that asks
+        for it, and after.
 
-        After `ack` (SUCCESS) and `retry_later` (FAILED), in the thread or task that calls them; FAILED also where the answer no longer
-        counts because the queue is another member's. What nobody settles has TIME_OUT after `consume_timeout`, beside the application,
-        and FAILED when the consumer is closed. EXCEPTION when whoever asked was interrupted meanwhile: the message is for the next.
+        After `ack` (SUCCESS) and `retry_later` (FAILED), in the thread or task that calls them; FAILED also where the
+        answer no longer counts because the queue is another member's. What nobody settles has TIME_OUT after
+        `consume_timeout`, beside the application, and FAILED when the consumer is closed. EXCEPTION when whoever asked
+        was interrupted meanwhile: the message is for the next.
         """
         self._hooks.add(hook)
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Have a hook sort messages out before the application gets them, in the thread or task that asks for them; what it takes out is
-        done with."""
+        """Have a hook sort messages out before the application gets them, in the thread or task that asks for them;
+        what it takes out is done with.
+        """
         self._filters.add(hook)
 
     def ack(self, message: MessageExt) -> bool:
-        """The message is processed. False when that does not count: it was settled before, it took too long, its queue is another
-        member's now, or the consumer is closed; then it comes again, or has come already."""
+        """The message is processed. False when that does not count: it was settled before, it took too long, its queue
+        is another member's now, or the consumer is closed; then it comes again, or has come already.
+        """
         return self._settle(message, ConsumeStatus.SUCCESS, 0)
 
     def retry_later(self, message: MessageExt, delay_level: int = 0) -> bool:
-        """The message shall come again: after a time that the broker chooses (longer each time), or that `delay_level` names; -1 makes it
-        a dead letter. With `orderly` its queue pauses instead; broadcasting drops it. False as with `ack`."""
+        """The message shall come again: after a time that the broker chooses (longer each time), or that `delay_level`
+        names; -1 makes it a dead letter. With `orderly` its queue pauses instead; broadcasting drops it. False as with
+        `ack`.
+        """
         return self._settle(message, ConsumeStatus.RECONSUME_LATER, delay_level)
 
     def _settle(self, message: MessageExt, result: ConsumeStatus, delay_level: int) -> bool:
@@ -92,7 +101,9 @@ class BaseSimpleConsumer(BaseSubscriber):
         return counts
 
     def _is_wanted(self, message: MessageExt, claim: HeldClaim) -> bool:
-        """Whether the filters leave a message, which then goes to the application; one that they take out is done with."""
+        """Whether the filters leave a message, which then goes to the application; one that they take out is done
+        with.
+        """
         if not self._filters.left_of_any([message]):
             self.ack(message)
             return False
@@ -125,11 +136,15 @@ class BaseSimpleConsumer(BaseSubscriber):
 
     # Verbs for the driver.
 
-    def _settled(self, message: MessageExt, result: ConsumeStatus, delay_level: int, now: int) -> tuple[bool, int | None]:
+    def _settled(
+        self, message: MessageExt, result: ConsumeStatus, delay_level: int, now: int
+    ) -> tuple[bool, int | None]:
         """Whether it counts, and when the message was taken, unless it was settled before."""
         core = self._core
         taken_at = core.taken_at(message)
-        counts = core.ack(message, now) if result is ConsumeStatus.SUCCESS else core.retry_later(message, now, delay_level)
+        counts = (
+            core.ack(message, now) if result is ConsumeStatus.SUCCESS else core.retry_later(message, now, delay_level)
+        )
         if taken_at is not None:
             outcome = ConsumeOutcome.SUCCESS if counts and result is ConsumeStatus.SUCCESS else ConsumeOutcome.FAILED
             self._hooks.answer(message, taken_at, outcome, result)

@@ -1,4 +1,6 @@
-"""What push consumers with and without a listener share: what is independent of waiting and of how messages reach the application."""
+"""What push consumers with and without a listener share: what is independent of waiting and of how messages reach the
+application.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,9 @@ class BaseSubscriber(BaseClient):
     def _update_core_pool_size(self, count: int, now: int) -> None:
         self._core.update_core_pool_size(count, now)
 
-    def _begin_send_back(self, message: MessageExt, delay_level: int, broker_name: str | None, now: int) -> Ticket[None]:
+    def _begin_send_back(
+        self, message: MessageExt, delay_level: int, broker_name: str | None, now: int
+    ) -> Ticket[None]:
         return self._node.start(self._core.send_message_back(message, delay_level, broker_name, now), now)
 
     def _begin_reset(self, topic: str, timestamp: int, now: int) -> Ticket[None]:

@@ -1,7 +1,7 @@
 """Which TLS a client uses, by the settings that Java's clients know (docs/protocol/client.md 7.1).
 
-Java's clients trust every server unless they are told not to (`tls.test.mode.enable` is true there). Ours believe a certificate only if
-an authority that they trust vouches for it and it names the server, unless they are told otherwise.
+Java's clients trust every server unless they are told not to (`tls.test.mode.enable` is true there). Ours believe a
+certificate only if an authority that they trust vouches for it and it names the server, unless they are told otherwise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _KEYS: Final[Mapping[str, str]] = {
 
 
 def tls_client(values: Mapping[str, Any]) -> TlsClient:
-    """The TLS that `mqproto.adapters.base.settings.tls_options` describe. Raises InvalidSetting; passwords are not shown.
+    """The TLS that `mqproto.adapters.base.settings.tls_options` describe. Raises InvalidSetting; passwords are not
+    shown.
 
     The file, when one is named, has the last word, as with Java; it is not looked for anywhere else.
     """
@@ -67,7 +68,9 @@ def _context(values: Mapping[str, Any]) -> ssl.SSLContext:
         _trust(context, values["tls_client_trust_cert_path"])
     certificate = values["tls_client_cert_path"]
     if values["tls_client_key_path"] and not certificate:
-        raise InvalidSetting("tls_client_key_path", values["tls_client_key_path"], "it has no effect without tls_client_cert_path")
+        raise InvalidSetting(
+            "tls_client_key_path", values["tls_client_key_path"], "it has no effect without tls_client_cert_path"
+        )
     if certificate and not test_mode:
         key = values["tls_client_key_path"] or None
         try:
@@ -77,7 +80,9 @@ def _context(values: Mapping[str, Any]) -> ssl.SSLContext:
             why = f"certificate and key cannot be used, or the password is wrong: {error.reason or error}"
             raise InvalidSetting("tls_client_cert_path", certificate, why) from error
         except OSError as error:
-            raise InvalidSetting("tls_client_cert_path", certificate, f"certificate or key cannot be read: {error.strerror}") from error
+            raise InvalidSetting(
+                "tls_client_cert_path", certificate, f"certificate or key cannot be read: {error.strerror}"
+            ) from error
     return context
 
 

@@ -24,16 +24,19 @@ Listener: TypeAlias = TransactionListener | tuple[Callable[..., Any], Callable[.
 
 
 class BaseTransactionProducer(BaseProducer):
-    """Sends messages that consumers get only if a local transaction succeeds, for a producer group. Sends all others as well.
+    """Sends messages that consumers get only if a local transaction succeeds, for a producer group. Sends all others as
+    well.
 
-    `listener` has two methods, or is a pair of functions (see `mqproto.transactions.TransactionListener`): `execute(message, argument)`
-    runs the local transaction of a message that the broker has put aside, `check(message)` says later what came of it when a broker asks.
-    Both give a `LocalTransactionState`. A broker asks any running producer of the group, so every process of the group must be able to
-    tell of every message of the group: by `message.msg_id`, which is the same in both, or by what the message says.
+    `listener` has two methods, or is a pair of functions (see `mqproto.transactions.TransactionListener`):
+    `execute(message, argument)` runs the local transaction of a message that the broker has put aside, `check(message)`
+    says later what came of it when a broker asks. Both give a `LocalTransactionState`. A broker asks any running
+    producer of the group, so every process of the group must be able to tell of every message of the group: by
+    `message.msg_id`, which is the same in both, or by what the message says.
 
-    Brokers ask about messages that were left UNKNOW, whose producer has died, or whose end got lost: for the first time some seconds
-    after the send (`transactionTimeOut`), then every minute or so (`transactionCheckInterval`), up to 15 times. Questions are answered
-    beside everything else, `check_thread_pool_max_size` at a time; up to `check_request_hold_max` wait.
+    Brokers ask about messages that were left UNKNOW, whose producer has died, or whose end got lost: for the first time
+    some seconds after the send (`transactionTimeOut`), then every minute or so (`transactionCheckInterval`), up to 15
+    times. Questions are answered beside everything else, `check_thread_pool_max_size` at a time; up to
+    `check_request_hold_max` wait.
 
     Further arguments are those of `Producer`. Raises InvalidName and InvalidSetting.
     """
@@ -41,7 +44,11 @@ class BaseTransactionProducer(BaseProducer):
     _transactions: TransactionCore
 
     def __init__(
-        self, group: str, listener: Listener, namesrv: str | Sequence[str] | None = None, **options: Unpack[TransactionOptions]
+        self,
+        group: str,
+        listener: Listener,
+        namesrv: str | Sequence[str] | None = None,
+        **options: Unpack[TransactionOptions],
     ) -> None:
         self._execute, self._check = listener_functions(listener)
         super().__init__(group, namesrv, **cast(ProducerOptions, options))
@@ -88,11 +95,15 @@ class BaseTransactionProducer(BaseProducer):
     def _answered(self, task: CheckTask, result: object) -> LocalTransactionState:
         """What the listener's answer to a question counts as, shown to hooks."""
         state = self._transactions.state_of(result)
-        self._hooks.ending(task.message, task.message.msg_id, task.header.transaction_id, state, task.broker_name, asked=True)
+        self._hooks.ending(
+            task.message, task.message.msg_id, task.header.transaction_id, state, task.broker_name, asked=True
+        )
         return state
 
     def _untold(self, ended: TransactionSendResult) -> TransactionSendResult:
-        """The producer was closed while the local transaction ran: the caller is told, the broker will ask others of the group."""
+        """The producer was closed while the local transaction ran: the caller is told, the broker will ask others of
+        the group.
+        """
         log.warning("group %s was closed before the end of transaction %s could be sent", self.group, ended.msg_id)
         return ended
 
@@ -106,5 +117,7 @@ def listener_functions(listener: Listener) -> tuple[Callable[..., Any], Callable
     else:
         execute, check = getattr(listener, "execute", None), getattr(listener, "check", None)
     if not callable(execute) or not callable(check):
-        raise InvalidSetting("listener", listener, "an object with the methods execute and check expected, or a pair of functions")
+        raise InvalidSetting(
+            "listener", listener, "an object with the methods execute and check expected, or a pair of functions"
+        )
     return execute, check

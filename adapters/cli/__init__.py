@@ -1,7 +1,7 @@
 """The command line. Plain argparse and plain text, so that it runs with nothing installed.
 
-Exit codes: 0 done, 1 the work failed (a message could not be sent), 2 it could not begin (a wrong option, a port taken, a locked
-data directory). Errors are one line on standard error that says what is wrong and what to do.
+Exit codes: 0 done, 1 the work failed (a message could not be sent), 2 it could not begin (a wrong option, a port taken,
+a locked data directory). Errors are one line on standard error that says what is wrong and what to do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from mqproto.errors import MQError
 
 __all__ = ["main"]
 
-#: The module of each command. A command imports its own alone: a server starts in a fraction of the time that all of them take.
+#: The module of each command. A command imports its own alone: a server starts in a fraction of the time that all of
+#: them take.
 _MODULES: Final = {
     "standalone": "servers",
     "namesrv": "servers",

@@ -21,8 +21,12 @@ class ClientAccess(TypedDict, total=False):
 def add_access(parser: argparse.ArgumentParser) -> None:
     """The options `--key-file`, `--tls`, `--tls-config`, `--namespace`."""
     group = parser.add_argument_group("access")
-    group.add_argument("--key-file", metavar="FILE", help="the account: AccessKey= and SecretKey= lines, or mqadmin's tools.yml")
-    group.add_argument("--tls", action="store_true", help="encrypt; servers must show a certificate that this system trusts")
+    group.add_argument(
+        "--key-file", metavar="FILE", help="the account: AccessKey= and SecretKey= lines, or mqadmin's tools.yml"
+    )
+    group.add_argument(
+        "--tls", action="store_true", help="encrypt; servers must show a certificate that this system trusts"
+    )
     group.add_argument("--tls-config", metavar="FILE", help="encrypt as a tls.properties file of Apache's says")
     group.add_argument("--namespace", metavar="NAME", help="the namespace that topic and group belong to")
 

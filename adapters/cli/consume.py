@@ -23,13 +23,23 @@ _START = {
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("consume", help="print messages as they come", description="Print messages as they come, until Ctrl-C.")
+    parser = commands.add_parser(
+        "consume", help="print messages as they come", description="Print messages as they come, until Ctrl-C."
+    )
     add_name_server(parser)
     add_access(parser)
     parser.add_argument("topic")
     parser.add_argument("--expression", default="*", help="tags to receive, `a || b` (default: all)")
-    parser.add_argument("--group", default=GROUP, help=f"consumer group, whose progress is kept by the broker (default: {GROUP})")
-    parser.add_argument("--from", dest="start", choices=sorted(_START), default="first", help="where a new group begins (default: first)")
+    parser.add_argument(
+        "--group", default=GROUP, help=f"consumer group, whose progress is kept by the broker (default: {GROUP})"
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        choices=sorted(_START),
+        default="first",
+        help="where a new group begins (default: first)",
+    )
     parser.add_argument("--count", metavar="N", type=int, default=0, help="stop after N messages")
     parser.add_argument("--seconds", metavar="S", type=float, default=0.0, help="stop after S seconds")
     parser.add_argument("--json", action="store_true", help="messages as JSON, one line each")
@@ -48,7 +58,8 @@ class _Printer:
 
     def __call__(self, messages: Sequence[MessageExt]) -> ConsumeStatus:
         if self.full:
-            return ConsumeStatus.RECONSUME_LATER  # asked for no more: the broker keeps them for the next member of the group
+            # asked for no more: the broker keeps them for the next member of the group
+            return ConsumeStatus.RECONSUME_LATER
         try:
             for message in messages:
                 show(self.line(message))

@@ -41,7 +41,9 @@ def time_ms(text: str) -> int:
         found = datetime.fromisoformat(text)
         return max(int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000), 0)
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: 2024-05-01T12:00:00Z or milliseconds expected") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: 2024-05-01T12:00:00Z or milliseconds expected"
+        ) from None
 
 
 def add_name_server(parser: argparse.ArgumentParser, default: str | None = LOCAL_NAME_SERVER) -> None:
@@ -59,5 +61,14 @@ def add_name_server(parser: argparse.ArgumentParser, default: str | None = LOCAL
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """The options `-c` and `--set`: what a server is set to."""
-    parser.add_argument("-c", "--config", "--configFile", metavar="FILE", type=Path, help="settings in Apache's format, key=value")
-    parser.add_argument("--set", metavar="KEY=VALUE", type=setting_pair, action="append", default=[], help="one setting; may be repeated")
+    parser.add_argument(
+        "-c", "--config", "--configFile", metavar="FILE", type=Path, help="settings in Apache's format, key=value"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        type=setting_pair,
+        action="append",
+        default=[],
+        help="one setting; may be repeated",
+    )

@@ -14,8 +14,9 @@ _PAUSE: Final = 0.1
 
 
 class ProgressBar:
-    """How much is done of how much, in words of `unit` (bytes), with the time that is left. To be used by `with`: the bar is wiped off at
-    the end."""
+    """How much is done of how much, in words of `unit` (bytes), with the time that is left. To be used by `with`: the
+    bar is wiped off at the end.
+    """
 
     def __init__(self, label: str, unit: Callable[[int], str] = size_text) -> None:
         self._label = label

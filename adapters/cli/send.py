@@ -18,17 +18,23 @@ GROUP = "mqproto-cli-producer"
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("send", help="send messages", description="Send messages; one line of output for each.")
+    parser = commands.add_parser(
+        "send", help="send messages", description="Send messages; one line of output for each."
+    )
     add_name_server(parser)
     add_access(parser)
     parser.add_argument("topic")
     parser.add_argument("body", nargs="*", help="one message each; none: one message a line of standard input")
     parser.add_argument("--tags", metavar="TAG", help="tag of the messages")
     parser.add_argument("--keys", metavar="KEYS", default="", help="keys, separated by blanks")
-    parser.add_argument("--property", metavar="NAME=VALUE", type=pair, action="append", default=[], help="may be repeated")
+    parser.add_argument(
+        "--property", metavar="NAME=VALUE", type=pair, action="append", default=[], help="may be repeated"
+    )
     parser.add_argument("--delay", metavar="LEVEL", type=int, default=0, help="delay level of the broker, from 1")
     parser.add_argument("--count", metavar="N", type=int, default=1, help="send each message N times")
-    parser.add_argument("--timeout", metavar="MS", type=int, default=3000, help="milliseconds for each send (default: 3000)")
+    parser.add_argument(
+        "--timeout", metavar="MS", type=int, default=3000, help="milliseconds for each send (default: 3000)"
+    )
     parser.add_argument("--group", default=GROUP, help=f"producer group (default: {GROUP})")
     parser.add_argument("--json", action="store_true", help="results as JSON, one line each")
     parser.set_defaults(run=run)
@@ -49,7 +55,9 @@ def run(options: argparse.Namespace) -> int:
     if options.count < 1:
         return complain(f"--count {options.count}: must be at least 1")
     failed = 0
-    with Producer(options.group, namesrv=options.namesrv, send_msg_timeout=options.timeout, **access(options)) as producer:
+    with Producer(
+        options.group, namesrv=options.namesrv, send_msg_timeout=options.timeout, **access(options)
+    ) as producer:
         for body in _bodies(options):
             message = Message(
                 options.topic,

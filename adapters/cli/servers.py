@@ -34,24 +34,42 @@ Plan = Callable[[], Sequence[Opened]]
 
 
 def _add_common(parser: argparse.ArgumentParser, port: int) -> None:
-    parser.add_argument("--adapter", choices=ADAPTERS, default="threaded", help="what runs it (default: threaded, which needs no package)")
+    parser.add_argument(
+        "--adapter",
+        choices=ADAPTERS,
+        default="threaded",
+        help="what runs it (default: threaded, which needs no package)",
+    )
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, metavar="PORT", help=f"port, 0 for a free one (default: {port})")
     add_settings(parser)
     parser.add_argument(
-        "-p", "--print-config", "--printConfigItem", action="store_true", help="print every setting with its value, and exit"
+        "-p",
+        "--print-config",
+        "--printConfigItem",
+        action="store_true",
+        help="print every setting with its value, and exit",
     )
     parser.add_argument(
-        "-m", "--print-important", "--printImportantConfig", action="store_true", help="print the most important settings, and exit"
+        "-m",
+        "--print-important",
+        "--printImportantConfig",
+        action="store_true",
+        help="print the most important settings, and exit",
     )
     parser.add_argument(
-        "--metrics-port", type=int, metavar="PORT", help="show numbers for Prometheus on this port, 0 for a free one (default: nowhere)"
+        "--metrics-port",
+        type=int,
+        metavar="PORT",
+        help="show numbers for Prometheus on this port, 0 for a free one (default: nowhere)",
     )
     parser.add_argument("--json", action="store_true", help="the line that says it is ready, as JSON")
 
 
 def _add_store(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--store", metavar="DIR", type=Path, help="data directory (default: storePathRootDir, else ~/store)")
+    parser.add_argument(
+        "--store", metavar="DIR", type=Path, help="data directory (default: storePathRootDir, else ~/store)"
+    )
     parser.add_argument(
         "--recover",
         choices=[each.value for each in Recover],
@@ -61,7 +79,9 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    standalone = commands.add_parser("standalone", help="run a name server and a broker", description="Run a name server and a broker.")
+    standalone = commands.add_parser(
+        "standalone", help="run a name server and a broker", description="Run a name server and a broker."
+    )
     _add_common(standalone, BROKER_PORT)
     standalone.add_argument(
         "--namesrv-port",
@@ -75,10 +95,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     namesrv = commands.add_parser("namesrv", help="run a name server", description="Run a name server.")
     _add_common(namesrv, NAMESRV_PORT)
-    namesrv.add_argument("--directory", metavar="DIR", type=Path, help="where the KV configuration is kept (default: ~/namesrv)")
+    namesrv.add_argument(
+        "--directory", metavar="DIR", type=Path, help="where the KV configuration is kept (default: ~/namesrv)"
+    )
     namesrv.set_defaults(run=run_namesrv)
 
-    broker = commands.add_parser("broker", help="run a broker", description="Run a broker that registers at name servers.")
+    broker = commands.add_parser(
+        "broker", help="run a broker", description="Run a broker that registers at name servers."
+    )
     _add_common(broker, BROKER_PORT)
     broker.add_argument(
         "-n",
@@ -92,13 +116,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _defaults(port: int, **more: str) -> dict[str, str]:
-    """What a server is set to when nobody says anything; the environment counts as with Apache's (docs/protocol/broker.md 8.6)."""
+    """What a server is set to when nobody says anything; the environment counts as with Apache's
+    (docs/protocol/broker.md 8.6).
+    """
     found = {"listenPort": str(port), **more, "rocketmqHome": os.environ.get("ROCKETMQ_HOME", "")}
     return {key: text for key, text in found.items() if text}
 
 
 def _broker_defaults() -> dict[str, str]:
-    return _defaults(BROKER_PORT, storePathRootDir=str(Path.home() / "store"), namesrvAddr=os.environ.get("NAMESRV_ADDR", ""))
+    return _defaults(
+        BROKER_PORT, storePathRootDir=str(Path.home() / "store"), namesrvAddr=os.environ.get("NAMESRV_ADDR", "")
+    )
 
 
 def run_standalone(options: argparse.Namespace) -> int:
@@ -146,7 +174,10 @@ def _run(options: argparse.Namespace, properties: Callable[[bool], dict[str, str
     if not (options.print_config or options.print_important):
         return _serve(options, plan)
     pairs = properties(not options.print_config)
-    print(json.dumps(pairs) if options.json else "".join(f"{key}={text}\n" for key, text in pairs.items()), end="\n" * options.json)
+    print(
+        json.dumps(pairs) if options.json else "".join(f"{key}={text}\n" for key, text in pairs.items()),
+        end="\n" * options.json,
+    )
     return 0
 
 
@@ -158,7 +189,9 @@ def _serve(options: argparse.Namespace, plan: Plan) -> int:
         if error.name is not None and error.name.startswith("mqproto"):
             raise
         extra = "gevent" if options.adapter == "gevent" else "anyio"
-        return complain(f"the {options.adapter} adapter needs the package {error.name}: install mqproto[{extra}], or leave --adapter out")
+        return complain(
+            f"the {options.adapter} adapter needs the package {error.name}: install mqproto[{extra}], or leave --adapter out"
+        )
     if options.metrics_port is not None:
         plan = partial(open_with_page, plan, options.host, options.metrics_port)
     _hear_warnings()
@@ -179,7 +212,8 @@ def _hear_warnings() -> None:
 
 def _announce(opened: Sequence[Opened], as_json: bool) -> None:
     """The one line that says that clients may come."""
-    # What was made for the directory stays as long as the process: with ten thousands of queues, walking over it took the collector 40 ms.
+    # What was made for the directory stays as long as the process: with ten thousands of queues, walking over it took
+    # the collector 40 ms.
     gc.freeze()
     for one in opened:
         for key in one.unknown_keys:

@@ -32,9 +32,15 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("file", metavar="FILE", help="where to; `-` is standard output")
     parser.add_argument("--topic", metavar="TOPIC", action="append", required=True, help="may be repeated")
     parser.add_argument(
-        "--group", metavar="GROUP", action="append", default=[], help="may be repeated (default: all with offsets of the topics)"
+        "--group",
+        metavar="GROUP",
+        action="append",
+        default=[],
+        help="may be repeated (default: all with offsets of the topics)",
     )
-    parser.add_argument("--from-time", metavar="TIME", type=time_ms, help="only messages stored at this time or later (ISO or ms)")
+    parser.add_argument(
+        "--from-time", metavar="TIME", type=time_ms, help="only messages stored at this time or later (ISO or ms)"
+    )
     parser.add_argument("--to-time", metavar="TIME", type=time_ms, help="only messages stored before this time")
     parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
     parser.add_argument("--skip-damaged", action="store_true", help="leave out messages that cannot be read")
@@ -128,7 +134,10 @@ def _fields(export: Export, file: str) -> dict[str, Any]:
         "bytes": export.size,
         "skipped": export.skipped,
         "gone": export.gone,
-        "queues": [{"topic": each.topic, "queueId": each.queue_id, "begin": each.begin, "end": each.end} for each in export.head.queues],
+        "queues": [
+            {"topic": each.topic, "queueId": each.queue_id, "begin": each.begin, "end": each.end}
+            for each in export.head.queues
+        ],
         "topics": sorted(export.head.topics),
         "groups": sorted(export.head.groups),
         "offsets": _offsets(export),

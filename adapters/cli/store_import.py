@@ -38,8 +38,12 @@ def add_command(commands: Commands) -> None:
     add_directory(parser)
     parser.add_argument("file", metavar="FILE", help="what `store export` wrote")
     parser.add_argument("--yes", action="store_true", help="do it without asking")
-    parser.add_argument("--append", action="store_true", help="put messages behind those of queues that have others, with new offsets")
-    parser.add_argument("--rename", metavar="OLD=NEW", type=pair, action="append", default=[], help="another name for a topic")
+    parser.add_argument(
+        "--append", action="store_true", help="put messages behind those of queues that have others, with new offsets"
+    )
+    parser.add_argument(
+        "--rename", metavar="OLD=NEW", type=pair, action="append", default=[], help="another name for a topic"
+    )
     add_settings(parser)
     parser.add_argument("--json", action="store_true", help="what is to be done, as JSON")
     parser.set_defaults(run=run)
@@ -59,7 +63,9 @@ def _import(options: argparse.Namespace, file: BinaryIO) -> int:
     files = DiskFiles()
     size = file.seek(0, 2)
     file.seek(0)
-    directory = None if not files.names(options.directory) and not Path(options.directory).is_file() else opened(options)
+    directory = (
+        None if not files.names(options.directory) and not Path(options.directory).is_file() else opened(options)
+    )
     try:
         if directory is not None and directory.running:
             return complain(f"a broker runs on {directory.root}: stop it first")
@@ -74,14 +80,18 @@ def _import(options: argparse.Namespace, file: BinaryIO) -> int:
         for line in _lines(plan):
             show(line)
     if plan.refused:
-        return complain("some queues have other messages: --append puts the new ones behind them, --rename under another topic", 1)
+        return complain(
+            "some queues have other messages: --append puts the new ones behind them, --rename under another topic", 1
+        )
     if plan.empty:
         return 0
     if not options.yes and not confirmed(f"import into {options.directory}?"):
         print("nothing was changed; --yes does it", file=sys.stderr if options.json else sys.stdout)
         return 1
     file.seek(0)
-    done = _run(Import(files, settings, ExportReader(file.read), plan, wall=wall_ms(), utc_offset_ms=utc_offset_ms()), plan)
+    done = _run(
+        Import(files, settings, ExportReader(file.read), plan, wall=wall_ms(), utc_offset_ms=utc_offset_ms()), plan
+    )
     print(f"{done} messages were imported", file=sys.stderr if options.json else sys.stdout)
     return 0
 

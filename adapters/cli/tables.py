@@ -15,7 +15,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     right = [all(isinstance(row[column], int) for row in rows) and bool(rows) for column in range(len(heads))]
     return [
         "  ".join(
-            cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in zip(row, widths, right, strict=True)
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
         ).rstrip()
         for row in texts
     ]
@@ -41,4 +42,6 @@ def age_text(ms: int) -> str:
     units = (("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60))
     used = [f"{count} {unit}" for unit, count in units]
     first = next((place for place, (_, count) in enumerate(units) if count), len(units) - 1)
-    return " ".join(text for text, (_, count) in list(zip(used, units, strict=True))[first : first + 2] if count) or "0 s"
+    return (
+        " ".join(text for text, (_, count) in list(zip(used, units, strict=True))[first : first + 2] if count) or "0 s"
+    )

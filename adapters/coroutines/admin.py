@@ -12,7 +12,9 @@ from mqproto.state.flows.effects import Flow
 
 
 class Admin(BaseAdmin[Awaits], AsyncClient):
-    __doc__ = (BaseAdmin.__doc__ or "") + "Cancelling an operation gives it up: whether a server has carried it out is then unknown."
+    __doc__ = (
+        BaseAdmin.__doc__ or ""
+    ) + "Cancelling an operation gives it up: whether a server has carried it out is then unknown."
 
     async def _perform(self, family: str, flow: Callable[[Any], Flow[Any]]) -> Any:
         self._lifecycle.check()

@@ -47,8 +47,9 @@ class AsyncClient(BaseClient):
         """Make what the client needs besides its instance, before the start."""
 
     async def start(self) -> Self:
-        """Begin; ends when the client can be used. Only once: raises StateError after that, and when the instance that it shares has
-        a client of the same kind and group. What the start meets (NoNameServer and other MQErrors) is raised; the client is closed then.
+        """Begin; ends when the client can be used. Only once: raises StateError after that, and when the instance that
+        it shares has a client of the same kind and group. What the start meets (NoNameServer and other MQErrors) is
+        raised; the client is closed then.
         """
         self._lifecycle.start()
         self._scopes: set[anyio.CancelScope] = set()
@@ -70,11 +71,17 @@ class AsyncClient(BaseClient):
         return self
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """End in order within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that is under way.
+        """End in order within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that
+        is under way.
 
         Raises StateError outside of the event loop that it was started in, unless that one has ended.
         """
-        if self._lifecycle.running and self._instance is not None and self._instance.started and not self._driver.is_over():
+        if (
+            self._lifecycle.running
+            and self._instance is not None
+            and self._instance.started
+            and not self._driver.is_over()
+        ):
             self._driver.check_home()
         if self._lifecycle.close():
             await self._end(timeout_ms)
@@ -106,7 +113,9 @@ class AsyncClient(BaseClient):
 
     @contextmanager
     def _cancelled_at_close(self) -> Iterator[anyio.CancelScope]:
-        """Around what runs for the application in a task of the driver's, which others may need for longer than this client lives."""
+        """Around what runs for the application in a task of the driver's, which others may need for longer than this
+        client lives.
+        """
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             token = _inside.set((self._driver, scope))
@@ -119,6 +128,8 @@ class AsyncClient(BaseClient):
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with anyio.CancelScope(shield=True):  # the time-out bounds it; a cancelled client still ends in order
             await self.close()

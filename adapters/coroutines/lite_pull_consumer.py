@@ -21,9 +21,9 @@ class LitePullConsumer(BaseLitePullConsumer, AsyncPullingConsumer):
     async def poll(self, timeout_ms: int | None = None, *, max_messages: int | None = None) -> list[MessageExt]:
         """The next messages of one queue, as many as a pull brought (`pull_batch_size`), or at most `max_messages`.
 
-        Waits for up to `timeout_ms` (`poll_timeout_millis` unless given; 0 does not wait); an empty list when nothing came, or when the
-        consumer was closed meanwhile. With `auto_commit` it also says that what was handed out before is done with. Raises StateError
-        when the consumer does not run.
+        Waits for up to `timeout_ms` (`poll_timeout_millis` unless given; 0 does not wait); an empty list when nothing
+        came, or when the consumer was closed meanwhile. With `auto_commit` it also says that what was handed out before
+        is done with. Raises StateError when the consumer does not run.
         """
         self._lifecycle.check()
         budget = Budget(self._patience(timeout_ms))
@@ -58,9 +58,11 @@ class LitePullConsumer(BaseLitePullConsumer, AsyncPullingConsumer):
                 return messages[0]
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at this offset with the next poll; what is fetched ahead is dropped. With `auto_commit` the next poll commits it too.
+        """Go on at this offset with the next poll; what is fetched ahead is dropped. With `auto_commit` the next poll
+        commits it too.
 
-        Raises StateError when the queue is not ours, ClientError for an offset outside of it, MQError when its broker cannot be asked.
+        Raises StateError when the queue is not ours, ClientError for an offset outside of it, MQError when its broker
+        cannot be asked.
         """
         await self._wait(self._core.seek, queue, offset)
 
@@ -73,7 +75,9 @@ class LitePullConsumer(BaseLitePullConsumer, AsyncPullingConsumer):
         await self._wait(self._core.seek_to_end, queue)
 
     async def commit_sync(self, offsets: Offsets = None) -> None:
-        """As `commit`, and wait until the offsets are stored; raises the first failure of a broker. (Apache's only sets them in memory.)"""
+        """As `commit`, and wait until the offsets are stored; raises the first failure of a broker. (Apache's only sets
+        them in memory.)
+        """
         await self._wait(self._core.commit_sync, offsets)
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -81,9 +85,14 @@ class LitePullConsumer(BaseLitePullConsumer, AsyncPullingConsumer):
         return await self._wait(self._core.committed, queue)
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker finds it."""
+        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker
+        finds it.
+        """
         return await self._wait(self._core.search_offset, queue, timestamp)
 
     async def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All readable queues of a topic, asked of a name server now. Raises NoRoute, NoNameServer, BrokerError (17: no such topic)."""
+        """All readable queues of a topic, asked of a name server now.
+
+        Raises NoRoute, NoNameServer, BrokerError (17: no such topic).
+        """
         return await self._wait(self._core.fetch_queues, topic)

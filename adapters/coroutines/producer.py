@@ -28,10 +28,10 @@ class Producer(BaseProducer, AsyncClient):
     ) -> SendResult:
         """Send a message, or a batch of messages of one topic, and wait until a broker has taken it.
 
-        To `queue`, or to the one that `selector(queues, message, argument)` chooses, in one attempt; else to queues in turn, with further
-        attempts. `timeout_ms` (`send_msg_timeout` unless given) is the budget of all of it. Raises what `ProducerCore.send` raises:
-        InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed, TooManyRequests; StateError when it does
-        not run.
+        To `queue`, or to the one that `selector(queues, message, argument)` chooses, in one attempt; else to queues in
+        turn, with further attempts. `timeout_ms` (`send_msg_timeout` unless given) is the budget of all of it. Raises
+        what `ProducerCore.send` raises: InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired,
+        SendFailed, TooManyRequests; StateError when it does not run.
         Cancelling gives the send up: whether the broker has taken it is then unknown.
         """
         self._lifecycle.check()
@@ -54,17 +54,20 @@ class Producer(BaseProducer, AsyncClient):
         argument: object = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic as one request after the other, each a batch of at most `max_bytes` bytes; a result for each.
+        """Send messages of one topic as one request after the other, each a batch of at most `max_bytes` bytes; a
+        result for each.
 
-        Queue, selector and `timeout_ms` count for each request. Raises InvalidMessage or InvalidName before anything is sent, and
-        BatchIncomplete when a request fails: it has the results so far and the messages that are left. To send the batches at the same
-        time, `send` those that `mqproto.split_batch` makes in tasks of their own.
+        Queue, selector and `timeout_ms` count for each request. Raises InvalidMessage or InvalidName before anything is
+        sent, and BatchIncomplete when a request fails: it has the results so far and the messages that are left. To
+        send the batches at the same time, `send` those that `mqproto.split_batch` makes in tasks of their own.
         """
         results: list[SendResult] = []
         sent = 0
         for part in self._split(messages, max_bytes):
             try:
-                results.append(await self.send(part, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms))
+                results.append(
+                    await self.send(part, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms)
+                )
             except Exception as error:  # a hook's own too: the results so far must not get lost
                 raise BatchIncomplete(tuple(results), tuple(messages[sent:]), error) from error
             sent += len(part)
@@ -79,7 +82,10 @@ class Producer(BaseProducer, AsyncClient):
         argument: object = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
+        """Send a message that no broker answers; ends when it is on its way, in one attempt.
+
+        Raises as `send`, but no BrokerError.
+        """
         self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
@@ -91,7 +97,8 @@ class Producer(BaseProducer, AsyncClient):
             await self._driver.wait(self._begin_oneway, context.message, queue, timeout_ms)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the sends that have begun by now are over, well or not: at most `timeout_ms`, or as long as their own budgets are.
+        """Wait until the sends that have begun by now are over, well or not: at most `timeout_ms`, or as long as their
+        own budgets are.
 
         Whether all of them are over. Closing does the same.
         """
@@ -109,9 +116,10 @@ class Producer(BaseProducer, AsyncClient):
     ) -> MessageExt:
         """Send a message and wait for the reply that somebody gives by `mqproto.reply_to`.
 
-        `timeout_ms` (`send_msg_timeout` unless given) is the budget of both. To `queue`, or to the one that the selector chooses, as with
-        `send`. Raises RequestTimeout when the message was sent and no reply came in time; else what `send` raises. The reply is a received
-        message: its body and properties are the responder's. Cancelling gives the request up.
+        `timeout_ms` (`send_msg_timeout` unless given) is the budget of both. To `queue`, or to the one that the
+        selector chooses, as with `send`. Raises RequestTimeout when the message was sent and no reply came in time;
+        else what `send` raises. The reply is a received message: its body and properties are the responder's.
+        Cancelling gives the request up.
         """
         self._lifecycle.check()
         if selector is not None or argument is not None:
@@ -123,7 +131,12 @@ class Producer(BaseProducer, AsyncClient):
             return await self._driver.wait(self._begin_request, cast(Message, context.message), queue, timeout_ms)
 
     async def _select(
-        self, message: Messages, queue: MessageQueue | None, selector: Selector | None, argument: object, timeout_ms: int | None
+        self,
+        message: Messages,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        argument: object,
+        timeout_ms: int | None,
     ) -> tuple[MessageQueue, int]:
         """The queue that the application has chosen now, and what is left of the time."""
         selection = Selection(self, message, queue, selector, argument, timeout_ms)

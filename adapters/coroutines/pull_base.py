@@ -21,7 +21,9 @@ Ts = TypeVarTuple("Ts")
 
 
 class AsyncPullingConsumer(BasePullingConsumer, AsyncClient):
-    """Listeners for queues are called one at a time, in order: in a task, or in a thread where they are no coroutine functions."""
+    """Listeners for queues are called one at a time, in order: in a task, or in a thread where they are no coroutine
+    functions.
+    """
 
     def _prepare(self) -> None:
         self._turn = anyio.Lock()
@@ -48,7 +50,10 @@ class AsyncPullingConsumer(BasePullingConsumer, AsyncClient):
                     self._driver.interrupted(error)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message of the queue will get. Raises MQError when its broker cannot be asked, as the next ones."""
+        """The offset that the next message of the queue will get.
+
+        Raises MQError when its broker cannot be asked, as the next ones.
+        """
         return await self._wait(self._core.max_offset, queue)
 
     async def min_offset(self, queue: MessageQueue) -> int:

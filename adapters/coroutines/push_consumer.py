@@ -40,26 +40,31 @@ class PushConsumer(BasePushConsumer, AsyncSubscriber):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__(group, listener, namesrv, **options)
-        self._is_coroutine = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
+        self._is_coroutine = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
+            getattr(listener, "__call__", None)
+        )  # noqa: B004
 
     def _prepare(self) -> None:
         self._idle: list[_Place] = []
         self._threads = anyio.CapacityLimiter(self._consumer_settings.consume_thread_min)
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """End within `timeout_ms`: running listeners get half of it, offsets are stored, the group is unregistered; then tasks that still
-        run are cancelled.
+        """End within `timeout_ms`: running listeners get half of it, offsets are stored, the group is unregistered;
+        then tasks that still run are cancelled.
 
-        Twice, or before the start, is harmless; so is closing from inside the listener, whose result then does not count.
+        Twice, or before the start, is harmless; so is closing from inside the listener, whose result then does not
+        count.
         """
         await super().close(timeout_ms)
 
-    async def send_message_back(self, message: MessageExt, delay_level: int = 0, broker_name: str | None = None) -> None:
+    async def send_message_back(
+        self, message: MessageExt, delay_level: int = 0, broker_name: str | None = None
+    ) -> None:
         """Let one message of a list come again later, so that the listener may return SUCCESS for it all the same.
 
-        By the broker that stored it, or as a new message where that fails. `delay_level` -1 makes it a dead letter, 0 leaves the time to
-        the broker, else it is a level of the broker's table. Raises StateError, and MQError when both ways failed: the message is then
-        with the listener still.
+        By the broker that stored it, or as a new message where that fails. `delay_level` -1 makes it a dead letter, 0
+        leaves the time to the broker, else it is a level of the broker's table. Raises StateError, and MQError when
+        both ways failed: the message is then with the listener still.
         """
         self._lifecycle.check()
         await self._driver.wait(self._begin_send_back, message, delay_level, broker_name)
@@ -72,7 +77,9 @@ class PushConsumer(BasePushConsumer, AsyncSubscriber):
         assert isinstance(task, ConsumeTask)
         if self._follows(task):
             return
-        if self._idle:  # waking a task costs a fraction of starting one, and it runs one round of the event loop earlier
+        if (
+            self._idle
+        ):  # waking a task costs a fraction of starting one, and it runs one round of the event loop earlier
             place = self._idle.pop()
             place.task = task
             place.filled()
@@ -93,13 +100,17 @@ class PushConsumer(BasePushConsumer, AsyncSubscriber):
                         return
                     at_a_stretch = 0  # others have run meanwhile
                 elif at_a_stretch == AT_A_STRETCH:
-                    await anyio.lowlevel.checkpoint()  # listeners that wait for nothing must not keep the others from running
+                    # listeners that wait for nothing must not keep the others from running
+                    await anyio.lowlevel.checkpoint()
                     at_a_stretch = 0
                 at_a_stretch += 1
                 task = following
 
     async def _next(self) -> ConsumeTask | None:
-        """The next delivery, for a task that has nothing to do; None when there will be none. There are never more than places."""
+        """The next delivery, for a task that has nothing to do; None when there will be none.
+
+        There are never more than places.
+        """
         if not self._lifecycle.running:
             return None
         is_filled, filled = self._driver.signal()
@@ -136,7 +147,9 @@ class PushConsumer(BasePushConsumer, AsyncSubscriber):
                 with hearing:
                     hearing.result = await self._call(task)
             return hearing.result
-        hearing = await anyio.to_thread.run_sync(partial(self._hear, task), abandon_on_cancel=True, limiter=self._threads)
+        hearing = await anyio.to_thread.run_sync(
+            partial(self._hear, task), abandon_on_cancel=True, limiter=self._threads
+        )
         if inspect.isawaitable(hearing.result):
             with hearing:
                 hearing.result = await hearing.result

@@ -46,7 +46,9 @@ class SimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):
             try:
                 message = self._enter(self._take, claim)
                 if message is None:
-                    message = await self._driver.wait(self._begin_receive, claim, None if budget is None else budget.left_ms())
+                    message = await self._driver.wait(
+                        self._begin_receive, claim, None if budget is None else budget.left_ms()
+                    )
                 if message is None or self._is_wanted(message, claim):
                     return message
             except StateError as failure:

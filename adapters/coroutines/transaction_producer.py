@@ -21,7 +21,9 @@ from mqproto.transactions import TransactionSendResult
 
 
 class TransactionProducer(BaseTransactionProducer, Producer):
-    __doc__ = (BaseTransactionProducer.__doc__ or "") + "Methods of the listener that are no coroutine functions run in threads."
+    __doc__ = (
+        BaseTransactionProducer.__doc__ or ""
+    ) + "Methods of the listener that are no coroutine functions run in threads."
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -31,14 +33,15 @@ class TransactionProducer(BaseTransactionProducer, Producer):
     async def send_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
     ) -> TransactionSendResult:
-        """Have a broker put the message aside, run the local transaction by `listener.execute(message, argument)`, tell the broker.
+        """Have a broker put the message aside, run the local transaction by `listener.execute(message, argument)`, tell
+        the broker.
 
-        The listener runs here and now, and not at all if the broker could not make the message safe: `status` is not SEND_OK then and the
-        message is rolled back. An exception of the listener is logged and kept in the result as `local_failure`: the state is UNKNOW, and
-        the broker asks `listener.check` later. So it does if the caller is cancelled while a coroutine of the listener runs, or if the
-        broker cannot be told, which is logged; a plain function is waited for. `timeout_ms` (`send_msg_timeout` unless given) is the budget
-        of the first step. Raises as `send`, InvalidMessage also for a delayed message; in all these cases the local transaction has not
-        been run.
+        The listener runs here and now, and not at all if the broker could not make the message safe: `status` is not
+        SEND_OK then and the message is rolled back. An exception of the listener is logged and kept in the result as
+        `local_failure`: the state is UNKNOW, and the broker asks `listener.check` later. So it does if the caller is
+        cancelled while a coroutine of the listener runs, or if the broker cannot be told, which is logged; a plain
+        function is waited for. `timeout_ms` (`send_msg_timeout` unless given) is the budget of the first step. Raises
+        as `send`, InvalidMessage also for a delayed message; in all these cases the local transaction has not been run.
         """
         self._lifecycle.check()
         half = await self._put_aside(message, timeout_ms)
@@ -76,7 +79,9 @@ class TransactionProducer(BaseTransactionProducer, Producer):
                 try:
                     result = await called(self._check, task.message, limiter=self._threads)
                 except BaseException as error:  # the same ...
-                    if (scope.cancel_called or self._driver.ending) and isinstance(error, anyio.get_cancelled_exc_class()):
+                    if (scope.cancel_called or self._driver.ending) and isinstance(
+                        error, anyio.get_cancelled_exc_class()
+                    ):
                         raise  # ... unless it was cancelled because all of this ends
                     self._failed("check", error)
                     result = error
@@ -86,12 +91,16 @@ class TransactionProducer(BaseTransactionProducer, Producer):
                 self._driver.interrupted(result)
 
 
-async def called(function: Callable[..., Any], *arguments: object, limiter: anyio.CapacityLimiter | None = None) -> object:
+async def called(
+    function: Callable[..., Any], *arguments: object, limiter: anyio.CapacityLimiter | None = None
+) -> object:
     """What a function of the listener gives: awaited if it is a coroutine function, else run in a thread.
 
     With a limiter a thread is left alone when the caller is cancelled, without one it is waited for.
     """
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         return await function(*arguments)
-    result = await anyio.to_thread.run_sync(partial(function, *arguments), abandon_on_cancel=limiter is not None, limiter=limiter)
+    result = await anyio.to_thread.run_sync(
+        partial(function, *arguments), abandon_on_cancel=limiter is not None, limiter=limiter
+    )
     return await result if inspect.isawaitable(result) else result

@@ -3,7 +3,9 @@
 try:
     import gevent as _gevent  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("mqproto.adapters.gevent needs the package gevent: install mqproto[gevent]", name="gevent") from error
+    raise ModuleNotFoundError(
+        "mqproto.adapters.gevent needs the package gevent: install mqproto[gevent]", name="gevent"
+    ) from error
 
 from mqproto.adapters.base.credentials import credentials_from_file
 from mqproto.adapters.base.producer import select_by_random

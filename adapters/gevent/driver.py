@@ -1,7 +1,7 @@
 """The driver for gevent: one greenlet turns the loop, any greenlet of the same hub may enter the node.
 
-Sockets are those of the operating system, not gevent's, so nothing has to be patched; the hub waits for the poller as a whole
-(an epoll can itself be waited for), which costs one watcher however many connections there are.
+Sockets are those of the operating system, not gevent's, so nothing has to be patched; the hub waits for the poller as a
+whole (an epoll can itself be waited for), which costs one watcher however many connections there are.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def make_poller() -> Poller:
 class Driver(LoopDriver):
     """Drives one node from a greenlet of its own. See `LoopDriver` for the arguments.
 
-    `start`, then `enter` (ask the node something) and `wait` (start an operation and wait for its end) from any greenlet of the hub that
-    it was made in, then `stop`.
+    `start`, then `enter` (ask the node something) and `wait` (start an operation and wait for its end) from any
+    greenlet of the hub that it was made in, then `stop`.
     """
 
     def __init__(
@@ -83,7 +83,9 @@ class Driver(LoopDriver):
         poller: Poller | None = None,
     ) -> None:
         lock = gevent.lock.BoundedSemaphore(1)
-        super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
+        super().__init__(
+            node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller()
+        )
         self._greenlet = gevent.Greenlet(self._run)
         self._started = False
 
@@ -99,7 +101,8 @@ class Driver(LoopDriver):
             raise self.failure  # an interrupt that came to this greenlet by chance: the hub brings it to the main one
 
     def stop(self, timeout: float = 10.0) -> bool:
-        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start, is harmless.
+        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start,
+        is harmless.
 
         At the time-out everything is closed as it is.
         """

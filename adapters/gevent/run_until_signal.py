@@ -20,7 +20,9 @@ class _Server(SyncServer):
     _runtime = RUNTIME
 
 
-def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "") -> None:
+def serve(
+    plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = ""
+) -> None:
     """See `mqproto.adapters.threaded.run_until_signal`. `backend` is not used: there is one hub."""
     asked = gevent.event.Event()
     watchers = [gevent.signal_handler(number, asked.set) for number in (signal.SIGINT, signal.SIGTERM)]

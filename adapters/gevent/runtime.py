@@ -63,7 +63,9 @@ class Greenlets:
                 log.exception("%s: a piece of work failed", self._name)
 
     def close(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for what was submitted (but for the calling greenlet); whether all of it has ended."""
+        """Wait up to `timeout` seconds for what was submitted (but for the calling greenlet); whether all of it has
+        ended.
+        """
         self._closed = True
         current = gevent.getcurrent()
         others = [greenlet for greenlet in self._group if greenlet is not current]

@@ -1,4 +1,6 @@
-"""The file of a server's settings: read at its start, written when a request changes them (docs/protocol/broker.md 2.16, 8.1)."""
+"""The file of a server's settings: read at its start, written when a request changes them (docs/protocol/broker.md
+2.16, 8.1).
+"""
 
 from __future__ import annotations
 

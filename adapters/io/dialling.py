@@ -1,4 +1,6 @@
-"""Connecting to an address: by name or number, one result after the other, with or without TLS, within one time limit."""
+"""Connecting to an address: by name or number, one result after the other, with or without TLS, within one time
+limit.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from weakref import ref
 
 from mqproto.adapters.io.lifecycle import attempt
 from mqproto.adapters.io.pollers import WRITE
-from mqproto.adapters.io.sockets import CONNECTING, AddressInfo, Wire, begin_connect, connect_failure, describe, resolve, resolve_number
+from mqproto.adapters.io.sockets import (
+    CONNECTING,
+    AddressInfo,
+    Wire,
+    begin_connect,
+    connect_failure,
+    describe,
+    resolve,
+    resolve_number,
+)
 from mqproto.state.node.contract import Dial, Link
 
 if TYPE_CHECKING:
@@ -145,7 +156,10 @@ class Dialling:
 
 
 def _expire(dialling: ref[Dialling], timeout_ms: int, now: int) -> None:
-    """The time limit. It comes long after most dials have ended, which it must not keep: with each go the errors of whoever wanted it."""
+    """The time limit.
+
+    It comes long after most dials have ended, which it must not keep: with each go the errors of whoever wanted it.
+    """
     dial = dialling()
     if dial is not None:
         dial._refuse(f"not connected within {timeout_ms} ms")

@@ -1,4 +1,6 @@
-"""Small files that are replaced as a whole, by jobs: a reader finds the old text or the new one, whenever the machine stops."""
+"""Small files that are replaced as a whole, by jobs: a reader finds the old text or the new one, whenever the machine
+stops.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ def read_if_there(path: Path) -> bytes | None:
 
 
 class Replace:
-    """A job: `path` gets a new text (UTF-8) or new bytes, or what a function makes of what it holds (None: nothing), and keeps its mode.
+    """A job: `path` gets a new text (UTF-8) or new bytes, or what a function makes of what it holds (None: nothing),
+    and keeps its mode.
 
-    What it held becomes `<path>.bak`, or with `aside` goes to the first free `<path>.damaged-N`."""
+    What it held becomes `<path>.bak`, or with `aside` goes to the first free `<path>.damaged-N`.
+    """
 
     def __init__(self, path: Path, text: str | bytes | Callable[[bytes | None], str], *, aside: bool = False) -> None:
         self._path = path
@@ -58,7 +62,9 @@ def _free_name(path: Path) -> Path:
 
 
 class LocalOffsetFile:
-    """Where a broadcasting consumer keeps its offsets: `<folder>/<client id>/<group>/offsets.json` (docs/protocol/client.md 5.4)."""
+    """Where a broadcasting consumer keeps its offsets: `<folder>/<client id>/<group>/offsets.json`
+    (docs/protocol/client.md 5.4).
+    """
 
     def __init__(self, folder: Path, client_id: str, group: str) -> None:
         """Reads the file and its backup; raises OSError when one is there and cannot be read."""

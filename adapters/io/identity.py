@@ -13,7 +13,8 @@ from typing import Final
 from mqproto.adapters.io.sockets import local_ip
 from mqproto.state.client.settings import ClientIdentity
 
-#: Names that Apache's client replaces by process id and a number, so that instances of one process stay apart (docs/protocol/client.md CI-4).
+#: Names that Apache's client replaces by process id and a number, so that instances of one process stay apart
+#: (docs/protocol/client.md CI-4).
 DEFAULT_INSTANCE: Final = "DEFAULT"
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_.-]{1,127}")
@@ -37,7 +38,8 @@ def wall_ms() -> int:
 def client_identity(client_ip: str, instance_name: str, *, keep_default: bool = False) -> ClientIdentity:
     """The identity of a client; empty texts mean what Apache's client would find (docs/protocol/client.md 1.1).
 
-    `keep_default` leaves the instance name "DEFAULT": the offset files of broadcasting consumers lie under it, over restarts.
+    `keep_default` leaves the instance name "DEFAULT": the offset files of broadcasting consumers lie under it, over
+    restarts.
     """
     name = instance_name or DEFAULT_INSTANCE
     if name == DEFAULT_INSTANCE and not keep_default:

@@ -46,8 +46,8 @@ def tell(name: str, notices: deque[str] | None) -> None:
 class Lifecycle:
     """Whether something that starts once and closes once may do so.
 
-    What runs belongs to the process that started it: in the child of a fork its threads are missing and its connections are the parent's,
-    so there it can only be thrown away.
+    What runs belongs to the process that started it: in the child of a fork its threads are missing and its connections
+    are the parent's, so there it can only be thrown away.
     """
 
     __slots__ = ("_beginnings", "_closed", "_ends", "_fork", "_kind", "_started")
@@ -57,7 +57,8 @@ class Lifecycle:
         self._started = False
         self._closed = False
         self._fork = forks.count
-        #: Whoever takes the one that is in there begins, or ends: of several threads only one does, and no lock can be held at a fork.
+        #: Whoever takes the one that is in there begins, or ends: of several threads only one does, and no lock can be
+        #: held at a fork.
         self._beginnings = [None]
         self._ends = [None]
 
@@ -106,7 +107,9 @@ class Lifecycle:
         if not self._started or self._closed:
             raise StateError(f"the {self._kind} is {'closed' if self._closed else 'not started'}")
         if self._fork != forks.count:
-            raise StateError(f"the {self._kind} was started before this process was forked off and belongs to the parent: make a new one")
+            raise StateError(
+                f"the {self._kind} was started before this process was forked off and belongs to the parent: make a new one"
+            )
 
 
 class _Forks:

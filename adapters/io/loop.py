@@ -1,8 +1,9 @@
 """The loop that drives one node over non-blocking sockets and a poller. It knows no protocol.
 
 Owns: sockets, which of them are waited for, what a socket did not take yet, when the node's timer is due.
-Leaves to others: where the loop waits (`mqproto.adapters.threaded`, `mqproto.adapters.gevent`, `mqproto.adapters.anyio`), how callers enter the node (`node_access`),
-how a connection is made (`dialling`) and everything the bytes mean.
+Leaves to others: where the loop waits (`mqproto.adapters.threaded`, `mqproto.adapters.gevent`,
+`mqproto.adapters.anyio`), how callers enter the node (`node_access`), how a connection is made (`dialling`) and
+everything the bytes mean.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class LoopDriver(NodeAccess):
     """Drives one node. Runtimes add where the loop runs, where jobs run and how a caller waits.
 
     `listeners` are bound, listening, non-blocking sockets by the names that the node knows; the driver closes them.
-    `deliver` gets the task of each `Deliver` action, outside the node, and must not block. `cancel` is the node's way to give an
-    operation up that nobody waits for any more. `notices` are the node's: they are logged, and removed.
+    `deliver` gets the task of each `Deliver` action, outside the node, and must not block. `cancel` is the node's way
+    to give an operation up that nobody waits for any more. `notices` are the node's: they are logged, and removed.
     """
 
     __slots__ = (
@@ -100,7 +101,8 @@ class LoopDriver(NodeAccess):
         return self._quit or self.failure is not None
 
     def abandon(self) -> None:
-        """In the child of a fork: close this process's copies of the descriptors. The connections are the parent's and live on.
+        """In the child of a fork: close this process's copies of the descriptors. The connections are the parent's and
+        live on.
 
         Nobody is inside: other threads did not come along, whatever they held.
         """
@@ -116,11 +118,13 @@ class LoopDriver(NodeAccess):
         # A greenlet does come along, and finds its poller closed: nothing is left for the end of its loop.
         self._streams, self._dials, self._listeners, self._others = {}, {}, {}, {}
 
-    # The loop: `_open`, then `_turn` with what the poller found until it answers a negative time, then `_shut`. Where it waits is the
-    # runtime's.
+    # The loop: `_open`, then `_turn` with what the poller found until it answers a negative time, then `_shut`. Where
+    # it waits is the runtime's.
 
     def run(self) -> None:
-        """All that the driver does, from begin to end, where waiting is a plain call; for a thread or greenlet of its own."""
+        """All that the driver does, from begin to end, where waiting is a plain call; for a thread or greenlet of its
+        own.
+        """
         try:
             self._open()
             timeout: float | None = 0.0
@@ -136,7 +140,10 @@ class LoopDriver(NodeAccess):
         self._listen(0)
 
     def _turn(self, events: list[tuple[int, int]]) -> float | None:
-        """Bring everything to the node that is there, carry out what it wants; how long to wait then, in seconds. Negative: it is over."""
+        """Bring everything to the node that is there, carry out what it wants; how long to wait then, in seconds.
+
+        Negative: it is over.
+        """
         self.turns += 1
         writable, now = self._receive(events, self._now())
         self._exchange(now, writable)
@@ -148,7 +155,9 @@ class LoopDriver(NodeAccess):
             return self._timeout(now)
 
     def _exchange(self, now: int, writable: list[Stream]) -> None:
-        """Bring what came from elsewhere (ended jobs, timers), write out what the node produced, carry out what it wants."""
+        """Bring what came from elsewhere (ended jobs, timers), write out what the node produced, carry out what it
+        wants.
+        """
         node, inputs, timers = self.node, self._inputs, self._timers
         while inputs:
             inputs.popleft()(now)
@@ -188,7 +197,8 @@ class LoopDriver(NodeAccess):
             if batch:
                 try:
                     self._settle(batch)
-                except BaseException:  # an interrupt, which ends the loop: sockets that are being sent to are not closed
+                except BaseException:
+                    # an interrupt, which ends the loop: sockets that are being sent to are not closed
                     self._quit = True
                     self._settle(batch)
                     raise
@@ -200,8 +210,8 @@ class LoopDriver(NodeAccess):
     def _receive(self, events: list[tuple[int, int]], now: int) -> tuple[list[Stream], int]:
         """Bring what has come to the node; the streams that take more to send, and the time.
 
-        When much has come, peers that were first get their answers, and jobs that have ended are heard of, before the rest is read: else
-        one side would always wait while the other works.
+        When much has come, peers that were first get their answers, and jobs that have ended are heard of, before the
+        rest is read: else one side would always wait while the other works.
         """
         streams, lock, received = self._streams, self._lock, self.node.received
         writable: list[Stream] = []
@@ -241,8 +251,8 @@ class LoopDriver(NodeAccess):
     def _timeout(self, now: int) -> float | None:
         """How long the next poll may wait, in seconds; negative to end the loop. Under the lock.
 
-        An earlier time that was aimed at before is kept: most calls are answered long before they expire, and a caller whose
-        deadline lies behind the loop's need not wake it. The price is one idle turn after the last call.
+        An earlier time that was aimed at before is kept: most calls are answered long before they expire, and a caller
+        whose deadline lies behind the loop's need not wake it. The price is one idle turn after the last call.
         """
         node = self.node
         if self._quit:
@@ -270,7 +280,9 @@ class LoopDriver(NodeAccess):
             case Deliver(task):
                 self._hand_over(task)
             case Run(job):
-                self.run_beside(partial(attempt, job.run, lambda failure: self._enter_later(self.node.done, job, failure)))
+                self.run_beside(
+                    partial(attempt, job.run, lambda failure: self._enter_later(self.node.done, job, failure))
+                )
             case HangUp(link, reason):
                 self._hang_up(link, reason, now)
             case Dial(link):
@@ -321,7 +333,9 @@ class LoopDriver(NodeAccess):
                 return
             except OSError as error:
                 if error.errno in OUT_OF_FILES:
-                    log.warning("%s: cannot accept a connection, trying again in a second: %s", self.name, describe(error))
+                    log.warning(
+                        "%s: cannot accept a connection, trying again in a second: %s", self.name, describe(error)
+                    )
                     for other in self._listeners.values():
                         self.unwatch(other)
                     self.after(now + ACCEPT_PAUSE_MS, self._listen)

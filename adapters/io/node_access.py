@@ -1,11 +1,11 @@
 """Where callers enter a node: from any thread, under one lock, writing out at once what their entry produced.
 
-Owns: the lock, what callers leave to the loop, the operations whose end somebody waits for, and how bytes get from the node to sockets.
-Leaves to others: the loop, which enters the node too (`loop`), and how a caller waits (runtimes).
+Owns: the lock, what callers leave to the loop, the operations whose end somebody waits for, and how bytes get from the
+node to sockets. Leaves to others: the loop, which enters the node too (`loop`), and how a caller waits (runtimes).
 
-A blocking send needs no hand-over between threads but that of its answer. Nothing is sent, received or waited for under the lock: data
-are *taken* under it, and a stream that somebody is sending to is marked (`Stream.sending`), so that whoever comes later only adds to its
-backlog and the order of bytes is the order of the entries.
+A blocking send needs no hand-over between threads but that of its answer. Nothing is sent, received or waited for under
+the lock: data are *taken* under it, and a stream that somebody is sending to is marked (`Stream.sending`), so that
+whoever comes later only adds to its backlog and the order of bytes is the order of the entries.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ Batch: TypeAlias = list[tuple[Stream, list[Buffer]]]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class NodeAccess:
-    """The callers' side of a driver. `deliver` gets the task of each `Deliver` action, outside the node, and must not block; `cancel` is
-    the node's way to give an operation up that nobody waits for any more.
+    """The callers' side of a driver. `deliver` gets the task of each `Deliver` action, outside the node, and must not
+    block; `cancel` is the node's way to give an operation up that nobody waits for any more.
     """
 
     __slots__ = (
@@ -116,7 +116,9 @@ class NodeAccess:
         self._woken = False
         self._written_soon = False  # what callers left is written when the runtime comes to it; under the lock
         self._bursts = (
-            False  # the loop turns within a moment whatever happens, because callers start much; see `mqproto.adapters.threaded.Driver`
+            # the loop turns within a moment whatever happens, because callers start much; see
+            # `mqproto.adapters.threaded.Driver`
+            False
         )
         self._quit = False
         self._refusal = f"{name} is closed"  # what whoever enters is told then
@@ -127,10 +129,12 @@ class NodeAccess:
             sock.setblocking(False)
 
     def enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts, together: bool = False) -> T:
-        """Call a method of the node with the time as last argument, write out what it produced, return what it returned.
+        """Call a method of the node with the time as last argument, write out what it produced, return what it
+        returned.
 
-        `together`: where something was written to a connection since the loop last turned, what comes now may wait for the next turn, so
-        that many small entries make one write. The first one never waits, but for a burst of which many are under way.
+        `together`: where something was written to a connection since the loop last turned, what comes now may wait for
+        the next turn, so that many small entries make one write. The first one never waits, but for a burst of which
+        many are under way.
         """
         return self.launch(None, verb, arguments, together)
 
@@ -146,8 +150,8 @@ class NodeAccess:
         together: bool = False,
         lock: AbstractContextManager[object] | None = None,
     ) -> T:
-        """Do the same with an operation of the node, of which the verb gives the ticket: `wake` is called once, from any thread, when it
-        has ended or can end no more. `lock`: another way to take the driver's own.
+        """Do the same with an operation of the node, of which the verb gives the ticket: `wake` is called once, from
+        any thread, when it has ended or can end no more. `lock`: another way to take the driver's own.
         """
         ticket: Ticket[Any] | None = None
         batch: Batch | None = None
@@ -226,12 +230,15 @@ class NodeAccess:
             if ticket is not None:
                 self.give_up(ticket)  # first: nobody may hear of its end who has no ticket
         finally:
-            self.wake()  # others rely on what was about to be written; and what a verb did before it failed is the loop's now
+            # others rely on what was about to be written; and what a verb did before it failed is the loop's now
+            self.wake()
 
     def _cut_short(self, interrupt: BaseException, batch: Batch | None = None) -> None:
-        """End out of turn: an interrupt came to somebody inside, who leaves the node, or what he took from it, half-changed.
+        """End out of turn: an interrupt came to somebody inside, who leaves the node, or what he took from it,
+        half-changed.
 
-        Nobody enters any more, the loop included, nothing is written any more, connections are closed, and everybody who waits is told.
+        Nobody enters any more, the loop included, nothing is written any more, connections are closed, and everybody
+        who waits is told.
         """
         self._quit = True
         if self.failure is None:
@@ -242,7 +249,9 @@ class NodeAccess:
         if batch:
             self._settle(batch)  # nobody sends it; but sockets that are being sent to are not closed
         self._rouse()
-        if self._shut_down:  # the loop had ended by itself, and whoever was about to be told was not among those that it told
+        if (
+            self._shut_down
+        ):  # the loop had ended by itself, and whoever was about to be told was not among those that it told
             self._tell_all()
         log.warning("%s", self._refusal)
 
@@ -264,7 +273,8 @@ class NodeAccess:
                 ticket.wake()
         except Exception:
             raise
-        except BaseException:  # an interrupt ends the driver, whose end tells again: once more is better than not at all
+        except BaseException:
+            # an interrupt ends the driver, whose end tells again: once more is better than not at all
             self._pending.add(ticket)
             raise
 
@@ -281,7 +291,9 @@ class NodeAccess:
         return ticket.result()
 
     def _has_ended(self, text: str) -> StateError:
-        """What is raised once nobody can enter any more, with the reason as its cause (compiled code knows no `raise ... from`)."""
+        """What is raised once nobody can enter any more, with the reason as its cause (compiled code knows no
+        `raise ... from`).
+        """
         error = StateError(text)
         error.__cause__ = self.failure
         return error
@@ -323,7 +335,8 @@ class NodeAccess:
         return now
 
     def _entry_time(self, now: int) -> int:
-        """The time of an entry of the loop: that of its turn, unless a caller was inside since. Time never runs back for a node.
+        """The time of an entry of the loop: that of its turn, unless a caller was inside since. Time never runs back
+        for a node.
 
         Under the lock.
         """

@@ -12,7 +12,9 @@ WRITE: Final = 4
 
 
 class Poller(Protocol):
-    """What `select.epoll` is: level-triggered, masks of READ and WRITE; errors and ends of streams come with any mask."""
+    """What `select.epoll` is: level-triggered, masks of READ and WRITE; errors and ends of streams come with any
+    mask.
+    """
 
     def register(self, fd: int, eventmask: int, /) -> None: ...
     def modify(self, fd: int, eventmask: int, /) -> None: ...

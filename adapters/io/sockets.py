@@ -16,7 +16,8 @@ from mqproto.errors import InvalidSetting, MQError
 from mqproto.state.node.contract import Buffer
 from mqproto.wire.hosts import VIP_DISTANCE, join_address, split_address
 
-#: The most that one read brings. Up to here the allocator reuses its memory; a buffer of 256 KiB costs 8 microseconds a read.
+#: The most that one read brings. Up to here the allocator reuses its memory; a buffer of 256 KiB costs 8 microseconds a
+#: read.
 RECEIVE_SIZE: Final = 65_536
 
 
@@ -47,7 +48,9 @@ class PortTaken(MQError):  # noqa: N818  # named as mqproto.errors names its own
     """Another program listens there."""
 
     def __init__(self, host: str, port: int, role: str) -> None:
-        super().__init__(f"{role}: {join_address(host, port)} is already in use; stop what listens there or choose another port")
+        super().__init__(
+            f"{role}: {join_address(host, port)} is already in use; stop what listens there or choose another port"
+        )
         self.host = host
         self.port = port
         self.role = role
@@ -65,7 +68,9 @@ class ListenFailed(MQError):  # noqa: N818
 
 
 def local_ip() -> str:
-    """The address by which others most likely reach this machine: that of the default route, else loopback (docs/protocol/client.md CI-2)."""
+    """The address by which others most likely reach this machine: that of the default route, else loopback
+    (docs/protocol/client.md CI-2).
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((_ADDRESS_PROBE, 9))
@@ -76,17 +81,23 @@ def local_ip() -> str:
 
 
 def listen(host: str, port: int, role: str) -> socket.socket:
-    """A non-blocking listening socket; port 0 takes a free one. Raises `PortTaken` or `ListenFailed`, both naming `role`."""
+    """A non-blocking listening socket; port 0 takes a free one.
+
+    Raises `PortTaken` or `ListenFailed`, both naming `role`.
+    """
     if not 0 <= port <= 65_535:
         raise InvalidSetting(role, str(port), "a port is between 0 and 65535")
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
     except (OSError, UnicodeError) as error:
         raise ListenFailed(host, port, role, str(error)) from error
     sock = socket.socket(family, kind, protocol)
     try:
         if os.name == "posix":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart must not wait for old connections to time out
+            # a restart must not wait for old connections to time out
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(_BACKLOG)
         sock.setblocking(False)
@@ -141,7 +152,9 @@ def tune(sock: socket.socket) -> None:
 
 
 def peer_address(sock: socket.socket, name: object) -> tuple[str, str]:
-    """`host:port` of the peer and of our side of an accepted connection; raises OSError when the peer is already gone."""
+    """`host:port` of the peer and of our side of an accepted connection; raises OSError when the peer is already
+    gone.
+    """
     if not isinstance(name, tuple):
         return str(name), str(sock.getsockname())
     local = sock.getsockname()
@@ -154,7 +167,9 @@ def _plain(host: str) -> str:
 
 
 def begin_connect(info: AddressInfo) -> tuple[socket.socket, int]:
-    """Start to connect to one result of getaddrinfo: the socket and the error number (0 and EINPROGRESS mean: so far, so good)."""
+    """Start to connect to one result of getaddrinfo: the socket and the error number (0 and EINPROGRESS mean: so far,
+    so good).
+    """
     family, kind, protocol, _, address = info
     sock = socket.socket(family, kind, protocol)
     try:
@@ -190,7 +205,10 @@ def describe(error: Exception) -> str:
 
 
 def resolve(address: str) -> Iterator[AddressInfo]:
-    """What `host:port` may mean, best first. May block on a name server of the operating system; raises OSError or ValueError."""
+    """What `host:port` may mean, best first.
+
+    May block on a name server of the operating system; raises OSError or ValueError.
+    """
     host, port = split_address(address)
     try:
         return iter(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
@@ -208,7 +226,8 @@ def resolve_number(address: str) -> Iterator[AddressInfo] | None:
 
 
 def send_buffers(sock: Wire, buffers: list[Buffer]) -> list[Buffer]:
-    """Send as much as the socket takes without waiting; what is left, in order. Raises OSError when the connection is broken.
+    """Send as much as the socket takes without waiting; what is left, in order. Raises OSError when the connection is
+    broken.
 
     Many small buffers are joined; large ones (views of a mapped file) are sent from where they lie.
     """

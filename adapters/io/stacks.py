@@ -11,6 +11,7 @@ def thread_stacks() -> str:
     """The stack of every thread, the innermost call last."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     texts = [
-        f"thread {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}" for ident, frame in sys._current_frames().items()
+        f"thread {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
     ]
     return "\n".join(texts)

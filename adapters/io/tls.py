@@ -1,10 +1,13 @@
 """TLS on links that we dial: a socket that encrypts, for drivers that never wait (docs/protocol/client.md 7.1).
 
-Owns: the handshake, records between the socket and the driver's plain bytes, the settings that Java's clients have for TLS.
-Leaves to others: when to read, write and give up (drivers, `dialling`), which links use TLS (the node says so of each dial).
+Owns: the handshake, records between the socket and the driver's plain bytes, the settings that Java's clients have for
+TLS.
+Leaves to others: when to read, write and give up (drivers, `dialling`), which links use TLS (the node says so of each
+dial).
 
-OpenSSL works on memory here and never sees the socket, so nothing blocks and every runtime has the same code. A connection is used by
-two threads at a time (one sends, one receives) and OpenSSL's objects are not made for that: each call holds the socket's own lock.
+OpenSSL works on memory here and never sees the socket, so nothing blocks and every runtime has the same code. A
+connection is used by two threads at a time (one sends, one receives) and OpenSSL's objects are not made for that: each
+call holds the socket's own lock.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ _CHUNK: Final = 65_536
 
 
 class TlsClient:
-    """Wraps sockets that were dialled; made of the application's context or of one from `mqproto.adapters.base.tls_settings`."""
+    """Wraps sockets that were dialled; made of the application's context or of one from
+    `mqproto.adapters.base.tls_settings`.
+    """
 
     __slots__ = ("context",)
 
@@ -39,8 +44,8 @@ class TlsClient:
 
 
 class TlsSocket:
-    """What drivers use of a socket, over TLS. Everything raises as a non-blocking socket does: BlockingIOError where it would have to
-    wait, OSError (`ssl.SSLError` is one) when the connection is broken.
+    """What drivers use of a socket, over TLS. Everything raises as a non-blocking socket does: BlockingIOError where it
+    would have to wait, OSError (`ssl.SSLError` is one) when the connection is broken.
     """
 
     __slots__ = ("_counted", "_ended", "_incoming", "_lock", "_outgoing", "_sock", "_tls", "_unsent")
@@ -58,7 +63,10 @@ class TlsSocket:
         self._ended = False
 
     def handshake(self) -> int:
-        """Go on as far as possible: what the socket must be ready for before the next call, 0 when it is done. Raises OSError."""
+        """Go on as far as possible: what the socket must be ready for before the next call, 0 when it is done.
+
+        Raises OSError.
+        """
         while True:
             try:
                 self._tls.do_handshake()
@@ -82,7 +90,9 @@ class TlsSocket:
             self._incoming.write(data)
 
     def early(self) -> bytes:
-        """What the peer sent right behind its part of the handshake: no poller tells of it, the socket has been read."""
+        """What the peer sent right behind its part of the handshake: no poller tells of it, the socket has been
+        read.
+        """
         return self._decrypt()
 
     def recv(self, size: int, /) -> bytes:
@@ -111,7 +121,8 @@ class TlsSocket:
     def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
         """Send as much as the socket takes; how many plain bytes are on their way.
 
-        As with OpenSSL's own calls, what was not reported as sent must come first in the next call: its last part may be encrypted.
+        As with OpenSSL's own calls, what was not reported as sent must come first in the next call: its last part may
+        be encrypted.
         """
         with self._lock:
             if not self._flush():
@@ -148,7 +159,8 @@ class TlsSocket:
                 with suppress(OSError):
                     self._flush()
             with suppress(OSError):
-                self._sock.recv(RECEIVE_SIZE)  # what stays unread (tickets, mostly) makes the system cut off what we have sent
+                # what stays unread (tickets, mostly) makes the system cut off what we have sent
+                self._sock.recv(RECEIVE_SIZE)
             self._sock.close()
 
     def _encrypt(self, piece: memoryview) -> None:
@@ -165,7 +177,8 @@ class TlsSocket:
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            # A stream cut off without a goodbye ends like any other: a frame says how long it is, so nothing can be taken for whole.
+            # A stream cut off without a goodbye ends like any other: a frame says how long it is, so nothing can be
+            # taken for whole.
             self._ended = True
         if self._ended and parts:
             with suppress(OSError):
@@ -203,4 +216,6 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 #: What OpenSSL says of bytes that are no TLS at all.
-_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+_NO_TLS: Final = frozenset(
+    {"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
+)

@@ -17,7 +17,9 @@ class MetricsUnavailable(MQError):  # noqa: N818 - as the other errors of server
     """The package that writes the page is not installed."""
 
     def __init__(self) -> None:
-        super().__init__("metrics need the package prometheus-client: install mqproto[metrics], or leave --metrics-port out")
+        super().__init__(
+            "metrics need the package prometheus-client: install mqproto[metrics], or leave --metrics-port out"
+        )
 
 
 def make_render() -> Render:
@@ -51,7 +53,8 @@ def make_render() -> Render:
 
 
 def open_with_page(plan: Callable[[], Sequence[Opened]], host: str | None, port: int) -> Sequence[Opened]:
-    """Open what `plan` opens, with a page of metrics for the last of it on a port of its own (0: a free one), on loopback without `host`.
+    """Open what `plan` opens, with a page of metrics for the last of it on a port of its own (0: a free one), on
+    loopback without `host`.
 
     Raises MetricsUnavailable, PortTaken, ListenFailed, and what the plan raises.
     """

@@ -1,6 +1,7 @@
 """Embedded servers as users see them, whatever drives them; runtimes add `start`, `close` and the context manager.
 
-What a server is made from (`mqproto.adapters.servers.server_setup`) is imported when one starts: a program that only sends loads no broker.
+What a server is made from (`mqproto.adapters.servers.server_setup`) is imported when one starts: a program that only
+sends loads no broker.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class BaseServer:
 class BaseNameServer(BaseServer):
     """A name server in this process.
 
-    It listens on loopback and a free port unless told otherwise. `directory` keeps the KV configuration; without it nothing outlives the
-    server. `settings` are by Apache's keys, values as in its files. Starting raises InvalidSetting, PortTaken or ListenFailed.
+    It listens on loopback and a free port unless told otherwise. `directory` keeps the KV configuration; without it
+    nothing outlives the server. `settings` are by Apache's keys, values as in its files. Starting raises
+    InvalidSetting, PortTaken or ListenFailed.
     """
 
     def __init__(
@@ -73,11 +75,11 @@ class BaseNameServer(BaseServer):
 class BaseBroker(BaseServer):
     """A broker in this process, registered with the name servers `namesrv` (`host:port;host:port`, empty for none).
 
-    It listens on loopback and a free port (and another two below it) unless told otherwise. `store` is the data directory; without it
-    the broker gets a temporary one that goes with it. `recover` says what to do about damaged data: "refuse" to start (StoreDamaged),
-    "skip" it and keep what is good behind it, or "cut" the log there. `settings` are by Apache's keys, values as in `broker.conf`.
-    Starting ends when the broker is registered; it raises InvalidSetting, PortTaken, ListenFailed, StoreLocked, StoreUnwritable or
-    StoreDamaged.
+    It listens on loopback and a free port (and another two below it) unless told otherwise. `store` is the data
+    directory; without it the broker gets a temporary one that goes with it. `recover` says what to do about damaged
+    data: "refuse" to start (StoreDamaged), "skip" it and keep what is good behind it, or "cut" the log there.
+    `settings` are by Apache's keys, values as in `broker.conf`. Starting ends when the broker is registered; it raises
+    InvalidSetting, PortTaken, ListenFailed, StoreLocked, StoreUnwritable or StoreDamaged.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class BaseBroker(BaseServer):
         def plan() -> Sequence[Opened]:
             from mqproto.adapters.servers.server_setup import BrokerOptions
 
-            options = BrokerOptions(host=host, port=port, namesrv=namesrv, store=store, recover=recover, settings=settings or {})
+            options = BrokerOptions(
+                host=host, port=port, namesrv=namesrv, store=store, recover=recover, settings=settings or {}
+            )
             return (options.open(),)
 
         super().__init__(plan)

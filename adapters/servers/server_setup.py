@@ -1,7 +1,8 @@
 """Servers, ready to be driven: settings are read, ports bound, the store opened, and the node made from all that.
 
 Independent of the runtime: embedding classes and the command line open servers here and give them to a driver.
-Leaves to others: what drives (drivers), what the settings mean (`mqproto.engine.settings`), files of the store (`mqproto.engine.store`).
+Leaves to others: what drives (drivers), what the settings mean (`mqproto.engine.settings`), files of the store
+(`mqproto.engine.store`).
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ class Opened:
     unknown_keys: tuple[str, ...] = ()
 
     def clean_up(self) -> None:
-        """Let nothing stay locked after a forced end; remove the directory if it was made for this server alone. May block."""
+        """Let nothing stay locked after a forced end; remove the directory if it was made for this server alone.
+
+        May block.
+        """
         if self.abandon is not None:
             self.abandon()
         if self.temporary and self.directory is not None:
@@ -83,10 +87,11 @@ class Opened:
 class NameServerOptions:
     """How to open a name server. `settings` are by Apache's keys (docs/protocol/broker.md 8.5) and must be known.
 
-    `host` and `port` come before the settings `bindAddress` and `listenPort`; without any of them: loopback and a free port.
-    `directory` keeps the KV configuration; without it (and the keys that name files) nothing outlives the process. `config` is a file
-    of settings, `namesrv.properties` of the directory if none is named; changes by request go there. It has more weight than
-    `defaults`, and less than `settings`.
+    `host` and `port` come before the settings `bindAddress` and `listenPort`; without any of them: loopback and a free
+    port.
+    `directory` keeps the KV configuration; without it (and the keys that name files) nothing outlives the process.
+    `config` is a file of settings, `namesrv.properties` of the directory if none is named; changes by request go there.
+    It has more weight than `defaults`, and less than `settings`.
     """
 
     host: str | None = None
@@ -114,7 +119,9 @@ class NameServerOptions:
         return _properties((self.read()[0],), important)
 
     def open(self) -> Opened:
-        """Raises InvalidSetting, SettingsUnreadable, PortTaken, ListenFailed, or OSError for files that cannot be read."""
+        """Raises InvalidSetting, SettingsUnreadable, PortTaken, ListenFailed, or OSError for files that cannot be
+        read.
+        """
         settings, unknown = self.read()
         kv_config = _user_path(settings.kv_config_path)
         own_config = _user_path(settings.config_store_path)
@@ -143,12 +150,14 @@ class NameServerOptions:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerOptions:
-    """How to open a broker with its store. `settings` are by Apache's keys (docs/protocol/broker.md 8.2, 8.3) and must be known.
+    """How to open a broker with its store. `settings` are by Apache's keys (docs/protocol/broker.md 8.2, 8.3) and must
+    be known.
 
-    `host`, `port`, `namesrv` and `store` come before the settings `bindAddress`, `listenPort`, `namesrvAddr` and `storePathRootDir`;
-    without any of them: loopback, a free port (with another two below it), no name server, a directory of its own that goes with it.
-    `recover` says what to do about damaged data: refuse, skip or cut. `config` is a file of settings, `config/broker.properties` of the
-    data directory if none is named; changes by request go there. It has more weight than `defaults`, and less than `settings`.
+    `host`, `port`, `namesrv` and `store` come before the settings `bindAddress`, `listenPort`, `namesrvAddr` and
+    `storePathRootDir`; without any of them: loopback, a free port (with another two below it), no name server, a
+    directory of its own that goes with it. `recover` says what to do about damaged data: refuse, skip or cut. `config`
+    is a file of settings, `config/broker.properties` of the data directory if none is named; changes by request go
+    there. It has more weight than `defaults`, and less than `settings`.
     """
 
     host: str | None = None
@@ -186,8 +195,9 @@ class BrokerOptions:
         return _properties((settings, storing), important)
 
     def open(self) -> Opened:
-        """Blocks while the store recovers. Raises InvalidSetting, SettingsUnreadable, PortTaken, ListenFailed, or what `Store.open`
-        raises."""
+        """Blocks while the store recovers. Raises InvalidSetting, SettingsUnreadable, PortTaken, ListenFailed, or what
+        `Store.open` raises.
+        """
         settings, storing, unknown = self.read()
         recover = _recover(self.recover)
         config = self._config_file()
@@ -202,7 +212,13 @@ class BrokerOptions:
             store = Store.open(storing, wall=wall_ms(), utc_offset_ms=utc_offset_ms(), recover=recover)
             try:
                 node = BrokerNode(
-                    settings, store, host=advertised, port=port, seed=new_seed(), utc_offset_ms=utc_offset_ms(), save_settings=save
+                    settings,
+                    store,
+                    host=advertised,
+                    port=port,
+                    seed=new_seed(),
+                    utc_offset_ms=utc_offset_ms(),
+                    save_settings=save,
                 )
             except BaseException:
                 store.close(wall_ms())

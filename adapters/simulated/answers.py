@@ -1,4 +1,5 @@
-"""Answers that come twice and answers that come late: no network does that to bytes, but peers and what stands between do it to frames.
+"""Answers that come twice and answers that come late: no network does that to bytes, but peers and what stands between
+do it to frames.
 
 Owns: which frames of a run of bytes are answers, and which of them are disturbed.
 Leaves to others: when bytes arrive (`simulator`).
@@ -11,11 +12,13 @@ from random import Random
 from mqproto.codec import FrameSplitter, decode
 
 
-def disturb(data: bytes, twice: float, late: float, late_max: int, random: Random) -> tuple[bytes, list[tuple[int, bytes]]]:
+def disturb(
+    data: bytes, twice: float, late: float, late_max: int, random: Random
+) -> tuple[bytes, list[tuple[int, bytes]]]:
     """What of a run of whole frames is sent now, and what follows after so many milliseconds.
 
-    `twice` and `late` are the chances of an answer to come once more and to be overtaken, both by up to `late_max`. Requests, whose
-    order means something, stay as they are.
+    `twice` and `late` are the chances of an answer to come once more and to be overtaken, both by up to `late_max`.
+    Requests, whose order means something, stay as they are.
     """
     now: list[bytes] = []
     later: list[tuple[int, bytes]] = []

@@ -1,7 +1,7 @@
 """What must be true of a cluster, whatever happened to it.
 
-Each check looks at a cluster and gives what is wrong, one sentence for each fault; an empty list means that all is well. `always` may be
-asked at any moment, the others when their docstring says.
+Each check looks at a cluster and gives what is wrong, one sentence for each fault; an empty list means that all is
+well. `always` may be asked at any moment, the others when their docstring says.
 
 Owns: the promises (docs/simulation.md) and how they are told apart from luck.
 Leaves to others: making trouble (`scenario`, tests), the records (`records`).
@@ -38,18 +38,28 @@ SYSTEM_TOPICS: Final = ("SCHEDULE_TOPIC", "RMQ_SYS")
 
 
 def always(cluster: Cluster) -> list[str]:
-    """What must hold at any moment: sends settle once and in time, no offset runs ahead, order in a queue, nothing piles up."""
+    """What must hold at any moment: sends settle once and in time, no offset runs ahead, order in a queue, nothing
+    piles up.
+    """
     return [*sends(cluster), *commits(cluster), *order(cluster), *ordered(cluster), *alone(cluster), *bounds(cluster)]
 
 
 def at_rest(cluster: Cluster) -> list[str]:
-    """What must hold once everything is mended and enough time has passed: all of `always`, nothing lost, nothing under way.
+    """What must hold once everything is mended and enough time has passed: all of `always`, nothing lost, nothing under
+    way.
 
-    Looks again a moment later before it finds fault (and lets the world run for that): a heartbeat may just be on its way.
+    Looks again a moment later before it finds fault (and lets the world run for that): a heartbeat may just be on its
+    way.
     """
     for _ in range(_LOOKS):
         stored, faults = read_logs(cluster)
-        faults += [*always(cluster), *kept(cluster, stored), *consumed(cluster, stored), *shared(cluster), *quiet(cluster)]
+        faults += [
+            *always(cluster),
+            *kept(cluster, stored),
+            *consumed(cluster, stored),
+            *shared(cluster),
+            *quiet(cluster),
+        ]
         if not faults:
             break
         cluster.run_for(_PAUSE_MS)
@@ -60,8 +70,9 @@ def at_rest(cluster: Cluster) -> list[str]:
 
 
 def sends(cluster: Cluster) -> list[str]:
-    """Each send, and whatever else an application waits for, has one outcome, within its budget (and the time that its client was
-    frozen)."""
+    """Each send, and whatever else an application waits for, has one outcome, within its budget (and the time that its
+    client was frozen).
+    """
     faults = []
     up = {client.name for client in cluster.clients if client.up and not client.host.asleep}
     operations: list[RecordedOperation] = [*cluster.records.sends, *cluster.records.operations]
@@ -79,13 +90,16 @@ def sends(cluster: Cluster) -> list[str]:
 
 
 def promised(cluster: Cluster, sent: Sent) -> list[str]:
-    """The ids of the messages of a send that must not get lost: it was acknowledged as such (a flush that came too late promises
-    nothing), and no power loss could take what was not synced."""
+    """The ids of the messages of a send that must not get lost: it was acknowledged as such (a flush that came too late
+    promises nothing), and no power loss could take what was not synced.
+    """
     result = sent.result
     if result is None or result.status is not SendStatus.SEND_OK:
         return []
     machine = cluster.brokers[result.queue.broker_name]
-    synced = machine.node.store.settings.flush_disk_type == SYNC_FLUSH and all(message.wait for message in sent.messages)
+    synced = machine.node.store.settings.flush_disk_type == SYNC_FLUSH and all(
+        message.wait for message in sent.messages
+    )
     if not synced and any(lost >= sent.begun for lost in machine.power_losses):
         return []
     return result.msg_id.split(",")
@@ -95,7 +109,9 @@ def promised(cluster: Cluster, sent: Sent) -> list[str]:
 
 
 def read_logs(cluster: Cluster) -> tuple[Stored, list[str]]:
-    """Everything that the running brokers have stored and visible, and what is wrong with it: offsets are dense in each queue."""
+    """Everything that the running brokers have stored and visible, and what is wrong with it: offsets are dense in each
+    queue.
+    """
     stored: Stored = {}
     faults: list[str] = []
     for machine in cluster.brokers.values():
@@ -113,7 +129,11 @@ def read_logs(cluster: Cluster) -> tuple[Stored, list[str]]:
                 except RecordError as damage:
                     faults.append(f"{name} has a damaged message at {offset}: {damage}")
                     continue
-                if message is None or (message.topic, message.queue_id, message.queue_offset) != (queue.topic, queue.queue_id, offset):
+                if message is None or (message.topic, message.queue_id, message.queue_offset) != (
+                    queue.topic,
+                    queue.queue_id,
+                    offset,
+                ):
                     faults.append(f"{name} has at {offset} not its own message but {message}")
                 else:
                     messages.append(message)
@@ -121,9 +141,14 @@ def read_logs(cluster: Cluster) -> tuple[Stored, list[str]]:
 
 
 def kept(cluster: Cluster, stored: Stored) -> list[str]:
-    """Every promised message lies where its acknowledgement said, and no place was given twice. To be asked when all brokers run."""
+    """Every promised message lies where its acknowledgement said, and no place was given twice.
+
+    To be asked when all brokers run.
+    """
     faults: list[str] = []
-    ids = {message.msg_id for queue, messages in stored.items() if not _is_internal(queue.topic) for message in messages}
+    ids = {
+        message.msg_id for queue, messages in stored.items() if not _is_internal(queue.topic) for message in messages
+    }
     for sent in cluster.records.sends:
         wanted = promised(cluster, sent)
         result = sent.result
@@ -161,11 +186,11 @@ def owned(consumer: SimulatedConsumer) -> dict[MessageQueue, ProcessQueue]:
 
 
 def consumed(cluster: Cluster, stored: Stored) -> list[str]:
-    """At least once: each promised message was consumed with success by each group that reads its topic from the beginning and has
-    members now, or is among the group's dead letters.
+    """At least once: each promised message was consumed with success by each group that reads its topic from the
+    beginning and has members now, or is among the group's dead letters.
 
-    A broker that has lost messages may give their offsets to others, and groups that were further already pass these over; so nothing is
-    asked of such brokers.
+    A broker that has lost messages may give their offsets to others, and groups that were further already pass these
+    over; so nothing is asked of such brokers.
     """
     faults = []
     for group, members in groups(cluster).items():
@@ -175,7 +200,12 @@ def consumed(cluster: Cluster, stored: Stored) -> list[str]:
             if delivery.group == group and delivery.succeeded
             for message in delivery.messages
         }
-        dead = {message.msg_id for queue, messages in stored.items() if queue.topic == dlq_topic(group) for message in messages}
+        dead = {
+            message.msg_id
+            for queue, messages in stored.items()
+            if queue.topic == dlq_topic(group)
+            for message in messages
+        }
         for sent in cluster.records.sends:
             result = sent.result
             if result is None or cluster.brokers[result.queue.broker_name].incomplete:
@@ -189,12 +219,15 @@ def consumed(cluster: Cluster, stored: Stored) -> list[str]:
 
 def _wanted(member: SimulatedMember, message: Message) -> bool:
     expression = member.expressions.get(message.topic)
-    return expression is not None and (expression == "*" or message.tags in [tag.strip() for tag in expression.split("||")])
+    return expression is not None and (
+        expression == "*" or message.tags in [tag.strip() for tag in expression.split("||")]
+    )
 
 
 def order(cluster: Cluster) -> list[str]:
-    """A consumer gets the messages of a queue in their order, as long as it keeps the queue; a message may come again, but none is new
-    that comes after a later one."""
+    """A consumer gets the messages of a queue in their order, as long as it keeps the queue; a message may come again,
+    but none is new that comes after a later one.
+    """
     faults = []
     last: dict[object, int] = {}
     seen: dict[object, set[int]] = {}
@@ -206,13 +239,17 @@ def order(cluster: Cluster) -> list[str]:
             if offset > last.get(delivery.incarnation, -1):
                 last[delivery.incarnation] = offset
             elif offset not in seen.get(delivery.incarnation, ()):
-                faults.append(f"{delivery.consumer} got {offset} of {delivery.queue} after {last[delivery.incarnation]}")
+                faults.append(
+                    f"{delivery.consumer} got {offset} of {delivery.queue} after {last[delivery.incarnation]}"
+                )
             seen.setdefault(delivery.incarnation, set()).add(offset)
     return faults
 
 
 def ordered(cluster: Cluster) -> list[str]:
-    """A group that consumes in order gets no message before all that lie before it in its queue were consumed with success."""
+    """A group that consumes in order gets no message before all that lie before it in its queue were consumed with
+    success.
+    """
     faults = []
     for delivery in cluster.records.deliveries:
         if delivery.group not in cluster.records.orderly or cluster.brokers[delivery.queue.broker_name].incomplete:
@@ -228,7 +265,8 @@ def ordered(cluster: Cluster) -> list[str]:
 def alone(cluster: Cluster) -> list[str]:
     """A queue that is consumed in order is with one listener at a time: members of a group lock it at its broker.
 
-    No lock helps against a listener that was frozen in the middle, and a broker that was started again has forgotten all locks.
+    No lock helps against a listener that was frozen in the middle, and a broker that was started again has forgotten
+    all locks.
     """
     faults = []
     clients = {client.name: client for client in cluster.clients}
@@ -241,17 +279,25 @@ def alone(cluster: Cluster) -> list[str]:
         key = delivery.group, delivery.queue
         if key in running:
             before, end = running[key]
-            forgot = any(0 <= delivery.begun - start < _LOCK_MS for start in cluster.brokers[delivery.queue.broker_name].starts[1:])
-            frozen = any(start < delivery.begun and before.begun < stop for start, stop in clients[before.consumer].sleeps)
+            forgot = any(
+                0 <= delivery.begun - start < _LOCK_MS
+                for start in cluster.brokers[delivery.queue.broker_name].starts[1:]
+            )
+            frozen = any(
+                start < delivery.begun and before.begun < stop for start, stop in clients[before.consumer].sleeps
+            )
             if delivery.begun < end and before.consumer != delivery.consumer and not forgot and not frozen:
-                faults.append(f"{delivery.queue} was with {before.consumer} when {delivery.consumer} got it at {delivery.begun}")
+                faults.append(
+                    f"{delivery.queue} was with {before.consumer} when {delivery.consumer} got it at {delivery.begun}"
+                )
         running[key] = delivery, min(ends, default=cluster.now)
     return faults
 
 
 def commits(cluster: Cluster) -> list[str]:
-    """A broker never holds an offset beyond a message that the group has not finished, unless the broker lost messages or the group
-    does not want all of them."""
+    """A broker never holds an offset beyond a message that the group has not finished, unless the broker lost messages
+    or the group does not want all of them.
+    """
     faults = []
     for machine in cluster.brokers.values():
         if not machine.up or machine.incomplete:
@@ -265,12 +311,17 @@ def commits(cluster: Cluster) -> list[str]:
                 progress = cluster.records.finished.get((group, queue))
                 below = 0 if progress is None else progress.below
                 if offset > below:
-                    faults.append(f"{group} committed {offset} of {queue} at {cluster.now}, but has not finished {below}")
+                    faults.append(
+                        f"{group} committed {offset} of {queue} at {cluster.now}, but has not finished {below}"
+                    )
     return faults
 
 
 def shared(cluster: Cluster) -> list[str]:
-    """Each queue of each topic has exactly one owner in each group. To be asked some time after the last member came or went."""
+    """Each queue of each topic has exactly one owner in each group.
+
+    To be asked some time after the last member came or went.
+    """
     faults = []
     for group, members in groups(cluster).items():
         for topic in {topic for member in members for topic in member.core.topics()}:
@@ -280,7 +331,9 @@ def shared(cluster: Cluster) -> list[str]:
                     if queue.topic == topic:
                         owners.setdefault(queue, []).append(member.name)
             faults += [f"{queue} is with {names} of {group}" for queue, names in owners.items() if len(names) > 1]
-            faults += [f"{queue} is with nobody of {group}" for queue in _readable(cluster, topic) if queue not in owners]
+            faults += [
+                f"{queue} is with nobody of {group}" for queue in _readable(cluster, topic) if queue not in owners
+            ]
     return faults
 
 
@@ -310,17 +363,31 @@ def bounds(cluster: Cluster) -> list[str]:
         if not machine.up:
             continue
         node = machine.node
-        places = sum(config.read_queues for name, config in node.topics.table.items() if name not in node.topics.built_in)
+        places = sum(
+            config.read_queues for name, config in node.topics.table.items() if name not in node.topics.built_in
+        )
         if len(node.holding) > 2 * readers * places:
             faults.append(f"{machine.name} holds {len(node.holding)} pulls for {readers} consumers and {places} queues")
-        faults += [f"{machine.name} has {link.unsent} bytes unsent to {link.address}" for link in node.links if link.unsent > _UNSENT_MAX]
+        faults += [
+            f"{machine.name} has {link.unsent} bytes unsent to {link.address}"
+            for link in node.links
+            if link.unsent > _UNSENT_MAX
+        ]
     return faults
 
 
 def quiet(cluster: Cluster) -> list[str]:
-    """Nothing is under way but parked pulls. To be asked some time after everything was mended and the last message sent."""
+    """Nothing is under way but parked pulls.
+
+    To be asked some time after everything was mended and the last message sent.
+    """
     return [
-        *(fault for client in cluster.clients if client.up and not isinstance(client, SimulatedMember) for fault in _quiet_client(client)),
+        *(
+            fault
+            for client in cluster.clients
+            if client.up and not isinstance(client, SimulatedMember)
+            for fault in _quiet_client(client)
+        ),
         *(fault for member in cluster.consumers for fault in _quiet_consumer(member)),
         *(fault for machine in cluster.brokers.values() if machine.up for fault in _quiet_broker(machine)),
     ]
@@ -350,4 +417,6 @@ def _quiet_broker(machine: Machine[BrokerNode]) -> Iterable[str]:
         yield f"{machine.name} has {len(node.calls)} calls in flight"
     if node.store.flushed != node.store.end:
         yield f"{machine.name} has flushed {node.store.flushed} of {node.store.end}"
-    yield from (f"{machine.name} has {link.unsent} bytes unsent to {link.address}" for link in node.links if link.unsent)
+    yield from (
+        f"{machine.name} has {link.unsent} bytes unsent to {link.address}" for link in node.links if link.unsent
+    )

@@ -28,12 +28,16 @@ _SEND_FIELDS: Final = frozenset("abei")
 
 
 def always(cluster: Cluster) -> list[str]:
-    """What must hold at any moment: windows, no call of what is settled, one own reply for each question, places of consumers."""
+    """What must hold at any moment: windows, no call of what is settled, one own reply for each question, places of
+    consumers.
+    """
     return [*windows(cluster), *leftovers(cluster), *questions(cluster), *places(cluster)]
 
 
 def at_rest(cluster: Cluster, stored: Stored, bank: Bank) -> list[str]:
-    """What must hold once everything is mended and enough time has passed: nothing counts any more, transactions have ended."""
+    """What must hold once everything is mended and enough time has passed: nothing counts any more, transactions have
+    ended.
+    """
     return [*always(cluster), *counters(cluster), *attempts(cluster, stored), *transactions(stored, bank)]
 
 
@@ -70,7 +74,9 @@ def windows(cluster: Cluster) -> list[str]:
         if window.messages < 0 or window.size < 0:
             faults.append(f"{client.name} has {window.messages} messages ({window.size} bytes) in flight")
         if window.messages < messages or window.size < size:
-            faults.append(f"{client.name} counts {window.messages} messages ({window.size} bytes), its links have {messages} ({size})")
+            faults.append(
+                f"{client.name} counts {window.messages} messages ({window.size} bytes), its links have {messages} ({size})"
+            )
     return faults
 
 
@@ -95,14 +101,18 @@ def counters(cluster: Cluster) -> list[str]:
     for client, core in producers(cluster):
         window = core.window
         if (window.messages, window.size, window.waiting) != (0, 0, 0):
-            faults.append(f"{client.name} still counts {window.messages} messages ({window.size} bytes), {window.waiting} wait for room")
+            faults.append(
+                f"{client.name} still counts {window.messages} messages ({window.size} bytes), {window.waiting} wait for room"
+            )
         if len(client.node.requests):
             faults.append(f"{client.name} has {len(client.node.requests)} requests without an outcome")
         if isinstance(client, Teller) and client.core._checks:
             faults.append(f"{client.name} has {len(client.core._checks)} questions unanswered")
     for client in cluster.clients:
         if client.up and isinstance(client, Iterator) and (client.core._parked or client.core._taken):
-            faults.append(f"{client.name} has {len(client.core._parked)} messages parked and {len(client.core._taken)} taken")
+            faults.append(
+                f"{client.name} has {len(client.core._parked)} messages parked and {len(client.core._taken)} taken"
+            )
         if client.up and isinstance(client, PollingClient) and client.core._in_hand.waiting:
             faults.append(f"{client.name} has {client.core._in_hand.waiting} messages that wait for a poll")
         if client.up and client.node._waiting.keys() & {ticket for ticket in client.node._waiting if ticket.settled}:
@@ -115,7 +125,9 @@ def places(cluster: Cluster) -> list[str]:
     return [
         f"{client.name} has {len(client.core._taken)} messages out, {client.core.settings.consume_thread_min} places"
         for client in cluster.clients
-        if client.up and isinstance(client, Iterator) and len(client.core._taken) > client.core.settings.consume_thread_min
+        if client.up
+        and isinstance(client, Iterator)
+        and len(client.core._taken) > client.core.settings.consume_thread_min
     ]
 
 
@@ -145,7 +157,9 @@ def attempts(cluster: Cluster, stored: Stored) -> list[str]:
         if not queue.topic.startswith(("%", *SYSTEM_TOPICS)):
             for message in messages:
                 copies.setdefault(message.msg_id, []).append(message.born_time - cluster.world.wall_ahead)
-    settings = {client.name: client.core.settings for client in cluster.clients if isinstance(client, SimulatedProducer)}
+    settings = {
+        client.name: client.core.settings for client in cluster.clients if isinstance(client, SimulatedProducer)
+    }
     for sent in cluster.records.sends:
         result = sent.result
         if result is None or sent.ended is None:
@@ -154,9 +168,13 @@ def attempts(cluster: Cluster, stored: Stored) -> list[str]:
         limit = 1 + max(own.retry_times, own.retry_times_async)
         for msg_id in result.msg_id.split(","):
             times = copies.get(msg_id, [])
-            if len(times) > limit and not sent.messages[0].delay_level:  # a broker that dies may deliver what was delayed again
+            if (
+                len(times) > limit and not sent.messages[0].delay_level
+            ):  # a broker that dies may deliver what was delayed again
                 faults.append(f"{sent}: {msg_id} is stored {len(times)} times")
-            faults += [f"{sent}: {msg_id} was sent at {time}, after {sent.ended}" for time in times if time > sent.ended]
+            faults += [
+                f"{sent}: {msg_id} was sent at {time}, after {sent.ended}" for time in times if time > sent.ended
+            ]
     return faults
 
 
@@ -165,12 +183,16 @@ def attempts(cluster: Cluster, stored: Stored) -> list[str]:
 
 def transactions(stored: Stored, bank: Bank) -> list[str]:
     """Transactions end as their listener said: what was committed is there, and nothing else."""
-    there = Counter(message.body for queue, messages in stored.items() if queue.topic == bank.topic for message in messages)
+    there = Counter(
+        message.body for queue, messages in stored.items() if queue.topic == bank.topic for message in messages
+    )
     faults = [f"transaction {body!r} was committed and is not there" for body in sorted(bank.committed - there.keys())]
     faults += [f"transaction {body!r} was not committed and is there" for body in sorted(there.keys() - bank.committed)]
     for body, result in bank.results:
         state = result.local_transaction_state
-        if state is not LocalTransactionState.UNKNOW and (state is LocalTransactionState.COMMIT_MESSAGE) != (body in bank.committed):
+        if state is not LocalTransactionState.UNKNOW and (state is LocalTransactionState.COMMIT_MESSAGE) != (
+            body in bank.committed
+        ):
             faults.append(f"transaction {body!r} is said to be {state}")
     return faults
 

@@ -1,11 +1,13 @@
-"""A random story of clients of every kind, amid what troubles clients most: brokers that die in mid-send, name servers that are slow,
-routes that change, answers that come twice or after the deadline, a world that stands still.
+"""A random story of clients of every kind, amid what troubles clients most: brokers that die in mid-send, name servers
+that are slow, routes that change, answers that come twice or after the deadline, a world that stands still.
 
-A story as in `scenario`, with the same trouble and more of it, and other applications: producers with narrow windows that also give sends up,
-transactions, requests and replies, and groups of every kind of consumer, each with a strategy of its own.
+A story as in `scenario`, with the same trouble and more of it, and other applications: producers with narrow windows
+that also give sends up, transactions, requests and replies, and groups of every kind of consumer, each with a strategy
+of its own.
 
 Owns: those applications and that trouble.
-Leaves to others: the course of a story (`scenario`), what applications do (`pull_clients`, `request_clients`), judging it (`checks`, `client_checks`).
+Leaves to others: the course of a story (`scenario`), what applications do (`pull_clients`, `request_clients`), judging
+it (`checks`, `client_checks`).
 """
 
 from __future__ import annotations
@@ -47,7 +49,12 @@ class ClientScenario(Scenario):
     GROUPS = ("readers", "clerks", "cashiers", "walkers", "keepers", "pollers", "pullers")
 
     def __init__(
-        self, seed: int, *, steps: int = 40, trouble: tuple[str, ...] | None = None, groups: tuple[str, ...] | None = None
+        self,
+        seed: int,
+        *,
+        steps: int = 40,
+        trouble: tuple[str, ...] | None = None,
+        groups: tuple[str, ...] | None = None,
     ) -> None:
         options: ClientOptions = {}
         if seed % 4 == 3:
@@ -58,7 +65,9 @@ class ClientScenario(Scenario):
         random = self.random
         self.groups = groups if groups is not None else tuple(random.sample(self.GROUPS, 3))
         #: Members of a group must share queues out in one way.
-        self.strategies = {group: random.choice(("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH")) for group in (*self.GROUPS, "repliers")}
+        self.strategies = {
+            group: random.choice(("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH")) for group in (*self.GROUPS, "repliers")
+        }
         self.traced = random.random() < 0.2
         self.bank = Bank(TRANSFERS)
         self.admin = self.cluster.add(Client(self.cluster, {}))
@@ -154,7 +163,9 @@ class ClientScenario(Scenario):
                         self._give_up(sent)
 
     def _with(self, kind: type[Any], call: Callable[[Any, bytes], None]) -> None:
-        clients = [client for client in self.cluster.clients if type(client) is kind and client.up and not client.host.asleep]
+        clients = [
+            client for client in self.cluster.clients if type(client) is kind and client.up and not client.host.asleep
+        ]
         if clients:
             self._asked += 1
             call(self.random.choice(clients), b"%d" % self._asked)
@@ -184,7 +195,9 @@ class ClientScenario(Scenario):
             poller.restless = lambda: not self._peace and self.random.random() < 0.02
             return cluster.add(poller)
         if group == "pullers":
-            return cluster.add(Puller(cluster, group, TOPICS, self._takes, {"allocate_message_queue_strategy": strategy}))
+            return cluster.add(
+                Puller(cluster, group, TOPICS, self._takes, {"allocate_message_queue_strategy": strategy})
+            )
         options: ConsumerOptions = {
             "allocate_message_queue_strategy": strategy,
             "consume_from_where": FIRST,
@@ -197,7 +210,9 @@ class ClientScenario(Scenario):
         if group in ("walkers", "keepers"):
             if group == "walkers":  # several take at a time, and what an interrupted one gives back is another's
                 cluster.records.unordered.add(group)
-            return cluster.add(Iterator(cluster, group, self._listen, TOPICS, self._takes, options, forgets=self._forgets))
+            return cluster.add(
+                Iterator(cluster, group, self._listen, TOPICS, self._takes, options, forgets=self._forgets)
+            )
         if group == "repliers":
             replier = cluster.add(Replier(cluster, f"replier-{len(cluster.clients)}", {}))
             return cluster.consumer(group, replier.listen, topics=(QUESTIONS,), **options)
@@ -218,7 +233,9 @@ class ClientScenario(Scenario):
         context.auto_commit = False
         if self._peace:
             return ConsumeStatus.COMMIT
-        return self.random.choice((ConsumeStatus.SUCCESS, ConsumeStatus.SUCCESS, ConsumeStatus.COMMIT, ConsumeStatus.ROLLBACK))
+        return self.random.choice(
+            (ConsumeStatus.SUCCESS, ConsumeStatus.SUCCESS, ConsumeStatus.COMMIT, ConsumeStatus.ROLLBACK)
+        )
 
     # --- trouble
 
@@ -237,7 +254,9 @@ class ClientScenario(Scenario):
         for machine in self.cluster.name_servers:
             if machine.up:
                 assert machine.host is not None
-                machine.host.weather = replace(self.world.weather, delay_min=500, delay_max=self.random.choice((2_000, 8_000)))
+                machine.host.weather = replace(
+                    self.world.weather, delay_min=500, delay_max=self.random.choice((2_000, 8_000))
+                )
 
                 def well(host: Any = machine.host) -> None:
                     host.weather = None
@@ -263,7 +282,11 @@ class ClientScenario(Scenario):
 
         def create(now: int) -> Flow[Any]:
             return self.topics.create(
-                self.cluster.namespace.wrap(topic), broker=address, read_queues=read_queues, write_queues=write_queues, perm=perm
+                self.cluster.namespace.wrap(topic),
+                broker=address,
+                read_queues=read_queues,
+                write_queues=write_queues,
+                perm=perm,
             )
 
         self.admin.operate("change of a topic", create, None, done)
@@ -279,7 +302,10 @@ class ClientScenario(Scenario):
                 self._set_up(topic, machine, 4)
 
     def broker_leaves(self) -> None:
-        """As operators do it: nothing more is written there, and later it is stopped. It comes back, as one that is not written."""
+        """As operators do it: nothing more is written there, and later it is stopped.
+
+        It comes back, as one that is not written.
+        """
         machine = self._some_broker()
         if not machine.up:
             return

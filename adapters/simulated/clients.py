@@ -3,7 +3,8 @@
 Names and settings are those of the real clients. What waits there runs the world here, until it has its outcome.
 
 Owns: client nodes and their identities, sends, operations and their outcomes, calls of listeners.
-Leaves to others: consumers that ask for their messages (`pull_clients`), transactions and requests (`request_clients`), servers (`cluster`), records.
+Leaves to others: consumers that ask for their messages (`pull_clients`), transactions and requests (`request_clients`),
+servers (`cluster`), records.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Client:
         self.name = f"client-{number}"
         ip = f"10.0.{2 + number // 250}.{1 + number % 250}"
         identity = ClientIdentity(ip, number, f"{number}#{number}", world.random.randrange(1 << 31))
-        self.node = ClientNode(client_settings(list(cluster.name_servers_addresses), {**cluster.client_options, **options}), identity)
+        self.node = ClientNode(
+            client_settings(list(cluster.name_servers_addresses), {**cluster.client_options, **options}), identity
+        )
         self.host = world.add(self.name, self.node)
         self._sleeps: list[tuple[int, int]] = []
         self._frozen_at: int | None = None
@@ -70,7 +73,10 @@ class Client:
         return self._sleeps if self._frozen_at is None else [*self._sleeps, (self._frozen_at, self.cluster.now + 1)]
 
     def begin(self, make: Callable[[int], Flow[R]]) -> Ticket[R]:
-        """Start an operation; `make` gets the time and gives a flow. Raises StateError while the client is frozen or dead."""
+        """Start an operation; `make` gets the time and gives a flow.
+
+        Raises StateError while the client is frozen or dead.
+        """
         if self.host.asleep or not self.host.alive:
             raise StateError(f"{self.name} does not run")
         tickets: list[Ticket[R]] = []
@@ -90,7 +96,8 @@ class Client:
         budget_ms: int | None = None,
         then: Callable[[Ticket[R]], None] | None = None,
     ) -> RecordedOperation | None:
-        """As `begin`, on record: it is to have one outcome, within its budget where it has one, and `then` is called with it.
+        """As `begin`, on record: it is to have one outcome, within its budget where it has one, and `then` is called
+        with it.
 
         None, and nothing happens, while the client is frozen or dead.
         """
@@ -156,8 +163,13 @@ class SimulatedProducer(Client):
         super().__init__(cluster, options)
         self.core: ProducerCore = self.node.add_producer(producer_settings(group, options), cluster.now)
 
-    def send(self, message: Message | Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> SendResult:
-        """Send a message or a batch and run the world until there is an outcome. Raises as `SimulatedProducer.send` of the real clients."""
+    def send(
+        self, message: Message | Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Send a message or a batch and run the world until there is an outcome.
+
+        Raises as `SimulatedProducer.send` of the real clients.
+        """
         sent = self.submit(message, queue=queue, timeout_ms=timeout_ms)
         self.cluster.world.run_until(lambda: sent.ticket.settled)
         result: SendResult = sent.ticket.result()
@@ -172,7 +184,10 @@ class SimulatedProducer(Client):
         oneway: bool = False,
         callback: bool = False,
     ) -> Sent:
-        """Begin a send; its outcome comes with the world's time. `callback`: as the asynchronous sends of Apache's clients retry."""
+        """Begin a send; its outcome comes with the world's time.
+
+        `callback`: as the asynchronous sends of Apache's clients retry.
+        """
         core = self.core
         messages = (message,) if isinstance(message, Message) else tuple(message)
 
@@ -278,7 +293,9 @@ class SimulatedConsumer(SimulatedMember):
             self.subscribe(topic, expression)
 
     def make_core(self, group: str, options: ConsumerOptions) -> ConsumerCore:
-        return ConsumerCore(self.node, consumer_settings(group, options), self.listener, strategy=strategy_option(options))
+        return ConsumerCore(
+            self.node, consumer_settings(group, options), self.listener, strategy=strategy_option(options)
+        )
 
     @property
     def queues(self) -> dict[MessageQueue, ProcessQueue]:

@@ -1,4 +1,5 @@
-"""Whole clusters in a simulated world: name servers, brokers with their disks, producers and consumers, all from one seed.
+"""Whole clusters in a simulated world: name servers, brokers with their disks, producers and consumers, all from one
+seed.
 
     cluster = Cluster(seed=1)
     consumer = cluster.consumer("group", lambda messages: ConsumeStatus.SUCCESS, topics=("orders",)).start()
@@ -7,10 +8,12 @@
     cluster.broker.start()
     cluster.run_until(lambda: len(consumer.messages) == 1)
 
-Names and settings are those of the real clients and servers. What waits there runs the world here, until it has its outcome.
+Names and settings are those of the real clients and servers. What waits there runs the world here, until it has its
+outcome.
 
 Owns: which nodes there are and where, disks and what a crash leaves of them.
-Leaves to others: time and network (`simulator`), what clients do (`clients`), what must be true of a cluster (`checks`).
+Leaves to others: time and network (`simulator`), what clients do (`clients`), what must be true of a cluster
+(`checks`).
 """
 
 from __future__ import annotations
@@ -19,7 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 
 from mqproto.adapters.base.settings import ClientOptions, ConsumerOptions, ProducerOptions
-from mqproto.adapters.simulated.clients import Client, Listener, SimulatedConsumer, SimulatedMember, SimulatedProducer, Takes
+from mqproto.adapters.simulated.clients import (
+    Client,
+    Listener,
+    SimulatedConsumer,
+    SimulatedMember,
+    SimulatedProducer,
+    Takes,
+)
 from mqproto.adapters.simulated.records import Records
 from mqproto.adapters.simulated.simulator import Host, Simulator, Weather
 from mqproto.engine.broker.node import BrokerNode
@@ -53,7 +63,13 @@ class Machine(Generic[N]):
     """
 
     def __init__(
-        self, world: Simulator, name: str, addresses: Mapping[str, str], make: Callable[[MemoryFiles], N], *, syncs: bool = True
+        self,
+        world: Simulator,
+        name: str,
+        addresses: Mapping[str, str],
+        make: Callable[[MemoryFiles], N],
+        *,
+        syncs: bool = True,
     ) -> None:
         self.world = world
         self.name = name
@@ -111,8 +127,9 @@ class Machine(Generic[N]):
         self.world.run_until(lambda: not host.alive)
 
     def crash(self, *, power: bool = False) -> None:
-        """The process is killed; the disk keeps what it wrote. `power`: the whole machine stops, the disk keeps what was synced and, by
-        seed, any part of the rest; peers are not told."""
+        """The process is killed; the disk keeps what it wrote. `power`: the whole machine stops, the disk keeps what
+        was synced and, by seed, any part of the rest; peers are not told.
+        """
         self._attempts += 1
         if self.host is not None and self.host.alive:
             self.world.crash(self.host, silently=power)
@@ -126,7 +143,9 @@ class Machine(Generic[N]):
             self.files = self.files.process_death()
 
     def die_at_change(self, count: int, *, power: bool = False) -> None:
-        """Crash just before the disk changes for the `count`-th time from now, in the middle of whatever the server does then."""
+        """Crash just before the disk changes for the `count`-th time from now, in the middle of whatever the server
+        does then.
+        """
         left = count
 
         def before_change(change: str, path: str) -> None:
@@ -153,8 +172,8 @@ class Machine(Generic[N]):
 class Cluster:
     """A world with `name_servers` name servers and `brokers` brokers that have started and registered.
 
-    `settings` are the brokers', by Apache's keys; `client_options` are for every client that is not told otherwise. `weather` may be
-    changed at any time (`cluster.world.weather`).
+    `settings` are the brokers', by Apache's keys; `client_options` are for every client that is not told otherwise.
+    `weather` may be changed at any time (`cluster.world.weather`).
     """
 
     def __init__(
@@ -176,7 +195,12 @@ class Cluster:
         self.clients: list[Client] = []
         self._numbers = 0
         self.name_servers = [
-            Machine(self.world, f"namesrv-{number}", {"main": f"10.0.0.{number}:9876"}, lambda files: NameServerNode(NamesrvSettings()))
+            Machine(
+                self.world,
+                f"namesrv-{number}",
+                {"main": f"10.0.0.{number}:9876"},
+                lambda files: NameServerNode(NamesrvSettings()),
+            )
             for number in range(1, name_servers + 1)
         ]
         self.brokers = {machine.name: machine for machine in map(self.new_broker, range(1, brokers + 1))}
@@ -261,7 +285,10 @@ class Cluster:
         takes_ms: Takes = 0,
         **options: Unpack[ConsumerOptions],
     ) -> SimulatedConsumer:
-        """A push consumer, to be started; options as of the real `PushConsumer`. `takes_ms` is how long its listener takes."""
+        """A push consumer, to be started; options as of the real `PushConsumer`.
+
+        `takes_ms` is how long its listener takes.
+        """
         return self.add(SimulatedConsumer(self, group, listener, topics, expression, takes_ms, options))
 
     # --- time

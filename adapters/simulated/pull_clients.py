@@ -1,7 +1,9 @@
-"""Simulated consumers without a listener: those that take message by message, those that poll, and those that pull queue by queue.
+"""Simulated consumers without a listener: those that take message by message, those that poll, and those that pull
+queue by queue.
 
-Each is a program that gets messages, works on them for a while and says so, again and again. It is interrupted now and then, as real
-callers are: it gives up a call that waits, or never learns what came of one, and its messages must come again.
+Each is a program that gets messages, works on them for a while and says so, again and again. It is interrupted now and
+then, as real callers are: it gives up a call that waits, or never learns what came of one, and its messages must come
+again.
 
 Owns: what such programs do, and what of it goes on record.
 Leaves to others: the consumers themselves (`mqproto.state`), what must be true of them (`checks`).
@@ -52,7 +54,8 @@ def never() -> bool:
 
 
 class Iterator(SimulatedConsumer):
-    """A push consumer without a listener, with `tasks` loops that take a message, work on it and acknowledge it, or let it come again.
+    """A push consumer without a listener, with `tasks` loops that take a message, work on it and acknowledge it, or let
+    it come again.
 
     The `verdict` is given a list of one message, as a listener is. Where `forgets` says so a message is never settled.
     """
@@ -77,7 +80,9 @@ class Iterator(SimulatedConsumer):
         super().__init__(cluster, group, verdict, topics, "*", takes_ms, options)
 
     def make_core(self, group: str, options: ConsumerOptions) -> SimpleConsumerCore:
-        return SimpleConsumerCore(self.node, consumer_settings(group, options), self.listener, strategy=strategy_option(options))
+        return SimpleConsumerCore(
+            self.node, consumer_settings(group, options), self.listener, strategy=strategy_option(options)
+        )
 
     def begin_of_life(self, now: int) -> Flow[None]:
         yield from self.core.start(now)
@@ -86,7 +91,9 @@ class Iterator(SimulatedConsumer):
 
     def _take(self) -> None:
         claim = HeldClaim()
-        operation = self.operate("receive", lambda now: self.core.receive(claim, None, now), None, lambda ticket: self._took(ticket, claim))
+        operation = self.operate(
+            "receive", lambda now: self.core.receive(claim, None, now), None, lambda ticket: self._took(ticket, claim)
+        )
         if operation is not None:
             interrupt_sometimes(self, operation)
 
@@ -126,7 +133,11 @@ class Iterator(SimulatedConsumer):
 
     def verdict(self, message: MessageExt) -> ConsumeStatus:
         try:
-            return ConsumeStatus.SUCCESS if self.listener([message]) is ConsumeStatus.SUCCESS else ConsumeStatus.RECONSUME_LATER
+            return (
+                ConsumeStatus.SUCCESS
+                if self.listener([message]) is ConsumeStatus.SUCCESS
+                else ConsumeStatus.RECONSUME_LATER
+            )
         except RuntimeError:
             return ConsumeStatus.RECONSUME_LATER
 
@@ -145,12 +156,15 @@ def interrupt_sometimes(member: SimulatedMember, operation: RecordedOperation) -
 
 
 class PollingClient(SimulatedMember):
-    """A lite pull consumer: polls, works on what came, polls again, which says that the work is done; it commits by itself now and then
-    unless that goes automatically, pauses a queue, or goes back to its beginning."""
+    """A lite pull consumer: polls, works on what came, polls again, which says that the work is done; it commits by
+    itself now and then unless that goes automatically, pauses a queue, or goes back to its beginning.
+    """
 
     core: LitePullCore
 
-    def __init__(self, cluster: Cluster, group: str, topics: Sequence[str], takes_ms: Takes, options: LitePullOptions) -> None:
+    def __init__(
+        self, cluster: Cluster, group: str, topics: Sequence[str], takes_ms: Takes, options: LitePullOptions
+    ) -> None:
         super().__init__(cluster, takes_ms, options)
         settings = lite_pull_settings(group, options)
         self.core = LitePullCore(self.node, settings, "face", strategy=strategy_option(options))
@@ -229,11 +243,15 @@ class PollingClient(SimulatedMember):
 
 
 class Puller(SimulatedMember):
-    """A pull consumer: for each queue of its own it asks for the offset, then pulls, works and commits, while it has the queue."""
+    """A pull consumer: for each queue of its own it asks for the offset, then pulls, works and commits, while it has
+    the queue.
+    """
 
     core: PullConsumerCore
 
-    def __init__(self, cluster: Cluster, group: str, topics: Sequence[str], takes_ms: Takes, options: PullConsumerOptions) -> None:
+    def __init__(
+        self, cluster: Cluster, group: str, topics: Sequence[str], takes_ms: Takes, options: PullConsumerOptions
+    ) -> None:
         super().__init__(cluster, takes_ms, options)
         settings = pull_consumer_settings(group, options)
         self.core = PullConsumerCore(self.node, settings, "face", strategy=strategy_option(options))

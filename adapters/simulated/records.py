@@ -101,8 +101,9 @@ class Records:
     #: Everything else that applications wait for.
     operations: list[RecordedOperation] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
-    #: By group and queue how far offsets may be, and what succeeded. Offsets may pass what a listener has returned from, whatever it
-    #: said: what failed comes again another way. In order they may pass only what succeeded, and was committed.
+    #: By group and queue how far offsets may be, and what succeeded. Offsets may pass what a listener has returned
+    #: from, whatever it said: what failed comes again another way. In order they may pass only what succeeded, and was
+    #: committed.
     finished: dict[tuple[str, MessageQueue], RecordedProgress] = field(default_factory=dict)
     succeeded: dict[tuple[str, MessageQueue], RecordedProgress] = field(default_factory=dict)
     #: Groups that do not see every message of their topics.
@@ -140,11 +141,20 @@ class Records:
             self._come_again(delivery)
 
     def _come_again(self, delivery: Delivery) -> None:
-        """Everything since the last commit, unless another member has had it too and may still commit it (nobody can keep two members
-        apart when a broker was started again and has forgotten its locks)."""
+        """Everything since the last commit, unless another member has had it too and may still commit it (nobody can
+        keep two members apart when a broker was started again and has forgotten its locks).
+        """
         below = self.finished.get((delivery.group, delivery.queue), RecordedProgress()).below
-        others = (one for incarnation, waiting in self._uncommitted.items() if incarnation is not delivery.incarnation for one in waiting)
-        if not any((one.group, one.queue) == (delivery.group, delivery.queue) and one.messages[-1].queue_offset >= below for one in others):
+        others = (
+            one
+            for incarnation, waiting in self._uncommitted.items()
+            if incarnation is not delivery.incarnation
+            for one in waiting
+        )
+        if not any(
+            (one.group, one.queue) == (delivery.group, delivery.queue) and one.messages[-1].queue_offset >= below
+            for one in others
+        ):
             self.succeeded[delivery.group, delivery.queue] = RecordedProgress(below)
 
     @staticmethod

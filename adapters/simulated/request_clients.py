@@ -1,6 +1,7 @@
 """Simulated applications that ask and are asked: transactions with their listener, requests with their replies.
 
-Owns: a bank that knows what came of every local transaction, tellers who are asked by brokers, askers who wait for replies.
+Owns: a bank that knows what came of every local transaction, tellers who are asked by brokers, askers who wait for
+replies.
 Leaves to others: what must be true of them (`client_checks`).
 """
 
@@ -28,7 +29,10 @@ UNKNOW: Final = LocalTransactionState.UNKNOW
 
 
 class Bank:
-    """What all tellers of a group know: which local transactions were committed. One that was not run when a broker asked never will be."""
+    """What all tellers of a group know: which local transactions were committed.
+
+    One that was not run when a broker asked never will be.
+    """
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -102,7 +106,9 @@ class Teller(Client):
             result = random.choice((UNKNOW, ValueError("the database is away")))
         if result is ROLLBACK:
             self.bank.refused.add(body)
-        self.later(random.choice((0, 0, 200)), lambda: self.host.enter(lambda now: self.node.checked(task, result, now)))
+        self.later(
+            random.choice((0, 0, 200)), lambda: self.host.enter(lambda now: self.node.checked(task, result, now))
+        )
 
 
 class Asker(SimulatedProducer):
@@ -116,7 +122,9 @@ class Asker(SimulatedProducer):
     def ask(self, body: bytes, timeout_ms: int) -> None:
         """Begin a request."""
         message = Message(self.topic, body)
-        operation = self.operate("request", lambda now: self.node.requests.ask(self.core, message, now, timeout_ms=timeout_ms), timeout_ms)
+        operation = self.operate(
+            "request", lambda now: self.node.requests.ask(self.core, message, now, timeout_ms=timeout_ms), timeout_ms
+        )
         if operation is None:
             return
         self.questions.append((body, operation))
@@ -126,7 +134,10 @@ class Asker(SimulatedProducer):
 
 
 class Replier(SimulatedProducer):
-    """Answers questions: its `listen` is for a consumer of theirs. Some it never answers, some late or twice, some with nobody's id."""
+    """Answers questions: its `listen` is for a consumer of theirs.
+
+    Some it never answers, some late or twice, some with nobody's id.
+    """
 
     def listen(self, messages: list[MessageExt]) -> ConsumeStatus:
         random = self.cluster.world.random

@@ -1,7 +1,8 @@
-"""A random story of a cluster: applications at work while everything fails that may, then a time of peace in which all must come right.
+"""A random story of a cluster: applications at work while everything fails that may, then a time of peace in which all
+must come right.
 
-A seed decides everything: the shape of the cluster, its settings, which kinds of trouble there are and when. A story keeps what it found
-wrong in `faults`; the same seed always finds the same.
+A seed decides everything: the shape of the cluster, its settings, which kinds of trouble there are and when. A story
+keeps what it found wrong in `faults`; the same seed always finds the same.
 
 Owns: what applications do, which trouble there is and how it is mended.
 Leaves to others: carrying it out (`cluster`), judging it (`checks`).
@@ -30,13 +31,17 @@ GROUPS: Final = ("readers", "auditors", "painters", "clerks")
 CALM: Final = Weather(delay_max=2, job_max=3)
 #: Short enough for a message to become a dead letter within a story.
 DELAY_LEVELS: Final = "1s 2s 3s 4s 5s 6s"
-#: Time in which everything comes right: members are noticed to be gone, queues shared out again, failed messages come again.
+#: Time in which everything comes right: members are noticed to be gone, queues shared out again, failed messages come
+#: again.
 PEACE_MS: Final = 180_000
 HOUR_MS: Final = 3_600_000
 
 
 class Scenario:
-    """One run. `steps` is its length; `trouble` restricts it to some kinds (of `Scenario.KINDS`), None lets the seed choose."""
+    """One run.
+
+    `steps` is its length; `trouble` restricts it to some kinds (of `Scenario.KINDS`), None lets the seed choose.
+    """
 
     #: The groups of consumers that there may be.
     GROUPS: tuple[str, ...] = GROUPS
@@ -188,7 +193,9 @@ class Scenario:
             if TOPICS[0] not in members[0].expressions:
                 continue
             new = self.cluster.records.deliveries[begin:]
-            seen = sum(delivery.group == group for delivery in new for message in delivery.messages if message.body == b"last")
+            seen = sum(
+                delivery.group == group for delivery in new for message in delivery.messages if message.body == b"last"
+            )
             if seen < sent:
                 self.faults.append(f"{group} got {seen} of {sent} messages at once in peace")
         self._run(60_000)
@@ -244,13 +251,17 @@ class Scenario:
             queue = MessageQueue(topic, random.choice(list(self.cluster.brokers)), random.randrange(4))
         match random.randrange(10):
             case 0:
-                producer.submit([self._message(topic) for _ in range(random.randint(1, 5))], queue=queue, timeout_ms=timeout_ms)
+                producer.submit(
+                    [self._message(topic) for _ in range(random.randint(1, 5))], queue=queue, timeout_ms=timeout_ms
+                )
             case 1:
                 producer.submit(self._message(topic), queue=queue, timeout_ms=timeout_ms, oneway=True)
             case 2:
                 producer.submit(self._message(topic), queue=queue, timeout_ms=timeout_ms, callback=True)
             case 3:
-                producer.submit(replace(self._message(topic), delay_level=random.randint(1, 8)), queue=queue, timeout_ms=timeout_ms)
+                producer.submit(
+                    replace(self._message(topic), delay_level=random.randint(1, 8)), queue=queue, timeout_ms=timeout_ms
+                )
             case 4:
                 producer.submit(replace(self._message(topic), wait=False), queue=queue, timeout_ms=timeout_ms)
             case _:
@@ -329,7 +340,9 @@ class Scenario:
         machine.files.space = None  # a store does not open on a full disk
         for _ in range(100):
             if machine.start():
-                self._note(f"{machine.name} started: {machine.node.store.recovery if machine.name.startswith('broker') else ''}")
+                self._note(
+                    f"{machine.name} started: {machine.node.store.recovery if machine.name.startswith('broker') else ''}"
+                )
                 return
             self._note(f"{machine.name} died while it started")
         self.faults.append(f"{machine.name} never starts")
@@ -383,7 +396,9 @@ class Scenario:
     def part(self) -> None:
         servers = [machine.name for machine in self.cluster.servers]
         one = self.random.choice(servers)
-        others = [client.name for client in self.cluster.clients if client.up] + [name for name in servers if name != one]
+        others = [client.name for client in self.cluster.clients if client.up] + [
+            name for name in servers if name != one
+        ]
         self.world.part(one, self.random.choice(others), silently=self.random.random() < 0.5)
         self.world.at(self.world.now + self.random.choice((1_000, 20_000, 100_000)), self.world.heal)
 

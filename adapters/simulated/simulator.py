@@ -1,12 +1,13 @@
 """The simulated driver: many nodes in one process, under virtual time, over a network that is as bad as its seed says.
 
-A `Simulator` owns the virtual clock, the network between its hosts and one random source. It drives every node through the contract of
-`mqproto.state.node.contract`, exactly as the real drivers do, but nothing in it waits: time jumps from one event to the next, so an hour of a
-cluster takes moments, and two runs of one seed are equal to the byte.
+A `Simulator` owns the virtual clock, the network between its hosts and one random source. It drives every node through
+the contract of `mqproto.state.node.contract`, exactly as the real drivers do, but nothing in it waits: time jumps from
+one event to the next, so an hour of a cluster takes moments, and two runs of one seed are equal to the byte.
 
-Owns: virtual time, streams between hosts, what is under way on them, when jobs run and end, hosts that do not run for a while.
-Leaves to others: what the nodes do, what survives a crash on disk (the store's memory files), which nodes make a cluster (`cluster`),
-what must be true of it (`checks`).
+Owns: virtual time, streams between hosts, what is under way on them, when jobs run and end, hosts that do not run for a
+while.
+Leaves to others: what the nodes do, what survives a crash on disk (the store's memory files), which nodes make a
+cluster (`cluster`), what must be true of it (`checks`).
 """
 
 from __future__ import annotations
@@ -90,7 +91,10 @@ class Host:
         return self._backlog is not None
 
     def enter(self, call: Callable[[int], None]) -> None:
-        """Enter the node from outside (an application's call) and carry out what it wants. A host that is asleep does so when it wakes."""
+        """Enter the node from outside (an application's call) and carry out what it wants.
+
+        A host that is asleep does so when it wakes.
+        """
         self.when_awake(lambda: self._enter(call))
 
     def when_awake(self, call: Callable[[], None]) -> None:
@@ -172,9 +176,9 @@ class Host:
 class Simulator:
     """Virtual time and the network between hosts.
 
-    `seed` decides everything that is left to chance. `weather` may be changed at any time. `wall` is the wall time in milliseconds at
-    virtual time 0; `step_wall` moves it, as an administrator or a time server would. `digest` sums up every byte sent and every job run
-    so far, with their times: it tells in one number whether two runs were the same.
+    `seed` decides everything that is left to chance. `weather` may be changed at any time. `wall` is the wall time in
+    milliseconds at virtual time 0; `step_wall` moves it, as an administrator or a time server would. `digest` sums up
+    every byte sent and every job run so far, with their times: it tells in one number whether two runs were the same.
     """
 
     def __init__(self, seed: int, *, weather: Weather | None = None, wall: int = 1_700_000_000_000) -> None:
@@ -208,10 +212,11 @@ class Simulator:
         return host
 
     def crash(self, host: Host, *, silently: bool = False) -> None:
-        """The host's process dies: what it had under way is gone, its peers see their links end. One that is dead already stays so.
+        """The host's process dies: what it had under way is gone, its peers see their links end. One that is dead
+        already stays so.
 
-        `silently`: its machine loses power. Peers see nothing, bytes to it are lost, connecting times out; only when another host has
-        taken its address are old links reset.
+        `silently`: its machine loses power. Peers see nothing, bytes to it are lost, connecting times out; only when
+        another host has taken its address are old links reset.
         """
         if not host.alive:
             return
@@ -245,7 +250,9 @@ class Simulator:
             self.at(self.now + self.random.randint(self.weather.delay_min, self.weather.delay_max), call)
 
     def freeze(self, host: Host) -> None:
-        """The host does not run (a stopped process, a machine that is paused): what comes for it waits, its own deadlines pass."""
+        """The host does not run (a stopped process, a machine that is paused): what comes for it waits, its own
+        deadlines pass.
+        """
         host.sleep()
 
     def thaw(self, host: Host) -> None:
@@ -301,7 +308,10 @@ class Simulator:
 
     def _connect(self, host: Host, link: Link, peer: Host, deadline: int) -> None:
         if peer.asleep:  # nobody takes the connection: it comes up when the peer wakes, unless that is too late
-            self.at(deadline, lambda: self._closed(host, link, "connecting timed out") if link not in self._streams else None)
+            self.at(
+                deadline,
+                lambda: self._closed(host, link, "connecting timed out") if link not in self._streams else None,
+            )
             peer.when_awake(lambda: self._accept(host, link, peer) if self.now < deadline else None)
         else:
             self._accept(host, link, peer)
@@ -396,7 +406,9 @@ class Simulator:
         if receiver.asleep:
             receiver.when_awake(lambda: self._arrive(stream))
             return
-        if not stream.sink.wants_read:  # the peer does not read now: the bytes stay under way, and count as unsent at their sender
+        if (
+            not stream.sink.wants_read
+        ):  # the peer does not read now: the bytes stay under way, and count as unsent at their sender
             self.at(self.now + 1 + self._delay(receiver), lambda: self._arrive(stream))
             return
         piece = stream.pieces.popleft()
@@ -434,7 +446,10 @@ class Simulator:
         for end in (self._streams.pop(stream.source, None), self._streams.pop(stream.sink, None)):
             if end is not None:
                 end.pieces.clear()
-                self.at(self.now + self._delay(end.sender), lambda end=end: self._closed(end.sender, end.source, reason))  # type: ignore[misc]
+                self.at(
+                    self.now + self._delay(end.sender),
+                    lambda end=end: self._closed(end.sender, end.source, reason),  # type: ignore[misc]
+                )
 
     def _closed(self, host: Host, link: Link, reason: str) -> None:
         def closed() -> None:
@@ -444,7 +459,10 @@ class Simulator:
         host.when_awake(closed)
 
     def run_job(self, host: Host, job: Job) -> None:
-        """Run a job and tell its node later how it ended. What it does happens at one moment between: a disk is busy before and after."""
+        """Run a job and tell its node later how it ended.
+
+        What it does happens at one moment between: a disk is busy before and after.
+        """
         weather = host.weather or self.weather
         failing = self.random.random() < weather.job_failure
         begin_ms = self.random.randint(weather.job_min, weather.job_max)

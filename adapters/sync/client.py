@@ -43,8 +43,9 @@ class SyncClient(BaseClient):
         return pool
 
     def start(self) -> Self:
-        """Begin; ends when the client can be used. Only once: raises StateError after that, and when the instance that it shares has
-        a client of the same kind and group. What the start meets (NoNameServer and other MQErrors) is raised; the client is closed then.
+        """Begin; ends when the client can be used. Only once: raises StateError after that, and when the instance that
+        it shares has a client of the same kind and group. What the start meets (NoNameServer and other MQErrors) is
+        raised; the client is closed then.
         """
         self._lifecycle.start()
         try:
@@ -61,7 +62,8 @@ class SyncClient(BaseClient):
         except BaseException:
             try:
                 self._lifecycle.close()
-                self._end(CLOSE_TIMEOUT_MS)  # also where somebody else has closed it, who may have come before the instance
+                # also where somebody else has closed it, who may have come before the instance
+                self._end(CLOSE_TIMEOUT_MS)
             except BaseException:
                 self._let_end(CLOSE_TIMEOUT_MS)
                 raise
@@ -69,7 +71,10 @@ class SyncClient(BaseClient):
         return self
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """End in order within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that is under way."""
+        """End in order within `timeout_ms`.
+
+        Twice, or before the start, is harmless: it does not wait for a close that is under way.
+        """
         try:
             if self._lifecycle.close():
                 self._end(timeout_ms)
@@ -89,7 +94,9 @@ class SyncClient(BaseClient):
             pool.close(max(_POOL_S, deadline - time.monotonic()))
 
     def _let_end(self, timeout_ms: int) -> None:
-        """An interrupt came to whoever closes it: have it end by itself, without waiting for that, however far it has come."""
+        """An interrupt came to whoever closes it: have it end by itself, without waiting for that, however far it has
+        come.
+        """
         forget(self)
         for pool in self._pools:
             pool.close(0.0)
@@ -123,5 +130,7 @@ class SyncClient(BaseClient):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

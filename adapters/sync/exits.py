@@ -1,7 +1,7 @@
 """Clients that nobody has closed when the interpreter exits.
 
-All of them begin to close at once and share one time-out: a program with many clients whose brokers do not answer ends as soon as one
-with a single client. No thread is started for that, which an interpreter that exits may refuse.
+All of them begin to close at once and share one time-out: a program with many clients whose brokers do not answer ends
+as soon as one with a single client. No thread is started for that, which an interpreter that exits may refuse.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ F = TypeVar("F")
 
 
 class Callback(Generic[F]):
-    """Calls a function with its future once, however often it is called itself: an interrupt may leave it doubtful whether it was."""
+    """Calls a function with its future once, however often it is called itself: an interrupt may leave it doubtful
+    whether it was.
+    """
 
     __slots__ = ("_function",)
 
@@ -31,8 +33,8 @@ class Callback(Generic[F]):
 class Outcome(Generic[T]):
     """The side of a future that faces the driver: it is settled by the end of one operation.
 
-    `read` is the driver's `outcome`. Whoever starts the operation sets `ticket` before the node is left; it is there until the end, since
-    each of the two leads to the other.
+    `read` is the driver's `outcome`. Whoever starts the operation sets `ticket` before the node is left; it is there
+    until the end, since each of the two leads to the other.
     """
 
     ticket: Ticket[T]
@@ -43,8 +45,8 @@ class Outcome(Generic[T]):
         self._read = read
 
     def ended(self) -> None:
-        """For the driver, from any thread: the operation has ended, or can end no more. Once; and once more where an interrupt came to
-        the thread that said so.
+        """For the driver, from any thread: the operation has ended, or can end no more. Once; and once more where an
+        interrupt came to the thread that said so.
         """
         try:
             ticket = self.ticket

@@ -20,9 +20,9 @@ class SyncLitePullConsumer(BaseLitePullConsumer, SyncPullingConsumer):
     def poll(self, timeout_ms: int | None = None, *, max_messages: int | None = None) -> list[MessageExt]:
         """The next messages of one queue, as many as a pull brought (`pull_batch_size`), or at most `max_messages`.
 
-        Waits for up to `timeout_ms` (`poll_timeout_millis` unless given; 0 does not wait); an empty list when nothing came, or when the
-        consumer was closed meanwhile. With `auto_commit` it also says that what was handed out before is done with. Raises StateError
-        when the consumer does not run.
+        Waits for up to `timeout_ms` (`poll_timeout_millis` unless given; 0 does not wait); an empty list when nothing
+        came, or when the consumer was closed meanwhile. With `auto_commit` it also says that what was handed out before
+        is done with. Raises StateError when the consumer does not run.
         """
         self._lifecycle.check()
         budget = Budget(self._patience(timeout_ms))
@@ -56,9 +56,11 @@ class SyncLitePullConsumer(BaseLitePullConsumer, SyncPullingConsumer):
                 return messages[0]
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at this offset with the next poll; what is fetched ahead is dropped. With `auto_commit` the next poll commits it too.
+        """Go on at this offset with the next poll; what is fetched ahead is dropped. With `auto_commit` the next poll
+        commits it too.
 
-        Raises StateError when the queue is not ours, ClientError for an offset outside of it, MQError when its broker cannot be asked.
+        Raises StateError when the queue is not ours, ClientError for an offset outside of it, MQError when its broker
+        cannot be asked.
         """
         self._wait(self._core.seek, queue, offset)
 
@@ -71,11 +73,15 @@ class SyncLitePullConsumer(BaseLitePullConsumer, SyncPullingConsumer):
         self._wait(self._core.seek_to_end, queue)
 
     def commit_sync(self, offsets: Offsets = None) -> None:
-        """As `commit`, and wait until the offsets are stored; raises the first failure of a broker. (Apache's only sets them in memory.)"""
+        """As `commit`, and wait until the offsets are stored; raises the first failure of a broker. (Apache's only sets
+        them in memory.)
+        """
         self._wait(self._core.commit_sync, offsets)
 
     def commit_async(self, offsets: Offsets = None) -> AnySendFuture[None]:
-        """As `commit_sync`, without waiting: the outcome is in the future, whose callbacks run in threads (greenlets) of the consumer."""
+        """As `commit_sync`, without waiting: the outcome is in the future, whose callbacks run in threads (greenlets)
+        of the consumer.
+        """
         return self._later(self._core.commit_sync, offsets)
 
     def committed(self, queue: MessageQueue) -> int | None:
@@ -83,9 +89,14 @@ class SyncLitePullConsumer(BaseLitePullConsumer, SyncPullingConsumer):
         return self._wait(self._core.committed, queue)
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker finds it."""
+        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker
+        finds it.
+        """
         return self._wait(self._core.search_offset, queue, timestamp)
 
     def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All readable queues of a topic, asked of a name server now. Raises NoRoute, NoNameServer, BrokerError (17: no such topic)."""
+        """All readable queues of a topic, asked of a name server now.
+
+        Raises NoRoute, NoNameServer, BrokerError (17: no such topic).
+        """
         return self._wait(self._core.fetch_queues, topic)

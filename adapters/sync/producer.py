@@ -42,10 +42,10 @@ class SyncProducer(BaseProducer, SyncClient):
     ) -> SendResult:
         """Send a message, or a batch of messages of one topic, and wait until a broker has taken it.
 
-        To `queue`, or to the one that `selector(queues, message, argument)` chooses, in one attempt; else to queues in turn, with further
-        attempts. `timeout_ms` (`send_msg_timeout` unless given) is the budget of all of it. Raises what `ProducerCore.send` raises:
-        InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired, SendFailed, TooManyRequests; StateError when it does
-        not run.
+        To `queue`, or to the one that `selector(queues, message, argument)` chooses, in one attempt; else to queues in
+        turn, with further attempts. `timeout_ms` (`send_msg_timeout` unless given) is the budget of all of it. Raises
+        what `ProducerCore.send` raises: InvalidMessage, InvalidName, BrokerError, NoNameServer, NoRoute, CallExpired,
+        SendFailed, TooManyRequests; StateError when it does not run.
         """
         self._lifecycle.check()
         if selector is not None or argument is not None:
@@ -67,17 +67,20 @@ class SyncProducer(BaseProducer, SyncClient):
         argument: object = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic as one request after the other, each a batch of at most `max_bytes` bytes; a result for each.
+        """Send messages of one topic as one request after the other, each a batch of at most `max_bytes` bytes; a
+        result for each.
 
-        Queue, selector and `timeout_ms` count for each request. Raises InvalidMessage or InvalidName before anything is sent, and
-        BatchIncomplete when a request fails: it has the results so far and the messages that are left. To send the batches at the same
-        time, `submit` those that `mqproto.split_batch` makes.
+        Queue, selector and `timeout_ms` count for each request. Raises InvalidMessage or InvalidName before anything is
+        sent, and BatchIncomplete when a request fails: it has the results so far and the messages that are left. To
+        send the batches at the same time, `submit` those that `mqproto.split_batch` makes.
         """
         results: list[SendResult] = []
         sent = 0
         for part in self._split(messages, max_bytes):
             try:
-                results.append(self.send(part, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms))
+                results.append(
+                    self.send(part, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms)
+                )
             except Exception as error:  # a hook's own too: the results so far must not get lost
                 raise BatchIncomplete(tuple(results), tuple(messages[sent:]), error) from error
             sent += len(part)
@@ -92,11 +95,13 @@ class SyncProducer(BaseProducer, SyncClient):
         argument: object = None,
         timeout_ms: int | None = None,
     ) -> AnySendFuture[SendResult]:
-        """Send as `send` does, without waiting for the broker: the outcome is in the future, for `add_done_callback` too. Callbacks run
-        in a few threads (greenlets) of the producer and may use it. They do not count as in flight: slow ones pile up.
+        """Send as `send` does, without waiting for the broker: the outcome is in the future, for `add_done_callback`
+        too. Callbacks run in a few threads (greenlets) of the producer and may use it. They do not count as in flight:
+        slow ones pile up.
 
-        What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget has
-        TooManyRequests in its future. Further attempts follow lost connections only, never an answer (docs/protocol/client.md 3.5).
+        What is waited for is a selector, and room where too much is in flight: a send that finds none within its budget
+        has TooManyRequests in its future. Further attempts follow lost connections only, never an answer
+        (docs/protocol/client.md 3.5).
         """
         self._lifecycle.check()
         if selector is not None or argument is not None:
@@ -114,7 +119,10 @@ class SyncProducer(BaseProducer, SyncClient):
         argument: object = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send a message that no broker answers; ends when it is on its way, in one attempt. Raises as `send`, but no BrokerError."""
+        """Send a message that no broker answers; ends when it is on its way, in one attempt.
+
+        Raises as `send`, but no BrokerError.
+        """
         self._lifecycle.check()
         if selector is not None or argument is not None:
             queue, timeout_ms = self._select(message, queue, selector, argument, timeout_ms)
@@ -126,7 +134,8 @@ class SyncProducer(BaseProducer, SyncClient):
             self._driver.wait(self._begin_oneway, context.message, queue, timeout_ms)
 
     def flush(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the sends that have begun by now are over, well or not: at most `timeout_ms`, or as long as their own budgets are.
+        """Wait until the sends that have begun by now are over, well or not: at most `timeout_ms`, or as long as their
+        own budgets are.
 
         Whether all of them are over. Closing does the same.
         """
@@ -144,9 +153,9 @@ class SyncProducer(BaseProducer, SyncClient):
     ) -> MessageExt:
         """Send a message and wait for the reply that somebody gives by `mqproto.reply_to`.
 
-        `timeout_ms` (`send_msg_timeout` unless given) is the budget of both. To `queue`, or to the one that the selector chooses, as with
-        `send`. Raises RequestTimeout when the message was sent and no reply came in time; else what `send` raises. The reply is a received
-        message: its body and properties are the responder's.
+        `timeout_ms` (`send_msg_timeout` unless given) is the budget of both. To `queue`, or to the one that the
+        selector chooses, as with `send`. Raises RequestTimeout when the message was sent and no reply came in time;
+        else what `send` raises. The reply is a received message: its body and properties are the responder's.
         """
         self._lifecycle.check()
         if selector is not None or argument is not None:
@@ -199,7 +208,9 @@ class SyncProducer(BaseProducer, SyncClient):
         queue: MessageQueue | None,
         timeout_ms: int | None,
     ) -> AnySendFuture[T]:
-        """Start an operation whose outcome goes to a future; comes back when there is room for what it sends, or it is over."""
+        """Start an operation whose outcome goes to a future; comes back when there is room for what it sends, or it is
+        over.
+        """
         driver = self._driver
         future: OpenFuture[T] = self._runtime.future(self._callbacks, driver.outcome)
         ticket = driver.launch(future.ended, verb, (future, message, queue, timeout_ms), True)
@@ -213,7 +224,12 @@ class SyncProducer(BaseProducer, SyncClient):
         return future
 
     def _select(
-        self, message: Messages, queue: MessageQueue | None, selector: Selector | None, argument: object, timeout_ms: int | None
+        self,
+        message: Messages,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        argument: object,
+        timeout_ms: int | None,
     ) -> tuple[MessageQueue, int]:
         """The queue that the application has chosen now, and what is left of the time."""
         selection = Selection(self, message, queue, selector, argument, timeout_ms)
@@ -223,7 +239,12 @@ class SyncProducer(BaseProducer, SyncClient):
     # Verbs for the driver.
 
     def _begin_submit(
-        self, future: OpenFuture[SendResult], message: Messages, queue: MessageQueue | None, timeout_ms: int | None, now: int
+        self,
+        future: OpenFuture[SendResult],
+        message: Messages,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        now: int,
     ) -> Ticket[SendResult]:
         core = self._core
         if queue is not None or timeout_ms is not None:
@@ -238,7 +259,12 @@ class SyncProducer(BaseProducer, SyncClient):
         return ticket
 
     def _begin_submitted_request(
-        self, future: OpenFuture[MessageExt], message: Message, queue: MessageQueue | None, timeout_ms: int | None, now: int
+        self,
+        future: OpenFuture[MessageExt],
+        message: Message,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        now: int,
     ) -> Ticket[MessageExt]:
         ticket = future.ticket = self._begin_request(message, queue, timeout_ms, now)
         if self._core.window.line and not ticket.settled:

@@ -40,7 +40,9 @@ class SyncPullingConsumer(BasePullingConsumer, SyncClient):
         self._driver.launch(future.ended, self._begin_later, (future, operation, arguments))
         return future
 
-    def _begin_later(self, future: OpenFuture[R], operation: Callable[[*Ts, int], Flow[R]], arguments: tuple[*Ts], now: int) -> Ticket[R]:
+    def _begin_later(
+        self, future: OpenFuture[R], operation: Callable[[*Ts, int], Flow[R]], arguments: tuple[*Ts], now: int
+    ) -> Ticket[R]:
         ticket = future.ticket = self._begin(operation, arguments, now)
         return ticket
 
@@ -57,7 +59,10 @@ class SyncPullingConsumer(BasePullingConsumer, SyncClient):
                 self._runtime.interrupted(error)
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message of the queue will get. Raises MQError when its broker cannot be asked, as the next ones."""
+        """The offset that the next message of the queue will get.
+
+        Raises MQError when its broker cannot be asked, as the next ones.
+        """
         return self._wait(self._core.max_offset, queue)
 
     def min_offset(self, queue: MessageQueue) -> int:

@@ -24,14 +24,18 @@ class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
         kind: str = "TAG",
         timeout_ms: int | None = None,
     ) -> PullResult:
-        """Up to `max_nums` messages of a queue from `offset` on, filtered by tags (`a || b`, `*`) or, with kind "SQL92", by properties.
+        """Up to `max_nums` messages of a queue from `offset` on, filtered by tags (`a || b`, `*`) or, with kind
+        "SQL92", by properties.
 
-        Comes back at once, also with nothing; `timeout_ms` (`consumer_pull_timeout_millis` unless given) is how long the broker may need.
-        What the result says of the next offset is not kept anywhere. Raises InvalidExpressionError, ClientError for arguments that make
-        no sense, NoRoute, BrokerError, CallExpired and other MQErrors, RecordError when the first message found cannot be read (its
-        `queue_offset` tells which one to step over), StateError when the consumer does not run.
+        Comes back at once, also with nothing; `timeout_ms` (`consumer_pull_timeout_millis` unless given) is how long
+        the broker may need. What the result says of the next offset is not kept anywhere. Raises
+        InvalidExpressionError, ClientError for arguments that make no sense, NoRoute, BrokerError, CallExpired and
+        other MQErrors, RecordError when the first message found cannot be read (its `queue_offset` tells which one to
+        step over), StateError when the consumer does not run.
         """
-        return self._left_of(queue, self._wait(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms))
+        return self._left_of(
+            queue, self._wait(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms)
+        )
 
     def pull_block_if_not_found(
         self,
@@ -43,11 +47,14 @@ class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
         kind: str = "TAG",
         timeout_ms: int | None = None,
     ) -> PullResult:
-        """As `pull`, but at the end of the queue the broker waits for a message, for up to `broker_suspend_max_time_millis`.
+        """As `pull`, but at the end of the queue the broker waits for a message, for up to
+        `broker_suspend_max_time_millis`.
 
         With a `timeout_ms` (else `consumer_timeout_millis_when_suspend`) it waits for at most two thirds of that.
         """
-        return self._left_of(queue, self._wait(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms))
+        return self._left_of(
+            queue, self._wait(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms)
+        )
 
     def pull_async(
         self,
@@ -59,8 +66,12 @@ class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
         kind: str = "TAG",
         timeout_ms: int | None = None,
     ) -> AnySendFuture[PullResult]:
-        """As `pull`, without waiting: the outcome is in the future, whose callbacks run in threads (greenlets) of the consumer."""
-        return self._filtered(queue, self._later(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms))
+        """As `pull`, without waiting: the outcome is in the future, whose callbacks run in threads (greenlets) of the
+        consumer.
+        """
+        return self._filtered(
+            queue, self._later(self._core.pull, queue, expression, offset, max_nums, kind, False, timeout_ms)
+        )
 
     def pull_block_if_not_found_async(
         self,
@@ -73,7 +84,9 @@ class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
         timeout_ms: int | None = None,
     ) -> AnySendFuture[PullResult]:
         """As `pull_block_if_not_found`, without waiting: the outcome is in the future."""
-        return self._filtered(queue, self._later(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms))
+        return self._filtered(
+            queue, self._later(self._core.pull, queue, expression, offset, max_nums, kind, True, timeout_ms)
+        )
 
     def _filtered(self, queue: MessageQueue, future: AnySendFuture[PullResult]) -> AnySendFuture[PullResult]:
         """The future of what the filters leave; they run where callbacks do."""
@@ -92,7 +105,10 @@ class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
             left.set_result(result)
 
     def fetch_subscribe_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All readable queues of a topic, asked of a name server now. Raises NoRoute, NoNameServer, BrokerError (17: no such topic)."""
+        """All readable queues of a topic, asked of a name server now.
+
+        Raises NoRoute, NoNameServer, BrokerError (17: no such topic).
+        """
         return self._wait(self._core.fetch_queues, topic)
 
     def update_consume_offset_to_broker(self, queue: MessageQueue, offset: int, oneway: bool = False) -> None:
@@ -100,14 +116,17 @@ class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
         self._wait(self._core.commit, queue, offset, oneway)
 
     def fetch_consume_offset(self, queue: MessageQueue, from_store: bool = False) -> int | None:
-        """The group's offset of a queue: the one in memory, else (with `from_store` always) the stored one; None when there is none.
+        """The group's offset of a queue: the one in memory, else (with `from_store` always) the stored one; None when
+        there is none.
 
         Raises MQError when that cannot be known now.
         """
         return self._wait(self._core.fetch_consume_offset, queue, from_store)
 
     def search_offset(self, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker finds it."""
+        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker
+        finds it.
+        """
         return self._wait(self._core.search_offset, queue, timestamp)
 
     def earliest_msg_store_time(self, queue: MessageQueue) -> int:
@@ -115,11 +134,17 @@ class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
         return self._wait(self._core.earliest_msg_store_time, queue)
 
     def send_message_back(
-        self, message: MessageExt, delay_level: int = 0, broker_name: str | None = None, consumer_group: str | None = None
+        self,
+        message: MessageExt,
+        delay_level: int = 0,
+        broker_name: str | None = None,
+        consumer_group: str | None = None,
     ) -> None:
-        """Let a message come again later, to this group or another: by the broker that stored it, or as a new message where that fails.
+        """Let a message come again later, to this group or another: by the broker that stored it, or as a new message
+        where that fails.
 
-        `delay_level` -1 makes it a dead letter, 0 leaves the time to the broker, else it is a level of the broker's table. After
-        `max_reconsume_times` times it is a dead letter. Raises InvalidName, and MQError when both ways failed.
+        `delay_level` -1 makes it a dead letter, 0 leaves the time to the broker, else it is a level of the broker's
+        table. After `max_reconsume_times` times it is a dead letter. Raises InvalidName, and MQError when both ways
+        failed.
         """
         self._wait(self._core.send_message_back, message, delay_level, broker_name, consumer_group)

@@ -23,16 +23,17 @@ class SyncPushConsumer(BasePushConsumer, SyncSubscriber):
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """End within `timeout_ms`: running listeners get half of it, offsets are stored, the group is unregistered.
 
-        Twice, or before the start, is harmless; so is closing from inside the listener, whose result then does not count.
+        Twice, or before the start, is harmless; so is closing from inside the listener, whose result then does not
+        count.
         """
         super().close(timeout_ms)
 
     def send_message_back(self, message: MessageExt, delay_level: int = 0, broker_name: str | None = None) -> None:
         """Let one message of a list come again later, so that the listener may return SUCCESS for it all the same.
 
-        By the broker that stored it, or as a new message where that fails. `delay_level` -1 makes it a dead letter, 0 leaves the time to
-        the broker, else it is a level of the broker's table. Raises StateError, and MQError when both ways failed: the message is then
-        with the listener still.
+        By the broker that stored it, or as a new message where that fails. `delay_level` -1 makes it a dead letter, 0
+        leaves the time to the broker, else it is a level of the broker's table. Raises StateError, and MQError when
+        both ways failed: the message is then with the listener still.
         """
         self._lifecycle.check()
         self._driver.wait(self._begin_send_back, message, delay_level, broker_name)
@@ -47,7 +48,9 @@ class SyncPushConsumer(BasePushConsumer, SyncSubscriber):
             self._pool.submit(partial(self._consume, task))
 
     def _consume(self, task: ConsumeTask) -> None:
-        """Do this delivery, and for a while those that follow from it: to hand each over would cost a switch or two between threads."""
+        """Do this delivery, and for a while those that follow from it: to hand each over would cost a switch or two
+        between threads.
+        """
         for _ in range(AT_A_STRETCH):
             answer = self._heard(task)
             following = self._consumed(self._driver.enter_from_pool, task, answer)

@@ -39,7 +39,11 @@ class SyncDriver(Protocol):
     def outcome(self, ticket: Ticket[T]) -> T: ...
     def give_up(self, ticket: Ticket[Any]) -> None: ...
     def launch(
-        self, wake: Callable[[], None], verb: Callable[[*Ts, int], Ticket[T]], arguments: tuple[*Ts], together: bool = False
+        self,
+        wake: Callable[[], None],
+        verb: Callable[[*Ts, int], Ticket[T]],
+        arguments: tuple[*Ts],
+        together: bool = False,
     ) -> Ticket[T]: ...
 
 
@@ -81,7 +85,10 @@ class Runtime(Protocol):
 
 
 class AnySendFuture(Protocol[T_co]):
-    """What `concurrent.futures.Future` and its like have in common. Callbacks get the future and may use the producer."""
+    """What `concurrent.futures.Future` and its like have in common.
+
+    Callbacks get the future and may use the producer.
+    """
 
     def result(self, timeout: float | None = None) -> T_co: ...
     def exception(self, timeout: float | None = None) -> BaseException | None: ...

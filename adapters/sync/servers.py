@@ -28,7 +28,9 @@ class SyncServer(BaseServer):
         try:
             self.opened = self._runtime.beside(self._plan)
             self._drivers = [
-                self._runtime.driver(one.node, one.listeners, None, None, one.notices, f"mqproto-{one.role.replace(' ', '-')}")
+                self._runtime.driver(
+                    one.node, one.listeners, None, None, one.notices, f"mqproto-{one.role.replace(' ', '-')}"
+                )
                 for one in self.opened
             ]
             for driver in self._drivers:
@@ -53,7 +55,9 @@ class SyncServer(BaseServer):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

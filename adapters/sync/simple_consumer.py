@@ -47,7 +47,9 @@ class SyncConsumer(BaseSimpleConsumer, SyncSubscriber):
             try:
                 message = self._enter(self._take, claim)
                 if message is None:
-                    message = self._driver.wait(self._begin_receive, claim, None if budget is None else budget.left_ms())
+                    message = self._driver.wait(
+                        self._begin_receive, claim, None if budget is None else budget.left_ms()
+                    )
                 if message is None or self._is_wanted(message, claim):
                     return message
             except StateError as failure:

@@ -25,14 +25,19 @@ class SyncTransactionProducer(BaseTransactionProducer, SyncProducer):
         super()._prepare()
         self._checks = self._new_pool("checks", self._transaction_settings.check_thread_pool_max_size)
 
-    def send_in_transaction(self, message: Message, argument: object = None, *, timeout_ms: int | None = None) -> TransactionSendResult:
-        """Have a broker put the message aside, run the local transaction by `listener.execute(message, argument)`, tell the broker.
+    def send_in_transaction(
+        self, message: Message, argument: object = None, *, timeout_ms: int | None = None
+    ) -> TransactionSendResult:
+        """Have a broker put the message aside, run the local transaction by `listener.execute(message, argument)`, tell
+        the broker.
 
-        The listener runs here and now, and not at all if the broker could not make the message safe: `status` is not SEND_OK then and the
-        message is rolled back. An exception of the listener is logged and kept in the result as `local_failure`: the state is UNKNOW, and
-        the broker asks `listener.check` later. So it does if the listener is interrupted (KeyboardInterrupt and the like pass through), or
-        if the broker cannot be told, which is logged. `timeout_ms` (`send_msg_timeout` unless given) is the budget of the first step.
-        Raises as `send`, InvalidMessage also for a delayed message; in all these cases the local transaction has not been run.
+        The listener runs here and now, and not at all if the broker could not make the message safe: `status` is not
+        SEND_OK then and the message is rolled back. An exception of the listener is logged and kept in the result as
+        `local_failure`: the state is UNKNOW, and the broker asks `listener.check` later. So it does if the listener is
+        interrupted (KeyboardInterrupt and the like pass through), or if the broker cannot be told, which is logged.
+        `timeout_ms` (`send_msg_timeout` unless given) is the budget of the first step.
+        Raises as `send`, InvalidMessage also for a delayed message; in all these cases the local transaction has not
+        been run.
         """
         self._lifecycle.check()
         half = self._put_aside(message, timeout_ms)

@@ -22,7 +22,9 @@ T = TypeVar("T")
 
 
 def _futures(method: Callable[Concatenate[S, P], AnySendFuture[T]]) -> Callable[Concatenate[S, P], Future[T]]:
-    """The method itself, with the type that it has here: futures of this kit are the standard library's, for `wait` and `as_completed`."""
+    """The method itself, with the type that it has here: futures of this kit are the standard library's, for `wait` and
+    `as_completed`.
+    """
     return cast("Callable[Concatenate[S, P], Future[T]]", method)
 
 

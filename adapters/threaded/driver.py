@@ -20,18 +20,21 @@ _FORCED_END_S: Final = 5.0  # how long the loop may need to end once it is told 
 _FORCED_JOBS_S: Final = 0.5  # the same for the threads of jobs, of which one may block
 #: So many operations under way, of a caller that does not wait for each, are a burst.
 _BURST: Final = 64
-#: How long the loop pauses between two turns of a burst, for each operation under way (500,000 a second is no limit), and at most.
+#: How long the loop pauses between two turns of a burst, for each operation under way (500,000 a second is no limit),
+#: and at most.
 _PAUSE_EACH_S: Final = 2e-6
 _PAUSE_MAX_S: Final = 1e-3
-#: How long the loop lets a delivery begin before it goes on at once, with the next pull most likely: a thread that has just been woken gets
-#: the interpreter's lock when somebody lets go of it for longer than a moment. The system makes of it what it can, some 60 microseconds.
+#: How long the loop lets a delivery begin before it goes on at once, with the next pull most likely: a thread that has
+#: just been woken gets the interpreter's lock when somebody lets go of it for longer than a moment. The system makes of
+#: it what it can, some 60 microseconds.
 _HANDOVER_S: Final = 1e-6
-#: So many turns of a client in a row that were for nobody, none so long after the one before, and the loop waits a moment before the next
-#: one: a broker ends a thousand pulls that found nothing one after the other.
+#: So many turns of a client in a row that were for nobody, none so long after the one before, and the loop waits a
+#: moment before the next one: a broker ends a thousand pulls that found nothing one after the other.
 _TURNS_FOR_NOBODY: Final = 16
 _IN_A_ROW_MS: Final = 3
 _GATHER_S: Final = 1e-3
-#: How long a wait goes on without a look at signals: one that comes just before the wait begins is not seen while it lasts.
+#: How long a wait goes on without a look at signals: one that comes just before the wait begins is not seen while it
+#: lasts.
 _HEARS_EVERY_S: Final = 1.0
 
 T = TypeVar("T")
@@ -41,7 +44,8 @@ Ts = TypeVarTuple("Ts")
 class Driver(LoopDriver):
     """Drives one node from a thread of its own. See `LoopDriver` for the arguments.
 
-    `start`, then `enter` (ask the node something) and `wait` (start an operation and wait for its end) from any thread, then `stop`.
+    `start`, then `enter` (ask the node something) and `wait` (start an operation and wait for its end) from any thread,
+    then `stop`.
     """
 
     def __init__(
@@ -56,7 +60,9 @@ class Driver(LoopDriver):
         poller: Poller | None = None,
     ) -> None:
         lock = threading.Lock()
-        super().__init__(node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller())
+        super().__init__(
+            node, listeners or {}, deliver, cancel, notices, name=name, lock=lock, poller=poller or make_poller()
+        )
         self._patience = YieldingLock(lock)
         self._jobs = Workers(f"{name}-jobs", JOBS_AT_A_TIME)
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
@@ -75,9 +81,11 @@ class Driver(LoopDriver):
             raise
 
     def stop(self, timeout: float = 10.0) -> bool:
-        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start, is harmless.
+        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start,
+        is harmless.
 
-        At the time-out everything is closed as it is. After the return no thread of the driver is left (but for a job that still blocks).
+        At the time-out everything is closed as it is. After the return no thread of the driver is left (but for a job
+        that still blocks).
         """
         if self._thread.ident is None:
             if not self._shut_down:
@@ -108,7 +116,8 @@ class Driver(LoopDriver):
             ticket = self.launch(gate.release, verb, arguments)
             while not gate.acquire(timeout=_HEARS_EVERY_S):
                 pass
-        except BaseException:  # an interrupt, or a refusal: the gate may be open or be opened, so nobody may wait at it again
+        except BaseException:
+            # an interrupt, or a refusal: the gate may be open or be opened, so nobody may wait at it again
             del self._local.gate
             if ticket is not None:
                 self.give_up(ticket)
@@ -126,8 +135,9 @@ class Driver(LoopDriver):
         return gate
 
     def _turn(self, events: list[tuple[int, int]]) -> float | None:
-        """In a burst each answer would have the two threads pass the interpreter's lock to and fro, and send what there is for lack of
-        more. So the loop leaves it to the caller for a moment, who writes when there is enough, and need not wake it: it turns by itself.
+        """In a burst each answer would have the two threads pass the interpreter's lock to and fro, and send what there
+        is for lack of more. So the loop leaves it to the caller for a moment, who writes when there is enough, and need
+        not wake it: it turns by itself.
         """
         written_soon, handed = self._written_soon, self._handed
         timeout = super()._turn(events)
@@ -143,14 +153,18 @@ class Driver(LoopDriver):
         return 0.0
 
     def _is_row(self, handed: int) -> bool:
-        """Whether a client has turned so often for nobody that what comes next is better gathered; `handed` is from before the turn."""
+        """Whether a client has turned so often for nobody that what comes next is better gathered; `handed` is from
+        before the turn.
+        """
         in_a_row = self._seen - self._turned_at <= _IN_A_ROW_MS and self._handed == handed
         self._turned_at = self._seen
         self._for_nobody = self._for_nobody + 1 if in_a_row and not self._serves else 0
         return self._for_nobody >= _TURNS_FOR_NOBODY
 
     def enter_from_pool(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
-        """`enter` for a thread of a pool, of which many come at once: see `YieldingLock`, which is not for a thread that signals interrupt."""
+        """`enter` for a thread of a pool, of which many come at once: see `YieldingLock`, which is not for a thread
+        that signals interrupt.
+        """
         main = threading.current_thread() is threading.main_thread()
         return self.launch(None, verb, arguments, lock=None if main else self._patience)
 

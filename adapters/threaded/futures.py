@@ -23,9 +23,10 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 class SendFuture(Future[T], Outcome[T]):
     """A future that runs its callbacks in a pool: they may wait for the producer, which the driver's thread must not.
 
-    Of a fast loop of sends hardly any future is ever waited for: its outcome is there when it is asked for. So the condition of the
-    standard library's future, which is most of its cost, is made when somebody waits, or wants to be called, before the end. One lock
-    for all futures decides which of both comes first, held for no longer than that; from then on everything is the standard library's own.
+    Of a fast loop of sends hardly any future is ever waited for: its outcome is there when it is asked for. So the
+    condition of the standard library's future, which is most of its cost, is made when somebody waits, or wants to be
+    called, before the end. One lock for all futures decides which of both comes first, held for no longer than that;
+    from then on everything is the standard library's own.
     """
 
     _state = RUNNING  # it is under way: there is no cancelling
@@ -45,7 +46,8 @@ class SendFuture(Future[T], Outcome[T]):
                 self._made = Condition()
             return self._made
 
-    #: What the standard library's waiting, its callbacks, `wait` and `as_completed` take before they touch the lists that it comes with.
+    #: What the standard library's waiting, its callbacks, `wait` and `as_completed` take before they touch the lists
+    #: that it comes with.
     _condition: Condition = property(_condition_made)  # type: ignore[assignment]
 
     def done(self) -> bool:

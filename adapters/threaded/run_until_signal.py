@@ -18,8 +18,11 @@ class _Server(SyncServer):
     _runtime = RUNTIME
 
 
-def serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "") -> None:
-    """Open what `plan` opens, call `announce` when clients can use it, and serve until SIGINT or SIGTERM. From the main thread.
+def serve(
+    plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = ""
+) -> None:
+    """Open what `plan` opens, call `announce` when clients can use it, and serve until SIGINT or SIGTERM. From the main
+    thread.
 
     Raises what opening raises. `backend` is not used: there is one kind of threads.
     """

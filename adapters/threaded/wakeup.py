@@ -13,11 +13,13 @@ from typing import Self
 
 
 class Wakeup:
-    """What the main thread waits for while it is open (`with`): it is rung by signals, which call `on_signal` too, and by anybody.
+    """What the main thread waits for while it is open (`with`): it is rung by signals, which call `on_signal` too, and
+    by anybody.
 
-    Python runs a signal's handler when the main thread comes back to the interpreter. Where the signal comes just before that thread waits
-    for a lock, as queues and events do, it comes back at the end of that wait, which may be never. So the system's half of the handler
-    writes to a socket, and whoever waits for a socket finds what was written before.
+    Python runs a signal's handler when the main thread comes back to the interpreter. Where the signal comes just
+    before that thread waits for a lock, as queues and events do, it comes back at the end of that wait, which may be
+    never. So the system's half of the handler writes to a socket, and whoever waits for a socket finds what was written
+    before.
     """
 
     def __init__(self, *numbers: int, on_signal: Callable[[], object] = lambda: None) -> None:
@@ -35,7 +37,9 @@ class Wakeup:
         with selectors.DefaultSelector() as selector:
             selector.register(self._hears, selectors.EVENT_READ)
             while selector.select(None if until is None else max(0.0, until - time.monotonic())):
-                if not {0, *self._numbers}.isdisjoint(self._hears.recv(64)):  # other signals write there too, if they have handlers
+                if not {0, *self._numbers}.isdisjoint(
+                    self._hears.recv(64)
+                ):  # other signals write there too, if they have handlers
                     return True
         return False
 
@@ -46,7 +50,9 @@ class Wakeup:
         self._handlers = [signal.signal(number, lambda *_: self._on_signal()) for number in self._numbers]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, handler in zip(self._numbers, self._handlers, strict=True):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self._wakeup)

@@ -12,7 +12,8 @@ from mqproto.adapters.io.lifecycle import log
 
 
 class Workers:
-    """Runs what is submitted in up to `limit` threads, first come first served. Threads start when work finds none idle.
+    """Runs what is submitted in up to `limit` threads, first come first served. Threads start when work finds none
+    idle.
 
     They are daemons: a program that forgets to close them can still end.
     """
@@ -29,13 +30,14 @@ class Workers:
     def submit(self, work: Callable[[], object]) -> bool:
         """Queue some work; False when the pool is closed and the work will not be done.
 
-        Where no thread can start, the others do it, and the caller if there are none: an interpreter that exits may refuse (Python 3.12
-        does while it runs what `atexit` has), and so may a system that has too many.
+        Where no thread can start, the others do it, and the caller if there are none: an interpreter that exits may
+        refuse (Python 3.12 does while it runs what `atexit` has), and so may a system that has too many.
         """
         with self._lock:
             if self._closed:
                 return False
-            # Who shall do it first, then the work: an interrupt in between leaves a thread that waits for more, and no work that waits.
+            # Who shall do it first, then the work: an interrupt in between leaves a thread that waits for more, and no
+            # work that waits.
             if self._idle:
                 self._idle -= 1
             elif len(self._threads) < self._limit:
@@ -76,7 +78,8 @@ class Workers:
             pass
         with self._lock:
             try:
-                return self._queue.get_nowait()  # it came meanwhile, and for want of an idle thread another was started for it, if possible
+                # it came meanwhile, and for want of an idle thread another was started for it, if possible
+                return self._queue.get_nowait()
             except Empty:
                 self._idle += 1
         return self._queue.get()
@@ -90,7 +93,8 @@ class Workers:
     def close(self, timeout: float) -> bool:
         """Let what is queued be done, then end the threads. Waits up to `timeout` seconds; whether all have ended.
 
-        From inside the pool it does not wait for the calling thread, which ends when it returns. Closing twice is harmless.
+        From inside the pool it does not wait for the calling thread, which ends when it returns. Closing twice is
+        harmless.
         """
         with self._lock:
             threads = list(self._threads)

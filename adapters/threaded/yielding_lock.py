@@ -7,16 +7,18 @@ import time
 from types import TracebackType
 from typing import Final
 
-#: So often the others are let run before a lock is waited for after all: whoever has it may have been put aside by the system.
+#: So often the others are let run before a lock is waited for after all: whoever has it may have been put aside by the
+#: system.
 _TRIES: Final = 100
 
 
 class YieldingLock:
     """Takes a lock (`with`) by trying, and letting other threads run in between.
 
-    A thread that waits for a lock gets it as soon as it is free, asleep and without the interpreter's own lock. All who come meanwhile
-    find it taken and have to sleep too; from then on nobody gets it without two switches between threads, even though hardly anybody
-    holds it for more than a few microseconds. It ends only when for once nobody comes.
+    A thread that waits for a lock gets it as soon as it is free, asleep and without the interpreter's own lock. All who
+    come meanwhile find it taken and have to sleep too; from then on nobody gets it without two switches between
+    threads, even though hardly anybody holds it for more than a few microseconds. It ends only when for once nobody
+    comes.
 
     Not for the main thread: an interrupt in the moment after the lock was taken would leave it taken.
     """
@@ -37,5 +39,7 @@ class YieldingLock:
                 return
         acquire()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._release()

@@ -1,12 +1,15 @@
 """The broker node.
 
-Owns: the face that drivers see, frames in, which handler takes which code, the order of what happens at the end of an entry.
-Leaves to others: what requests mean (the modules beside this one), bytes on disk (`mqproto.engine.store`), sockets and clocks (drivers).
+Owns: the face that drivers see, frames in, which handler takes which code, the order of what happens at the end of an
+entry.
+Leaves to others: what requests mean (the modules beside this one), bytes on disk (`mqproto.engine.store`), sockets and
+clocks (drivers).
 
 Listeners: "main" (`listenPort`) and "fast" (`listenPort` - 2: everything but pulls; docs/protocol/broker.md 1.2).
 
-An entry runs in three steps: take the input; settle (wake parked pulls, tell name servers of new topics, begin jobs); leave. Answers
-lie in the links' buffers then, and the driver writes once for each link, however many requests the input held.
+An entry runs in three steps: take the input; settle (wake parked pulls, tell name servers of new topics, begin jobs);
+leave. Answers lie in the links' buffers then, and the driver writes once for each link, however many requests the input
+held.
 """
 
 from __future__ import annotations
@@ -88,13 +91,15 @@ class LastSave:
 class BrokerNode(Core):
     """One broker over one store.
 
-    `host` and `port` are the numeric address that clients are told (brokerIP1 and the port that the "main" listener is really
-    bound to; part of every message id). `seed` feeds the choice of queues. The store is open already; the broker closes it. `files`
-    are those that it was opened with (the disk's, unless a test has others): the tables lie in `config/` below its root.
+    `host` and `port` are the numeric address that clients are told (brokerIP1 and the port that the "main" listener is
+    really bound to; part of every message id). `seed` feeds the choice of queues. The store is open already; the broker
+    closes it. `files` are those that it was opened with (the disk's, unless a test has others): the tables lie in
+    `config/` below its root.
     `utc_offset_ms` (local time minus UTC) says when the days begin whose totals are kept.
     `save_settings` makes the job that writes changed settings into their file; without it changes end with the process.
 
-    Raises ConfigDamaged when the topic or group table cannot be read, InvalidSetting for delay levels that cannot be, OSError.
+    Raises ConfigDamaged when the topic or group table cannot be read, InvalidSetting for delay levels that cannot be,
+    OSError.
     """
 
     def __init__(
@@ -184,7 +189,9 @@ class BrokerNode(Core):
         self._settle()
 
     def registered(self, now: int) -> Ticket[None]:
-        """Settled once every name server knows this broker, or has been found out of reach: from then on clients can find it."""
+        """Settled once every name server knows this broker, or has been found out of reach: from then on clients can
+        find it.
+        """
         self._enter(now)
         ticket: Ticket[None] = Ticket()
 
@@ -260,7 +267,11 @@ class BrokerNode(Core):
         if job is self._last_job:
             self._end(failure)
             return
-        if not (self.reading.done(job, failure) or self.config_manager.done(job, failure) or self.settings_admin.done(job, failure)):
+        if not (
+            self.reading.done(job, failure)
+            or self.config_manager.done(job, failure)
+            or self.settings_admin.done(job, failure)
+        ):
             self._running.discard(job)
             self.pressure.job_ended(job)
             if failure is not None:
@@ -335,7 +346,10 @@ class BrokerNode(Core):
         self.run_jobs((self._last_job,))
 
     def _end(self, failure: Exception | None) -> None:
-        """The end: tell who waited for the disk, let go of the clients. Without the job having run the directory is still ours."""
+        """The end: tell who waited for the disk, let go of the clients.
+
+        Without the job having run the directory is still ours.
+        """
         self._ended = True
         if failure is not None:
             self.notice(f"not everything could be saved at the end: {failure}")
@@ -345,7 +359,10 @@ class BrokerNode(Core):
             self.end_link(link, "the broker ends")
 
     def abandon(self) -> None:
-        """The driver has stopped without `ended`: give the data directory back. Harmless after an orderly end. From any thread."""
+        """The driver has stopped without `ended`: give the data directory back.
+
+        Harmless after an orderly end. From any thread.
+        """
         self.store.release()
 
     def link_over(self, link: ClientLink) -> None:
@@ -430,7 +447,10 @@ class BrokerNode(Core):
             self._keep_rest(link, data, at)
 
     def _keep_rest(self, link: ClientLink, data: bytes, at: int) -> None:
-        """An unfinished frame. A length that no frame can have is refused now, without waiting for what it claims (COD-03)."""
+        """An unfinished frame.
+
+        A length that no frame can have is refused now, without waiting for what it claims (COD-03).
+        """
         need = 4
         if len(data) - at >= 4:
             total: int = _WORD.unpack_from(data, at)[0]
@@ -447,7 +467,9 @@ class BrokerNode(Core):
     def _relieve(self) -> None:
         """Too much is kept of requests that have not come whole: whoever has most of it goes."""
         link = max(self.links, key=lambda link: len(link.rest))
-        reason = f"requests of {self.unfinished} bytes have not come whole, this link has most of them: {len(link.rest)}"
+        reason = (
+            f"requests of {self.unfinished} bytes have not come whole, this link has most of them: {len(link.rest)}"
+        )
         self.notice(f"{link.address}: {reason}")
         self.end_link(link, reason)
 

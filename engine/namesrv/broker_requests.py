@@ -1,5 +1,6 @@
-"""Requests about brokers: registration 103, 104 and 322, clusters 106, write permission 205 and 327, and of 5.x 901 and 904
-(docs/protocol/broker.md 6.2, 6.3, 6.6)."""
+"""Requests about brokers: registration 103, 104 and 322, clusters 106, write permission 205 and 327, and of 5.x 901 and
+904 (docs/protocol/broker.md 6.2, 6.3, 6.6).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def _register(state: State, request: Request) -> Steps[Answer]:
         skipped = registry.knows(header, version)
         return skipped
 
-    body = yield from read_registration(command.body, compressed=header.compressed, version=command.version, known=known)
+    body = yield from read_registration(
+        command.body, compressed=header.compressed, version=command.version, known=known
+    )
     if skipped and not registry.knows(header, body.topic_table.data_version):
         # The broker was forgotten while its topics were passed over.
         body = yield from read_registration(command.body, compressed=header.compressed, version=command.version)

@@ -1,4 +1,6 @@
-"""Key/value configuration: texts by namespace and key, the only state of a name server that is kept on disk (docs/protocol/broker.md 6.1, 6.2)."""
+"""Key/value configuration: texts by namespace and key, the only state of a name server that is kept on disk
+(docs/protocol/broker.md 6.1, 6.2).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 #: Characters of all namespaces, keys and values together.
 SIZE_MAX: Final = 8 << 20
 
-#: Texts alone need no special writer, and the table is written whole at each change: this one takes a millisecond for 10,000 keys.
+#: Texts alone need no special writer, and the table is written whole at each change: this one takes a millisecond for
+#: 10,000 keys.
 _write: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -45,7 +48,11 @@ class KvConfig:
         """Set a value; False, and nothing changed, when the table would grow beyond its limit."""
         pairs = self._table.get(namespace)
         old = None if pairs is None else pairs.get(key)
-        growth = len(value) - len(old) if old is not None else len(key) + len(value) + (len(namespace) if pairs is None else 0)
+        growth = (
+            len(value) - len(old)
+            if old is not None
+            else len(key) + len(value) + (len(namespace) if pairs is None else 0)
+        )
         if self._size + growth > SIZE_MAX:
             return False
         self._table.setdefault(namespace, {})[key] = value

@@ -1,8 +1,8 @@
 """The name server node.
 
 Owns: its links, when they have been idle for too long, and the way from a request to its answer.
-Leaves to others: what brokers registered (`registry`), what requests mean (the `*_requests` modules), files (jobs that the caller
-makes), sockets, clocks and threads (the driver).
+Leaves to others: what brokers registered (`registry`), what requests mean (the `*_requests` modules), files (jobs that
+the caller makes), sockets, clocks and threads (the driver).
 
 Listener: "main" (`listenPort`).
 """
@@ -37,7 +37,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     **settings_requests.HANDLERS,
 }
 
-#: Requests of one peer are answered as busy while so much is unsent to it: one read may bring thousands that each ask for a long list.
+#: Requests of one peer are answered as busy while so much is unsent to it: one read may bring thousands that each ask
+#: for a long list.
 UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
 BUSY: Final = failed("[OVERLOAD]system busy, start flow control for a while", ResponseCode.SYSTEM_BUSY)
 #: Long answers of one peer wait while so much is unsent to it, and are looked at again after a pause.
@@ -48,7 +49,12 @@ HELD_MAX: Final = 256 << 20
 PEER_HELD_MAX: Final = 32 << 20
 #: Requests whose answer is there in no time: they do not wait for the long ones that came before them.
 SHORT: Final = frozenset(
-    {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_KV_CONFIG, RequestCode.BROKER_HEARTBEAT, RequestCode.GET_BROKER_MEMBER_GROUP}
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.GET_BROKER_MEMBER_GROUP,
+    }
 )
 
 #: Idle peers that are ended at a time: they come in crowds.
@@ -62,7 +68,9 @@ class _Peer(Connection[None]):
 
     __slots__ = ("active", "held")
 
-    def __init__(self, node: NodeBase, shared: Calls[None], address: str, listener: str, unsent_limit: int, now: int) -> None:
+    def __init__(
+        self, node: NodeBase, shared: Calls[None], address: str, listener: str, unsent_limit: int, now: int
+    ) -> None:
         super().__init__(node, shared, address, listener, unsent_limit)
         #: When bytes came last; answers leave at the same time.
         self.active = now
@@ -73,9 +81,9 @@ class _Peer(Connection[None]):
 class NameServerNode(NodeBase):
     """One name server.
 
-    `kv_config` is the key/value configuration as it was saved last. `save_kv_config` makes the job that saves its
-    text, `save_settings` the one that writes changed settings into their file; without them nothing outlives the process. Raises
-    InvalidSetting.
+    `kv_config` is the key/value configuration as it was saved last. `save_kv_config` makes the job that saves its text,
+    `save_settings` the one that writes changed settings into their file; without them nothing outlives the process.
+    Raises InvalidSetting.
     """
 
     def __init__(
@@ -121,9 +129,13 @@ class NameServerNode(NodeBase):
         if self._closing:
             return None
         if len(self._peers) >= self.settings.max_connections:
-            self.notices.append(f"{address}: refused, there are {len(self._peers)} connections already (maxConnections)")
+            self.notices.append(
+                f"{address}: refused, there are {len(self._peers)} connections already (maxConnections)"
+            )
             return None
-        peer = _Peer(self, self._calls, address, listener, self.settings.write_buffer_high_water_mark or SERVER_UNSENT_LIMIT, now)
+        peer = _Peer(
+            self, self._calls, address, listener, self.settings.write_buffer_high_water_mark or SERVER_UNSENT_LIMIT, now
+        )
         self._peers[peer] = None
         self._idle.set(peer, now + self._idle_ms)
         return peer
@@ -146,7 +158,10 @@ class NameServerNode(NodeBase):
             self._end(link, str(link.broken))
         elif self._unfinished > self.settings.max_unfinished_bytes:
             greediest = max(self._peers, key=lambda peer: peer.pending)
-            self._end(greediest, f"of {self._unfinished} bytes that have not come whole this peer has most: {greediest.pending}")
+            self._end(
+                greediest,
+                f"of {self._unfinished} bytes that have not come whole this peer has most: {greediest.pending}",
+            )
 
     def closed(self, link: Link, reason: str, now: int) -> None:
         assert isinstance(link, _Peer)
@@ -222,7 +237,11 @@ class NameServerNode(NodeBase):
         elif answer.saver.is_full:
             self._reply(peer, command, BUSY)
         else:
-            answer.saver.wait(lambda failure: self._reply(peer, command, answer if failure is None else failed(f"not saved: {failure}")))
+            answer.saver.wait(
+                lambda failure: self._reply(
+                    peer, command, answer if failure is None else failed(f"not saved: {failure}")
+                )
+            )
             self._save(answer.saver)
 
     def _take_over(self, peer: _Peer, size: int) -> bool:

@@ -1,7 +1,8 @@
 """Who holds which topic: what brokers registered, and who of them is alive (docs/protocol/broker.md 6.1, 6.3, 6.4).
 
 Owns: topics, broker addresses, clusters, live entries and when they expire. Nothing of it outlives the process.
-Leaves to others: requests and answers (handlers), links and time (the node). A link is here only a token that tells connections apart.
+Leaves to others: requests and answers (handlers), links and time (the node). A link is here only a token that tells
+connections apart.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import Final
 from mqproto.engine.slices import Steps
 from mqproto.errors import MQError
 from mqproto.state.node.deadlines import Deadlines
-from mqproto.wire.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, RegisterBrokerBody, TopicConfig, TopicRoute
+from mqproto.wire.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicRoute,
+)
 from mqproto.wire.bodies.routes import MASTER_ID
 from mqproto.wire.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
 from mqproto.wire.headers import RegisterBrokerRequest
@@ -34,7 +43,9 @@ ENTRIES_MAX: Final = 2_000_000
 
 
 class RegistrationRefusedError(MQError):
-    """A registration would exceed a limit of this name server, or is older than what is known; nothing of it was taken."""
+    """A registration would exceed a limit of this name server, or is older than what is known; nothing of it was
+    taken.
+    """
 
 
 @dataclass(slots=True)
@@ -53,11 +64,15 @@ class Live:
 
 
 class Registry:
-    """The tables of the name server. All lists that it gives are ordered by name, so that equal states give equal answers."""
+    """The tables of the name server.
+
+    All lists that it gives are ordered by name, so that equal states give equal answers.
+    """
 
     def __init__(self) -> None:
-        #: Topic, then broker name; what a broker has of a topic is packed into a number (`_pack`). Dicts of texts and numbers are left
-        #: alone by Python's collector of cycles, which would else stop the loop for 100 ms with 10,000 topics at each of 100 brokers.
+        #: Topic, then broker name; what a broker has of a topic is packed into a number (`_pack`). Dicts of texts and
+        #: numbers are left alone by Python's collector of cycles, which would else stop the loop for 100 ms with 10,000
+        #: topics at each of 100 brokers.
         self.topics: dict[str, dict[str, int]] = {}
         self.brokers: dict[str, BrokerData] = {}
         self.clusters: dict[str, set[str]] = {}
@@ -78,7 +93,12 @@ class Registry:
         return there and entry is not None and entry.version is not None and entry.version == version
 
     def register(
-        self, header: RegisterBrokerRequest, body: RegisterBrokerBody, link: Hashable, now: int, live_ms: int | None = None
+        self,
+        header: RegisterBrokerRequest,
+        body: RegisterBrokerBody,
+        link: Hashable,
+        now: int,
+        live_ms: int | None = None,
     ) -> Steps[Live | None]:
         """Take a broker in, or what has changed of it, in slices. Gives a slave its live master, if there is one.
 
@@ -94,7 +114,9 @@ class Registry:
             self._forget_address(before.broker_name, address)
         first = self._enter(header)
         known = before is not None and before.version is not None and before.version == table.data_version and not first
-        entry = Live(address, name, link, header.ha_server_addr, table.data_version if known else None, body.filter_servers)
+        entry = Live(
+            address, name, link, header.ha_server_addr, table.data_version if known else None, body.filter_servers
+        )
         if live_ms is not None and live_ms > 0:
             entry.live_ms = min(max(live_ms, LIVE_MIN_MS), LIVE_MAX_MS)
         self._set_live(entry, now)
@@ -142,7 +164,9 @@ class Registry:
             data.cluster = header.cluster_name
         self.clusters.setdefault(header.cluster_name, set()).add(name)
         # A slave that became master, or the other way round, has one id only.
-        for broker_id in [each for each, held in data.addresses.items() if held == address and each != header.broker_id]:
+        for broker_id in [
+            each for each, held in data.addresses.items() if held == address and each != header.broker_id
+        ]:
             del data.addresses[broker_id]
         first = header.broker_id not in data.addresses
         data.addresses[header.broker_id] = address
@@ -176,7 +200,10 @@ class Registry:
         entries[name] = packed
 
     def register_topic(self, topic: str, all_queues: Iterable[QueueData]) -> None:
-        """Note queues of one topic at brokers that are known; the others are left out (5.x). Raises RegistrationRefusedError."""
+        """Note queues of one topic at brokers that are known; the others are left out (5.x).
+
+        Raises RegistrationRefusedError.
+        """
         if self._entries >= ENTRIES_MAX:
             raise RegistrationRefusedError(f"this name server takes {ENTRIES_MAX} queue entries and not more")
         for queues in all_queues:
@@ -233,7 +260,10 @@ class Registry:
         return entry
 
     def _drop_if_empty(self, data: BrokerData) -> None:
-        """Without any address a broker name is gone, and what it held of topics. Slaves keep the topics of their master."""
+        """Without any address a broker name is gone, and what it held of topics.
+
+        Slaves keep the topics of their master.
+        """
         if data.addresses:
             return
         del self.brokers[data.broker_name]
@@ -244,7 +274,10 @@ class Registry:
                 pass
 
     def _forget_topics(self, name: str, held: dict[str, None]) -> Steps[None]:
-        """Remove what a broker held, in slices. It may be back meanwhile; until then nobody is led to it, as its name is gone."""
+        """Remove what a broker held, in slices.
+
+        It may be back meanwhile; until then nobody is led to it, as its name is gone.
+        """
         topics = self.topics
         for number, topic in enumerate(held, 1):
             self._entries -= 1
@@ -263,7 +296,9 @@ class Registry:
             self.clusters.pop(data.cluster, None)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic at the brokers of a cluster, or everywhere; a broker that has it brings it back with its next change."""
+        """Forget a topic at the brokers of a cluster, or everywhere; a broker that has it brings it back with its next
+        change.
+        """
         entries = self.topics.get(topic, {})
         for name in list(entries):
             held = self._topics_of.get(name, {})
@@ -360,8 +395,9 @@ def _unpack(packed: int) -> tuple[int, int, int, int]:
 def _known_version(before: Live | None, body: RegisterBrokerBody) -> DataVersion | None:
     """Which state of a broker's topics we have, once its body was taken.
 
-    A broker announces a new topic by a body with this topic alone and the version of its whole table. That version is ours only if we
-    had the one before. Otherwise topics would be missing for ever, because the next whole table would look known (docs/protocol/broker.md 1.6, Trap).
+    A broker announces a new topic by a body with this topic alone and the version of its whole table. That version is
+    ours only if we had the one before. Otherwise topics would be missing for ever, because the next whole table would
+    look known (docs/protocol/broker.md 1.6, Trap).
     """
     version = body.topic_table.data_version
     if len(body.topic_table.topics) != 1:

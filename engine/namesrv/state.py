@@ -34,6 +34,6 @@ class Request:
     now: int
 
 
-#: Handlers give an answer, or work in slices that ends with one. They raise HeaderError and RemoteProtocolError for what they cannot read;
-#: the node answers these with code 1.
+#: Handlers give an answer, or work in slices that ends with one. They raise HeaderError and RemoteProtocolError for
+#: what they cannot read; the node answers these with code 1.
 Handler: TypeAlias = Callable[[State, Request], "Answer | Steps[Answer]"]

@@ -1,4 +1,6 @@
-"""Requests about topics: routes 105, lists 206, 224, 304, 311 to 313, deletion 216, registration 217 (docs/protocol/broker.md 6.2, 6.5, 6.6)."""
+"""Requests about topics: routes 105, lists 206, 224, 304, 311 to 313, deletion 216, registration 217
+(docs/protocol/broker.md 6.2, 6.5, 6.6).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from mqproto.engine.namesrv.state import Handler, Request, State
 from mqproto.engine.slices import Steps
 from mqproto.wire.bodies import TopicList, TopicRoute
 from mqproto.wire.codes import RequestCode, ResponseCode
-from mqproto.wire.headers import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest, GetTopicsByClusterRequest, RegisterTopicRequest
+from mqproto.wire.headers import (
+    DeleteTopicFromNamesrvRequest,
+    GetRouteInfoRequest,
+    GetTopicsByClusterRequest,
+    RegisterTopicRequest,
+)
 
 #: From this release on (4.9.4) a peer gets routes in standard JSON without asking.
 STANDARD_JSON_VERSION: Final = 401
@@ -22,7 +29,9 @@ def _route(state: State, request: Request) -> Answer:
     header = GetRouteInfoRequest.decode(request.command.fields)
     route = state.registry.route(header.topic)
     if route is None:
-        return failed(f"No topic route info in name server for the topic: {header.topic}{FAQ}", ResponseCode.TOPIC_NOT_EXIST)
+        return failed(
+            f"No topic route info in name server for the topic: {header.topic}{FAQ}", ResponseCode.TOPIC_NOT_EXIST
+        )
     if state.settings.order_message_enable:
         route.order_conf = state.kv.get(ORDER_NAMESPACE, header.topic)
     standard = header.accept_standard_json_only is True or request.command.version >= STANDARD_JSON_VERSION
@@ -39,7 +48,9 @@ def _topics_of_cluster(state: State, request: Request) -> Steps[Answer]:
 
 
 def _system_topics(state: State, request: Request) -> Answer:
-    """Clusters and brokers have topics by their names; whoever asks gets the others from the broker whose address is given."""
+    """Clusters and brokers have topics by their names; whoever asks gets the others from the broker whose address is
+    given.
+    """
     registry = state.registry
     names = dict.fromkeys([*sorted(registry.clusters), *sorted(registry.brokers)])
     first = registry.brokers[min(registry.brokers)] if registry.brokers else None

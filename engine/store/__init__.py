@@ -4,7 +4,15 @@ from mqproto.engine.store.disk.config_files import ConfigFile
 from mqproto.engine.store.disk.disk import DiskFiles
 from mqproto.engine.store.disk.files import Files
 from mqproto.engine.store.disk.memory import MemoryFiles
-from mqproto.engine.store.errors import ConfigDamaged, PutRefused, PutStatus, StoreDamaged, StoreError, StoreLocked, StoreUnwritable
+from mqproto.engine.store.errors import (
+    ConfigDamaged,
+    PutRefused,
+    PutStatus,
+    StoreDamaged,
+    StoreError,
+    StoreLocked,
+    StoreUnwritable,
+)
 from mqproto.engine.store.flush.closing import CloseStore
 from mqproto.engine.store.flush.flush_jobs import FlushLog
 from mqproto.engine.store.log.commit_log import AllocateLog, CreateLog

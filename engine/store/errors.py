@@ -41,8 +41,9 @@ class StoreLocked(StoreError):
 class StoreDamaged(StoreError):
     """Stored data is damaged or missing.
 
-    `path` is the file, `offset` the physical offset (in the log) or position (elsewhere) where it begins, None for a whole file;
-    `reasons` say how it is known that data was there, `remedy` what can be done and what it costs. Nothing was changed.
+    `path` is the file, `offset` the physical offset (in the log) or position (elsewhere) where it begins, None for a
+    whole file; `reasons` say how it is known that data was there, `remedy` what can be done and what it costs. Nothing
+    was changed.
     """
 
     def __init__(self, path: str, offset: int | None, reasons: tuple[str, ...], remedy: str = "") -> None:

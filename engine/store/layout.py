@@ -1,4 +1,6 @@
-"""Layout of what lies on disk (docs/protocol/store.md 1 to 7): structures, magic numbers and names, shared by the modules of the store."""
+"""Layout of what lies on disk (docs/protocol/store.md 1 to 7): structures, magic numbers and names, shared by the
+modules of the store.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,10 @@ ENTRY_SIZE: Final = 20
 #: The size in entries that stand for messages that were never there.
 BLANK_SIZE: Final = 0x7FFFFFFF
 BLANK: Final = ENTRY.pack(0, BLANK_SIZE, 0)
-#: The tags code in entries whose messages are gone, between others; position and size are those of the message that follows. Apache's
-#: brokers fail over a blank entry whose position is not 0, and pass over the rest of a log file behind one whose position is; this way
-#: they give the following message twice, and once to who wants certain tags. No tag's hash, and no address of the extension.
+#: The tags code in entries whose messages are gone, between others; position and size are those of the message that
+#: follows. Apache's brokers fail over a blank entry whose position is not 0, and pass over the rest of a log file
+#: behind one whose position is; this way they give the following message twice, and once to who wants certain tags. No
+#: tag's hash, and no address of the extension.
 HOLE_CODE: Final = 0x7FFFFFFF_80000000
 
 #: A unit of the extension: its size, tags code, store time, bytes of the bitmap that follows.
@@ -85,7 +88,10 @@ def is_index_name(name: str) -> bool:
 
 
 def delay_table(levels: str) -> list[int]:
-    """Milliseconds of each delay level, level 1 first. Raises ValueError for a text that is no list such as `1s 5m 2h`."""
+    """Milliseconds of each delay level, level 1 first.
+
+    Raises ValueError for a text that is no list such as `1s 5m 2h`.
+    """
     units = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     table = []
     for part in levels.split(" "):

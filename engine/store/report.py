@@ -59,7 +59,8 @@ class RecoveryReport:
     #: Bytes behind the end that were not zero, and records among them that were good.
     dropped: int = 0
     dropped_records: int = 0
-    #: Damaged parts of the log that were stepped over (begin, end), and the messages that are known to have been in them.
+    #: Damaged parts of the log that were stepped over (begin, end), and the messages that are known to have been in
+    #: them.
     skipped: list[tuple[int, int]] = field(default_factory=list)
     lost: list[LostRange] = field(default_factory=list)
     #: The disk has no room for another message.

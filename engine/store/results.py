@@ -23,10 +23,11 @@ class GetStatus(Enum):
 class GetResult:
     """Answer to a read.
 
-    `views` are slices of the mapped log, whole records in order; records that lie side by side share a view. They stay valid for
-    as long as they are held. `size` is their length together, `count` the number of records in them. `suggest_slave` says that
-    what was read lies further back than memory reaches. `damaged`: what an operator should know of a queue that leads to no messages.
-    `behind`: bytes from the last message that was looked at to the end of the log.
+    `views` are slices of the mapped log, whole records in order; records that lie side by side share a view. They stay
+    valid for as long as they are held. `size` is their length together, `count` the number of records in them.
+    `suggest_slave` says that what was read lies further back than memory reaches. `damaged`: what an operator should
+    know of a queue that leads to no messages. `behind`: bytes from the last message that was looked at to the end of
+    the log.
     """
 
     status: GetStatus
@@ -43,7 +44,9 @@ class GetResult:
 
 @dataclass(slots=True)
 class QueryResult:
-    """Answer to a query by key: whole records in the order of the log; newest index file's last store time and offset."""
+    """Answer to a query by key: whole records in the order of the log; newest index file's last store time and
+    offset.
+    """
 
     views: list[memoryview]
     index_last_time: int

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqproto.engine.settings import Settings, setting
-from mqproto.engine.store.layout import ENTRY_SIZE, FILLER_SIZE, RECORD_EXTRA, UNIT, UNIT_END_SIZE, UNIT_SIZE_MAX, delay_table
+from mqproto.engine.store.layout import (
+    ENTRY_SIZE,
+    FILLER_SIZE,
+    RECORD_EXTRA,
+    UNIT,
+    UNIT_END_SIZE,
+    UNIT_SIZE_MAX,
+    delay_table,
+)
 from mqproto.errors import InvalidSetting
 
 ASYNC_FLUSH: Final = "ASYNC_FLUSH"
@@ -25,9 +33,12 @@ class StoreSettings(Settings):
     store_path_commit_log: str = setting("", important=True)
     mapped_file_size_commit_log: int = setting(1 << 30, also=("mapedFileSizeCommitLog",), low=1024, high=_I32_MAX)
     #: Rounded up to whole entries of 20 bytes.
-    mapped_file_size_consume_queue: int = setting(6_000_000, also=("mapedFileSizeConsumeQueue",), low=1, high=_I32_MAX - ENTRY_SIZE)
+    mapped_file_size_consume_queue: int = setting(
+        6_000_000, also=("mapedFileSizeConsumeQueue",), low=1, high=_I32_MAX - ENTRY_SIZE
+    )
 
-    #: Keep for each message what does not fit a queue entry: its tags code, store time and the bitmap of filters (docs/protocol/store.md 4.5).
+    #: Keep for each message what does not fit a queue entry: its tags code, store time and the bitmap of filters
+    #: (docs/protocol/store.md 4.5).
     enable_consume_queue_ext: bool = setting(False)
     mapped_file_size_consume_queue_ext: int = setting(48 << 20, low=64, high=_I32_MAX)
     #: Bits of that bitmap, whole bytes of them.
@@ -85,12 +96,13 @@ class StoreSettings(Settings):
     #: Parts of 1, or percent if beyond 1; bounded as in 5.x: 0.30 to 0.85 and 0.35 to 0.90.
     disk_space_clean_forcibly_ratio: float = setting(0.85, high=100, live=True)
     disk_space_warning_level_ratio: float = setting(0.90, high=100, live=True)
-    #: Our own: with room for so many files of the log no percentage forces deletion, with half of it none stops writing; 0: percentages
-    #: alone count.
+    #: Our own: with room for so many files of the log no percentage forces deletion, with half of it none stops
+    #: writing; 0: percentages alone count.
     disk_free_files_enough: int = setting(16, live=True)
 
-    #: Our own: messages that lie further behind the end of the log, in bytes, are read in jobs, and less of them at a time; nearer ones
-    #: are taken to be in memory. 0: all are read at once, which may wait for the disk. Apache's ratio is the upper limit.
+    #: Our own: messages that lie further behind the end of the log, in bytes, are read in jobs, and less of them at a
+    #: time; nearer ones are taken to be in memory. 0: all are read at once, which may wait for the disk. Apache's ratio
+    #: is the upper limit.
     cold_read_distance: int = setting(1 << 30)
     #: Our own: blocks of the log are allocated ahead of the write position in steps of so many bytes.
     allocation_window: int = setting(64 << 20, low=4096)
@@ -125,11 +137,16 @@ class StoreSettings(Settings):
             delay_table(self.message_delay_level)
         except ValueError as failure:
             raise InvalidSetting("messageDelayLevel", self.message_delay_level, str(failure)) from None
-        if self.mapped_file_size_consume_queue_ext < UNIT.size + self.bit_map_length_consume_queue_ext // 8 + UNIT_END_SIZE:
+        if (
+            self.mapped_file_size_consume_queue_ext
+            < UNIT.size + self.bit_map_length_consume_queue_ext // 8 + UNIT_END_SIZE
+        ):
             text = f"too small for a bitmap of {self.bit_map_length_consume_queue_ext} bits"
             raise InvalidSetting("mappedFileSizeConsumeQueueExt", self.mapped_file_size_consume_queue_ext, text)
         hours = [hour.strip() for hour in self.delete_when.split(";") if hour.strip()]
         if not hours or not all(hour.isascii() and hour.isdigit() and int(hour) < _HOURS for hour in hours):
-            raise InvalidSetting("deleteWhen", self.delete_when, "hours of the day from 0 to 23 expected, separated by ;")
+            raise InvalidSetting(
+                "deleteWhen", self.delete_when, "hours of the day from 0 to 23 expected, separated by ;"
+            )
         if "," in self.store_path_commit_log:
             raise InvalidSetting("storePathCommitLog", self.store_path_commit_log, "one folder expected")

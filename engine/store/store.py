@@ -1,9 +1,10 @@
 """The store: what a broker appends to and reads from.
 
-A small machine: memory operations are done at once, everything that may block is a job. The owner hands `jobs` to its driver,
-brings their ends back by `done`, and asks `next_deadline`.
+A small machine: memory operations are done at once, everything that may block is a job. The owner hands `jobs` to its
+driver, brings their ends back by `done`, and asks `next_deadline`.
 Owns: one data directory from its opening to its end, its parts and what each job means to them, which queues there are.
-Leaves to others: how messages come in (`writing`) and are found (`reader`; `cold_reads` where a disk would be waited for).
+Leaves to others: how messages come in (`writing`) and are found (`reader`; `cold_reads` where a disk would be waited
+for).
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class Store:
         checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
         follower = Trimmer(files, settings, self._log, self._queues, self._index, self._flusher, self.jobs)
-        self._retention = Retention(files, settings, self._log, self._flusher, follower, self.jobs, self.notices, utc_offset_ms)
+        self._retention = Retention(
+            files, settings, self._log, self._flusher, follower, self.jobs, self.notices, utc_offset_ms
+        )
         memory = files.memory()
         reader = self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, memory)
         #: Reads that do not wait for the disk; the other verbs for reading do where it has to be.
@@ -105,9 +108,10 @@ class Store:
     ) -> Store:
         """Open a data directory, or make one. Blocks.
 
-        `wall` and `utc_offset_ms` (local time minus UTC) name new index files and tell at which hours old files go. Raises
-        StoreLocked; StoreDamaged when opening would drop what is known to have been durable, unless `recover` says what to do then;
-        StoreUnwritable. `thorough`: the whole log is checked, however long that takes. What was found is in `recovery`.
+        `wall` and `utc_offset_ms` (local time minus UTC) name new index files and tell at which hours old files go.
+        Raises StoreLocked; StoreDamaged when opening would drop what is known to have been durable, unless `recover`
+        says what to do then; StoreUnwritable. `thorough`: the whole log is checked, however long that takes. What was
+        found is in `recovery`.
         """
         port = files or DiskFiles()
         root = settings.store_path_root_dir
@@ -137,7 +141,9 @@ class Store:
 
     def _start(self, wall: int, recover: Recover, thorough: bool) -> None:
         flusher = self._flusher
-        recovery = Recovery(self._files, self.settings, self._log, self._queues, self._index, flusher.checkpoint, self._abort)
+        recovery = Recovery(
+            self._files, self.settings, self._log, self._queues, self._index, flusher.checkpoint, self._abort
+        )
         self.recovery = recovery.run(wall, recover, thorough)
         self.writer.begin(wall, self.recovery.full)
         self._queues.begin_extension()
@@ -150,7 +156,9 @@ class Store:
         self._files.sync_folder(self.settings.store_path_root_dir)
 
     def configure(self) -> None:
-        """Values of `settings` that take effect at once have changed (`Setting.live`); no others may, as long as the store is open."""
+        """Values of `settings` that take effect at once have changed (`Setting.live`); no others may, as long as the
+        store is open.
+        """
         self.writer.configure()
         self._reader.configure()
         self.reads.configure()
@@ -159,7 +167,8 @@ class Store:
     def release(self) -> None:
         """Give the directory back without making anything durable: the next opening recovers as after a crash.
 
-        For owners that give up. Harmless at any time and from any thread: where closing has begun to work, that gives the directory back.
+        For owners that give up. Harmless at any time and from any thread: where closing has begun to work, that gives
+        the directory back.
         """
         lock = self._claim.take()
         if lock is not None:
@@ -178,7 +187,10 @@ class Store:
     # --- queues ---
 
     def queue(self, topic: str, queue_id: int) -> Queue:
-        """The queue, made in memory when there is none; files follow with its messages. ValueError for an impossible topic."""
+        """The queue, made in memory when there is none; files follow with its messages.
+
+        ValueError for an impossible topic.
+        """
         return self._queues.queue(topic, queue_id)
 
     def find_queue(self, topic: str, queue_id: int) -> Queue | None:
@@ -190,19 +202,20 @@ class Store:
         return iter(self._queues.by_key.values())
 
     def delete_queues(self, unwanted: Callable[[Queue], bool], among: Iterable[Queue] | None = None) -> list[Queue]:
-        """Forget the queues that `unwanted` names, of all or of those in `among`, and have their files removed. A queue made later under
-        the same name begins at 0."""
+        """Forget the queues that `unwanted` names, of all or of those in `among`, and have their files removed. A queue
+        made later under the same name begins at 0.
+        """
         found = [queue for queue in (self._queues.by_key.values() if among is None else among) if unwanted(queue)]
         self._flusher.remove(found)
         return found
 
     def skip_to(self, queue: Queue, offset: int) -> None:
-        """Let the next message of a queue get a higher offset. The places in between stay blank; a queue that never had a message
-        begins there (docs/protocol/store.md 4.3).
+        """Let the next message of a queue get a higher offset. The places in between stay blank; a queue that never had
+        a message begins there (docs/protocol/store.md 4.3).
 
-        For messages that move from one directory to another. The file that a queue begins with is durable at once; whatever a crash
-        leaves of blank places, the message that follows brings them back. Blocks; no job may be under way. Raises ValueError for an
-        offset that the queue has passed, and OSError.
+        For messages that move from one directory to another. The file that a queue begins with is durable at once;
+        whatever a crash leaves of blank places, the message that follows brings them back. Blocks; no job may be under
+        way. Raises ValueError for an offset that the queue has passed, and OSError.
         """
         queues = self._queues
         if offset < queue.next_offset or queue.next_offset != queue.max_offset:
@@ -216,28 +229,39 @@ class Store:
             queues.write_beginning(queue)
 
     def lead_over(self, queue: Queue, places: int) -> None:
-        """Let as many places before the last message of a queue lead to that message, for the sake of Apache's brokers (`HOLE_CODE`).
+        """Let as many places before the last message of a queue lead to that message, for the sake of Apache's brokers
+        (`HOLE_CODE`).
 
-        For places that `skip_to` left in the middle of a queue, right after the message was stored: no job may have run since.
+        For places that `skip_to` left in the middle of a queue, right after the message was stored: no job may have run
+        since.
         """
         physical, size, _ = ENTRY.unpack_from(queue.tail, len(queue.tail) - ENTRY_SIZE)
         begin = len(queue.tail) - (places + 1) * ENTRY_SIZE
         queue.tail[begin:-ENTRY_SIZE] = ENTRY.pack(physical, size, HOLE_CODE) * places
 
     def delete_dead_queues(self, among: Iterable[Queue] | None = None) -> list[Queue]:
-        """Delete the queues of which the log has no message any more, as request 306 asks for; gives them. A queue that never had one
-        stays, and so do those in which the broker keeps delayed messages and transactions."""
-        return self.delete_queues(lambda queue: 0 < queue.next_offset == queue.min_offset and queue.topic not in _KEPT_TOPICS, among)
+        """Delete the queues of which the log has no message any more, as request 306 asks for; gives them. A queue that
+        never had one stays, and so do those in which the broker keeps delayed messages and transactions.
+        """
+        return self.delete_queues(
+            lambda queue: 0 < queue.next_offset == queue.min_offset and queue.topic not in _KEPT_TOPICS, among
+        )
 
     def delete_queues_but(self, topics: Container[str], among: Iterable[Queue] | None = None) -> list[Queue]:
-        """Delete the queues of all topics but these, as request 316 asks for; gives them. Those of delayed messages, of transactions and
-        light queues are in no table of topics and stay."""
+        """Delete the queues of all topics but these, as request 316 asks for; gives them. Those of delayed messages, of
+        transactions and light queues are in no table of topics and stay.
+        """
         return self.delete_queues(
-            lambda queue: not (queue.topic in topics or queue.topic in _KEPT_TOPICS or queue.topic.startswith(LIGHT_QUEUE_PREFIX)), among
+            lambda queue: (
+                not (queue.topic in topics or queue.topic in _KEPT_TOPICS or queue.topic.startswith(LIGHT_QUEUE_PREFIX))
+            ),
+            among,
         )
 
     def delete_old_files(self) -> None:
-        """Let files of the log that are older than `fileReservedTime` go now, whatever the hour, as request 329 asks for; jobs do it."""
+        """Let files of the log that are older than `fileReservedTime` go now, whatever the hour, as request 329 asks
+        for; jobs do it.
+        """
         self._retention.request()
 
     def begin_log_file(self) -> None:
@@ -269,7 +293,8 @@ class Store:
     def want_flush(self) -> None:
         """Make everything appended so far durable as soon as possible; `flushed` tells when it is.
 
-        Under SYNC_FLUSH one call after any number of appends is enough: while a flush is under way, its end starts the next one.
+        Under SYNC_FLUSH one call after any number of appends is enough: while a flush is under way, its end starts the
+        next one.
         """
         self._flusher.flush()
 
@@ -322,18 +347,20 @@ class Store:
             self._retention.timer(now, wall)
 
     def next_deadline(self) -> int | None:
-        """When `timer` wants to be called (monotonic; 0: at once); None when everything is durable and no disk is looked at."""
+        """When `timer` wants to be called (monotonic; 0: at once); None when everything is durable and no disk is
+        looked at.
+        """
         if self._flusher.failure is not None:
             return None
         due, other = self._flusher.next_deadline(), self._retention.next_deadline()
         return other if due is None or (other is not None and other < due) else due
 
     def begin_closing(self, wall: int) -> CloseStore:
-        """The job that makes everything durable and marks the end as orderly. No other job may be under way; nothing is stored or read
-        from now on.
+        """The job that makes everything durable and marks the end as orderly. No other job may be under way; nothing is
+        stored or read from now on.
 
-        It gives the directory back, also when the disk fails: then the next opening recovers as after a crash. It raises StoreUnwritable
-        if the disk fails only now.
+        It gives the directory back, also when the disk fails: then the next opening recovers as after a crash. It
+        raises StoreUnwritable if the disk fails only now.
         """
         flusher = self._flusher
         orderly = flusher.failure is None
@@ -355,7 +382,10 @@ class Store:
         codes: frozenset[int] | None,
         judge: ReadFilter | None = None,
     ) -> GetResult:
-        """Read messages from a queue (docs/protocol/store.md 14). `codes`: wanted tag hashes, None for all; `judge` decides on those that have one."""
+        """Read messages from a queue (docs/protocol/store.md 14).
+
+        `codes`: wanted tag hashes, None for all; `judge` decides on those that have one.
+        """
         return self._reader.get(queue, offset, max_count, codes, judge)
 
     def record(self, physical_offset: int) -> memoryview | None:
@@ -363,7 +393,9 @@ class Store:
         return self._reader.record(physical_offset)
 
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
-        """Physical offset, size and tags code of a visible message; in place of a code that is lost its address in the extension."""
+        """Physical offset, size and tags code of a visible message; in place of a code that is lost its address in the
+        extension.
+        """
         return self._reader.entry(queue, offset)
 
     def unit(self, queue: Queue, offset: int) -> Unit | None:
@@ -383,16 +415,22 @@ class Store:
         return self._reader.earliest_store_time(queue)
 
     def on_disk(self, physical_offset: int) -> bool:
-        """Whether a record lies further behind the end of the log than memory is taken to reach (docs/protocol/store.md 13.6)."""
+        """Whether a record lies further behind the end of the log than memory is taken to reach (docs/protocol/store.md
+        13.6).
+        """
         return self._reader.on_disk(physical_offset)
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> QueryResult:
-        """Messages with a key (or unique id), stored between two wall times, both included (docs/protocol/store.md 5.4)."""
+        """Messages with a key (or unique id), stored between two wall times, both included (docs/protocol/store.md
+        5.4).
+        """
         return self._reader.query(topic, key, max_count, begin, end)
 
     def disk_ratios(self) -> tuple[float, float]:
-        """Used part of the disks of the log and of the queues when they were last looked at, 0 to 1 in whole hundredths, rounded up;
-        -1 where unknown."""
+        """Used part of the disks of the log and of the queues when they were last looked at, 0 to 1 in whole
+        hundredths, rounded up;
+        -1 where unknown.
+        """
         return self._retention.marks.ratios
 
     def disk_usage(self) -> tuple[int, int] | None:

@@ -1,4 +1,5 @@
-"""Writing messages: each goes into log, queue and index in one step, so that none of them is ever behind the others in memory.
+"""Writing messages: each goes into log, queue and index in one step, so that none of them is ever behind the others in
+memory.
 
 Owns: what is refused and why, room for the next record, how much was stored since the opening.
 Leaves to others: making files and their blocks (`commit_log`, `index`), what becomes durable when (`flusher`).
@@ -48,7 +49,9 @@ class Writer:
         "put_count",
     )
 
-    def __init__(self, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues, index: Index, flusher: Flusher) -> None:
+    def __init__(
+        self, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues, index: Index, flusher: Flusher
+    ) -> None:
         self._settings = settings
         self._log = log
         self._queues = queues
@@ -82,9 +85,10 @@ class Writer:
 
         Prepared and rolled back messages (by the sysFlag) are stored, but have no place in the queue.
 
-        Hosts are 8 or 20 bytes (address and port); the IPv6 bits of the sysFlag are set from their lengths. `tags_code` is the
-        hash of the tag, for the schedule topic the deliver time. `filter_bits` is a bitmap of the filters that the message passes; it is
-        kept where the consume queue has an extension and no longer than configured. Raises PutRefused; then nothing was stored.
+        Hosts are 8 or 20 bytes (address and port); the IPv6 bits of the sysFlag are set from their lengths. `tags_code`
+        is the hash of the tag, for the schedule topic the deliver time. `filter_bits` is a bitmap of the filters that
+        the message passes; it is kept where the consume queue has an extension and no longer than configured. Raises
+        PutRefused; then nothing was stored.
         """
         log = self._log
         body_size = len(body)
@@ -95,11 +99,16 @@ class Writer:
         if len(born_host) != _HOST_V4 or len(store_host) != _HOST_V4:
             head, flags, size = _with_hosts(flags, size, born_host, store_host)
         start = log.end
-        if start + size + FILLER_SIZE > log.soft or properties_size > _PROPERTIES_MAX or body_size > self._settings.max_message_size:
+        if (
+            start + size + FILLER_SIZE > log.soft
+            or properties_size > _PROPERTIES_MAX
+            or body_size > self._settings.max_message_size
+        ):
             self._check(queue, size, body_size, properties_size)
             self._make_room(size, wall)
             start = log.end
-        placeless = flags & TRANSACTION_PREPARED  # prepared and rolled back messages have no place in the queue (docs/protocol/store.md 2.4)
+        # prepared and rolled back messages have no place in the queue (docs/protocol/store.md 2.4)
+        placeless = flags & TRANSACTION_PREPARED
         offset = 0 if placeless else queue.next_offset
         try:
             fields = head.pack(
@@ -146,7 +155,10 @@ class Writer:
         reconsume_times: int,
         wall: int,
     ) -> list[int]:
-        """Store messages with consecutive offsets in one file, all or none; gives their physical offsets. Raises PutRefused."""
+        """Store messages with consecutive offsets in one file, all or none; gives their physical offsets.
+
+        Raises PutRefused.
+        """
         _, _, extra = _with_hosts(0, 0, born_host, store_host)
         total = 0
         for entry in entries:
@@ -173,15 +185,26 @@ class Writer:
         """Raises PutRefused for a message that no store takes."""
         settings = self._settings
         if queue.removed:
-            raise PutRefused(PutStatus.SERVICE_NOT_AVAILABLE, f"the queue {queue.queue_id} of {queue.topic} was deleted")
+            raise PutRefused(
+                PutStatus.SERVICE_NOT_AVAILABLE, f"the queue {queue.queue_id} of {queue.topic} was deleted"
+            )
         if queue.fixed_size == NO_SIZE:
-            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"the topic {queue.topic} is too long for a record of this store")
+            raise PutRefused(
+                PutStatus.MESSAGE_ILLEGAL, f"the topic {queue.topic} is too long for a record of this store"
+            )
         if body_size > settings.max_message_size:
-            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a body of {body_size} bytes is longer than {settings.max_message_size}")
+            raise PutRefused(
+                PutStatus.MESSAGE_ILLEGAL, f"a body of {body_size} bytes is longer than {settings.max_message_size}"
+            )
         if properties_size > _PROPERTIES_MAX:
-            raise PutRefused(PutStatus.PROPERTIES_SIZE_EXCEEDED, f"properties of {properties_size} bytes are longer than {_PROPERTIES_MAX}")
+            raise PutRefused(
+                PutStatus.PROPERTIES_SIZE_EXCEEDED,
+                f"properties of {properties_size} bytes are longer than {_PROPERTIES_MAX}",
+            )
         if size > settings.largest_record:
-            raise PutRefused(PutStatus.MESSAGE_ILLEGAL, f"a record of {size} bytes is longer than {settings.largest_record}")
+            raise PutRefused(
+                PutStatus.MESSAGE_ILLEGAL, f"a record of {size} bytes is longer than {settings.largest_record}"
+            )
 
     def _make_room(self, size: int, wall: int) -> None:
         """The slow way of an append: prepare the place of a record, or refuse the message."""

@@ -1,4 +1,6 @@
-"""Bodies of SEND_BATCH_MESSAGE: several messages of one topic that travel and are stored together (docs/protocol/wire.md 11)."""
+"""Bodies of SEND_BATCH_MESSAGE: several messages of one topic that travel and are stored together
+(docs/protocol/wire.md 11).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ ENTRY_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
 
 
 class BatchError(RemoteProtocolError):
-    """The body of a batch cannot be read; `position` is where the broken entry begins, `count` how many came before it."""
+    """The body of a batch cannot be read; `position` is where the broken entry begins, `count` how many came before
+    it.
+    """
 
     def __init__(self, position: int, count: int, why: str) -> None:
         super().__init__(f"entry {count} of the batch, at byte {position}: {why}")
@@ -44,7 +48,12 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
         if len(encoded) > properties.ENCODED_MAX:
             raise LocalProtocolError(f"properties of {len(encoded)} bytes do not fit an entry of a batch")
         size = ENTRY_OVERHEAD + len(entry.body) + len(encoded)
-        parts += (_HEAD.pack(size, 0, 0, entry.flag, len(entry.body)), entry.body, _PROPERTIES_SIZE.pack(len(encoded)), encoded)
+        parts += (
+            _HEAD.pack(size, 0, 0, entry.flag, len(entry.body)),
+            entry.body,
+            _PROPERTIES_SIZE.pack(len(encoded)),
+            encoded,
+        )
     return b"".join(parts)
 
 

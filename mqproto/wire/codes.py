@@ -278,7 +278,19 @@ VERSION_5: Final = 413
 HIGHER_VERSION: Final = 612
 
 _FIRST: Final = (
-    *("SNAPSHOT", "ALPHA1", "BETA1", "BETA2", "BETA3", "BETA4", "BETA5", "BETA6_SNAPSHOT", "BETA6", "BETA7_SNAPSHOT", "BETA7"),
+    *(
+        "SNAPSHOT",
+        "ALPHA1",
+        "BETA1",
+        "BETA2",
+        "BETA3",
+        "BETA4",
+        "BETA5",
+        "BETA6_SNAPSHOT",
+        "BETA6",
+        "BETA7_SNAPSHOT",
+        "BETA7",
+    ),
     *("BETA8_SNAPSHOT", "BETA8", "BETA9_SNAPSHOT", "BETA9", "FINAL"),
 )
 #: First number, major, minor, first patch of each series of releases; every release is preceded by its snapshot.
@@ -293,7 +305,10 @@ _SERIES: Final = (
 
 
 def version_name(version: int) -> str:
-    """Java's name of a release number, as mqadmin prints it: 407 is `V4_9_7`. Numbers off the list are `HIGHER_VERSION`."""
+    """Java's name of a release number, as mqadmin prints it: 407 is `V4_9_7`.
+
+    Numbers off the list are `HIGHER_VERSION`.
+    """
     if not 0 <= version < HIGHER_VERSION:
         return "HIGHER_VERSION"
     if version < len(_FIRST):

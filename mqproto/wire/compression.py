@@ -1,7 +1,7 @@
 """Compressed bodies (docs/protocol/wire.md 8): which way a body was packed is told by bits of the message's sysFlag.
 
-zlib is always there; LZ4 (frame format) and Zstandard need the packages of the extra `compression`. Inflating is bounded, because a few
-kilobytes of a hostile body can stand for gigabytes.
+zlib is always there; LZ4 (frame format) and Zstandard need the packages of the extra `compression`. Inflating is
+bounded, because a few kilobytes of a hostile body can stand for gigabytes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from mqproto.wire.flags import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
 LEVEL: Final = 5
 #: Default limit of what a body may inflate to: more than any that fits a frame plainly, by a factor of eight.
 INFLATED_MAX: Final = 128 << 20
-#: A piece of a Zstandard frame inflates without a limit of its own: 4 bytes to at most 128 KiB, so this much to at most 16 MiB.
+#: A piece of a Zstandard frame inflates without a limit of its own: 4 bytes to at most 128 KiB, so this much to at most
+#: 16 MiB.
 _ZSTD_PIECE: Final = 512
 
 
 class Compression(IntEnum):
-    """Ways to pack a body, by the number in the type bits. Releases before 4.9.4 know zlib alone and write the number 0 for it."""
+    """Ways to pack a body, by the number in the type bits.
+
+    Releases before 4.9.4 know zlib alone and write the number 0 for it.
+    """
 
     ZLIB_UNTYPED = 0
     LZ4 = 1
@@ -34,7 +38,9 @@ class BodyError(RemoteProtocolError):
 
 
 def check_available(kind: Compression) -> None:
-    """Raises CompressionMissing, which names the extra to install, unless bodies can be packed and read in this way here."""
+    """Raises CompressionMissing, which names the extra to install, unless bodies can be packed and read in this way
+    here.
+    """
     deflate(b"", kind)
 
 
@@ -73,7 +79,10 @@ def plain_flag(sys_flag: int) -> int:
 
 
 def zlib_inflate(data: bytes, limit: int = INFLATED_MAX) -> bytes:
-    """The content of a zlib stream; empty stays empty and what follows the stream is ignored, as by Java. Raises BodyError."""
+    """The content of a zlib stream; empty stays empty and what follows the stream is ignored, as by Java.
+
+    Raises BodyError.
+    """
     if not data:
         return b""
     stream = zlib.decompressobj()

@@ -1,8 +1,10 @@
-"""Java's dialect of JSON (docs/protocol/wire.md 14): read whatever the peers' libraries read, write what all of them accept.
+"""Java's dialect of JSON (docs/protocol/wire.md 14): read whatever the peers' libraries read, write what all of them
+accept.
 
-Reading: strict text goes through the standard library's scanner; text with bare or object keys, single quotes, comments, stray
-commas and the like goes through `_Reader`. What comes out is plain: dict, list, str, int, float, bool, None, and `JavaMap` for maps
-whose keys are objects. Bare whole numbers as keys stay numbers, so that writing gives the same text again.
+Reading: strict text goes through the standard library's scanner; text with bare or object keys, single quotes,
+comments, stray commas and the like goes through `_Reader`. What comes out is plain: dict, list, str, int, float, bool,
+None, and `JavaMap` for maps whose keys are objects. Bare whole numbers as keys stay numbers, so that writing gives the
+same text again.
 
 Every str that is read can be encoded: half a surrogate pair, which no UTF-8 has, becomes `?` as in Java.
 """
@@ -21,7 +23,8 @@ from mqproto.errors import RemoteProtocolError
 MAX_DEPTH: Final = 64
 #: Digits of a whole number. Java's numbers have 19.
 MAX_DIGITS: Final = 400
-#: References are followed only in texts that are small and have few of them, so that they cannot multiply without bound.
+#: References are followed only in texts that are small and have few of them, so that they cannot multiply without
+#: bound.
 MAX_REFERENCES: Final = 32
 MAX_REFERRING_TEXT: Final = 1 << 16
 #: Text that is no strict JSON is read at some 4 MB a second, so a node takes only this much of it from a peer.
@@ -33,7 +36,10 @@ class JsonError(RemoteProtocolError, ValueError):
 
 
 class JavaMap(list[tuple[Any, Any]]):
-    """A map with objects among its keys: its pairs in order, keys and values as read. A key may occur twice, the last one counts."""
+    """A map with objects among its keys: its pairs in order, keys and values as read.
+
+    A key may occur twice, the last one counts.
+    """
 
 
 class NumberText(str):
@@ -43,7 +49,9 @@ class NumberText(str):
 
 
 def constant(name: str) -> None:
-    """For `parse_constant`: NaN is nothing; the infinities, which the standard library would also take, are no JSON at all."""
+    """For `parse_constant`: NaN is nothing; the infinities, which the standard library would also take, are no JSON at
+    all.
+    """
     if name != "NaN":
         raise ValueError(f"not JSON: {name}")
 
@@ -55,7 +63,9 @@ _strict: Final = json.JSONDecoder(strict=False, parse_constant=constant)
 
 
 def truncate(value: Any) -> int | None:
-    """A whole number out of what a peer wrote for one (fractions are cut, texts and booleans count), or None if it is none."""
+    """A whole number out of what a peer wrote for one (fractions are cut, texts and booleans count), or None if it is
+    none.
+    """
     if isinstance(value, NumberText):
         value = float(value)
     if isinstance(value, int):
@@ -69,7 +79,10 @@ def truncate(value: Any) -> int | None:
 
 
 def to_text(value: Any) -> str:
-    """A value as Java makes text of it: strings as they are, anything else as JSON. Raises `JsonError` when it is nested too deep."""
+    """A value as Java makes text of it: strings as they are, anything else as JSON.
+
+    Raises `JsonError` when it is nested too deep.
+    """
     return str(value) if isinstance(value, str) else dumps(value)
 
 
@@ -138,7 +151,9 @@ def loads(text: str | bytes, limit: int = MAX_TOLERANT) -> Any:
         raise
     except ValueError:
         if len(text) > limit:
-            raise JsonError(f"text of {len(text)} characters is no strict JSON, the limit of other is {limit}") from None
+            raise JsonError(
+                f"text of {len(text)} characters is no strict JSON, the limit of other is {limit}"
+            ) from None
         value = _Reader(text).document()
     if _has_surrogates(text):
         value = _scrub(value)
@@ -316,7 +331,10 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]", re.ASCII)
 
 
 def _follow(root: Any, text: str) -> Any:
-    """Put what they mean in the place of `{"$ref": path}` objects. No peer was seen to send any; a path to nowhere is None."""
+    """Put what they mean in the place of `{"$ref": path}` objects.
+
+    No peer was seen to send any; a path to nowhere is None.
+    """
     if len(text) > MAX_REFERRING_TEXT or text.count("$ref") > MAX_REFERENCES:
         raise JsonError("too many references")
     places: list[tuple[Any, Any, str, Any]] = []
@@ -367,7 +385,9 @@ def _upper_hex(match: re.Match[str]) -> str:
 
 
 def quote(text: str) -> str:
-    """A string as Java writes it: UTF-8 raw, control characters and the two separators of lines escaped with upper-case digits."""
+    """A string as Java writes it: UTF-8 raw, control characters and the two separators of lines escaped with upper-case
+    digits.
+    """
     result = encode_basestring(text)
     if _EXTRA.search(result) is not None:
         result = _EXTRA.sub(lambda match: f"\\u{ord(match.group()):04X}", result)
@@ -436,9 +456,11 @@ def _write(value: Any, put: Callable[[str], None], depth: int) -> None:
 
 
 def dumps_pretty(value: Any) -> str:
-    """The form of Apache's configuration files (docs/protocol/store.md 10): tabs, no blank after colons, no newline at the end.
+    """The form of Apache's configuration files (docs/protocol/store.md 10): tabs, no blank after colons, no newline at
+    the end.
 
-    Java breaks lines between named members only: entries under a number or an object share a line, and so do those of arrays.
+    Java breaks lines between named members only: entries under a number or an object share a line, and so do those of
+    arrays.
     """
     parts: list[str] = []
     _write_pretty(value, parts.append, "\n", MAX_DEPTH)

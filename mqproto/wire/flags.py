@@ -38,7 +38,9 @@ TOPIC_UNIT: Final = 1
 TOPIC_UNIT_SUB: Final = 2
 
 
-def pull_flag(*, commit_offset: bool, suspend: bool, subscription: bool, class_filter: bool = False, lite: bool = False) -> int:
+def pull_flag(
+    *, commit_offset: bool, suspend: bool, subscription: bool, class_filter: bool = False, lite: bool = False
+) -> int:
     """The sysFlag of a pull request."""
     return (
         PULL_COMMIT_OFFSET * commit_offset
@@ -51,4 +53,6 @@ def pull_flag(*, commit_offset: bool, suspend: bool, subscription: bool, class_f
 
 def permission_text(perm: int) -> str:
     """A permission as tools print it: `R`, `W` and `X` (inherit) or `-` in their places."""
-    return ("R" if perm & PERM_READ else "-") + ("W" if perm & PERM_WRITE else "-") + ("X" if perm & PERM_INHERIT else "-")
+    return (
+        ("R" if perm & PERM_READ else "-") + ("W" if perm & PERM_WRITE else "-") + ("X" if perm & PERM_INHERIT else "-")
+    )

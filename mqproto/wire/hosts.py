@@ -1,6 +1,7 @@
 """Hosts: `host:port` texts and the bytes that records and ids hold for them.
 
-In a record a host is the address (4 bytes, or 16 when the flag for IPv6 is set) and the port as an i32 (docs/protocol/wire.md 7).
+In a record a host is the address (4 bytes, or 16 when the flag for IPv6 is set) and the port as an i32
+(docs/protocol/wire.md 7).
 In text the *last* colon separates the port, because brokers register bare IPv6 addresses such as `::1:10911`; we write
 IPv6 addresses in brackets and read them with or without, and with or without a zone (`fe80::1%lo`).
 """
@@ -48,7 +49,10 @@ def join_address(host: str, port: int) -> str:
 
 
 def vip_address(address: str) -> str:
-    """The address of a broker's fast listener, two ports below the given one (docs/protocol/client.md 1.8). Raises HostError."""
+    """The address of a broker's fast listener, two ports below the given one (docs/protocol/client.md 1.8).
+
+    Raises HostError.
+    """
     host, port = split_address(address)
     if port < VIP_DISTANCE:
         raise HostError(address, f"there is no port {VIP_DISTANCE} below")
@@ -74,7 +78,10 @@ def decode_ip(data: bytes | memoryview) -> str:
 
 
 def encode_host(address: str) -> bytes:
-    """`ip:port` as 8 or 20 bytes: the address, then the port as i32 (docs/protocol/wire.md 7). Names are not resolved. Raises HostError."""
+    """`ip:port` as 8 or 20 bytes: the address, then the port as i32 (docs/protocol/wire.md 7).
+
+    Names are not resolved. Raises HostError.
+    """
     host, port = split_address(address)
     return encode_ip(host) + _PORT.pack(port)
 

@@ -42,9 +42,10 @@ _POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(_CHUNK + 1))
 def _hash_chunk(data: bytes) -> int:
     """The hash, not yet reduced, of at most 32 bytes.
 
-    The bytes are the lanes of one integer; each step joins neighbours (`high * 31**k + low`), so five steps hash a whole chunk.
-    A loop takes about 40 ns for each byte, this about 600 ns for a unique id of 32. Lanes double their width with each step and
-    therefore never overflow.
+    The bytes are the lanes of one integer; each step joins neighbours (`high * 31**k + low`), so five steps hash a
+    whole chunk.
+    A loop takes about 40 ns for each byte, this about 600 ns for a unique id of 32. Lanes double their width with each
+    step and therefore never overflow.
     """
     n = int.from_bytes(data, "big")
     n = ((n >> 8) & _M8) * 31 + (n & _M8)
@@ -79,7 +80,9 @@ def java_hash(text: str, start: int = 0) -> int:
 
 
 def index_hash(text: str, start: int = 0) -> int:
-    """The hash that an index entry holds for a key (`topic#key`): never negative, 0 for the smallest integer (docs/protocol/store.md 5)."""
+    """The hash that an index entry holds for a key (`topic#key`): never negative, 0 for the smallest integer
+    (docs/protocol/store.md 5).
+    """
     h = java_hash(text, start)
     if h >= 0:
         return h
@@ -106,7 +109,10 @@ class IdError(ValueError):
 
 
 def hex_to_bytes(text: str) -> bytes:
-    """The bytes of hex digits in either case. Raises IdError for anything else (Java reads other letters as arbitrary bits)."""
+    """The bytes of hex digits in either case.
+
+    Raises IdError for anything else (Java reads other letters as arbitrary bits).
+    """
     try:
         if " " not in text and text.isascii():
             return bytes.fromhex(text)
@@ -121,7 +127,10 @@ def offset_msg_id(store_host: bytes | memoryview, physical_offset: int) -> str:
 
 
 def parse_offset_msg_id(msg_id: str) -> tuple[str, int]:
-    """The broker's `ip:port` and the physical offset of an offset id of 32 (IPv4) or 56 (IPv6) digits. Raises IdError."""
+    """The broker's `ip:port` and the physical offset of an offset id of 32 (IPv4) or 56 (IPv6) digits.
+
+    Raises IdError.
+    """
     if len(msg_id) not in (OFFSET_ID_V4, OFFSET_ID_V6):
         raise IdError(msg_id, f"an offset id has {OFFSET_ID_V4} or {OFFSET_ID_V6} digits")
     data = hex_to_bytes(msg_id)
@@ -138,10 +147,11 @@ _TWO_DIGITS: Final = tuple(f"{byte:02X}" for byte in range(256))
 
 
 class UniqueIds:
-    """Maker of `UNIQ_KEY`s (docs/protocol/wire.md 12): address, process id, a constant of the process, time within the month, a counter.
+    """Maker of `UNIQ_KEY`s (docs/protocol/wire.md 12): address, process id, a constant of the process, time within the
+    month, a counter.
 
-    `ip` are the 4 or 16 bytes of the client's address; `process_id` counts by its low 16 bits; `salt` is any i32 that tells two
-    makers of one process apart (Java: the hash of the class loader); `utc_offset_ms` is local time minus UTC.
+    `ip` are the 4 or 16 bytes of the client's address; `process_id` counts by its low 16 bits; `salt` is any i32 that
+    tells two makers of one process apart (Java: the hash of the class loader); `utc_offset_ms` is local time minus UTC.
     """
 
     __slots__ = ("_counter", "_head", "_month_end", "_month_start", "_stamp", "_stamped", "_utc_offset")
@@ -149,7 +159,9 @@ class UniqueIds:
     def __init__(self, ip: bytes, process_id: int, salt: int, utc_offset_ms: int = 0) -> None:
         if len(ip) not in (4, 16):
             raise ValueError(f"an address has 4 or 16 bytes, not {len(ip)}")
-        self._head = (ip + (process_id & 0xFFFF).to_bytes(2, "big") + (salt & 0xFFFFFFFF).to_bytes(4, "big")).hex().upper()
+        self._head = (
+            (ip + (process_id & 0xFFFF).to_bytes(2, "big") + (salt & 0xFFFFFFFF).to_bytes(4, "big")).hex().upper()
+        )
         self._utc_offset = utc_offset_ms
         self._month_start = 0
         self._month_end = 0
@@ -159,7 +171,10 @@ class UniqueIds:
         self._stamp = self._stamp_of(0)
 
     def next(self, wall: int) -> str:
-        """A new id at wall time `wall` (ms): 32 hex digits, or 56 with an IPv6 address. The counter wraps after 65,536."""
+        """A new id at wall time `wall` (ms): 32 hex digits, or 56 with an IPv6 address.
+
+        The counter wraps after 65,536.
+        """
         if wall != self._stamped:
             self._stamp = self._stamp_of(wall)
             self._stamped = wall
@@ -200,7 +215,8 @@ def unique_id_process(unique_id: str) -> int:
 def unique_id_time(unique_id: str, wall: int, utc_offset_ms: int = 0) -> int:
     """When the id was made, as a wall time, seen from `wall`.
 
-    An id only tells the time within its month: the current month is assumed, or the one before if that lay in the future.
+    An id only tells the time within its month: the current month is assumed, or the one before if that lay in the
+    future.
     Raises IdError.
     """
     within = int.from_bytes(_unique_bytes(unique_id)[-6:-2], "big")

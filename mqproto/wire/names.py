@@ -1,4 +1,6 @@
-"""Names of topics and groups: the system's own, derived ones, and names inside a namespace (docs/protocol/client.md 1.8, docs/protocol/broker.md 7)."""
+"""Names of topics and groups: the system's own, derived ones, and names inside a namespace (docs/protocol/client.md
+1.8, docs/protocol/broker.md 7).
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,15 @@ CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 
-#: The group of the producer by which a client sends failed messages again, and the beginning of those that send its trace.
+#: The group of the producer by which a client sends failed messages again, and the beginning of those that send its
+#: trace.
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 TRACE_PRODUCER: Final = "_INNER_TRACE_PRODUCER"
 
 #: Topics that no client may send to.
-SENDING_FORBIDDEN: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC})
+SENDING_FORBIDDEN: Final = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+)
 SYSTEM_TOPICS: Final = SENDING_FORBIDDEN | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 
 

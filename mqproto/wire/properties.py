@@ -1,7 +1,8 @@
-"""The property string of a message: `name 0x01 value 0x02 name 0x01 value 0x02 ...` (docs/protocol/wire.md 9), and the names with a meaning (docs/protocol/wire.md 10).
+"""The property string of a message: `name 0x01 value 0x02 name 0x01 value 0x02 ...` (docs/protocol/wire.md 9), and the
+names with a meaning (docs/protocol/wire.md 10).
 
-There is no escaping, so neither byte may occur in a name, nor 0x02 in a value. Releases differ in whether they end the string
-with 0x02 and in what they make of odd entries; we write the end mark and read what any of them writes.
+There is no escaping, so neither byte may occur in a name, nor 0x02 in a value. Releases differ in whether they end the
+string with 0x02 and in what they make of odd entries; we write the end mark and read what any of them writes.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ def encode_bytes(properties: Mapping[str, str]) -> bytes:
 def decode(text: str) -> dict[str, str]:
     """The properties of a string, however it ends; of entries with one name the last counts.
 
-    Entries without a name, without a value or without the mark between are left out; a value goes up to the next 0x02, so it may
-    hold 0x01 (docs/protocol/wire.md 9: the rules of 4.9.1 and later).
+    Entries without a name, without a value or without the mark between are left out; a value goes up to the next 0x02,
+    so it may hold 0x01 (docs/protocol/wire.md 9: the rules of 4.9.1 and later).
     """
     found: dict[str, str] = {}
     for entry in text.split(VALUE_END):

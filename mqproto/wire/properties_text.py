@@ -1,4 +1,6 @@
-"""Java's properties text: the form of configuration files and of the bodies of configuration requests (docs/protocol/broker.md 8.1, docs/protocol/wire.md 16)."""
+"""Java's properties text: the form of configuration files and of the bodies of configuration requests
+(docs/protocol/broker.md 8.1, docs/protocol/wire.md 16).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(MQError):
-    """A text that Java's reader refuses: a broken `\\uXXXX`. `line` is the number of the line where its entry begins, from 1."""
+    """A text that Java's reader refuses: a broken `\\uXXXX`.
+
+    `line` is the number of the line where its entry begins, from 1.
+    """
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}")
@@ -30,8 +35,8 @@ class PropertiesError(MQError):
 def parse_properties(text: str | bytes) -> dict[str, str]:
     """Keys and values of a properties text; of equal keys the last counts. Bytes are read as ISO-8859-1, as Java does.
 
-    Blanks before the key and around the separator (`=`, `:` or blanks) are dropped, blanks behind the value are kept. Raises
-    PropertiesError.
+    Blanks before the key and around the separator (`=`, `:` or blanks) are dropped, blanks behind the value are kept.
+    Raises PropertiesError.
     """
     found: dict[str, str] = {}
     for number, line in _logical_lines(text if isinstance(text, str) else text.decode("latin-1")):
@@ -44,22 +49,29 @@ def parse_properties(text: str | bytes) -> dict[str, str]:
 
 
 def format_properties(pairs: Mapping[str, str], *, escaped: bool = False) -> str:
-    """`key=value` lines. Without `escaped` as Apache answers configuration requests; with it as a file that reads back the same."""
+    """`key=value` lines.
+
+    Without `escaped` as Apache answers configuration requests; with it as a file that reads back the same.
+    """
     if escaped:
         return "".join([f"{_escape(key, True)}={_escape(value, False)}\n" for key, value in pairs.items()])
     return "".join([f"{key}={value}\n" for key, value in pairs.items()])
 
 
 def read_plain(text: str) -> dict[str, str]:
-    """The answer to a configuration request: `key=value` lines in which nothing is escaped, so a backslash is one; others do not count."""
+    """The answer to a configuration request: `key=value` lines in which nothing is escaped, so a backslash is one;
+    others do not count.
+    """
     lines = (line.partition("=") for line in _LINE_END.split(text))
     return {key: value for key, mark, value in lines if mark and key}
 
 
 def edit_properties(text: str, changes: Mapping[str, str]) -> str:
-    """A properties text in which the keys of `changes` have those values; every other line, comments too, stays as it is.
+    """A properties text in which the keys of `changes` have those values; every other line, comments too, stays as it
+    is.
 
-    A key that the text has gets its value in the place of its first entry, further entries of it go; others follow at the end.
+    A key that the text has gets its value in the place of its first entry, further entries of it go; others follow at
+    the end.
     """
     left = dict(changes)
     parts: list[str] = []
@@ -79,8 +91,9 @@ def edit_properties(text: str, changes: Mapping[str, str]) -> str:
 
 
 def _entries(text: str) -> Iterator[tuple[str, str | None, bool]]:
-    """The raw lines of a text, those of one entry together; the key of the entry, None where there is none to be read; and whether it
-    would go on in a line after the last."""
+    """The raw lines of a text, those of one entry together; the key of the entry, None where there is none to be read;
+    and whether it would go on in a line after the last.
+    """
     raws = iter(_RAW_LINE.findall(text))
     for raw in raws:
         line = raw.strip("\r\n").lstrip(_BLANKS)

@@ -1,7 +1,9 @@
-"""Message records: the form of a stored message on disk and in the bodies of pull, query and view answers (docs/protocol/wire.md 7).
+"""Message records: the form of a stored message on disk and in the bodies of pull, query and view answers
+(docs/protocol/wire.md 7).
 
-Written is version 1 of the layout, read are versions 1 and 2 (5.1 and later, for long topics), with IPv4 and IPv6 hosts. A record
-that holds a whole batch of 5.x (flags NEED_UNWRAP and INNER_BATCH) is read as the one message it is, as 4.x clients do.
+Written is version 1 of the layout, read are versions 1 and 2 (5.1 and later, for long topics), with IPv4 and IPv6
+hosts. A record that holds a whole batch of 5.x (flags NEED_UNWRAP and INNER_BATCH) is read as the one message it is, as
+4.x clients do.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ _U16: Final = Struct(">H")
 class RecordError(RemoteProtocolError):
     """A record cannot be read.
 
-    `messages` are those that came before it in the body, all of them good; `position` is where it begins; `queue_offset` and
-    `physical_offset` are its own, where at least its head could be read, else None. `cause` is what was wrong with its body
-    (BodyError, CompressionMissing), or None when the record itself is damaged.
+    `messages` are those that came before it in the body, all of them good; `position` is where it begins;
+    `queue_offset` and `physical_offset` are its own, where at least its head could be read, else None. `cause` is what
+    was wrong with its body (BodyError, CompressionMissing), or None when the record itself is damaged.
     """
 
-    def __init__(self, position: int, why: str, offsets: tuple[int, int] | None = None, cause: MQError | None = None) -> None:
+    def __init__(
+        self, position: int, why: str, offsets: tuple[int, int] | None = None, cause: MQError | None = None
+    ) -> None:
         super().__init__(f"record at byte {position}: {why}")
         self.position = position
         self.why = why
@@ -44,11 +48,13 @@ class RecordError(RemoteProtocolError):
         self.messages: list[MessageExt] = []
 
 
-def decode_records(body: bytes | memoryview, broker_name: str = "", inflated_max: int = INFLATED_MAX) -> list[MessageExt]:
+def decode_records(
+    body: bytes | memoryview, broker_name: str = "", inflated_max: int = INFLATED_MAX
+) -> list[MessageExt]:
     """All messages of a body of records, with plain bodies; their sysFlags no longer say that they are compressed.
 
-    A record that cannot be read ends the reading: raises RecordError, which carries the messages before it. So do bodies that
-    would inflate to more than `inflated_max` bytes together.
+    A record that cannot be read ends the reading: raises RecordError, which carries the messages before it. So do
+    bodies that would inflate to more than `inflated_max` bytes together.
     """
     data = bytes(body)
     messages: list[MessageExt] = []
@@ -69,7 +75,10 @@ def decode_records(body: bytes | memoryview, broker_name: str = "", inflated_max
 
 
 def decode_record(record: bytes | memoryview, broker_name: str = "") -> MessageExt:
-    """The message of one record, with its body as it was stored. What follows the record is not looked at. Raises RecordError."""
+    """The message of one record, with its body as it was stored.
+
+    What follows the record is not looked at. Raises RecordError.
+    """
     return _read(bytes(record), 0, broker_name)[0]
 
 
@@ -154,10 +163,11 @@ def _read(data: bytes, at: int, broker_name: str) -> tuple[MessageExt, int]:
 
 
 def encode_record(message: MessageExt) -> bytes:
-    """The record of a message, version 1. The body goes in as it is, whatever the sysFlag says, and its CRC and the size are computed.
+    """The record of a message, version 1. The body goes in as it is, whatever the sysFlag says, and its CRC and the
+    size are computed.
 
-    Raises LocalProtocolError for a topic of more than 127 bytes, properties of more than 32,767, or hosts that do not have
-    the length that the sysFlag tells.
+    Raises LocalProtocolError for a topic of more than 127 bytes, properties of more than 32,767, or hosts that do not
+    have the length that the sysFlag tells.
     """
     topic = message.topic.encode("utf-8", "replace")
     encoded = properties.encode_bytes(message.properties)

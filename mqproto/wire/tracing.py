@@ -1,6 +1,8 @@
-"""Records of the message trace: who sent what, who consumed it, and how it went, as Apache's tools read them (docs/protocol/client.md 3.14, 4.9's form).
+"""Records of the message trace: who sent what, who consumed it, and how it went, as Apache's tools read them
+(docs/protocol/client.md 3.14, 4.9's form).
 
-A trace message holds records one behind the other, each ended by 0x02, its fields separated by 0x01; a text that is not there reads `null`.
+A trace message holds records one behind the other, each ended by 0x02, its fields separated by 0x01; a text that is not
+there reads `null`.
 """
 
 from __future__ import annotations
@@ -46,7 +48,15 @@ class Traced:
 
 
 def published(
-    message: Traced, begun: int, region: str, group: str, topic: str, store_host: str, cost_ms: int, offset_msg_id: str, success: bool
+    message: Traced,
+    begun: int,
+    region: str,
+    group: str,
+    topic: str,
+    store_host: str,
+    cost_ms: int,
+    offset_msg_id: str,
+    success: bool,
 ) -> str:
     """`Pub`: one attempt to send, begun at a wall time, that a broker answered."""
     return _record(
@@ -67,18 +77,39 @@ def published(
     )
 
 
-def consuming(begun: int, region: str | None, group: str, request_id: str, msg_id: str, retry_times: int, keys: str | None) -> str:
+def consuming(
+    begun: int, region: str | None, group: str, request_id: str, msg_id: str, retry_times: int, keys: str | None
+) -> str:
     """`SubBefore`: a message goes to a listener. All messages of one call share the request id."""
     return _record("SubBefore", str(begun), region, group, request_id, msg_id, str(retry_times), keys)
 
 
-def consumed(request_id: str, msg_id: str, cost_ms: int, success: bool, keys: str | None, code: ConsumeCode, ended: int, group: str) -> str:
+def consumed(
+    request_id: str,
+    msg_id: str,
+    cost_ms: int,
+    success: bool,
+    keys: str | None,
+    code: ConsumeCode,
+    ended: int,
+    group: str,
+) -> str:
     """`SubAfter`: the listener has answered. `cost_ms` is its time divided by the number of messages."""
-    return _record("SubAfter", request_id, msg_id, str(cost_ms), _bool(success), keys, str(int(code)), str(ended), group)
+    return _record(
+        "SubAfter", request_id, msg_id, str(cost_ms), _bool(success), keys, str(int(code)), str(ended), group
+    )
 
 
 def transaction_ended(
-    message: Traced, begun: int, region: str, group: str, topic: str, store_host: str, transaction_id: str | None, state: str, checked: bool
+    message: Traced,
+    begun: int,
+    region: str,
+    group: str,
+    topic: str,
+    store_host: str,
+    transaction_id: str | None,
+    state: str,
+    checked: bool,
 ) -> str:
     """`EndTransaction`: the broker is told of a verdict, by itself or (`checked`) because it asked."""
     return _record(

@@ -16,7 +16,16 @@ from mqproto.errors import RequestTimeout, SendFailed
 from mqproto.wire.bodies import ConsumeFromWhere, DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.hosts import split_address
-from tests.adapters.harness import NAMES, PATIENCE, Collector, Proxy, Runtime, as_listener, open_runtime, threads_of_ours
+from tests.adapters.harness import (
+    NAMES,
+    PATIENCE,
+    Collector,
+    Proxy,
+    Runtime,
+    as_listener,
+    open_runtime,
+    threads_of_ours,
+)
 
 #: Failed messages come again soon, so that no test has to wait for long.
 QUICK_RETRIES = {"messageDelayLevel": "1s 1s 1s 1s 1s 1s"}
@@ -70,9 +79,18 @@ class World:
         return self.start(self.runtime.module.Producer, group or f"p-{self.group}", self.namesrv, **settings)
 
     def consumer(
-        self, listener: Callable[..., Any], expression: str = "*", *, start: bool = True, plain: bool = False, **settings: Any
+        self,
+        listener: Callable[..., Any],
+        expression: str = "*",
+        *,
+        start: bool = True,
+        plain: bool = False,
+        **settings: Any,
     ) -> Any:
-        """A consumer of the topic that begins at its first message. `plain`: the listener is a plain function in every runtime."""
+        """A consumer of the topic that begins at its first message.
+
+        `plain`: the listener is a plain function in every runtime.
+        """
         function = listener if plain else as_listener(self.runtime, listener)
         settings = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "group": self.group, **settings}
         group = settings.pop("group")
@@ -83,7 +101,10 @@ class World:
         return consumer
 
     def ask_in_vain(self, producer: Any, body: bytes) -> RequestTimeout:
-        """A request of the topic that nobody answers. Where not even the send was done in time, another one gets more."""
+        """A request of the topic that nobody answers.
+
+        Where not even the send was done in time, another one gets more.
+        """
         for timeout_ms in (300, 3_000, 30_000):
             try:
                 producer.request(Message(self.topic, body), timeout_ms=timeout_ms)

@@ -1,4 +1,6 @@
-"""One way for tests to use every runtime: plain synchronous code that calls into the runtime and waits for the outcome."""
+"""One way for tests to use every runtime: plain synchronous code that calls into the runtime and waits for the
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ PATIENCE = 60.0  # what a test waits for comes long before; this only ends a tes
 
 
 class Runtime(Protocol):
-    """`call` runs a function (or awaits a coroutine function) inside the runtime. `module` is the package under test."""
+    """`call` runs a function (or awaits a coroutine function) inside the runtime.
+
+    `module` is the package under test.
+    """
 
     @property
     def name(self) -> str: ...
@@ -198,7 +203,9 @@ class Collector:
     def wait(self, count: int) -> list[MessageExt]:
         """The messages, once there are so many."""
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.messages) >= count, PATIENCE), f"{len(self.messages)} of {count} messages came"
+            assert self.changed.wait_for(lambda: len(self.messages) >= count, PATIENCE), (
+                f"{len(self.messages)} of {count} messages came"
+            )
             return list(self.messages)
 
     def wait_for_bodies(self, wanted: set[bytes]) -> None:

@@ -1,4 +1,6 @@
-"""Interrupts at chosen places, and a broker that notes every byte that came: what a client leaves behind can be judged."""
+"""Interrupts at chosen places, and a broker that notes every byte that came: what a client leaves behind can be
+judged.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,14 @@ def our_files(name: str) -> bool:
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt in the calling thread, once, at the `at`-th place of a function and all that it calls at which a signal may
-    be handled, or does there what `how` does. `places` is how many there were. Those of functions in files that do not count are none.
+    """Raises KeyboardInterrupt in the calling thread, once, at the `at`-th place of a function and all that it calls at
+    which a signal may be handled, or does there what `how` does. `places` is how many there were. Those of functions in
+    files that do not count are none.
     """
 
-    def __init__(self, code: CodeType, at: int, counts: Callable[[str], bool] = every_file, how: Callable[[], object] = interrupt) -> None:
+    def __init__(
+        self, code: CodeType, at: int, counts: Callable[[str], bool] = every_file, how: Callable[[], object] = interrupt
+    ) -> None:
         self._code = code
         self._at = at
         self._counts = counts
@@ -113,8 +118,8 @@ class Interrupt:
 
 
 class Recorder:
-    """A name server and broker of one topic, "topic", in one. It keeps what came on each connection, and answers nothing whose body
-    begins with `hold`.
+    """A name server and broker of one topic, "topic", in one. It keeps what came on each connection, and answers
+    nothing whose body begins with `hold`.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,9 @@ def succeed(messages: Any) -> ConsumeStatus:
 #: How a client of a kind is made, from the package of its runtime, a group and name servers.
 MAKERS: dict[str, Callable[..., Any]] = {
     "Producer": lambda module, group, namesrv, **rest: module.Producer(group, namesrv, **rest),
-    "TransactionProducer": lambda module, group, namesrv, **rest: module.TransactionProducer(group, (commit, commit), namesrv, **rest),
+    "TransactionProducer": lambda module, group, namesrv, **rest: module.TransactionProducer(
+        group, (commit, commit), namesrv, **rest
+    ),
     "PushConsumer": lambda module, group, namesrv, **rest: module.PushConsumer(group, succeed, namesrv, **rest),
     "Consumer": lambda module, group, namesrv, **rest: module.Consumer(group, namesrv, **rest),
     "PullConsumer": lambda module, group, namesrv, **rest: module.PullConsumer(group, namesrv, **rest),
@@ -107,7 +109,10 @@ async def _living() -> int:
 
 @contextmanager
 def nothing_left(runtime: Runtime) -> Iterator[None]:
-    """Fails when threads, tasks, greenlets or descriptors are more after than before. What is closed inside must be all of it."""
+    """Fails when threads, tasks, greenlets or descriptors are more after than before.
+
+    What is closed inside must be all of it.
+    """
     before, threads = (descriptors(), tasks(runtime)), threads_of_ours()
     yield
     assert threads_of_ours() - threads == set()

@@ -44,7 +44,9 @@ def filled(rig: Rig) -> None:
     config = Path(rig.root, "config")
     config.mkdir()
     topic = {"topicName": "Orders", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
-    (config / "topics.json").write_text(json.dumps({"dataVersion": {"counter": 1}, "topicConfigTable": {"Orders": topic}}))
+    (config / "topics.json").write_text(
+        json.dumps({"dataVersion": {"counter": 1}, "topicConfigTable": {"Orders": topic}})
+    )
     group = {"groupName": "billing", "retryMaxTimes": 3}
     (config / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": {"billing": group}}))
     offsets = {"Orders@billing": {"0": 2}, "Orders@other": {"0": 1}, "Bills@billing": {"0": 3}}
@@ -80,7 +82,11 @@ def test_topics_move(rig: Rig, tmp_path: Path, capsys: Out) -> None:
     assert "are there" in text
     code, text, _ = run(capsys, "import", new, file, "--json")
     plan = json.loads(text)
-    assert (plan["messages"], plan["queues"][0]["fate"], plan["offsets"]) == (0, "there", {"taken": 0, "kept": 2, "lost": 0})
+    assert (plan["messages"], plan["queues"][0]["fate"], plan["offsets"]) == (
+        0,
+        "there",
+        {"taken": 0, "kept": 2, "lost": 0},
+    )
 
 
 def test_other_messages_are_not_touched(rig: Rig, tmp_path: Path, capsys: Out) -> None:
@@ -94,7 +100,9 @@ def test_other_messages_are_not_touched(rig: Rig, tmp_path: Path, capsys: Out) -
     assert code == 1
     assert "REFUSED" in text
     assert "--append" in errors
-    code, text, _ = run(capsys, "import", new, file, "--yes", "--append", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
+    code, text, _ = run(
+        capsys, "import", new, file, "--yes", "--append", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400"
+    )
     assert code == 0
     assert "2 have no meaning here" in text
     assert not Path(new, "config", "consumerOffset.json").exists()
@@ -116,27 +124,40 @@ def test_topics_of_apaches_directories_move(version: str, kind: str, tmp_path: P
     sample = GOLDEN.store(version, kind)
     source, file, new = str(sample.unpack(tmp_path)), str(tmp_path / "file"), str(tmp_path / "new")
     expected = [
-        each for each in sample.expected["messages"] if each["topic"] not in ("SCHEDULE_TOPIC_XXXX",) and "RMQ_SYS" not in each["topic"]
+        each
+        for each in sample.expected["messages"]
+        if each["topic"] not in ("SCHEDULE_TOPIC_XXXX",) and "RMQ_SYS" not in each["topic"]
     ]
     topics = sorted({each["topic"] for each in expected})
-    code, text, errors = run(capsys, "export", source, file, *(word for topic in topics for word in ("--topic", topic)), "--json")
+    code, text, errors = run(
+        capsys, "export", source, file, *(word for topic in topics for word in ("--topic", topic)), "--json"
+    )
     assert (code, errors) == (0, "")
     assert json.loads(text)["messages"] == len(expected)
     assert run(capsys, "import", new, file, "--yes", *SIZES)[0] == 0
     assert run(capsys, "check", new)[0] == 0
-    settings = StoreSettings(store_path_root_dir=new, mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=2000)
+    settings = StoreSettings(
+        store_path_root_dir=new, mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=2000
+    )
     store = Store.open(settings, wall=0)
     for each in expected:
         entry = store.entry(store.queue(each["topic"], each["queueId"]), each["queueOffset"])
         assert entry is not None
         message = decode_record(store.record(entry[0]) or b"")
         assert (message.topic, message.queue_offset, message.flag) == (each["topic"], each["queueOffset"], each["flag"])
-        assert (message.born_time, message.store_time, message.body_crc) == (each["bornTimestamp"], each["storeTimestamp"], each["bodyCRC"])
+        assert (message.born_time, message.store_time, message.body_crc) == (
+            each["bornTimestamp"],
+            each["storeTimestamp"],
+            each["bodyCRC"],
+        )
         assert message.reconsume_times == each["reconsumeTimes"]
         for key in (each["properties"].get("UNIQ_KEY"), *each["properties"].get("KEYS", "").split()):
             if key:
                 found = records(store.query(each["topic"], key, 64, 0, 1 << 62).views)
-                assert any((one.queue_id, one.queue_offset) == (each["queueId"], each["queueOffset"]) for one in found) or len(found) == 64
+                assert (
+                    any((one.queue_id, one.queue_offset) == (each["queueId"], each["queueOffset"]) for one in found)
+                    or len(found) == 64
+                )
     store.close(0)
 
 
@@ -246,7 +267,11 @@ def test_it_asks_at_a_terminal(rig: Rig, tmp_path: Path, capsys: Out, answer: st
     run(capsys, "export", rig.root, file, "--topic", "Orders")
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "adapters", "store", "import", new, file, *SIZES], cwd=ROOT, stdin=slave, stdout=slave, stderr=slave
+        [sys.executable, "-m", "adapters", "store", "import", new, file, *SIZES],
+        cwd=ROOT,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
     )
     os.close(slave)
     shown = b""

@@ -1,5 +1,6 @@
-"""The packages of all runtimes have the same names with the same arguments; where waiting is awaited, the methods that wait are coroutine
-functions, and what gives a future elsewhere is missing."""
+"""The packages of all runtimes have the same names with the same arguments; where waiting is awaited, the methods that
+wait are coroutine functions, and what gives a future elsewhere is missing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,12 @@ FUTURES: Final = {
     "LitePullConsumer": {"commit_async"},
 }
 #: How plain calls spell what tasks spell in another way.
-SPELLINGS: Final = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__", "__next__": "__anext__"}
+SPELLINGS: Final = {
+    "__enter__": "__aenter__",
+    "__exit__": "__aexit__",
+    "__iter__": "__aiter__",
+    "__next__": "__anext__",
+}
 
 
 def methods(kind: type) -> dict[str, Any]:

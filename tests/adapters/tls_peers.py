@@ -90,9 +90,17 @@ def _sent(sock: Any, data: bytes) -> bytes:
 
 
 class Relay:
-    """Takes connections and carries bytes between them and another server, each in a thread; `wrap` changes what was accepted."""
+    """Takes connections and carries bytes between them and another server, each in a thread; `wrap` changes what was
+    accepted.
+    """
 
-    def __init__(self, target: str, wrap: Callable[[socket.socket], Any], address: tuple[str, int] = ("127.0.0.1", 0), size: int = 65_536):
+    def __init__(
+        self,
+        target: str,
+        wrap: Callable[[socket.socket], Any],
+        address: tuple[str, int] = ("127.0.0.1", 0),
+        size: int = 65_536,
+    ):
         self._target = target
         self._wrap = wrap
         self._size = size
@@ -151,7 +159,8 @@ class Relay:
                         break
                     ended = not data
                     waiting[others[sock]] = _sent(others[sock], waiting[others[sock]] + data)
-                    more = bool(data) and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0  # which select() does not see
+                    # which select() does not see
+                    more = bool(data) and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
             for sock in writable:
                 waiting[sock] = _sent(sock, waiting[sock])
 

@@ -47,7 +47,8 @@ class Apaches:
 @given(
     born=st.integers(0, 40_000),
     events=st.lists(
-        st.tuples(st.sampled_from([1, 3000, 9999, 10_000, 65_000, 600_000, 3_600_000, 90_000_000]), st.integers(1, 9)), max_size=30
+        st.tuples(st.sampled_from([1, 3000, 9999, 10_000, 65_000, 600_000, 3_600_000, 90_000_000]), st.integers(1, 9)),
+        max_size=30,
     ),
 )
 def test_the_same_as_lists_of_snapshots(born: int, events: list[tuple[int, int]]) -> None:

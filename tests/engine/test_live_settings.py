@@ -30,7 +30,9 @@ def reads(function: ast.FunctionDef) -> Iterator[str]:
     for node in ast.walk(function):
         if isinstance(node, ast.Attribute) and node.attr in LIVE:
             holder = node.value
-            name = holder.attr if isinstance(holder, ast.Attribute) else holder.id if isinstance(holder, ast.Name) else ""
+            name = (
+                holder.attr if isinstance(holder, ast.Attribute) else holder.id if isinstance(holder, ast.Name) else ""
+            )
             if name in HOLDERS:
                 yield node.attr
 
@@ -45,7 +47,9 @@ def methods(path: Path) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def test_what_constructors_keep_is_renewed() -> None:
-    """A constructor that reads a live setting keeps what it made of it: then a hook in the same module has to read it again."""
+    """A constructor that reads a live setting keeps what it made of it: then a hook in the same module has to read it
+    again.
+    """
     kept: set[tuple[str, str, str]] = set()
     renewed: set[tuple[str, str]] = set()
     for path in sorted(ENGINE.rglob("*.py")):

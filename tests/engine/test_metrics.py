@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from mqproto.engine.metrics import LINKS_MAX, METRICS, REQUEST_MAX, REQUEST_MS, Collected, MetricFamily, RenderPage, WithMetrics
+from mqproto.engine.metrics import (
+    LINKS_MAX,
+    METRICS,
+    REQUEST_MAX,
+    REQUEST_MS,
+    Collected,
+    MetricFamily,
+    RenderPage,
+    WithMetrics,
+)
 from mqproto.engine.slices import Steps
 from mqproto.state.node.contract import HangUp, Job, Link, NodeBase, Run
 
@@ -82,7 +91,9 @@ class Page:
         return link
 
     def jobs(self) -> list[RenderPage]:
-        found = [action.job for action in self.node.actions if isinstance(action, Run) and isinstance(action.job, RenderPage)]
+        found = [
+            action.job for action in self.node.actions if isinstance(action, Run) and isinstance(action.job, RenderPage)
+        ]
         self.node.actions = [action for action in self.node.actions if not isinstance(action, Run)]
         return found
 

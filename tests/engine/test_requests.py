@@ -1,4 +1,6 @@
-"""docs/requests.md says what is served; all else is answered so that newer peers fall back (docs/protocol/broker.md 0.3, 2.0, 6)."""
+"""docs/requests.md says what is served; all else is answered so that newer peers fall back (docs/protocol/broker.md
+0.3, 2.0, 6).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,25 @@ BROKER, NAME_SERVER, ASKED, UNSERVED = "Broker", "Name server", "What the broker
 STATUSES = {"4.9", "4.9, better", "5.x"}
 #: What only 5.x's clients and tools send to brokers (docs/protocol/broker.md 0.3).
 NEWER = [
-    *(18, 47, 60, 61, 217, 225, 343, 345, *range(351, 356), 361, 370, 400, 401, 402, 513, *range(901, 909), *range(1001, 1019)),
+    *(
+        18,
+        47,
+        60,
+        61,
+        217,
+        225,
+        343,
+        345,
+        *range(351, 356),
+        361,
+        370,
+        400,
+        401,
+        402,
+        513,
+        *range(901, 909),
+        *range(1001, 1019),
+    ),
     *(*range(2001, 2005), *range(3001, 3011), *range(200050, 200057), 200151),
 ]
 
@@ -29,7 +49,11 @@ NEWER = [
 def rows(title: str) -> dict[int, list[str]]:
     """The rows of the table below a heading, by code."""
     section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if re.match(r"\| \d", line)]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if re.match(r"\| \d", line)
+    ]
     found = {int(row[0]): row[1:] for row in cells}
     assert len(found) == len(cells), "a code stands there twice"
     return found
@@ -82,12 +106,19 @@ class TestFallingBack:
         peer = world.connect()
         peer.send("T")
         broker = world.broker
-        before = broker.topics.version.counter, broker.group_settings.version.counter, broker.offsets.table, world.store.end
+        before = (
+            broker.topics.version.counter,
+            broker.group_settings.version.counter,
+            broker.offsets.table,
+            world.store.end,
+        )
         handlers = broker.handlers
         for code in [code for code in map(int, RequestCode) if code not in handlers]:
             for fields in ({}, {"topic": "T", "group": "G", "queueId": "-1"}):
                 answer = peer.ask(code, fields, b"\x00{")
-                assert (answer.code, answer.remark, answer.body) == (3, f" request type {code} not supported", b""), code
+                assert (answer.code, answer.remark, answer.body) == (3, f" request type {code} not supported", b""), (
+                    code
+                )
             peer.tell(code, flag=2)
             assert peer.read() == [], "nothing for who wants no answer"
         assert before == (broker.topics.version.counter, broker.group_settings.version.counter, {}, world.store.end)

@@ -93,7 +93,13 @@ def test_words_fractions_and_other_spellings() -> None:
     settings = Sample()
     apply(settings, {"flushDiskType": "SYNC_FLUSH ", "mapedFileSize": "+200", "ratio": "0.5"})
     assert (settings.flush_disk_type, settings.mapped_file_size, settings.ratio) == ("SYNC_FLUSH", 200, 0.5)
-    for key, text in (("flushDiskType", "sync"), ("ratio", "2"), ("ratio", "nan"), ("ratio", "x"), ("mappedFileSize", "99")):
+    for key, text in (
+        ("flushDiskType", "sync"),
+        ("ratio", "2"),
+        ("ratio", "nan"),
+        ("ratio", "x"),
+        ("mappedFileSize", "99"),
+    ):
         with pytest.raises(InvalidSetting):
             apply(settings, {key: text})
 

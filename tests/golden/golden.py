@@ -151,7 +151,9 @@ class Golden:
 
     def capture_names(self, version: str) -> list[str]:
         """The scenarios that were recorded with a release."""
-        return sorted(path.name.removesuffix(".jsonl.xz") for path in (self.root / "captures" / version).glob("*.jsonl.xz"))
+        return sorted(
+            path.name.removesuffix(".jsonl.xz") for path in (self.root / "captures" / version).glob("*.jsonl.xz")
+        )
 
     def capture(self, version: str, name: str) -> tuple[Entry, ...]:
         """Frames and events of a scenario, in the order of the recorder."""
@@ -177,7 +179,9 @@ class Golden:
         """The answers without an error to all requests of a code, of those with JSON headers."""
         exchanges = [exchange for name in self.capture_names(version) for exchange in self.exchanges(version, name)]
         answers = [exchange.answer for exchange in exchanges if exchange.request.code == code]
-        return [answer for answer in answers if answer is not None and answer.code == 0 and answer.frame[4] == 0]  # of JSON the byte is 0
+        return [
+            answer for answer in answers if answer is not None and answer.code == 0 and answer.frame[4] == 0
+        ]  # of JSON the byte is 0
 
     def printed(self, version: str, name: str) -> str:
         """What the programs of a scenario printed."""

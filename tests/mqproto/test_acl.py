@@ -24,7 +24,12 @@ from mqproto.wire.codes import VERSION
 from tests.golden.golden import GOLDEN
 
 SECRETS = {"GoldenUser": "golden-secret", "GoldenAdmin": "golden-admin-secret", "NoSuchUser": "golden-secret"}
-CAPTURES = [(version, name) for version in ("4.4.0", "4.9.7") for name in GOLDEN.capture_names(version) if name.startswith("acl-")]
+CAPTURES = [
+    (version, name)
+    for version in ("4.4.0", "4.9.7")
+    for name in GOLDEN.capture_names(version)
+    if name.startswith("acl-")
+]
 
 
 @pytest.mark.parametrize(("version", "name"), CAPTURES)
@@ -70,8 +75,17 @@ def test_names_are_in_the_order_of_java() -> None:
 
 def test_token_and_body_are_signed() -> None:
     fields, _ = sign(SessionCredentials("key", "secret", "token"), {"x": "1"}, b"body")
-    assert fields == {"x": "1", ACCESS_KEY: "key", SECURITY_TOKEN: "token", SIGNATURE: signature(fields, b"body", "secret")}
-    assert signature(fields, b"body", "secret") != signature(fields, b"", "secret") != signature({**fields, "x": "2"}, b"", "secret")
+    assert fields == {
+        "x": "1",
+        ACCESS_KEY: "key",
+        SECURITY_TOKEN: "token",
+        SIGNATURE: signature(fields, b"body", "secret"),
+    }
+    assert (
+        signature(fields, b"body", "secret")
+        != signature(fields, b"", "secret")
+        != signature({**fields, "x": "2"}, b"", "secret")
+    )
     assert signature(fields, memoryview(b"body"), "secret") == signature(fields, b"body", "secret")
     assert SECURITY_TOKEN not in sign(SessionCredentials("key", "secret", ""), {})[0]
 
@@ -84,7 +98,9 @@ def test_signing_again_signs_anew() -> None:
 
 @pytest.mark.parametrize(("peer", "counts"), [(293, True), (332, True), (333, False), (VERSION, False), (479, False)])
 def test_the_flag_of_a_query_by_unique_key(peer: int, counts: bool) -> None:
-    """ACL-01: a broker of 4.4 reads it as part of what is signed; others do not, 5.x because of the release that the request names."""
+    """ACL-01: a broker of 4.4 reads it as part of what is signed; others do not, 5.x because of the release that the
+    request names.
+    """
     credentials = SessionCredentials("key", "secret")
     fields, said = sign(credentials, {"topic": "t", UNIQUE_KEY_QUERY: "true"}, b"", peer)
     assert fields[UNIQUE_KEY_QUERY] == "true"
@@ -95,7 +111,9 @@ def test_the_flag_of_a_query_by_unique_key(peer: int, counts: bool) -> None:
 
 
 def test_secrets_do_not_show() -> None:
-    shown = repr(SessionCredentials("key", "the secret", "the token")) + str(SessionCredentials("key", "the secret", "the token"))
+    shown = repr(SessionCredentials("key", "the secret", "the token")) + str(
+        SessionCredentials("key", "the secret", "the token")
+    )
     assert "key" in shown
     assert "the secret" not in shown
     assert "the token" not in shown
@@ -131,7 +149,14 @@ class Odd:
 
 @pytest.mark.parametrize(
     "odd",
-    [Odd(access_key=""), Odd(access_key=None), Odd(secret_key=12345678), Odd(secret_key=""), Odd(security_token=7), object()],
+    [
+        Odd(access_key=""),
+        Odd(access_key=None),
+        Odd(secret_key=12345678),
+        Odd(secret_key=""),
+        Odd(security_token=7),
+        object(),
+    ],
 )
 def test_what_cannot_sign(odd: object) -> None:
     with pytest.raises(AclError) as caught:

@@ -31,8 +31,12 @@ KINDS = {"JSON": JSON, "ROCKETMQ": BINARY}
 
 
 def expected(output: dict[str, Any]) -> dict[str, Any]:
-    """What a vector says, with absent fields and empty ones made alike: Java's null values and names are no fields here."""
-    fields = {name: value for name, value in (output["extFields"] or {}).items() if value is not None and name != "null"}
+    """What a vector says, with absent fields and empty ones made alike: Java's null values and names are no fields
+    here.
+    """
+    fields = {
+        name: value for name, value in (output["extFields"] or {}).items() if value is not None and name != "null"
+    }
     return {**output, "extFields": fields, "body": output["body"] or None}
 
 
@@ -45,7 +49,9 @@ def test_decodes_what_java_encodes(golden: Golden) -> None:
             for output in vector.outputs.values():
                 frame = bytes.fromhex(output)
                 (decoded,) = [decode(one) for one in FrameSplitter().feed(frame)]
-                assert decoded.code == (vector.input.get("code", 10) if decoded.serialize_type == JSON else decoded.code)
+                assert decoded.code == (
+                    vector.input.get("code", 10) if decoded.serialize_type == JSON else decoded.code
+                )
                 again = decode(encode(decoded)[4:])
                 assert again == decoded
 
@@ -150,7 +156,9 @@ def test_every_recorded_frame(version: str) -> None:
             assert command.flag == header["flag"]
             assert command.version == header["version"]
             assert (command.remark or None) == (header.get("remark") or None)
-            assert command.fields == {key: value for key, value in (header.get("extFields") or {}).items() if value is not None}
+            assert command.fields == {
+                key: value for key, value in (header.get("extFields") or {}).items() if value is not None
+            }
             language = header["language"]
             assert command.language == (Language[language] if isinstance(language, str) else language)
             assert bytes(command.body) == entry.body
@@ -209,7 +217,9 @@ def test_values_that_are_no_text_become_text() -> None:
 
 
 def test_control_characters_raw_and_escaped() -> None:
-    text = '{"code":310,"extFields":{"i":"KEYS\x01k\x02TAGS\\u0001t"},"flag":0,"language":"GO","opaque":3,"version":317}'
+    text = (
+        '{"code":310,"extFields":{"i":"KEYS\x01k\x02TAGS\\u0001t"},"flag":0,"language":"GO","opaque":3,"version":317}'
+    )
     assert header(text).fields == {"i": "KEYS\x01k\x02TAGS\x01t"}
 
 
@@ -227,7 +237,14 @@ def test_half_of_a_surrogate_pair_is_a_question_mark() -> None:
 def test_numbers_of_a_whole_header(name: str) -> None:
     """32 bits with sign, in any of the forms that Java takes; anything else ends the link."""
     whole = {"code": 1, "flag": 2, "language": "JAVA", "opaque": 3, "version": 4}
-    for text, number in (("2147483647", 2147483647), ("-2147483648", -2147483648), ("true", 1), ('"5"', 5), ("5.9", 5), ("false", 0)):
+    for text, number in (
+        ("2147483647", 2147483647),
+        ("-2147483648", -2147483648),
+        ("true", 1),
+        ('"5"', 5),
+        ("5.9", 5),
+        ("false", 0),
+    ):
         command = header(json.dumps({**whole, name: "*"}).replace('"*"', text))
         assert getattr(command, name) == number
         assert type(getattr(command, name)) is int
@@ -288,7 +305,11 @@ def test_binary_fields_cut_off() -> None:
 
 
 def test_deep_headers_are_refused() -> None:
-    for text in ('{"code":1,"extFields":{"a":' + "[" * 5000, '{"code":1,"extFields":{"a":' + "[" * 100 + "]" * 100 + "}}", "{a:" * 90):
+    for text in (
+        '{"code":1,"extFields":{"a":' + "[" * 5000,
+        '{"code":1,"extFields":{"a":' + "[" * 100 + "]" * 100 + "}}",
+        "{a:" * 90,
+    ):
         with pytest.raises(RemoteProtocolError):
             header(text)
 
@@ -331,7 +352,9 @@ NO_TEXT: Any = {"k": None}
     ],
     ids=lambda value: str(value)[:12],
 )
-def test_refuses_to_send_what_no_frame_can_carry(code: int, opaque: int, fields: dict[str, str], size: int, kind: int) -> None:
+def test_refuses_to_send_what_no_frame_can_carry(
+    code: int, opaque: int, fields: dict[str, str], size: int, kind: int
+) -> None:
     with pytest.raises(LocalProtocolError):
         encode_request(code, opaque, fields, bytes(size), serialize_type=kind)
     with pytest.raises(LocalProtocolError):

@@ -50,7 +50,10 @@ def test_one_root() -> None:
         (HeaderError("topic", None, "is missing"), "header field topic: is missing"),
         (InvalidName("topic", "a b", "has a blank"), "invalid topic 'a b': has a blank"),
         (InvalidSetting("listenPort", "x", "is no number"), "setting listenPort=x: is no number"),
-        (NoNameServer(), "no name server address is set, neither by the argument namesrv nor by NAMESRV_ADDR in the environment"),
+        (
+            NoNameServer(),
+            "no name server address is set, neither by the argument namesrv nor by NAMESRV_ADDR in the environment",
+        ),
         (NoNameServer(("a:1", "b:2"), "refused"), "no name server reachable, tried a:1, b:2: refused"),
         (NoRoute("Orders"), "no route to topic 'Orders': it does not exist, or no broker that holds it is registered"),
         (CompressionMissing("LZ4"), "the body is compressed with LZ4: install mqproto[compression]"),
@@ -89,7 +92,12 @@ def test_code_of_a_failed_send(cause: MQError | None, code: int) -> None:
 
 
 def test_codes_of_client_errors() -> None:
-    assert (NoNameServer().code, NoRoute("T").code, InvalidMessage("empty").code, ClientError("x").code) == (10004, 10005, 13, -1)
+    assert (NoNameServer().code, NoRoute("T").code, InvalidMessage("empty").code, ClientError("x").code) == (
+        10004,
+        10005,
+        13,
+        -1,
+    )
 
 
 def test_what_may_succeed_elsewhere() -> None:
@@ -115,10 +123,17 @@ def example(kind: type[MQError]) -> MQError:
         return kind("what happened")
     values: dict[str, Any] = {"int": 7, "tuple": (), "Exception": CallExpired("a:1", 7)}
     parameters = [one for one in inspect.signature(kind).parameters.values() if one.default is one.empty]
-    return kind(*(next((value for name, value in values.items() if str(one.annotation).startswith(name)), "text") for one in parameters))
+    return kind(
+        *(
+            next((value for name, value in values.items() if str(one.annotation).startswith(name)), "text")
+            for one in parameters
+        )
+    )
 
 
-@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "deep", "pickle"])
+@pytest.mark.parametrize(
+    "way", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "deep", "pickle"]
+)
 def test_errors_can_be_copied_and_travel_between_processes(way: Callable[[MQError], MQError]) -> None:
     """Of all kinds, with their text and facts: a pool of processes hands over what its workers raise."""
     load_all()

@@ -73,7 +73,10 @@ def test_frames_before_a_bad_length_are_given_out_first() -> None:
         "00000006020000027B7D",
         "0000000400000000",
         "000000040000000A",
-        *(struct.pack(">ii", 4 + len(one), len(one)).hex() + one.hex() for one in (b"[]", b"null", b"7", b'{"code":"x"}', b"{", b"{}x")),
+        *(
+            struct.pack(">ii", 4 + len(one), len(one)).hex() + one.hex()
+            for one in (b"[]", b"null", b"7", b'{"code":"x"}', b"{", b"{}x")
+        ),
     ],
 )
 def test_bad_frames(text: str) -> None:
@@ -85,7 +88,9 @@ def test_bad_frames(text: str) -> None:
 COMMANDS = st.builds(
     Command,
     code=st.integers(-(1 << 15), (1 << 15) - 1),
-    fields=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(min_size=1), max_size=5),
+    fields=st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(min_size=1), max_size=5
+    ),
     body=st.binary(max_size=200),
     opaque=st.integers(-(1 << 31), (1 << 31) - 1),
     flag=st.integers(0, 3),
@@ -131,7 +136,9 @@ JSON_VALUES = st.recursive(
     max_leaves=8,
 )
 MEMBERS = st.dictionaries(
-    st.sampled_from(["code", "Code", "language", "version", "opaque", "flag", "remark", "extFields", "other"]), JSON_VALUES, max_size=8
+    st.sampled_from(["code", "Code", "language", "version", "opaque", "flag", "remark", "extFields", "other"]),
+    JSON_VALUES,
+    max_size=8,
 )
 
 

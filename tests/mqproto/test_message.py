@@ -24,7 +24,9 @@ def test_properties_as_they_travel() -> None:
 
 
 def test_a_received_message_shows_what_its_properties_say() -> None:
-    message = MessageExt("T", b"x", {"TAGS": "A", "KEYS": "k1  k2", "UNIQ_KEY": "AB", "DELAY": "4"}, physical_offset=4096)
+    message = MessageExt(
+        "T", b"x", {"TAGS": "A", "KEYS": "k1  k2", "UNIQ_KEY": "AB", "DELAY": "4"}, physical_offset=4096
+    )
     message.store_host_bytes = encode_host("192.168.0.9:10911")
     message.born_host_bytes = encode_host("[::1]:5")
     assert (message.tags, message.keys, message.delay_level) == ("A", ["k1", "k2"], 4)
@@ -48,5 +50,7 @@ def test_a_delay_that_is_no_number_counts_as_none() -> None:
 def test_queues_are_ordered_by_topic_broker_and_number() -> None:
     """The order that allocation relies on (PRO-09)."""
     queues = [MessageQueue(topic, broker, number) for topic in "ba" for broker in ("b-2", "b-10") for number in (10, 9)]
-    assert sorted(queues) == [MessageQueue(topic, broker, number) for topic in "ab" for broker in ("b-10", "b-2") for number in (9, 10)]
+    assert sorted(queues) == [
+        MessageQueue(topic, broker, number) for topic in "ab" for broker in ("b-10", "b-2") for number in (9, 10)
+    ]
     assert len(set(queues)) == 8

@@ -21,7 +21,9 @@ def test_index_of_the_smallest_hash(count: int, index: int) -> None:
     assert hash_index("polygenelubricants", count) == index
 
 
-@pytest.mark.parametrize(("argument", "value"), [(7, 7), (-7, 7), (1 << 32, 1), ((1 << 32) + 5, 4), (-(1 << 40), 256), ("a", 97)])
+@pytest.mark.parametrize(
+    ("argument", "value"), [(7, 7), (-7, 7), (1 << 32, 1), ((1 << 32) + 5, 4), (-(1 << 40), 256), ("a", 97)]
+)
 def test_hashes_of_arguments(argument: object, value: int) -> None:
     assert hash_index(argument, 1000) == value
 

@@ -21,7 +21,10 @@ TOPIC = "orders"
 def travelling(messages: list[Message]) -> int:
     """The size of their batch, with the longest ids that a producer gives."""
     return len(
-        encode_batch(BatchEntry(one.body, properties.encode_bytes({**one.wire_properties(), "UNIQ_KEY": "A" * 56})) for one in messages)
+        encode_batch(
+            BatchEntry(one.body, properties.encode_bytes({**one.wire_properties(), "UNIQ_KEY": "A" * 56}))
+            for one in messages
+        )
     )
 
 
@@ -53,7 +56,9 @@ def test_sizes_around_the_limit() -> None:
     assert split_batch([one] * 4, max_bytes=2 * size - 1) == [[one]] * 4
     assert split_batch([one] * 4) == [[one] * 4], f"up to {SPLIT_BYTES} bytes unless told otherwise"
     assert split_batch([]) == []
-    with pytest.raises(InvalidMessage, match=f"message 1 of the list takes {size + 1} bytes in a batch, more than {size}"):
+    with pytest.raises(
+        InvalidMessage, match=f"message 1 of the list takes {size + 1} bytes in a batch, more than {size}"
+    ):
         split_batch([one, Message(TOPIC, b"x" * 101)], max_bytes=size)
 
 

@@ -8,7 +8,14 @@ import pytest
 
 from mqproto.errors import InvalidMessage, InvalidName
 from mqproto.message import Message
-from mqproto.validation import check_batch, check_consumer_group, check_group, check_message, check_property, check_topic
+from mqproto.validation import (
+    check_batch,
+    check_consumer_group,
+    check_group,
+    check_message,
+    check_property,
+    check_topic,
+)
 from tests.golden.golden import GOLDEN, Vector
 
 
@@ -60,7 +67,8 @@ def test_user_properties_as_java_checks_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("a\x01", "v"), ("a\x02", "v"), ("a", "\x01"), ("a", "v\x02"), ("CLUSTER", "v"), (" ", "v"), ("a", " ")]
+    ("name", "value"),
+    [("a\x01", "v"), ("a\x02", "v"), ("a", "\x01"), ("a", "v\x02"), ("CLUSTER", "v"), (" ", "v"), ("a", " ")],
 )
 def test_properties_that_would_damage_the_string_or_belong_to_the_system(name: str, value: str) -> None:
     with pytest.raises(InvalidMessage):

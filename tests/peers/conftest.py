@@ -1,7 +1,8 @@
 """Servers and clients of other people's making, for the tests of this folder.
 
-Every test here is marked `peer` and is skipped, with a reason, where the programs it needs are missing; with PEERS_REQUIRED=1 in the
-environment it fails instead. `--peer-server apache:4.9.7` puts Apache's server in the place of ours, which proves the tests themselves.
+Every test here is marked `peer` and is skipped, with a reason, where the programs it needs are missing; with
+PEERS_REQUIRED=1 in the environment it fails instead. `--peer-server apache:4.9.7` puts Apache's server in the place of
+ours, which proves the tests themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if here in item.path.parents:
             item.add_marker("peer")
-            if item.get_closest_marker("timeout") is None:  # a busy machine may take minutes for the start of a server, which counts
+            if (
+                item.get_closest_marker("timeout") is None
+            ):  # a busy machine may take minutes for the start of a server, which counts
                 item.add_marker(pytest.mark.timeout(600))
     impossible = [item for item in items for lacking in item.iter_markers("not_with") if lacking.args[0] in item.name]
     if impossible:
@@ -49,7 +52,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 class Servers:
-    """Running servers by kind, each started when first asked for and shared by all tests of this process. `settings` are the brokers'."""
+    """Running servers by kind, each started when first asked for and shared by all tests of this process.
+
+    `settings` are the brokers'.
+    """
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self._folder, self._settings = folder, settings
@@ -66,7 +72,9 @@ class Servers:
         for process in server.processes:
             if process.poll() is not None:
                 del self._running[kind]  # the next test gets a new one
-                raise AssertionError(f"{kind} ended with {process.returncode} during an earlier test; see {server.home}")
+                raise AssertionError(
+                    f"{kind} ended with {process.returncode} during an earlier test; see {server.home}"
+                )
         return server
 
     def close(self) -> None:

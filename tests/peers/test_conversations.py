@@ -22,7 +22,12 @@ asking = pairs(
     "java-4.9.7 @ ours:asyncio",
     "java-4.9.7 @ ours:trio",
 )
-traced = pairs("java-4.4.0 @ ours:threaded", "java-4.9.7 @ ours:threaded", "java-5.3.3 @ ours:threaded", "java-4.9.7 @ ours:asyncio")
+traced = pairs(
+    "java-4.4.0 @ ours:threaded",
+    "java-4.9.7 @ ours:threaded",
+    "java-5.3.3 @ ours:threaded",
+    "java-4.9.7 @ ours:asyncio",
+)
 
 
 def answering(pair: Pair, kind: str, topic: str, expect: int) -> Running:
@@ -43,7 +48,8 @@ def converse(pair: Pair, kind: str) -> None:
     topic = pair.topic("Asked", 1)
     other = answering(pair, kind, topic, 3)
     assert asked(pair, topic, 3) == [f"reply to message-{index}" for index in range(3)]
-    other.stop()  # who asks leaves with the last reply, at times before it confirms it: whoever gave it hears that it failed
+    # who asks leaves with the last reply, at times before it confirms it: whoever gave it hears that it failed
+    other.stop()
     finish(other, status=None)
 
 
@@ -60,10 +66,12 @@ def test_others_answer(pair: Pair, kind: str) -> None:
 
 @traced
 def test_traces_are_found(pair: Pair, mqadmin: Callable[..., str]) -> None:
-    wire.make_topic(pair.server.names, pair.server.broker, TRACES, 1)  # 5.3.3 sends no traces to a topic that is not there
+    # 5.3.3 sends no traces to a topic that is not there
+    wire.make_topic(pair.server.names, pair.server.broker, TRACES, 1)
     topic, group, sender = pair.name("Traced"), pair.name("consuming"), pair.name("sending")
     row = r" +[0-9a-fA-F:.]+ +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+ms +success *$"
-    # Traces are sent beside the work, some time later, and get lost when their client leaves. 4.4 has them of one client at a time.
+    # Traces are sent beside the work, some time later, and get lost when their client leaves. 4.4 has them of one
+    # client at a time.
     producer = pair.start("produce", topic=topic, tag="TagT", keys="traced", trace=True, group=sender, stay=200)
     msg_id = wait_for(producer, "queueOffset")["msgId"]
     steps.traced(mqadmin, msg_id, rf"^Pub +{sender[:20]}{row}")
@@ -74,6 +82,7 @@ def test_traces_are_found(pair: Pair, mqadmin: Callable[..., str]) -> None:
     if (
         "5.3.3" not in pair.client.kind
     ):  # whose consumer keeps its traces for itself when it lives for seconds, with Apache's broker as well
-        steps.traced(mqadmin, msg_id, rf"^Sub +{'' if '4.4.0' in pair.client.kind else group[:20]}{row}")  # 4.4 does not say whose it was
+        # 4.4 does not say whose it was
+        steps.traced(mqadmin, msg_id, rf"^Sub +{'' if '4.4.0' in pair.client.kind else group[:20]}{row}")
     consumer.stop()
     finish(consumer, status=1)

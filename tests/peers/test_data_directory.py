@@ -34,7 +34,15 @@ def talk(clients: Clients) -> Talk:
 def fill(pair: Pair, topic: str, mark: str) -> list[Sent]:
     """Messages of every kind that the log can hold."""
     return [
-        *pair.produce(topic=topic, count=8, shard=4, tag="TagA,TagB", keys=f"{mark}-key", body=f"{mark}-one", props="color:red,n:#"),
+        *pair.produce(
+            topic=topic,
+            count=8,
+            shard=4,
+            tag="TagA,TagB",
+            keys=f"{mark}-key",
+            body=f"{mark}-one",
+            props="color:red,n:#",
+        ),
         *pair.produce(topic=topic, count=5, mode="batch", tag="TagC", keys=f"{mark}-batch", body=f"{mark}-batch"),
         *pair.produce(topic=topic, count=2, size=20_000 + len(mark), tag="TagP", keys=f"{mark}-packed"),
         *pair.produce(topic=topic, count=1, tag="标签", keys=f"{mark}-键", body=f"{mark}-你\U0001f600", props="имя:ü"),
@@ -42,7 +50,10 @@ def fill(pair: Pair, topic: str, mark: str) -> list[Sent]:
 
 
 def check(pair: Pair, topic: str, sent: list[Sent], late: list[Sent]) -> None:
-    """All of it is there, and found by key and id. What is `late` may be there already: a busy machine takes long to change brokers."""
+    """All of it is there, and found by key and id.
+
+    What is `late` may be there already: a busy machine takes long to change brokers.
+    """
     waiting = {message.body.decode() for message in late}
     assert_same(pair.server, sent, [line for line in pull(pair, topic, len(sent)) if line["body"] not in waiting])
     for message in (sent[3], sent[-1]):
@@ -94,7 +105,9 @@ def test_brokers_take_over_each_others_directories(talk: Talk, tmp_path: Path, v
             # The group goes on behind what it has consumed, and gets what the last broker had in its delay queue.
             received = consume(pair, "Moved", "movers", len(new) + len(late), seconds=120).messages
             assert_same(server, [*new, *late], received)
-            waited = [line["storeTimestamp"] - line["bornTimestamp"] for line in received if line["body"].startswith("late")]
+            waited = [
+                line["storeTimestamp"] - line["bornTimestamp"] for line in received if line["body"].startswith("late")
+            ]
             assert len(waited) == len(late)
             assert all(each >= 12_000 for each in waited), "delivered before its time"
             sent += [*new, *late]

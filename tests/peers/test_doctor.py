@@ -75,7 +75,10 @@ def test_apache_goes_on_with_what_was_skipped(hands: Hands, tmp_path: Path, vers
     end = directory.served.queues[queue]["max"]
     with directory.under(f"apache:{version}") as server:
         found = hands.look(server, holes=[place])
-        before, after = ({place: (one["min"], one["max"]) for place, one in each.queues.items()} for each in (directory.served, found))
+        before, after = (
+            {place: (one["min"], one["max"]) for place, one in each.queues.items()}
+            for each in (directory.served, found)
+        )
         assert after == before
         assert found.messages == {kept: one for kept, one in directory.served.messages.items() if kept != place}
         assert pulled(server, queue, offset) == (Code.SUCCESS, [offset + 1, *range(offset + 1, end)])

@@ -46,7 +46,9 @@ def test_what_was_passed_over_is_committed(pair: Pair) -> None:
 def test_who_waits_gets_what_matches(pair: Pair) -> None:
     topic, group = pair.topic("Waiting"), pair.name("waiting")
     fill(pair, topic)
-    consumer = pair.start("consume", topic=topic, group=group, expect=9, settle=100, seconds=120, sql="mark = 'late' OR n = 7")
+    consumer = pair.start(
+        "consume", topic=topic, group=group, expect=9, settle=100, seconds=120, sql="mark = 'late' OR n = 7"
+    )
     first = wait_for(consumer, "body", 120)
     assert first["body"] == "message-7"
     late = pair.other(JAVA).produce(topic=topic, count=4, shard=4, body="late", props="mark:late")
@@ -60,7 +62,9 @@ def test_who_waits_gets_what_matches(pair: Pair) -> None:
 
 @java_only
 def test_an_expression_that_is_none(pair: Pair) -> None:
-    outcome = pair.run("consume", topic=pair.topic("Wrong"), group=pair.name("wrong"), sql="n > > 1", seconds=10, status=None)
+    outcome = pair.run(
+        "consume", topic=pair.topic("Wrong"), group=pair.name("wrong"), sql="n > > 1", seconds=10, status=None
+    )
     assert outcome.status != 0
     assert "CODE: 23" in outcome.lines[-1]["text"], outcome.lines
 
@@ -72,9 +76,13 @@ def test_a_group_comes_back_with_another_expression(pair: Pair) -> None:
     got(pair, sent[3:], consume(pair, topic, group, 1, sql="n > 2").messages)
     later = fill(pair, topic, 4, body="later")
     again = pair.start("consume", topic=topic, group=group, expect=100, sql="n < 1")
-    got(pair, later[:1], gather(again, {later[0].body.decode()}))  # and the first ones again, of queues that were not committed
+    # and the first ones again, of queues that were not committed
+    got(pair, later[:1], gather(again, {later[0].body.decode()}))
     again.stop()
-    assert {line["body"] for line in finish(again, status=1).messages} <= {sent[0].body.decode(), later[0].body.decode()}
+    assert {line["body"] for line in finish(again, status=1).messages} <= {
+        sent[0].body.decode(),
+        later[0].body.decode(),
+    }
 
 
 @java_only

@@ -110,13 +110,18 @@ def test_java_and_we_share_queues_out_in_the_same_way(pair: Pair, way: str) -> N
     broker_name = pair.run("produce", topic=topic, count=1, **spaced).sent[0]["broker"]
     options = {"topic": topic, "group": group, "strategy": strategy, "expect": 10_000, "seconds": 180, **spaced}
     names = [pair.name("member") for _ in range(3)]
-    members = [one.start("consume", instance=name, **options) for one, name in zip((pair, java(pair), pair), names, strict=True)]
+    members = [
+        one.start("consume", instance=name, **options)
+        for one, name in zip((pair, java(pair), pair), names, strict=True)
+    ]
     ip = wait_for(members[0], "clientId")["clientId"].partition("@")[0]
     for member in members[1:]:
         wait_for(member, "started")
     ids = sorted((f"{ip}@{name}" for name in names), key=text_order)
     queues = [MessageQueue(topic, broker_name, number) for number in range(count)]
-    expected = [{one.queue_id for one in find_strategy(strategy).allocate(group, f"{ip}@{name}", queues, ids)} for name in names]
+    expected = [
+        {one.queue_id for one in find_strategy(strategy).allocate(group, f"{ip}@{name}", queues, ids)} for name in names
+    ]
     assert sorted(number for share in expected for number in share) == list(range(count))
     until = time.monotonic() + 120
     while (found := one_round(pair, topic, members, until, 2 * count, **spaced)) != expected:
@@ -126,7 +131,9 @@ def test_java_and_we_share_queues_out_in_the_same_way(pair: Pair, way: str) -> N
         finish(member, status=1)
 
 
-def one_round(pair: Pair, topic: str, members: list[Running], until: float, count: int, **spaced: Any) -> list[set[int]]:
+def one_round(
+    pair: Pair, topic: str, members: list[Running], until: float, count: int, **spaced: Any
+) -> list[set[int]]:
     """Two messages for each queue: which member took from which queues."""
     mark = pair.name("round")
     left = {message.body.decode() for message in pair.produce(topic=topic, count=count, body=mark, **spaced)}

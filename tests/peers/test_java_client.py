@@ -28,7 +28,9 @@ pytestmark = pairs(
 def test_what_is_sent_is_stored_and_consumed(pair: Pair) -> None:
     topic, group = pair.name("Sync"), pair.name("sync")
     sent = pair.produce(topic=topic, count=8, shard=4, tag="TagA,TagB", keys="order", props="color:red,n:#")
-    assert {(message.queue_id, message.queue_offset) for message in sent} == {(queue, offset) for queue in range(4) for offset in range(2)}
+    assert {(message.queue_id, message.queue_offset) for message in sent} == {
+        (queue, offset) for queue in range(4) for offset in range(2)
+    }
     assert len({message.msg_id for message in sent}) == 8
     # Nothing is committed yet, and a young queue begins at 0.
     assert [(line["min"], line["max"], line["committed"]) for line in offsets(pair, topic, group)] == [(0, 2, 0)] * 4
@@ -43,10 +45,15 @@ def test_asynchronous_sends(pair: Pair) -> None:
     topic = pair.name("Async")
     outcome = pair.run("produce", topic=topic, count=40, mode="async", tag="TagA", keys="async")
     messages = pull(pair, topic, 40)
-    assert_same(pair.server, [Sent(topic, f"message-{index}".encode(), "TagA", f"async-{index}") for index in range(40)], messages)
+    assert_same(
+        pair.server,
+        [Sent(topic, f"message-{index}".encode(), "TagA", f"async-{index}") for index in range(40)],
+        messages,
+    )
     answered = {(line["msgId"], line["offsetMsgId"], line["queueId"], line["queueOffset"]) for line in outcome.sent}
     stored = {
-        (line["msgId"], offset_msg_id(pair.server, line["physicalOffset"]), line["queueId"], line["queueOffset"]) for line in messages
+        (line["msgId"], offset_msg_id(pair.server, line["physicalOffset"]), line["queueId"], line["queueOffset"])
+        for line in messages
     }
     assert answered == stored
 
@@ -66,7 +73,8 @@ def test_a_batch_is_stored_as_its_messages(pair: Pair) -> None:
     topic = pair.name("Batch")
     sent = pair.produce(topic=topic, count=10, mode="batch", tag="TagA,TagB", keys="batch", props="b:#")
     assert len({message.queue_id for message in sent}) == 1
-    own = pair.server.ours or "5.3.3" not in pair.client.kind  # Apache's brokers let the batch's id, which 5.3.3 sends, hide the members'
+    # Apache's brokers let the batch's id, which 5.3.3 sends, hide the members'
+    own = pair.server.ours or "5.3.3" not in pair.client.kind
     assert_same(pair.server, sent, pull(pair, topic, 10), ids=own)
     messages = consume(pair, topic, pair.name("batch"), 5, tag="TagB").messages
     assert_same(pair.server, sent[1::2], messages, ids=own)
@@ -141,7 +149,9 @@ def test_offsets_by_time(pair: Pair) -> None:
 def test_pulling_by_tag(pair: Pair) -> None:
     topic = pair.name("PullTag")
     sent = pair.produce(topic=topic, count=12, tag="TagA,TagB,TagC", queue=1)
-    assert_same(pair.server, [message for message in sent if message.tags != "TagB"], pull(pair, topic, 8, tag="TagA || TagC"))
+    assert_same(
+        pair.server, [message for message in sent if message.tags != "TagB"], pull(pair, topic, 8, tag="TagA || TagC")
+    )
 
 
 def test_what_was_pulled_is_committed(pair: Pair) -> None:
@@ -211,7 +221,8 @@ def test_a_message_refused_too_often_is_put_aside(pair: Pair) -> None:
     assert [wait_for(consumer, "refused", 120)["reconsumeTimes"] for _ in range(2)] == [0, 1]
     until = time.monotonic() + 60
     while (
-        not (dead := pair.run("pull", topic=f"%DLQ%{group}", group=pair.name("puller"), status=None).messages) and time.monotonic() < until
+        not (dead := pair.run("pull", topic=f"%DLQ%{group}", group=pair.name("puller"), status=None).messages)
+        and time.monotonic() < until
     ):
         pass
     consumer.stop()
@@ -262,7 +273,9 @@ def test_members_share_the_queues_and_take_over(pair: Pair, orderly: bool) -> No
     pair.produce(topic=topic, count=4, body="start")
 
     def member() -> Running:
-        return pair.start("consume", topic=topic, group=group, orderly=orderly, expect=1000, seconds=120, instance=pair.name("member"))
+        return pair.start(
+            "consume", topic=topic, group=group, orderly=orderly, expect=1000, seconds=120, instance=pair.name("member")
+        )
 
     one = member()
     for _ in range(4):

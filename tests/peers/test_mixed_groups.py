@@ -25,7 +25,10 @@ MEMBERS = {
 
 @contextmanager
 def mixed(pair: Pair, **options: Any) -> Iterator[Mixed]:
-    with Producer(pair.name("sender"), pair.server.names, send_msg_timeout=60_000) as producer, Admin(pair.server.names) as admin:
+    with (
+        Producer(pair.name("sender"), pair.server.names, send_msg_timeout=60_000) as producer,
+        Admin(pair.server.names) as admin,
+    ):
         yield Mixed(pair, producer, admin, **options)
 
 
@@ -35,8 +38,9 @@ def mixed(pair: Pair, **options: Any) -> Iterator[Mixed]:
 def test_members_come_and_go(pair: Pair, orderly: bool) -> None:
     """Each queue has one owner, no message is lost, none comes twice while members stay.
 
-    Orderly members keep each queue's order, whoever owns it, and none begins before another has ended. They are slow, so that queues move
-    while messages are in work; more than that would cost time: Java keeps the lock of a queue with messages for 20 s.
+    Orderly members keep each queue's order, whoever owns it, and none begins before another has ended. They are slow,
+    so that queues move while messages are in work; more than that would cost time: Java keeps the lock of a queue with
+    messages for 20 s.
     """
     one, two, three, four = MEMBERS[pair.server.kind]
     for kind in (one, two):
@@ -78,7 +82,8 @@ def test_members_of_all_languages_share_the_queues(pair: Pair) -> None:
     open_group(pair, topic, group)  # the C++ client would begin a new group at the end of each queue
     options = {"topic": topic, "group": group, "expect": 10_000, "seconds": 280}
     cpp, node, go, ours = (
-        one.start("consume", instance=pair.name("member"), **options) for one in (*(pair.other(kind) for kind in others), pair)
+        one.start("consume", instance=pair.name("member"), **options)
+        for one in (*(pair.other(kind) for kind in others), pair)
     )
     for member in (cpp, node, go, ours):
         wait_for(member, "started")
@@ -98,7 +103,10 @@ def test_members_of_all_languages_share_the_queues(pair: Pair) -> None:
 @pairs("ours-asyncio @ apache:4.9.7")
 @pytest.mark.parametrize("kind", ["cpp", "go"])
 def test_orderly_members_of_other_languages(pair: Pair, kind: str) -> None:
-    """The locks that we give back are theirs at once. They leave without a word, and theirs would end after a minute. Node has no locks."""
+    """The locks that we give back are theirs at once.
+
+    They leave without a word, and theirs would end after a minute. Node has no locks.
+    """
     for program in (kind, "java-4.9.7"):
         need(program)
     java = pair.other("java-4.9.7")

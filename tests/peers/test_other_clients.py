@@ -1,4 +1,7 @@
-"""The C++, Node and Go clients against our server. What each does differently on the wire is told in docs/testing.md."""
+"""The C++, Node and Go clients against our server.
+
+What each does differently on the wire is told in docs/testing.md.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,11 @@ def test_asynchronous_sends(pair: Pair) -> None:
     outcome = pair.run("produce", topic=topic, count=20, mode="async", tag="TagA", keys="async")
     assert len(outcome.sent) == 20
     messages = pull(java(pair), topic, 20)
-    assert_same(pair.server, [Sent(topic, f"message-{index}".encode(), "TagA", f"async-{index}") for index in range(20)], messages)
+    assert_same(
+        pair.server,
+        [Sent(topic, f"message-{index}".encode(), "TagA", f"async-{index}") for index in range(20)],
+        messages,
+    )
     assert {line["msgId"] for line in outcome.sent} == {line["msgId"] for line in messages}
 
 
@@ -56,7 +63,9 @@ def test_oneway_sends(pair: Pair) -> None:
 @pairs(CPP, GO)
 def test_a_chosen_queue(pair: Pair) -> None:
     topic = pair.topic("Chosen")
-    sent = pair.produce(topic=topic, count=5, queue=2, tag="TagA", mode="orderly" if pair.client.kind == "cpp" else "sync")
+    sent = pair.produce(
+        topic=topic, count=5, queue=2, tag="TagA", mode="orderly" if pair.client.kind == "cpp" else "sync"
+    )
     messages = pull(java(pair), topic, 5)
     assert_same(pair.server, sent, messages)
     assert {line["queueId"] for line in messages} == {2}
@@ -95,7 +104,9 @@ def test_names_and_bodies_in_any_script(pair: Pair) -> None:
     topic = pair.topic("Unicode")
     sent = pair.produce(topic=topic, count=2, tag="标签", keys="键", body="ä你\U0001f600", props="имя:ü中#")
     assert_same(pair.server, sent, pull(java(pair), topic, 2))
-    tag = "*" if pair.client.kind == "go" else "标签"  # Go tells the broker a hash of its own for tags that are not ASCII
+    tag = (
+        "*" if pair.client.kind == "go" else "标签"
+    )  # Go tells the broker a hash of its own for tags that are not ASCII
     got(pair, sent, consume(pair, topic, pair.name("unicode"), 2, tag=tag, **shown(pair, "имя")).messages)
 
 
@@ -119,7 +130,10 @@ def test_messages_of_one_shard_are_in_one_queue(pair: Pair) -> None:
     assert_same(pair.server, sent, messages)
     if pair.client.kind == "node":  # a key whose hash is 0 goes round robin
         return
-    queues = [{line["queueId"] for line in messages if int(str(line["keys"]).rpartition("-")[2]) % 3 == shard} for shard in range(3)]
+    queues = [
+        {line["queueId"] for line in messages if int(str(line["keys"]).rpartition("-")[2]) % 3 == shard}
+        for shard in range(3)
+    ]
     assert [len(one) for one in queues] == [1, 1, 1]
 
 
@@ -174,7 +188,9 @@ def test_messages_come_to_a_waiting_consumer(pair: Pair) -> None:
 def test_a_refused_message_comes_back(pair: Pair) -> None:
     topic, group = pair.topic("Retry", 1), pair.name("retry")
     (sent,) = java(pair).produce(topic=topic, count=1, tag="TagR", keys="retry", props="n:7")
-    outcome = pair.run("consume", topic=topic, group=group, expect=1, fail=1, threads=1, seconds=100, **shown(pair, "n", "RETRY_TOPIC"))
+    outcome = pair.run(
+        "consume", topic=topic, group=group, expect=1, fail=1, threads=1, seconds=100, **shown(pair, "n", "RETRY_TOPIC")
+    )
     got(pair, [sent], outcome.messages)
     (line,) = outcome.messages
     assert line["reconsumeTimes"] == 1
@@ -200,10 +216,14 @@ def test_everybody_gets_a_broadcast_message(pair: Pair) -> None:
     options = {"topic": topic, "group": group, "model": "BROADCASTING", "expect": 1000, "seconds": 100}
     members = [pair.start("consume", instance=pair.name("member"), **options) for _ in range(2)]
     listening: list[set[int]] = [set(), set()]
-    while not all(len(queues) == 4 for queues in listening):  # the C++ client begins at the end of a queue, whenever that is
+    while not all(
+        len(queues) == 4 for queues in listening
+    ):  # the C++ client begins at the end of a queue, whenever that is
         early = java(pair).produce(topic=topic, count=4, shard=4, body=pair.name("early"))
         for queues, member in zip(listening, members, strict=True):
-            queues.update(line["queueId"] for line in gather_some(member, {message.body.decode() for message in early}, 1))
+            queues.update(
+                line["queueId"] for line in gather_some(member, {message.body.decode() for message in early}, 1)
+            )
     sent = java(pair).produce(topic=topic, count=8, tag="TagN", body="news")
     for member in members:
         received = gather(member, {message.body.decode() for message in sent})

@@ -1,4 +1,6 @@
-"""Our admin client, over every adapter, against Apache's servers: what it says is what Apache's mqadmin prints of the same server."""
+"""Our admin client, over every adapter, against Apache's servers: what it says is what Apache's mqadmin prints of the
+same server.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ import pytest
 from mqproto import MessageQueue
 from mqproto.acl import SessionCredentials
 from mqproto.adapters.threaded import Admin, LitePullConsumer
-from mqproto.errors import AccessDenied, BrokerError, CallExpired, InvalidSetting, NoClients, NoMessage, NoRoute, PartlyFailed
+from mqproto.errors import (
+    AccessDenied,
+    BrokerError,
+    CallExpired,
+    InvalidSetting,
+    NoClients,
+    NoMessage,
+    NoRoute,
+    PartlyFailed,
+)
 from mqproto.state.admin import Account, TrackType
 from mqproto.wire.bodies import GroupConfig, TopicRoute
 from mqproto.wire.flags import PERM_WRITE
@@ -66,7 +77,9 @@ class Desk:
     def topic(self, stem: str, queues: int = 4) -> str:
         """An empty topic that our client has made and the name server tells of."""
         topic = self.name(stem)
-        assert self(self.admin.topics.create, topic, cluster=CLUSTER, read_queues=queues, write_queues=queues) == [self.server.broker]
+        assert self(self.admin.topics.create, topic, cluster=CLUSTER, read_queues=queues, write_queues=queues) == [
+            self.server.broker
+        ]
         self.until(lambda: self.quietly(NoRoute, self.admin.topics.route, topic))
         return topic
 
@@ -78,7 +91,9 @@ class Desk:
             return None
 
     def until(self, look: Callable[[], Any], said: Callable[[], str] = lambda: "it never came") -> Any:
-        """What is there once it is there: Apache's servers tell each other some things only after they have answered."""
+        """What is there once it is there: Apache's servers tell each other some things only after they have
+        answered.
+        """
         end = time.monotonic() + 60
         while not (found := look()):
             assert time.monotonic() < end, said()
@@ -96,7 +111,9 @@ class Desk:
         self.until(look, lambda: f"ours says {said[0]}, theirs {said[1]}")
 
     def produce(self, topic: str, **options: Any) -> list[Sent]:
-        """Messages of Java's client, once the broker has put them into their queues, which is a moment after it took them."""
+        """Messages of Java's client, once the broker has put them into their queues, which is a moment after it took
+        them.
+        """
         before = self.stored(topic)
         options = {"topic": topic, "count": 4, "shard": 4, "tag": "TagA", "keys": "key", **options}
         sent = sent_by(probes.run(self.java, "produce", names=self.server.names, **options), options)
@@ -110,7 +127,14 @@ class Desk:
     @contextmanager
     def consumer(self, topic: str, group: str, count: int) -> Iterator[str]:
         """A Java consumer that has consumed and committed `count` messages; its client id."""
-        options = {"topic": topic, "group": group, "instance": self.name("member"), "expect": 1_000_000, "seconds": 300, "settle": 0}
+        options = {
+            "topic": topic,
+            "group": group,
+            "instance": self.name("member"),
+            "expect": 1_000_000,
+            "seconds": 300,
+            "settle": 0,
+        }
         running = self.java.start("consume", names=self.server.names, **options)
         try:
             wait_for(running, "started")
@@ -126,7 +150,11 @@ class Desk:
 
     def committed(self, topic: str, group: str) -> int:
         progress = self.quietly(NoClients, self.admin.groups.progress, group)
-        return sum(one.consumer_offset for one in progress.queues if one.queue.topic == topic) if progress is not None else -1
+        return (
+            sum(one.consumer_offset for one in progress.queues if one.queue.topic == topic)
+            if progress is not None
+            else -1
+        )
 
 
 @pytest.fixture(params=PAIRS, ids=[name.replace(" ", "") for name in PAIRS])
@@ -182,12 +210,19 @@ def test_messages(desk: Desk) -> None:
     by_id = shown.printed_message(desk.tool.run("queryMsgById", "-i", first.offset_msg_id))
     assert shown.message(desk(messages.by_offset_id, first.offset_msg_id)) == by_id
     assert shown.message(desk(messages.by_id, topic, first.offset_msg_id)) == by_id
-    assert shown.message(first) == shown.printed_message(desk.tool.run("queryMsgByUniqueKey", "-t", topic, "-i", first.msg_id))
+    assert shown.message(first) == shown.printed_message(
+        desk.tool.run("queryMsgByUniqueKey", "-t", topic, "-i", first.msg_id)
+    )
     queue = MessageQueue(topic, BROKER_NAME, 1)
     at = ["queryMsgByOffset", "-t", topic, "-b", BROKER_NAME, "-i", "1", "-o", "0"]
     assert shown.message(desk(messages.at, queue, 0)) == shown.printed_message(desk.tool.run(*at))
-    assert [one.msg_id for one in desk(messages.between, topic)] == [one.msg_id for one in sorted(sent, key=lambda one: one.queue_id or 0)]
-    assert [one.body for one in desk(messages.between, topic, tags="TagA || TagZ", limit=2)] == [sent[0].body, sent[1].body]
+    assert [one.msg_id for one in desk(messages.between, topic)] == [
+        one.msg_id for one in sorted(sent, key=lambda one: one.queue_id or 0)
+    ]
+    assert [one.body for one in desk(messages.between, topic, tags="TagA || TagZ", limit=2)] == [
+        sent[0].body,
+        sent[1].body,
+    ]
     assert desk(messages.between, topic, tags="TagZ") == []
     now = desk(messages.at, queue, 0).store_time
     assert [one.msg_id for one in desk(messages.in_queue, queue, now, now + 1)] == [sent[1].msg_id]
@@ -220,7 +255,10 @@ def test_a_group_that_is_online(desk: Desk) -> None:
             lambda: shown.progress(desk(groups.progress, group)),
             lambda: shown.printed_progress(desk.tool.run("consumerProgress", "-g", group)),
         )
-        desk.agree(lambda: shown.summaries(desk(groups.overview)), lambda: shown.printed_summaries(desk.tool.run("consumerProgress")))
+        desk.agree(
+            lambda: shown.summaries(desk(groups.overview)),
+            lambda: shown.printed_summaries(desk.tool.run("consumerProgress")),
+        )
         info = desk(groups.running_info, group, client_id, stack=True)
         assert {queue.queue_id for queue in info.queues if queue.topic == topic} == {0, 1, 2, 3}
         assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
@@ -235,7 +273,9 @@ def test_a_group_that_is_online(desk: Desk) -> None:
         )
         message = desk.until(partial(desk.quietly, NoMessage, messages.by_unique_id, topic, sent[0].msg_id))
         printed = desk.tool.run("queryMsgById", "-i", message.offset_msg_id)
-        assert shown.tracks([one for one in desk(messages.tracks, message) if one.group == group]) == {(group, TrackType.CONSUMED.value)}
+        assert shown.tracks([one for one in desk(messages.tracks, message) if one.group == group]) == {
+            (group, TrackType.CONSUMED.value)
+        }
         assert (group, TrackType.CONSUMED.value) in shown.printed_tracks(printed)
         assert desk(messages.push, group, client_id, message).result == "CR_SUCCESS"
         assert list(desk(offsets.of_members, group, topic)) == [client_id]
@@ -257,7 +297,9 @@ def test_a_group_that_pulls(desk: Desk) -> None:
     consumer.subscribe(topic)
     with consumer:
         desk.until(lambda: any(row[0] == group and row[3] == "PULL" for row in shown.summaries(desk(overview))))
-        desk.agree(lambda: shown.summaries(desk(overview)), lambda: shown.printed_summaries(desk.tool.run("consumerProgress")))
+        desk.agree(
+            lambda: shown.summaries(desk(overview)), lambda: shown.printed_summaries(desk.tool.run("consumerProgress"))
+        )
 
 
 def test_a_group_that_is_away(desk: Desk) -> None:
@@ -277,7 +319,9 @@ def test_a_group_that_is_away(desk: Desk) -> None:
     assert set(back.offsets.values()) == {0}
     # A release of 5.x stores it at the broker whoever is online; the others say that nobody is.
     assert (back.told or back.committed) == (desk.server.broker,)
-    assert desk(offsets.skip, group, topic).offsets == {MessageQueue(topic, BROKER_NAME, queue): 3 for queue in range(4)}
+    assert desk(offsets.skip, group, topic).offsets == {
+        MessageQueue(topic, BROKER_NAME, queue): 3 for queue in range(4)
+    }
     assert desk(groups.progress, group, topic).lag == 0
     stays = desk(offsets.reset_by_time, group, topic, None, force=False)
     assert set(stays.offsets.values()) == {3}
@@ -305,14 +349,20 @@ def test_brokers(desk: Desk) -> None:
     )
     runtime = desk(brokers.runtime, broker)
     assert runtime.version == f"V{desk.release.replace('.', '_')}"
-    assert {key.strip() for key in runtime.values} == shown.printed_runtime(desk.tool.run("brokerStatus", "-b", broker)).keys()
+    assert {key.strip() for key in runtime.values} == shown.printed_runtime(
+        desk.tool.run("brokerStatus", "-b", broker)
+    ).keys()
     assert (runtime.boot_time or 0) > 1_500_000_000_000
     config = desk(brokers.config, broker)
     printed = shown.pairs(desk.tool.run("getBrokerConfig", "-b", broker), "  =  ")
     assert config.keys() == printed.keys()
     assert {key for key in config if config[key].strip() != printed[key]} <= {"startAcceptSendRequestTimeStamp"}
-    assert desk(brokers.update_config, {"fileReservedTime": "71"}, cluster=CLUSTER) == {broker: {"fileReservedTime": "71"}}
-    assert desk(brokers.update_config, {"fileReservedTime": "72"}, broker=broker) == {broker: {"fileReservedTime": "72"}}
+    assert desk(brokers.update_config, {"fileReservedTime": "71"}, cluster=CLUSTER) == {
+        broker: {"fileReservedTime": "71"}
+    }
+    assert desk(brokers.update_config, {"fileReservedTime": "72"}, broker=broker) == {
+        broker: {"fileReservedTime": "72"}
+    }
     with pytest.raises(InvalidSetting, match="noSuchKey"):
         desk(brokers.update_config, {"noSuchKey": "1"}, broker=broker)
     topic = desk.topic("Counted")
@@ -350,7 +400,9 @@ def test_name_servers(desk: Desk) -> None:
                 break
         assert perm == 4
     finally:
-        if desk.release == "4.4.0":  # does not know 327; a topic that a send makes brings all of them back, one of an admin only itself
+        if (
+            desk.release == "4.4.0"
+        ):  # does not know 327; a topic that a send makes brings all of them back, one of an admin only itself
             wire.make_topic(names, desk.server.broker, desk.name("Opens"), 4)
         else:
             assert desk(servers.add_write_perm, BROKER_NAME)[names] > 0
@@ -404,7 +456,9 @@ def test_accounts(tmp_path: Path) -> None:
         with operator(server, "SecondKey", "second-secret") as second:
             with pytest.raises(AccessDenied, match="No acl config"):
                 second.topics.create("Guarded", broker=server.broker)
-            account = Account("SecondKey", "second-secret", default_topic_perm="DENY", topic_perms={"Guarded": "PUB|SUB"})
+            account = Account(
+                "SecondKey", "second-secret", default_topic_perm="DENY", topic_perms={"Guarded": "PUB|SUB"}
+            )
             assert admin.access.put_account(account, cluster=CLUSTER) == [server.broker]
             with pytest.raises(AccessDenied, match="Need admin permission"):
                 _when_known(lambda: second.topics.create("Guarded", broker=server.broker))

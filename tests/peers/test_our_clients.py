@@ -1,4 +1,6 @@
-"""Our producer and push consumer, over every adapter, against Apache's servers, with Apache's Java client at the other end."""
+"""Our producer and push consumer, over every adapter, against Apache's servers, with Apache's Java client at the other
+end.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def java(pair: Pair) -> Pair:
 def test_java_reads_what_we_send(pair: Pair) -> None:
     topic = pair.name("Sent")
     sent = pair.produce(topic=topic, count=8, shard=4, tag="TagA,TagB", keys="order", props="color:red,n:#")
-    assert {(message.queue_id, message.queue_offset) for message in sent} == {(queue, offset) for queue in range(4) for offset in range(2)}
+    assert {(message.queue_id, message.queue_offset) for message in sent} == {
+        (queue, offset) for queue in range(4) for offset in range(2)
+    }
     assert_same(pair.server, sent, pull(java(pair), topic, 8))
     assert_same(pair.server, sent[1::2], consume(java(pair), topic, pair.name("sent"), 4, tag="TagB").messages)
     assert_same(pair.server, sent[5:6], find(java(pair), "query", topic=topic, key="order-5"))
@@ -51,10 +55,15 @@ def test_asynchronous_sends(pair: Pair) -> None:
     topic = pair.topic("Async")
     outcome = pair.run("produce", topic=topic, count=40, mode="async", tag="TagA", keys="async")
     messages = pull(java(pair), topic, 40)
-    assert_same(pair.server, [Sent(topic, f"message-{index}".encode(), "TagA", f"async-{index}") for index in range(40)], messages)
+    assert_same(
+        pair.server,
+        [Sent(topic, f"message-{index}".encode(), "TagA", f"async-{index}") for index in range(40)],
+        messages,
+    )
     answered = {(line["msgId"], line["offsetMsgId"], line["queueId"], line["queueOffset"]) for line in outcome.sent}
     assert answered == {
-        (line["msgId"], offset_msg_id(pair.server, line["physicalOffset"]), line["queueId"], line["queueOffset"]) for line in messages
+        (line["msgId"], offset_msg_id(pair.server, line["physicalOffset"]), line["queueId"], line["queueOffset"])
+        for line in messages
     }
 
 

@@ -1,4 +1,6 @@
-"""Our push consumers against Apache's servers: what mqadmin sees of them and does to them, and iteration instead of a listener."""
+"""Our push consumers against Apache's servers: what mqadmin sees of them and does to them, and iteration instead of a
+listener.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,14 @@ def test_operators_see_our_consumer(pair: Pair, mqadmin: Tool) -> None:
     assert client in connections
     assert "PYTHON" in connections
     seen = mqadmin("consumerStatus", "-g", group, "-i", client)
-    for text in ("PROP_CONSUME_TYPE", "CONSUME_PASSIVELY", "PROP_CONSUMER_START_TIMESTAMP", topic, f"%RETRY%{group}", "#Consumer RT&TPS#"):
+    for text in (
+        "PROP_CONSUME_TYPE",
+        "CONSUME_PASSIVELY",
+        "PROP_CONSUMER_START_TIMESTAMP",
+        topic,
+        f"%RETRY%{group}",
+        "#Consumer RT&TPS#",
+    ):
         assert text in seen
     assert "ours.py" not in seen, "stacks are for those who ask"
     stacks = mqadmin("consumerStatus", "-g", group, "-i", client, "-s")
@@ -122,7 +131,9 @@ def test_what_is_refused_in_iteration_comes_back(pair: Pair) -> None:
 
 def test_iteration_shares_a_group_with_java(pair: Pair) -> None:
     topic, group = pair.topic("Mixed"), pair.name("mixed")
-    theirs = java(pair).start("consume", instance=pair.name("member"), topic=topic, group=group, expect=1000, seconds=150)
+    theirs = java(pair).start(
+        "consume", instance=pair.name("member"), topic=topic, group=group, expect=1000, seconds=150
+    )
     wait_for(theirs, "started")
     ours, _ = listening(pair, topic, group, instance=pair.name("member"), iterate=True)
     sent = java(pair).produce(topic=topic, count=200, body="mixed")

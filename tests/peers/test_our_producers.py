@@ -1,4 +1,6 @@
-"""What our producer offers besides single sends, against Apache's servers; Apache's Java client reads what came of it."""
+"""What our producer offers besides single sends, against Apache's servers; Apache's Java client reads what came of
+it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_a_long_list_in_several_requests(pair: Pair) -> None:
     with producing(pair) as producer:
         results = producer.send_in_batches(messages, max_bytes=4000)
         futures = [producer.submit([message, message]) for message in messages[:3]]
-        ids = [one for result in [*results, *(future.result(60) for future in futures)] for one in result.msg_id.split(",")]
+        ids = [
+            one for result in [*results, *(future.result(60) for future in futures)] for one in result.msg_id.split(",")
+        ]
     assert len(results) > 3
     found = pull(pair, topic, 56)
     assert len(set(ids)) == 56
@@ -100,14 +104,19 @@ def test_a_key_keeps_its_queue(pair: Pair) -> None:
     topic = pair.topic("Keys")
     with producing(pair) as producer:
         queues = {
-            key: {producer.send(Message(topic, b"x"), selector=select_by_hash, argument=key).queue for _ in range(3)} for key in "abcd"
+            key: {producer.send(Message(topic, b"x"), selector=select_by_hash, argument=key).queue for _ in range(3)}
+            for key in "abcd"
         }
     assert all(len(chosen) == 1 for chosen in queues.values())
-    assert {next(iter(chosen)).queue_id for chosen in queues.values()} == {0, 1, 2, 3}, "Java's hashes of single letters are their codes"
+    assert {next(iter(chosen)).queue_id for chosen in queues.values()} == {0, 1, 2, 3}, (
+        "Java's hashes of single letters are their codes"
+    )
 
 
 def test_a_delay_and_a_time_of_delivery(pair: Pair) -> None:
-    """Delay levels are known everywhere, times of delivery from 5.0 on: before that they are a property like any other."""
+    """Delay levels are known everywhere, times of delivery from 5.0 on: before that they are a property like any
+    other.
+    """
     topic = pair.topic("Later")
     with producing(pair) as producer:
         producer.send(Message(topic, b"level", delay_level=1))

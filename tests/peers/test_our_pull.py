@@ -1,4 +1,6 @@
-"""Our pull and lite pull consumers, over every adapter, against Apache's servers, with Apache's Java client at the other end."""
+"""Our pull and lite pull consumers, over every adapter, against Apache's servers, with Apache's Java client at the
+other end.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The main path of each kind of client on the runtimes and releases that no other test of this folder brings together.
 
-Our clients run inside the test's process here, which costs less than a program of theirs; Apache's Java client is at the other end.
+Our clients run inside the test's process here, which costs less than a program of theirs; Apache's Java client is at
+the other end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ pytestmark = pairs("java-4.9.7 @ apache:4.4.0", "java-4.9.7 @ apache:5.3.3")
 CLUSTER = "DefaultCluster"
 #: What clients do every so many seconds they do every second, as the Java client is told.
 HURRY = {"poll_name_server_interval": 1000, "heartbeat_broker_interval": 1000}
-PROMPT = {**HURRY, "persist_consumer_offset_interval": 1000, "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
+PROMPT = {
+    **HURRY,
+    "persist_consumer_offset_interval": 1000,
+    "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+}
 
 
 class Stage:
@@ -36,7 +41,10 @@ class Stage:
         self.runtime, self.pair, self._stack = runtime, pair, stack
 
     def make(self, kind: str, *arguments: Any, **settings: Any) -> Any:
-        made = Proxy(self.runtime, self.runtime.call(getattr(self.runtime.module, kind), *arguments, self.pair.server.names, **settings))
+        made = Proxy(
+            self.runtime,
+            self.runtime.call(getattr(self.runtime.module, kind), *arguments, self.pair.server.names, **settings),
+        )
         self._stack.callback(lambda: made.close())
         return made
 
@@ -45,7 +53,9 @@ class Stage:
         made.start()
         return made
 
-    def consumer(self, topic: str, group: str, listener: Callable[..., Any], expression: str = "*", **settings: Any) -> Any:
+    def consumer(
+        self, topic: str, group: str, listener: Callable[..., Any], expression: str = "*", **settings: Any
+    ) -> Any:
         """A push consumer that runs."""
         made = self.make("PushConsumer", group, as_listener(self.runtime, listener), **PROMPT, **settings)
         made.subscribe(topic, expression)
@@ -99,7 +109,9 @@ def test_we_consume_what_java_sends(stage: Stage, pair: Pair) -> None:
     consumer = stage.consumer(topic, group, listener, "TagB")
     messages = collector.wait(4)
     assert bodies(messages) == sent_bodies(sent[1::2])
-    assert {message.msg_id: message.reconsume_times for message in messages if message.reconsume_times} == dict.fromkeys(refused, 1)
+    assert {
+        message.msg_id: message.reconsume_times for message in messages if message.reconsume_times
+    } == dict.fromkeys(refused, 1)
     consumer.close()
     committed(pair, topic, group, [2] * 4)
 

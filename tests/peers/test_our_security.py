@@ -64,7 +64,10 @@ def producer(runtime: Runtime, server: Server, **options: Any) -> Client:
 
 
 def test_who_has_rights_sends_and_consumes(guarded: Server, runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
-    """ACL-05 too: rights on a topic and a group are enough for messages to come back. With a right on it, traces are left."""
+    """ACL-05 too: rights on a topic and a group are enough for messages to come back.
+
+    With a right on it, traces are left.
+    """
     options = {**TRUSTING, "credentials": USER, "enable_msg_trace": True}
     collector = Collector()
     mark = f"{runtime.name}-{time.monotonic_ns()}".encode()
@@ -88,7 +91,11 @@ def test_who_has_rights_sends_and_consumes(guarded: Server, runtime: Runtime, ca
         **options,
     )
     made.subscribe("AclTopic")
-    with caplog.at_level(logging.WARNING, "mqproto"), Client(runtime, made), producer(runtime, guarded, **options) as sender:
+    with (
+        caplog.at_level(logging.WARNING, "mqproto"),
+        Client(runtime, made),
+        producer(runtime, guarded, **options) as sender,
+    ):
         bodies = [mark + b"%d" % index for index in range(4)] + [mark + bytes(range(256)) * 2_000]
         for body in bodies[:-2]:
             assert (
@@ -102,13 +109,21 @@ def test_who_has_rights_sends_and_consumes(guarded: Server, runtime: Runtime, ca
         assert {message.body for message in messages} == {*bodies, mark + b"one-way"}
         assert [message.reconsume_times for message in messages if message.msg_id in refused] == [1]
     assert not caplog.records, [record.getMessage() for record in caplog.records]
-    with Client(runtime, runtime.call(runtime.module.Admin, guarded.names, **TRUSTING, credentials=ADMIN, timeout_ms=PATIENCE_MS)) as admin:
+    with Client(
+        runtime,
+        runtime.call(runtime.module.Admin, guarded.names, **TRUSTING, credentials=ADMIN, timeout_ms=PATIENCE_MS),
+    ) as admin:
         kinds: set[bytes] = set()
         until = time.monotonic() + 60
         while kinds != {b"Pub", b"SubBefore", b"SubAfter"}:  # queues follow the log
             assert time.monotonic() < until, kinds
             traces = runtime.call(admin.made.messages.between, TRACES)
-            kinds = {line.partition(b"\x01")[0] for message in traces for line in message.body.split(b"\x02") if traced.encode() in line}
+            kinds = {
+                line.partition(b"\x01")[0]
+                for message in traces
+                for line in message.body.split(b"\x02")
+                if traced.encode() in line
+            }
 
 
 @pytest.mark.parametrize(
@@ -121,7 +136,9 @@ def test_who_has_rights_sends_and_consumes(guarded: Server, runtime: Runtime, ca
     ],
     ids=["no right", "wrong secret", "unknown", "unsigned"],
 )
-def test_who_has_none_is_told_so(guarded: Server, runtime: Runtime, account: SessionCredentials | None, topic: str) -> None:
+def test_who_has_none_is_told_so(
+    guarded: Server, runtime: Runtime, account: SessionCredentials | None, topic: str
+) -> None:
     """PRO-11: the broker's code and words, at once."""
     options: dict[str, Any] = dict(TRUSTING) if account is None else {**TRUSTING, "credentials": account}
     with producer(runtime, guarded, **options) as sender, pytest.raises(AccessDenied) as caught:
@@ -152,7 +169,9 @@ def test_the_query_by_unique_key(guarded: Server, runtime: Runtime) -> None:
 @pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
 @pytest.mark.parametrize("release", ["4.9.7", "5.3.3"])
 def test_modes_of_servers(tmp_path: Path, release: str, mode: str) -> None:
-    """TLS-01: who is refused is refused before anything is stored; a client with TLS gets a clear error from a server without, at once."""
+    """TLS-01: who is refused is refused before anything is stored; a client with TLS gets a clear error from a server
+    without, at once.
+    """
     need(f"apache:{release}")
     with open_runtime("threaded") as runtime, secured(tmp_path / "server", release, mode) as server:
         fine: dict[str, Any] = {} if mode == "disabled" else dict(TRUSTING)
@@ -170,7 +189,9 @@ def test_modes_of_servers(tmp_path: Path, release: str, mode: str) -> None:
                 with pytest.raises(MQError) as caught:
                     sender("send", Message("AclTopic", b"x"), queue=queue)
             said = str(caught.value)
-            assert "closed" in said or "reset" in said, f"the server ends the connection, no time-out of ours does: {said}"
+            assert "closed" in said or "reset" in said, (
+                f"the server ends the connection, no time-out of ours does: {said}"
+            )
             if options:
                 assert "TLS" in said
         with producer(runtime, server, **fine) as sender:
@@ -179,5 +200,8 @@ def test_modes_of_servers(tmp_path: Path, release: str, mode: str) -> None:
 
 def test_a_broker_that_is_not_trusted(guarded: Server, runtime: Runtime) -> None:
     """The system's authorities do not know the test's."""
-    with producer(runtime, guarded, tls=True, credentials=USER) as sender, pytest.raises(MQError, match="certificate is not believed"):
+    with (
+        producer(runtime, guarded, tls=True, credentials=USER) as sender,
+        pytest.raises(MQError, match="certificate is not believed"),
+    ):
         sender("send", Message("AclTopic", b"x"))

@@ -63,7 +63,9 @@ def records_of(pair: Pair, group: str, count: int) -> list[list[str]]:
     """What the trace says of a consumer's deliveries, once it is as much."""
     until = time.monotonic() + 60
     while True:
-        found = [record for record in stored_records(pair) if record[0] in ("SubBefore", "SubAfter") and group in record]
+        found = [
+            record for record in stored_records(pair) if record[0] in ("SubBefore", "SubAfter") and group in record
+        ]
         if len(found) >= count:
             return found
         assert time.monotonic() < until, found

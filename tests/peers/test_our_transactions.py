@@ -1,4 +1,6 @@
-"""Our transaction producer, and our requests and replies, against Apache's servers, with Apache's Java client at the other end."""
+"""Our transaction producer, and our requests and replies, against Apache's servers, with Apache's Java client at the
+other end.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,15 @@ from tests.peers.kit.steps import asked_about, pull, stored
 SERVERS = ("apache:4.4.0", "apache:4.9.7", "apache:5.3.3")
 RUNTIMES = ("threaded", "gevent", "asyncio", "trio")
 #: Threads with each server and every runtime with one of them. The others: test_our_runtimes.
-SOME = [*[f"ours-threaded @ {server}" for server in SERVERS], *[f"ours-{runtime} @ apache:4.9.7" for runtime in RUNTIMES[1:]]]
+SOME = [
+    *[f"ours-threaded @ {server}" for server in SERVERS],
+    *[f"ours-{runtime} @ apache:4.9.7" for runtime in RUNTIMES[1:]],
+]
 #: Those of them that know requests.
 TALKING = [name for name in SOME if not name.endswith("4.4.0")]
 JAVA = "java-4.9.7"
-#: Asks about transactions after a second, and each second again, for as long as it takes until somebody knows. Release 5 writes down ends
-#: in lots, and asks until it has: soon here.
+#: Asks about transactions after a second, and each second again, for as long as it takes until somebody knows. Release
+#: 5 writes down ends in lots, and asks until it has: soon here.
 CURIOUS = {
     "transactionCheckInterval": "1000",
     "transactionTimeOut": "500",
@@ -50,7 +55,9 @@ def ours(request: pytest.FixtureRequest, curious: Servers, clients: Clients) -> 
 
 def asking(names: Sequence[str]) -> pytest.MarkDecorator:
     """Parametrises `ours`, with ids of which `spreading` knows that these servers are not those of other tests."""
-    return pytest.mark.parametrize("ours", names, ids=[name.replace(" @ apache:", "@curious:") for name in names], indirect=True)
+    return pytest.mark.parametrize(
+        "ours", names, ids=[name.replace(" @ apache:", "@curious:") for name in names], indirect=True
+    )
 
 
 def java(pair: Pair) -> Pair:
@@ -77,7 +84,9 @@ def test_decided_at_once(pair: Pair, outcome: str) -> None:
     done = pair.run("transact", topic=topic, group=group, count=3, outcome=outcome, size=20_000, **OPTIONS)
     assert not [line for line in done.lines if "check" in line]
     messages = pull(java(pair), topic, 3 if outcome == "commit" else 0)
-    assert sorted(line["msgId"] for line in messages) == (sorted(line["msgId"] for line in done.sent) if outcome == "commit" else [])
+    assert sorted(line["msgId"] for line in messages) == (
+        sorted(line["msgId"] for line in done.sent) if outcome == "commit" else []
+    )
     assert {(line["tags"], line["size"]) for line in messages} <= {("TagT", 20_000)}
 
 
@@ -117,11 +126,15 @@ def leave_open(pair: Pair, topic: str, group: str) -> tuple[list[Line], Running]
 
 
 def decide(pair: Pair, topic: str, group: str) -> list[Line]:
-    """Another member of the group decides about them; what it was asked. It knows the broker by a message of its own, which nobody gets."""
+    """Another member of the group decides about them; what it was asked.
+
+    It knows the broker by a message of its own, which nobody gets.
+    """
     other = begin(pair, topic, group, count=1, outcome="rollback", check="commit")
     own = wait_for(other, "queueOffset")["msgId"]
     asked = [line for line in asked_about(other, {"open-0", "open-1"}) if line["transactionId"] != own]
-    stored(java(pair), topic, {line["transactionId"] for line in asked}, {own})  # release 5 writes down an end seconds later, and asks
+    # release 5 writes down an end seconds later, and asks
+    stored(java(pair), topic, {line["transactionId"] for line in asked}, {own})
     other.stop()
     finish(other, status=1)
     return asked
@@ -180,7 +193,8 @@ def ask_and_answer(asking: Pair, answering: Pair, **options: Any) -> None:
     assert [line["reply"] for line in replies] == [f"reply to question-{index}" for index in range(4)]
     assert len({line["correlation"] for line in replies}) == 4
     if not asking.client.kind.startswith("ours-"):
-        responder.stop()  # others leave with the last reply, at times before they confirm it: whoever gave it hears that it failed
+        # others leave with the last reply, at times before they confirm it: whoever gave it hears that it failed
+        responder.stop()
     answered = [line for line in finish(responder, status=None).lines if "answered" in line]
     assert len(answered) == 4 or (len(answered) == 3 and not asking.client.kind.startswith("ours-"))
 
@@ -197,7 +211,9 @@ def test_we_answer_java(pair: Pair) -> None:
 
 @pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
 def test_java_of_the_newest_release_answers_us(pair: Pair) -> None:
-    """It cannot ask: from 5.3.1 on its wait ends with the acknowledgement of the send (docs/protocol/client.md 3.13)."""
+    """It cannot ask: from 5.3.1 on its wait ends with the acknowledgement of the send (docs/protocol/client.md
+    3.13).
+    """
     need("java-5.3.3")
     ask_and_answer(pair, pair.other("java-5.3.3"))
 
@@ -215,7 +231,9 @@ def test_several_questions_at_once(pair: Pair) -> None:
     responder = java(pair).start("reply", topic=topic, group=group, expect=50, seconds=120)
     wait_for(responder, "started")
     outcome = pair.run("request", topic=topic, count=50, body="question", mode="async", seconds=120)
-    assert {line["reply"] for line in outcome.lines if "reply" in line} == {f"reply to question-{index}" for index in range(50)}
+    assert {line["reply"] for line in outcome.lines if "reply" in line} == {
+        f"reply to question-{index}" for index in range(50)
+    }
     finish(responder)
 
 

@@ -1,4 +1,6 @@
-"""Clients over a cluster of ours, two name servers and two brokers in processes of their own, that loses a member of each kind."""
+"""Clients over a cluster of ours, two name servers and two brokers in processes of their own, that loses a member of
+each kind.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_a_broker_and_a_name_server_leave_and_come_back(kind: str, clients: Clie
 
     def broker(name: str) -> Process:
         settings = {**SMALL, **COMMON, "brokerName": name}
-        return stack.enter_context(running("broker", ports[name], settings, f"--namesrv={names}", f"--store={tmp_path / name}"))
+        return stack.enter_context(
+            running("broker", ports[name], settings, f"--namesrv={names}", f"--store={tmp_path / name}")
+        )
 
     def produce(count: int) -> set[str]:
         """Send so many messages; which brokers took them."""

@@ -24,7 +24,10 @@ OURS = "tests/peers/test_our_clients.py::test_compressed_bodies_both_ways"
         ("test_store_handover.py::test_apache_serves[killed-5.3.3]", "test_apache_serves -5.3.3 @ killed"),
         ("test_doctor.py::test_repaired[4.4.0]", "test_repaired 4.4.0 @ stopped"),
         ("test_our_security.py::test_the_query[4.4.0-threaded]", "guarded @ 4.4.0"),
-        ("test_our_security.py::test_modes_of_servers[4.9.7-disabled]", "test_our_security.py::test_modes_of_servers[4.9.7-disabled]"),
+        (
+            "test_our_security.py::test_modes_of_servers[4.9.7-disabled]",
+            "test_our_security.py::test_modes_of_servers[4.9.7-disabled]",
+        ),
         ("elsewhere", "elsewhere"),
     ],
 )
@@ -39,7 +42,9 @@ def test_tests_that_share_something_have_a_group_of_it(request: pytest.FixtureRe
         assert isinstance(item, pytest.Function)
         named = [thing for name, thing in things.items() if name in item.fixturenames]
         if named:
-            assert shared_by(group_of(item.nodeid)) == (named[0] or group_of(item.nodeid).partition(" @ ")[2]), item.nodeid
+            assert shared_by(group_of(item.nodeid)) == (named[0] or group_of(item.nodeid).partition(" @ ")[2]), (
+                item.nodeid
+            )
 
 
 def test_what_a_process_has_made_is_used_before_anything_else() -> None:
@@ -69,7 +74,9 @@ class Node:
 def test_every_test_runs_once_and_groups_stay_together(pytestconfig: pytest.Config) -> None:
     names = [f"{OURS}[ours-{runtime}@apache:4.9.7]{number}" for number in range(3) for runtime in ("gevent", "trio")]
     names += [f"test_store_handover.py::test_apache[killed-{number}]" for number in range(4)]
-    config = SimpleNamespace(getvalue=lambda name: ["popen", "popen"], option=SimpleNamespace(loadscopereorder=True, tx=["popen", "popen"]))
+    config = SimpleNamespace(
+        getvalue=lambda name: ["popen", "popen"], option=SimpleNamespace(loadscopereorder=True, tx=["popen", "popen"])
+    )
     spreading = Spreading(config, None)
     spreading.numnodes = 2
     nodes = [Node(), Node()]

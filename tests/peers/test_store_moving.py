@@ -41,7 +41,10 @@ def settings_of(root: Path) -> StoreSettings:
 
 
 def write_source(root: Path, port: int) -> None:
-    """A directory that has lost its first file to retention: its queues do not begin at 0. Its broker had the port of the next one."""
+    """A directory that has lost its first file to retention: its queues do not begin at 0.
+
+    Its broker had the port of the next one.
+    """
     store = Store.open(settings_of(root), wall=START)
     host = encode_host(f"127.0.0.1:{port}")
     for number in range(700):
@@ -100,7 +103,9 @@ def bring(data: bytes, root: Path) -> None:
     planner.merge(TableFiles(DiskFiles(), str(root)).load())
     if directory is not None:
         directory.close()
-    importing = Import(DiskFiles(), settings_of(root), ExportReader(io.BytesIO(data).read), planner.plan, wall=START + 10_000_000)
+    importing = Import(
+        DiskFiles(), settings_of(root), ExportReader(io.BytesIO(data).read), planner.plan, wall=START + 10_000_000
+    )
     for _ in importing.run():
         pass
     importing.close()
@@ -127,7 +132,8 @@ def test_moved_topics_are_served(clients: Clients, tmp_path: Path, kind: str, ta
     if target == "old":
         write_other(root, port)
     bring(export(tmp_path / "source"), root)
-    blank = target == "old" and kind.startswith("apache")  # which take the blank places of a log that begins at 0 for messages
+    # which take the blank places of a log that begins at 0 for messages
+    blank = target == "old" and kind.startswith("apache")
     ranges = bounds(tmp_path / "source")
     holes = {(*queue, offset) for queue, (begin, _) in ranges.items() for offset in range(begin)} if blank else set()
     with serve(kind, root.parent, port, **SETTINGS) as server:

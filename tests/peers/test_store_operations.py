@@ -89,7 +89,9 @@ def test_topics_that_moved(hands: Hands, tmp_path: Path) -> None:
         found = hands.look(server, queues=moved)
         server.crash()
     for topic in moved:
-        assert [without_place(line) for line in found.of(topic)] == [without_place(line) for line in source.served.of(topic)]
+        assert [without_place(line) for line in found.of(topic)] == [
+            without_place(line) for line in source.served.of(topic)
+        ]
     for (by, topic, value), line in source.served.finds.items():
         if by in ("key", "unique", "tag") and topic.partition(":")[0] in moved:
             assert len(found.finds[by, topic, value]["found"].split()) == len(line["found"].split()) > 0, line

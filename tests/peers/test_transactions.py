@@ -23,7 +23,12 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="module", params=["ASYNC_FLUSH", "SYNC_FLUSH"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("transactions")
-    quick = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "transactionCheckMax": "1000", "flushDiskType": request.param}
+    quick = {
+        "transactionCheckInterval": "1000",
+        "transactionTimeOut": "500",
+        "transactionCheckMax": "1000",
+        "flushDiskType": request.param,
+    }
     with serve("ours:threaded", home, 0, **quick) as running:
         yield running
 
@@ -93,14 +98,36 @@ def test_a_compressed_message_is_asked_about_and_delivered(pair: Pair) -> None:
 
 def test_another_member_decides_for_one_that_has_left(pair: Pair) -> None:
     topic, group = pair.topic("Left"), pair.name("left")
-    left = pair.run("transact", topic=topic, group=group, count=2, outcome="unknown", checks=0, check="unknown", body="open", **OPTIONS)
+    left = pair.run(
+        "transact",
+        topic=topic,
+        group=group,
+        count=2,
+        outcome="unknown",
+        checks=0,
+        check="unknown",
+        body="open",
+        **OPTIONS,
+    )
     # A producer of 5.x that has sent nothing knows no broker, and so no broker knows it.
     other = begin(pair, topic, group, count=1, outcome="rollback", check="commit", **UNASKED)
     asked_about(other, {"open-0", "open-1"})
-    assert sorted(line["body"] for line in stored(pair, topic, {line["msgId"] for line in left.sent})) == ["open-0", "open-1"]
+    assert sorted(line["body"] for line in stored(pair, topic, {line["msgId"] for line in left.sent})) == [
+        "open-0",
+        "open-1",
+    ]
     end(other)
     assert {line["body"] for line in other.outcome.lines if "check" in line} == {"open-0", "open-1"}
     again = pair.run(  # it waits for a question in vain
-        "transact", topic=topic, group=group, count=1, outcome="rollback", checks=1, seconds=3, status=1, **OPTIONS, **UNASKED
+        "transact",
+        topic=topic,
+        group=group,
+        count=1,
+        outcome="rollback",
+        checks=1,
+        seconds=3,
+        status=1,
+        **OPTIONS,
+        **UNASKED,
     )
     assert not [line for line in again.lines if "check" in line]

@@ -211,7 +211,9 @@ BREAKS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("break_it", "trouble", "groups", "wanted"), BREAKS, ids=[f"{one.__name__}-{groups[0]}" for one, _, groups, _ in BREAKS]
+    ("break_it", "trouble", "groups", "wanted"),
+    BREAKS,
+    ids=[f"{one.__name__}-{groups[0]}" for one, _, groups, _ in BREAKS],
 )
 def test_a_broken_client_is_found(
     break_it: Callable[[Patch], None], trouble: str, groups: tuple[str, ...], wanted: str, monkeypatch: Patch

@@ -1,7 +1,7 @@
 """Random stories of clients of every kind, by seed: `ClientScenario`.
 
-More on demand: `MQPROTO_SEEDS=1000:3000 python -m pytest tests/simulation/test_client_stories.py`. A seed that fails becomes a test of its
-own, better a short one that shows the fault without a story.
+More on demand: `MQPROTO_SEEDS=1000:3000 python -m pytest tests/simulation/test_client_stories.py`. A seed that fails
+becomes a test of its own, better a short one that shows the fault without a story.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ def test_the_seeds_cover_every_kind_of_trouble_and_consumer() -> None:
         assert sum(kind in story.kinds for story in stories) >= 2, kind
     for group in ClientScenario.GROUPS:
         assert sum(group in story.groups for story in stories) >= 2, group
-    assert {strategy for story in stories for strategy in story.strategies.values()} == {"AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"}
+    assert {strategy for story in stories for strategy in story.strategies.values()} == {
+        "AVG",
+        "AVG_BY_CIRCLE",
+        "CONSISTENT_HASH",
+    }
 
 
 def test_two_runs_of_a_seed_are_the_same_to_the_byte() -> None:

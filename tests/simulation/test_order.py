@@ -13,8 +13,9 @@ from mqproto.wire.bodies import ConsumeFromWhere
 
 @pytest.mark.parametrize("strategy", ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"])
 def test_nobody_gets_a_queue_whose_listener_runs_longer_than_a_lock_lasts(strategy: str) -> None:
-    """A lock lasts 60 s at a broker. A queue that moves in the middle of a message stays locked until its listener has ended, then it is
-    the other's at once."""
+    """A lock lasts 60 s at a broker. A queue that moves in the middle of a message stays locked until its listener has
+    ended, then it is the other's at once.
+    """
     cluster = Cluster(1)
     producer = cluster.producer("shop")
     producer.send(Message("orders", b"makes the topic"))

@@ -117,7 +117,9 @@ def test_what_power_loss_takes_under_asynchronous_flush() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_broker_dies_in_the_middle_of_a_change_of_its_disk(seed: int) -> None:
     """At every change in turn, those of the recovery from the death before among them."""
-    cluster = Cluster(seed, weather=CALM, settings={**SYNC, "mappedFileSizeCommitLog": "16384", "maxMessageSize": "4096"})
+    cluster = Cluster(
+        seed, weather=CALM, settings={**SYNC, "mappedFileSizeCommitLog": "16384", "maxMessageSize": "4096"}
+    )
     producer, consumer = cluster.producer("shop"), reader(cluster)
     number = 0
     for change in range(1, 25):
@@ -195,7 +197,9 @@ def test_a_broker_cut_off_from_its_name_server_is_forgotten_and_found_again() ->
 
 @pytest.mark.parametrize("settings", [{}, SYNC])
 def test_a_disk_that_fails_is_never_trusted_again(settings: dict[str, str]) -> None:
-    """After a failed sync nobody knows what the disk holds: nothing is acknowledged any more, until another process has looked."""
+    """After a failed sync nobody knows what the disk holds: nothing is acknowledged any more, until another process has
+    looked.
+    """
     cluster = Cluster(8, weather=CALM, settings=settings)
     producer, consumer = cluster.producer("shop"), reader(cluster)
     send(producer, *range(10))
@@ -224,8 +228,16 @@ def test_a_disk_that_fails_is_never_trusted_again(settings: dict[str, str]) -> N
 @pytest.mark.parametrize("power", [False, True])
 def test_old_files_are_deleted_while_everything_goes_on(power: bool) -> None:
     """Consumers that keep up lose nothing by it, whatever the broker goes through meanwhile."""
-    keep_nothing = {"fileReservedTime": "0", "deleteWhen": ";".join(map(str, range(24))), "cleanResourceInterval": "1000"}
-    small = {"mappedFileSizeCommitLog": "8192", "mappedFileSizeConsumeQueue": "400", "flushConsumeQueueThoroughInterval": "1000"}
+    keep_nothing = {
+        "fileReservedTime": "0",
+        "deleteWhen": ";".join(map(str, range(24))),
+        "cleanResourceInterval": "1000",
+    }
+    small = {
+        "mappedFileSizeCommitLog": "8192",
+        "mappedFileSizeConsumeQueue": "400",
+        "flushConsumeQueueThoroughInterval": "1000",
+    }
     cluster = Cluster(10, weather=CALM, settings={**SYNC, **keep_nothing, **small})
     producer, consumer = cluster.producer("shop"), reader(cluster)
     begins = []
@@ -305,7 +317,9 @@ def test_members_come_and_go(seed: int) -> None:
             members.append(reader(cluster))
         cluster.run_for(random.choice((10, 500, 2_000)))
     check_rest(cluster, 180_000)
-    assert set(bodies(*[client for client in cluster.clients if isinstance(client, SimulatedConsumer)])) == set(range(120))
+    assert set(bodies(*[client for client in cluster.clients if isinstance(client, SimulatedConsumer)])) == set(
+        range(120)
+    )
 
 
 def test_a_member_whose_process_dies_is_replaced_at_once() -> None:
@@ -351,7 +365,9 @@ def test_the_world_stands_still_for_a_minute(stopped: str) -> None:
 
 @pytest.mark.parametrize("by_ms", [-3_600_000, 3_600_000])
 def test_the_wall_clock_steps(by_ms: int) -> None:
-    """Deadlines, delays and retries go by the time that really passes; a stored time that goes back disturbs nothing."""
+    """Deadlines, delays and retries go by the time that really passes; a stored time that goes back disturbs
+    nothing.
+    """
     cluster = Cluster(13, weather=CALM, settings={"messageDelayLevel": "1s 2s 3s 4s"})
     producer = cluster.producer("shop")
     failing = iter([LATER])

@@ -1,4 +1,6 @@
-"""Clusters of several brokers and name servers: who comes and goes, and what everybody knows of everybody in the end."""
+"""Clusters of several brokers and name servers: who comes and goes, and what everybody knows of everybody in the
+end.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ CALM = Weather(delay_max=2, job_max=3)
 
 def reader(cluster: Cluster) -> SimulatedConsumer:
     return cluster.consumer(
-        "readers", lambda _: ConsumeStatus.SUCCESS, topics=("orders",), consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        "readers",
+        lambda _: ConsumeStatus.SUCCESS,
+        topics=("orders",),
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     ).start()
 
 
@@ -36,7 +41,10 @@ def unknown(cluster: Cluster) -> list[str]:
             if broker.up:
                 for topic, config in broker.node.topics.table.items():
                     held = registry.queues(topic, name)
-                    if held is None or (held.read_queues, held.write_queues) != (config.read_queues, config.write_queues):
+                    if held is None or (held.read_queues, held.write_queues) != (
+                        config.read_queues,
+                        config.write_queues,
+                    ):
                         wrong.append(f"{machine.name}: {topic} at {name} is {held}, should be {config}")
     return wrong
 
@@ -128,18 +136,27 @@ def test_a_name_server_that_hangs_delays_nobody() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"forceRegister": "false"}, {"compressedRegister": "true", "forceRegister": "false"}, {"registerNameServerPeriod": "10000"}],
+    [
+        {},
+        {"forceRegister": "false"},
+        {"compressedRegister": "true", "forceRegister": "false"},
+        {"registerNameServerPeriod": "10000"},
+    ],
     ids=["forced", "unforced", "compressed", "often"],
 )
 @pytest.mark.parametrize("seed", range(4))
 def test_in_the_end_every_name_server_knows_every_topic(seed: int, settings: dict[str, str]) -> None:
-    """Topics are made all the time while name servers and brokers start anew, hang and lose their streams (docs/protocol/broker.md 1.6, Trap)."""
+    """Topics are made all the time while name servers and brokers start anew, hang and lose their streams
+    (docs/protocol/broker.md 1.6, Trap).
+    """
     cluster = Cluster(seed, brokers=2, name_servers=2, weather=CALM, settings=settings)
     random = cluster.world.random
     producer = cluster.producer("shop", retry_times_when_send_failed=0)
     made = 0
     for _ in range(12):
-        cluster.world.weather = Weather(delay_max=random.choice((2, 300)), split=0.3, cut=random.choice((0.0, 0.05)), job_max=3)
+        cluster.world.weather = Weather(
+            delay_max=random.choice((2, 300)), split=0.3, cut=random.choice((0.0, 0.05)), job_max=3
+        )
         machine = random.choice(cluster.servers)
         match random.randrange(3):
             case 0:

@@ -1,7 +1,7 @@
 """Random stories by seed: applications at work while everything fails that may.
 
-A fixed list of seeds, and more on demand: `MQPROTO_SEEDS=1000:3000 python -m pytest tests/simulation/test_stories.py`. A seed that fails
-becomes a test of its own, better a short one that shows the fault without a story.
+A fixed list of seeds, and more on demand: `MQPROTO_SEEDS=1000:3000 python -m pytest tests/simulation/test_stories.py`.
+A seed that fails becomes a test of its own, better a short one that shows the fault without a story.
 """
 
 from __future__ import annotations
@@ -67,7 +67,12 @@ def test_nothing_depends_on_the_hashes_of_texts() -> None:
     code = "from tests.simulation.test_stories import tell; print(tell(3), tell(11))"
     told = {
         subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for hashes in ("1", "2", "3")
     }

@@ -1,4 +1,6 @@
-"""Transactions in a simulated cluster: producers that a script plays, brokers that ask them, crashes in between (docs/protocol/store.md 12)."""
+"""Transactions in a simulated cluster: producers that a script plays, brokers that ask them, crashes in between
+(docs/protocol/store.md 12).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Shops:
 
     def __init__(self, seed: int, flush: str) -> None:
         self.random = Random(seed)
-        self.cluster = Cluster(seed=seed, settings=SETTINGS | {"flushDiskType": flush}, weather=Weather(delay_max=5, job_max=10))
+        self.cluster = Cluster(
+            seed=seed, settings=SETTINGS | {"flushDiskType": flush}, weather=Weather(delay_max=5, job_max=10)
+        )
         self.address = self.cluster.broker.addresses["main"]
         self.producers: list[SimulatedProducer] = []
         for group in ("shop-1", "shop-2", "shop-2"):
@@ -65,7 +69,11 @@ class Shops:
                 if at_once:
                     offset = int(outcome.fields["msgId"][-16:], 16)
                     _, now = yield Oneway(
-                        self.address, 37, ending(producer.core.group, outcome.fields["queueOffset"], offset, how), b"", now + 1000
+                        self.address,
+                        37,
+                        ending(producer.core.group, outcome.fields["queueOffset"], offset, how),
+                        b"",
+                        now + 1000,
                     )
 
         producer.begin(flow)
@@ -79,7 +87,9 @@ class Shops:
         self.asked[name] += 1
         if self.peace or self.random.random() < 0.6:
             fields = request.fields
-            link.oneway(37, ending(group, fields["tranStateTableOffset"], int(fields["commitLogOffset"]), self.decided[name]))
+            link.oneway(
+                37, ending(group, fields["tranStateTableOffset"], int(fields["commitLogOffset"]), self.decided[name])
+            )
 
     def delivered(self) -> Counter[str]:
         stored, faults = read_logs(self.cluster)

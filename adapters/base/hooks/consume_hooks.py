@@ -43,8 +43,8 @@ class ConsumeHooks:
 class Hearing:
     """One delivery with its hooks: a context manager around the listener, whose result the caller puts into `result`.
 
-    When `wanted` is False nothing is left, and the listener is not to be called. A result that is still to be awaited is no end: whoever
-    awaits it enters this once more.
+    When `wanted` is False nothing is left, and the listener is not to be called. A result that is still to be awaited
+    is no end: whoever awaits it enters this once more.
     """
 
     __slots__ = ("_begun", "_context", "_hooks", "_owner", "result", "wanted")
@@ -64,7 +64,9 @@ class Hearing:
                 call(self._owner.group, hook.consume_message_before, self._context)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self._begun is not None
         if error is None and inspect.isawaitable(self.result):
             return

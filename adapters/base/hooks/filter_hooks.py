@@ -46,7 +46,10 @@ class Filters:
 
 
 def call(group: str, function: Callable[[C], Any], context: C) -> bool:
-    """Call a hook; whether it ended well. It watches, so its failures are not the delivery's (docs/protocol/client.md 3.12)."""
+    """Call a hook; whether it ended well.
+
+    It watches, so its failures are not the delivery's (docs/protocol/client.md 3.12).
+    """
     try:
         function(context)
     except Exception:

@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Any, Final, TypeVar
 
-from mqproto.hooks import CheckForbiddenHook, CommunicationMode, EndTransactionContext, EndTransactionHook, SendContext, SendMessageHook
+from mqproto.hooks import (
+    CheckForbiddenHook,
+    CommunicationMode,
+    EndTransactionContext,
+    EndTransactionHook,
+    SendContext,
+    SendMessageHook,
+)
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.transactions import LocalTransactionState
 
@@ -52,7 +59,9 @@ class SendHooks:
     ) -> None:
         """Call what comes before the end of a transaction."""
         for hook in self._end_hooks:
-            context = EndTransactionContext(self._group, self._namespace, message, msg_id, transaction_id, state, asked, broker_name)
+            context = EndTransactionContext(
+                self._group, self._namespace, message, msg_id, transaction_id, state, asked, broker_name
+            )
             self._call(hook.end_transaction, context)
 
     def before(self, message: Any, queue: MessageQueue | None, mode: CommunicationMode) -> SendContext:
@@ -100,7 +109,10 @@ class SendHooks:
 
 
 def _copied(message: Any) -> Any:
-    """Hooks may change what is sent, and not what belongs to the application. What is no message is refused later, by the send."""
+    """Hooks may change what is sent, and not what belongs to the application.
+
+    What is no message is refused later, by the send.
+    """
     if isinstance(message, Message):
         one = copy(message)
         if isinstance(message.properties, dict):

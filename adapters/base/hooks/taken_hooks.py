@@ -1,4 +1,6 @@
-"""The hooks of a consumer whose messages are taken one by one: which there are, and calling them from the taking to the settling."""
+"""The hooks of a consumer whose messages are taken one by one: which there are, and calling them from the taking to the
+settling.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,17 @@ from mqproto.message import MessageExt, MessageQueue
 class TakenHooks:
     """Registering is possible at any time, from any thread; a message has those that were there when it was taken.
 
-    What was begun is here until it ends. Several may come to an end at once (an answer, the time-out, the close): whoever takes it out of
-    here calls the hooks, so they are called once. An answer that came before the close counts as what it is, whoever that is.
+    What was begun is here until it ends. Several may come to an end at once (an answer, the time-out, the close):
+    whoever takes it out of here calls the hooks, so they are called once. An answer that came before the close counts
+    as what it is, whoever that is.
     """
 
     def __init__(self, group: str, namespace: str) -> None:
         self._group = group
         self._namespace = namespace
         self._hooks: tuple[ConsumeMessageHook, ...] = ()
-        #: By message and when it was taken, since the same object may be taken again: the context, and the hooks that saw the beginning.
+        #: By message and when it was taken, since the same object may be taken again: the context, and the hooks that
+        #: saw the beginning.
         self._open: dict[tuple[int, int], tuple[ConsumeMessageContext, list[ConsumeMessageHook]]] = {}
         #: Of these the ones that were answered: what that counts as, and the answer.
         self._answered: dict[tuple[int, int], tuple[ConsumeOutcome, object]] = {}
@@ -39,12 +43,19 @@ class TakenHooks:
             call(self._group, hook.consume_message_before, context)
 
     def answer(self, message: MessageExt, taken_at: int, outcome: ConsumeOutcome, result: object) -> None:
-        """It was answered, and `end` follows. To be called within the node, where a close may be about to find that nothing is out."""
+        """It was answered, and `end` follows.
+
+        To be called within the node, where a close may be about to find that nothing is out.
+        """
         if (id(message), taken_at) in self._open:
             self._answered[id(message), taken_at] = outcome, result
 
-    def end(self, message: MessageExt, taken_at: int, outcome: ConsumeOutcome, error: BaseException | None = None) -> None:
-        """Call what comes after it, unless that was done or there was no beginning; `outcome` is that of one without an answer."""
+    def end(
+        self, message: MessageExt, taken_at: int, outcome: ConsumeOutcome, error: BaseException | None = None
+    ) -> None:
+        """Call what comes after it, unless that was done or there was no beginning; `outcome` is that of one without an
+        answer.
+        """
         self._end((id(message), taken_at), outcome, error)
 
     def end_all(self, outcome: ConsumeOutcome) -> None:

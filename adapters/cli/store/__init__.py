@@ -1,4 +1,7 @@
-"""`store`: looks after a data directory that lies on this machine (docs/doctor.md). Each subcommand has a module of its own."""
+"""`store`: looks after a data directory that lies on this machine (docs/doctor.md).
+
+Each subcommand has a module of its own.
+"""
 
 from __future__ import annotations
 

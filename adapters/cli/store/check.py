@@ -22,7 +22,11 @@ def add_command(commands: Commands) -> None:
     )
     add_directory(parser)
     parser.add_argument(
-        "--limit", metavar="N", type=int, default=LIMIT, help=f"findings that are told; the rest is counted (default: {LIMIT})"
+        "--limit",
+        metavar="N",
+        type=int,
+        default=LIMIT,
+        help=f"findings that are told; the rest is counted (default: {LIMIT})",
     )
     parser.add_argument("--json", action="store_true", help="the result as JSON")
     parser.set_defaults(run=run)
@@ -40,7 +44,12 @@ def run(options: argparse.Namespace) -> int:
     finally:
         directory.close()
     if options.json:
-        fields = {"clean": check.report.clean, "running": directory.running, "orderlyEnd": directory.clean, **asdict(check.report)}
+        fields = {
+            "clean": check.report.clean,
+            "running": directory.running,
+            "orderlyEnd": directory.clean,
+            **asdict(check.report),
+        }
         show(json.dumps(fields, ensure_ascii=False))
     else:
         for line in report_lines(check.report, directory.root, state_text(directory)):
@@ -59,5 +68,7 @@ def report_lines(report: Report, root: str, state: str) -> list[str]:
     if report.count > len(report.findings):
         lines.append(f"wrong: {report.count - len(report.findings)} more; --limit shows more of them")
     lines += [f"note: {note}" for note in report.notes]
-    lines.append("nothing is wrong" if report.clean else f"{report.count} thing{'s are' if report.count > 1 else ' is'} wrong")
+    lines.append(
+        "nothing is wrong" if report.clean else f"{report.count} thing{'s are' if report.count > 1 else ' is'} wrong"
+    )
     return lines

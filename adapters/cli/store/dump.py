@@ -32,13 +32,17 @@ def add_command(commands: Commands) -> None:
     add_directory(parser)
     parser.add_argument("--topic", metavar="TOPIC", help="only this topic, by its consume queues")
     parser.add_argument("--queue", metavar="N", type=int, help="only this queue")
-    parser.add_argument("--from", dest="start", metavar="OFFSET|TIME", help="from an offset (a number) or an ISO time on")
+    parser.add_argument(
+        "--from", dest="start", metavar="OFFSET|TIME", help="from an offset (a number) or an ISO time on"
+    )
     parser.add_argument("--to", dest="end", metavar="OFFSET|TIME", help="up to an offset or an ISO time")
     parser.add_argument("--time", metavar="FROM..TO", help="stored between two times, one of which may be left out")
     parser.add_argument("--key", metavar="KEY", help="only messages with this key or unique id, by the index")
     parser.add_argument("--limit", metavar="N", type=int, default=0, help="stop after N messages")
     parser.add_argument(
-        "--physical", action="store_true", help="walk over the log itself; offsets are physical ones then, as without --topic"
+        "--physical",
+        action="store_true",
+        help="walk over the log itself; offsets are physical ones then, as without --topic",
     )
     parser.add_argument("--json", action="store_true", help="messages as JSON, one line each")
     parser.set_defaults(run=run)
@@ -146,7 +150,11 @@ def _json_line(message: MessageExt, failure: str) -> str:
         "sysFlag": message.sys_flag,
         "preparedTransactionOffset": message.prepared_offset,
         **({} if real is None else {"realTopic": real[0], "realQueueId": real[1]}),
-        **(body_fields(message.body) if not failure else {"bodyBase64": base64.b64encode(message.body).decode(), "bodyError": failure}),
+        **(
+            body_fields(message.body)
+            if not failure
+            else {"bodyBase64": base64.b64encode(message.body).decode(), "bodyError": failure}
+        ),
     }
     return json.dumps(fields, ensure_ascii=False)
 

@@ -35,7 +35,12 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         show(json.dumps(_fields(found), ensure_ascii=False))
         return 0
-    for line in [*_heading(found, state_text(directory)), *_queues(found, options.queues), *_indexes(found), *_configs(found)]:
+    for line in [
+        *_heading(found, state_text(directory)),
+        *_queues(found, options.queues),
+        *_indexes(found),
+        *_configs(found),
+    ]:
         show(line)
     return 0
 
@@ -46,7 +51,8 @@ def _fields(found: Inspection) -> dict[str, Any]:
     fields["checkpoint"] = {"log": log, "queues": queues, "index": index}
     fields["running"] = found.owner is not None
     fields["configs"] = [
-        {"name": each.name, "version": each.version, "warning": each.warning, "damage": each.damage} for each in found.configs
+        {"name": each.name, "version": each.version, "warning": each.warning, "damage": each.damage}
+        for each in found.configs
     ]
     return fields
 
@@ -76,7 +82,11 @@ def _heading(found: Inspection, state: str) -> list[str]:
 
 
 def _size(sizes: list[Size]) -> str:
-    files, length, used = sum(each.files for each in sizes), sum(each.length for each in sizes), sum(each.used for each in sizes)
+    files, length, used = (
+        sum(each.files for each in sizes),
+        sum(each.length for each in sizes),
+        sum(each.used for each in sizes),
+    )
     return f"{files} file{'s' * (files != 1)}, {size_text(length)} long, {size_text(used)} on disk"
 
 
@@ -95,7 +105,10 @@ def _queues(found: Inspection, each: bool) -> list[str]:
         by_topic.setdefault(queue.topic, []).append(queue)
     return [
         "",
-        *table(("topic", "queues", "messages", "files", "on disk", "oldest", "newest"), [_topic(*pair) for pair in by_topic.items()]),
+        *table(
+            ("topic", "queues", "messages", "files", "on disk", "oldest", "newest"),
+            [_topic(*pair) for pair in by_topic.items()],
+        ),
     ]
 
 
@@ -120,13 +133,19 @@ def _indexes(found: Inspection) -> list[str]:
          index.begin, index.end, size_text(index.size.used), _age(index.first_time), _age(index.last_time))
         for index in found.indexes
     ]  # fmt: skip
-    return ["", *table(("index", "entries", "of", "slots used", "of", "from", "to", "on disk", "oldest", "newest"), rows)]
+    return [
+        "",
+        *table(("index", "entries", "of", "slots used", "of", "from", "to", "on disk", "oldest", "newest"), rows),
+    ]
 
 
 def _configs(found: Inspection) -> list[str]:
     if not found.configs:
         return []
-    return ["", *table(("config", "version", "state"), [(each.name, _version(each), _state(each)) for each in found.configs])]
+    return [
+        "",
+        *table(("config", "version", "state"), [(each.name, _version(each), _state(each)) for each in found.configs]),
+    ]
 
 
 def _version(config: ConfigState) -> object:

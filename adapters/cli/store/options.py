@@ -16,12 +16,16 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
     """The data directory and what cannot be seen in it."""
     parser.add_argument("directory", metavar="DIR", help="the data directory (a broker's storePathRootDir)")
     parser.add_argument("--commitlog", metavar="DIR", default="", help="folder of the log, if it does not lie in DIR")
-    parser.add_argument("--hash-slots", metavar="N", type=int, help="maxHashSlotNum of the broker, if it is not found out")
+    parser.add_argument(
+        "--hash-slots", metavar="N", type=int, help="maxHashSlotNum of the broker, if it is not found out"
+    )
     parser.add_argument("--max-index", metavar="N", type=int, help="maxIndexNum of the broker, if it is not found out")
 
 
 def index_pair(options: argparse.Namespace) -> tuple[int, int] | None:
-    """Slots and entries of an index file, as far as the options say; the one that is left out has Apache's ratio to the other."""
+    """Slots and entries of an index file, as far as the options say; the one that is left out has Apache's ratio to the
+    other.
+    """
     slots: int | None = options.hash_slots
     entries: int | None = options.max_index
     if slots is None and entries is None:

@@ -14,7 +14,17 @@ from typing import Final
 
 from mqproto.codec import Command
 from mqproto.engine.broker.core.client_registry import Member
-from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused, Waiter
+from mqproto.engine.broker.core.core import (
+    OVERLOAD,
+    SUCCESS,
+    SYSTEM_BUSY,
+    SYSTEM_ERROR,
+    ClientLink,
+    Core,
+    Handlers,
+    Refused,
+    Waiter,
+)
 from mqproto.errors import TooManyRequests
 from mqproto.message import MessageQueue
 from mqproto.state.node.contract import SERVER_UNSENT_LIMIT, Buffer
@@ -81,7 +91,13 @@ class ClientCalls:
         self.core.reading.answer(link, request, self.core.store.reads.record(offset), then)
 
     def _relay(
-        self, link: ClientLink, request: Command, group: str, client_id: str | None, fields: Mapping[str, str], body: Buffer
+        self,
+        link: ClientLink,
+        request: Command,
+        group: str,
+        client_id: str | None,
+        fields: Mapping[str, str],
+        body: Buffer,
     ) -> None:
         """Ask one member of a group what its asker asks. Raises Refused."""
         consumers = self.core.groups.consumers.get(group)
@@ -92,7 +108,8 @@ class ClientCalls:
         if member.version < V3_1_8_SNAPSHOT:
             version = version_name(member.version)
             raise Refused(
-                SYSTEM_ERROR, f"The Consumer <{client_id}> Version <{version}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT"
+                SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{version}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
             )
         self._begin(link)
 
@@ -101,7 +118,11 @@ class ClientCalls:
             if answer is not None:
                 link.reply(request, answer.code, body=answer.body, remark=answer.remark)
             elif target.ended:
-                link.reply(request, SYSTEM_ERROR, remark=f"invoke consumer <{group}> <{client_id}> Exception: its connection is closed")
+                link.reply(
+                    request,
+                    SYSTEM_ERROR,
+                    remark=f"invoke consumer <{group}> <{client_id}> Exception: its connection is closed",
+                )
             else:
                 remark = f"consumer <{group}> <{client_id}> Timeout: no answer within {_RELAY_MS} ms"
                 link.reply(request, CONSUME_MESSAGE_TIMEOUT, remark=remark)
@@ -110,8 +131,12 @@ class ClientCalls:
             self._end(link)
             raise Refused(SYSTEM_BUSY, OVERLOAD)
 
-    def call(self, target: ClientLink, waiter: Waiter, code: int, fields: Mapping[str, str], body: Buffer, timeout_ms: int) -> bool:
-        """Ask a client; False when it takes nothing any more, or too many calls are in flight: then `waiter` is not called."""
+    def call(
+        self, target: ClientLink, waiter: Waiter, code: int, fields: Mapping[str, str], body: Buffer, timeout_ms: int
+    ) -> bool:
+        """Ask a client; False when it takes nothing any more, or too many calls are in flight: then `waiter` is not
+        called.
+        """
         if target.ended or target.unsent > SERVER_UNSENT_LIMIT:
             return False
         try:
@@ -160,7 +185,12 @@ class _Statuses:
     """Clients that are being asked where they stand."""
 
     def __init__(
-        self, relays: ClientCalls, link: ClientLink, request: Command, header: GetConsumerStatusRequest, members: Iterable[Member]
+        self,
+        relays: ClientCalls,
+        link: ClientLink,
+        request: Command,
+        header: GetConsumerStatusRequest,
+        members: Iterable[Member],
     ) -> None:
         self.relays = relays
         self.link = link
@@ -206,4 +236,6 @@ def refuse_old(members: Iterable[Member]) -> None:
     """Raises Refused if one of these clients knows neither 220 nor 221."""
     for member in members:
         if member.version < V3_0_7_SNAPSHOT:
-            raise Refused(SYSTEM_ERROR, f"the client does not support this feature. version={version_name(member.version)}")
+            raise Refused(
+                SYSTEM_ERROR, f"the client does not support this feature. version={version_name(member.version)}"
+            )

@@ -72,7 +72,9 @@ class Clients:
             self._consumer(link, request, heartbeat.client_id, consumer)
         for group in heartbeat.producers:
             if group:
-                self.core.groups.producer_seen(group, link, heartbeat.client_id, request.language, request.version, self.core.now)
+                self.core.groups.producer_seen(
+                    group, link, heartbeat.client_id, request.language, request.version, self.core.now
+                )
         self._arm()
         link.reply(request, SUCCESS)
 
@@ -131,7 +133,11 @@ class Clients:
         if group is None:
             raise Refused(CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         connections = ConsumerConnection(
-            _connections(group.members), dict(group.subscriptions), group.consume_type, group.message_model, group.consume_from_where
+            _connections(group.members),
+            dict(group.subscriptions),
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
         )
         link.reply(request, SUCCESS, body=connections.to_json())
 
@@ -171,7 +177,9 @@ class Clients:
         self._departed(self.core.groups.gone(link))
 
     def sweep(self) -> None:
-        """Alarm: drop members that were silent for too long, and close links that nobody uses any more (docs/protocol/broker.md 3.3)."""
+        """Alarm: drop members that were silent for too long, and close links that nobody uses any more
+        (docs/protocol/broker.md 3.3).
+        """
         departed = self.core.groups.expired(self.core.now)
         for link in departed.links:
             if isinstance(link, ClientLink):
@@ -214,7 +222,9 @@ def _check(consumer: ConsumerData) -> None:
         ("consumeFromWhere", consumer.consume_from_where),
     ):
         if not value:
-            raise Refused(SYSTEM_ERROR, f"heartbeat of consumer group {consumer.group!r}: {member} is missing or unknown")
+            raise Refused(
+                SYSTEM_ERROR, f"heartbeat of consumer group {consumer.group!r}: {member} is missing or unknown"
+            )
 
 
 def _connections(members: Mapping[Link, Member]) -> list[ClientConnection]:

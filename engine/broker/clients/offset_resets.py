@@ -1,10 +1,11 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET 222: a group goes on from another place, told to its clients by 220 (docs/protocol/broker.md 2.19).
+"""INVOKE_BROKER_TO_RESET_OFFSET 222: a group goes on from another place, told to its clients by 220
+(docs/protocol/broker.md 2.19).
 
 Owns: which offset of a queue belongs to a time, who is told, in which form.
 Leaves to others: offsets that are committed afterwards: the clients go to the new place and commit it.
 
-Requests of 5.x may name one queue, and an offset instead of a time. Such a reset is also made in the broker's own table, so that it
-needs nobody online.
+Requests of 5.x may name one queue, and an offset instead of a time. Such a reset is also made in the broker's own
+table, so that it needs nobody online.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from mqproto.codec import Command
 from mqproto.engine.broker.clients.client_calls import refuse_old
 from mqproto.engine.broker.clients.clients import CONSUMER_NOT_ONLINE
 from mqproto.engine.broker.core.client_registry import Member
-from mqproto.engine.broker.core.core import GROUP_NOT_EXIST, OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.core import (
+    GROUP_NOT_EXIST,
+    OVERLOAD,
+    SYSTEM_BUSY,
+    SYSTEM_ERROR,
+    ClientLink,
+    Core,
+    Handlers,
+    Refused,
+)
 from mqproto.engine.slices import Steps
 from mqproto.engine.store import Queue, Reader
 from mqproto.message import MessageQueue
@@ -51,7 +61,9 @@ class OffsetResets:
         place = ResetOneQueueFields.decode(request.fields)
         config = self.core.topics.find(header.topic)
         if config is None:
-            raise Refused(SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}")
+            raise Refused(
+                SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            )
         if header.timestamp < _END:
             raise Refused(SYSTEM_ERROR, f"timestamp = [{header.timestamp}] value invalid")
         if place.queue_id >= 0:
@@ -80,7 +92,10 @@ class OffsetResets:
         self._find(link, request, header, ids, then)
 
     def _online(self, header: ResetOffsetRequest) -> list[Member]:
-        """The members of the group. Raises Refused when there are none, or one that is too old; then nobody was told anything."""
+        """The members of the group.
+
+        Raises Refused when there are none, or one that is too old; then nobody was told anything.
+        """
         members = list(self.core.groups.members(header.group).values())
         if not members:
             raise Refused(
@@ -93,7 +108,12 @@ class OffsetResets:
     # --- 5.x ---
 
     def _one_queue(
-        self, link: ClientLink, request: Command, header: ResetOffsetRequest, place: ResetOneQueueFields, config: TopicConfig
+        self,
+        link: ClientLink,
+        request: Command,
+        header: ResetOffsetRequest,
+        place: ResetOneQueueFields,
+        config: TopicConfig,
     ) -> None:
         """One queue, by time or to an offset; committed here, and told to whoever is online."""
         core = self.core
@@ -121,7 +141,14 @@ class OffsetResets:
 
     # --- both ---
 
-    def _find(self, link: ClientLink, request: Command, header: ResetOffsetRequest, ids: range, then: Callable[[list[int]], None]) -> None:
+    def _find(
+        self,
+        link: ClientLink,
+        request: Command,
+        header: ResetOffsetRequest,
+        ids: range,
+        then: Callable[[list[int]], None],
+    ) -> None:
         """The offsets in some queues that belong to the time of the request."""
         core = self.core
         queues = [core.store.find_queue(header.topic, queue_id) for queue_id in ids]
@@ -139,7 +166,12 @@ class OffsetResets:
         core.reading.across(link, request, [queue for queue in queues if queue is not None], read, found)
 
     def _tell(
-        self, link: ClientLink, request: Command, header: ResetOffsetRequest, offsets: dict[MessageQueue, int], members: Sequence[Member]
+        self,
+        link: ClientLink,
+        request: Command,
+        header: ResetOffsetRequest,
+        offsets: dict[MessageQueue, int],
+        members: Sequence[Member],
     ) -> None:
         """Tell the clients, then the operator. Raises Refused; then nobody was told."""
         body = ResetOffsets(offsets)
@@ -154,7 +186,9 @@ class OffsetResets:
         if not self.core.long.run(self, steps, told):
             raise Refused(SYSTEM_BUSY, OVERLOAD)
 
-    def _tell_all(self, header: ResetOffsetRequest, body: ResetOffsets, members: Sequence[Member], by_cpp: bool) -> Steps[None]:
+    def _tell_all(
+        self, header: ResetOffsetRequest, body: ResetOffsets, members: Sequence[Member], by_cpp: bool
+    ) -> Steps[None]:
         """Tell each client in the form that it can read: Java's is a mystery to C++, and the other way round."""
         fields = ResetOffsetRequest(header.topic, header.group, header.timestamp).encode()
         forms = (body.to_json(), dumps(body.to_list_value()).encode("utf-8", "replace"))
@@ -163,7 +197,9 @@ class OffsetResets:
             if isinstance(link, ClientLink) and not link.ended:
                 as_list = member.language == Language.CPP or (by_cpp and member.language != Language.JAVA)
                 if link.unsent > SERVER_UNSENT_LIMIT:
-                    self.core.notice(f"{member.client_id} takes nothing from its link and was not told of the reset of {header.group}")
+                    self.core.notice(
+                        f"{member.client_id} takes nothing from its link and was not told of the reset of {header.group}"
+                    )
                 else:
                     link.oneway(RESET_CONSUMER_CLIENT_OFFSET, fields, forms[as_list])
             if count % _CLIENTS_OF_A_SLICE == 0:

@@ -1,11 +1,14 @@
-"""What the broker refuses when it is pressed, before anything is done for a request (docs/protocol/broker.md 0.3, 3.5; docs/protection.md).
+"""What the broker refuses when it is pressed, before anything is done for a request (docs/protocol/broker.md 0.3, 3.5;
+docs/protection.md).
 
 Owns: how old a request may be, whether the disk of the log keeps up, how much answers all peers together leave untaken.
-Leaves to others: limits of what waits (`pending_acks`, `waiting_reads`, `mqproto.engine.broker.core.parked_pulls`), disk space (`mqproto.engine.store`).
+Leaves to others: limits of what waits (`pending_acks`, `waiting_reads`, `mqproto.engine.broker.core.parked_pulls`),
+disk space (`mqproto.engine.store`).
 
-There is no queue of requests here: what has come is served at once, and what has not been read yet stays with the system, which holds the
-peer back. So a request is as old as the driver knows it to be (`NodeBase.behind`): the time since it saw that there is something to
-read. Only a loop that is held up, by a disk or by very much to do, makes it old.
+There is no queue of requests here: what has come is served at once, and what has not been read yet stays with the
+system, which holds the peer back. So a request is as old as the driver knows it to be (`NodeBase.behind`): the time
+since it saw that there is something to read. Only a loop that is held up, by a disk or by very much to do, makes it
+old.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ _PULLS: Final = frozenset({11, 361})
 _HEARTBEAT: Final = 34
 _END_TRANSACTION: Final = 37
 
-#: Bytes that may lie in the log and not be flushed while a flush takes long: beyond them the system is about to hold writers up.
+#: Bytes that may lie in the log and not be flushed while a flush takes long: beyond them the system is about to hold
+#: writers up.
 UNFLUSHED_MAX: Final = 256 << 20
 #: A peer that has left so little untaken is not slow: one full answer to a pull, 256 KiB, is less.
 FAIR: Final = 512 << 10
@@ -46,7 +50,8 @@ class Admission:
         self.quiet_until = _FOREVER
         #: Jobs on the log, with the time when each began.
         self._log_jobs: dict[Job, int] = {}
-        #: Peers that were slow when they were last looked at, with what was untaken then; the sum, and when it was exact.
+        #: Peers that were slow when they were last looked at, with what was untaken then; the sum, and when it was
+        #: exact.
         self._known: dict[ClientLink, int] = {}
         self._untaken = 0
         self._counted = 0
@@ -108,7 +113,9 @@ class Admission:
         return begun + self.core.store.settings.os_page_cache_busy_time_out_mills
 
     def _disk_busy(self) -> bool:
-        """Whether the log's disk takes so long that messages would have to wait for it: no blocks are ready, or too much is unflushed."""
+        """Whether the log's disk takes so long that messages would have to wait for it: no blocks are ready, or too
+        much is unflushed.
+        """
         core = self.core
         for job, begun in self._log_jobs.items():
             if core.now >= self._busy_from(begun):

@@ -1,10 +1,12 @@
-"""Who is online at a broker: producers, consumers with their subscriptions, and who holds which queue (docs/protocol/broker.md 2.7, 2.8, 3).
+"""Who is online at a broker: producers, consumers with their subscriptions, and who holds which queue
+(docs/protocol/broker.md 2.7, 2.8, 3).
 
-Owns: the members of every group, found by link, by client id and by age; the subscriptions of consumer groups; queue locks.
+Owns: the members of every group, found by link, by client id and by age; the subscriptions of consumer groups; queue
+locks.
 Leaves to others: group settings, notices to clients and everything about messages (the broker).
 
-A *member* is one link in one group. A member that was silent for 120 s is dropped; the table keeps members in the order in which
-they were last seen, so that the oldest is found at once however many there are.
+A *member* is one link in one group. A member that was silent for 120 s is dropped; the table keeps members in the order
+in which they were last seen, so that the oldest is found at once however many there are.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Member:
 
     __slots__ = ("client_id", "group", "kind", "language", "last_seen", "link", "version")
 
-    def __init__(self, kind: int, group: str, link: Link, client_id: str, language: int, version: int, now: int) -> None:
+    def __init__(
+        self, kind: int, group: str, link: Link, client_id: str, language: int, version: int, now: int
+    ) -> None:
         self.kind = kind
         self.group = group
         self.link = link
@@ -54,7 +58,16 @@ class Member:
 class ConsumerGroup:
     """A consumer group that has members. The attributes are those of the last heartbeat, whoever sent it."""
 
-    __slots__ = ("consume_from_where", "consume_type", "disputes", "members", "message_model", "name", "subscribed_by", "subscriptions")
+    __slots__ = (
+        "consume_from_where",
+        "consume_type",
+        "disputes",
+        "members",
+        "message_model",
+        "name",
+        "subscribed_by",
+        "subscriptions",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -133,7 +146,9 @@ class ClientRegistry:
             self.producers.setdefault(group, {})[link] = member
             self._producer_of[client_id] = link
 
-    def consumer_seen(self, data: ConsumerData, link: Link, client_id: str, language: int, version: int, now: int) -> Registered:
+    def consumer_seen(
+        self, data: ConsumerData, link: Link, client_id: str, language: int, version: int, now: int
+    ) -> Registered:
         """A heartbeat named a consumer group with its subscriptions; tells what that changed."""
         known = self._by_link.get(link, {}).get((CONSUMER, data.group))
         member = self._seen(CONSUMER, data.group, link, client_id, language, version, now)
@@ -151,7 +166,9 @@ class ClientRegistry:
         group.consume_from_where = data.consume_from_where
         return self._subscribe(group, client_id, data.subscriptions, joined=member is not None)
 
-    def _seen(self, kind: int, group: str, link: Link, client_id: str, language: int, version: int, now: int) -> Member | None:
+    def _seen(
+        self, kind: int, group: str, link: Link, client_id: str, language: int, version: int, now: int
+    ) -> Member | None:
         """Renew a member, or make it; gives the member only if it is new."""
         of_link = self._by_link.setdefault(link, {})
         member = of_link.get((kind, group))
@@ -166,8 +183,12 @@ class ClientRegistry:
         self._by_age[member] = None
         return member
 
-    def _subscribe(self, group: ConsumerGroup, client_id: str, wanted: Iterable[SubscriptionData], *, joined: bool) -> Registered:
-        """Lay a heartbeat's subscriptions over the group's: newer versions and new topics in, topics it does not name out."""
+    def _subscribe(
+        self, group: ConsumerGroup, client_id: str, wanted: Iterable[SubscriptionData], *, joined: bool
+    ) -> Registered:
+        """Lay a heartbeat's subscriptions over the group's: newer versions and new topics in, topics it does not name
+        out.
+        """
         named: dict[str, SubscriptionData] = {}
         for subscription in wanted:
             if len(named) < SUBSCRIPTIONS_MAX:
@@ -200,7 +221,10 @@ class ClientRegistry:
         return Registered(joined or topics_changed or bool(dropped), tuple(renewed), dropped, dispute)
 
     def _dispute(self, group: ConsumerGroup, client_id: str, topics: tuple[str, ...]) -> Dispute | None:
-        """Whether these changes undo what another member, still online, has subscribed. Told once for each pair and set of topics."""
+        """Whether these changes undo what another member, still online, has subscribed.
+
+        Told once for each pair and set of topics.
+        """
         former = group.subscribed_by
         if not topics or former in ("", client_id) or group.member_of(former) is None:
             return None
@@ -295,7 +319,9 @@ class QueueLocks(Generic[Q]):
         return self._count
 
     def lock(self, group: str, client_id: str, queues: Iterable[Q], now: int) -> list[Q]:
-        """The queues, in the order asked, that the client holds now: free ones, its own, and those not renewed for 60 s."""
+        """The queues, in the order asked, that the client holds now: free ones, its own, and those not renewed for 60
+        s.
+        """
         held = self._held.setdefault(group, {})
         granted = []
         for queue in queues:

@@ -1,10 +1,13 @@
-"""What the broker remembers besides messages: topics, subscription groups, progress of delayed delivery; and when all tables are saved.
+"""What the broker remembers besides messages: topics, subscription groups, progress of delayed delivery; and when all
+tables are saved.
 
 Owns: the tables, their rules (who is created when, from which template), when they are written.
-Leaves to others: consumer offsets (`committed`), files (`mqproto.engine.store.disk.config_files`), requests (the handlers), name servers (`registration`).
+Leaves to others: consumer offsets (`committed`), files (`mqproto.engine.store.disk.config_files`), requests (the
+handlers), name servers (`registration`).
 
-Files and rhythm are Apache's (docs/protocol/store.md 10): topics and groups are saved at each change, consumer offsets after 5 s, delay progress
-after 10 s, everything at the end. One save of a table runs at a time; changes meanwhile are in the next one.
+Files and rhythm are Apache's (docs/protocol/store.md 10): topics and groups are saved at each change, consumer offsets
+after 5 s, delay progress after 10 s, everything at the end. One save of a table runs at a time; changes meanwhile are
+in the next one.
 """
 
 from __future__ import annotations
@@ -19,7 +22,16 @@ from mqproto.engine.store import ConfigDamaged, ConfigFile
 from mqproto.engine.store.disk.files import Files
 from mqproto.errors import InvalidSetting
 from mqproto.state.node.contract import Job
-from mqproto.wire.bodies import Body, DataVersion, DelayOffsets, GroupConfig, GroupTable, TopicConfig, TopicTable, pretty_pieces
+from mqproto.wire.bodies import (
+    Body,
+    DataVersion,
+    DelayOffsets,
+    GroupConfig,
+    GroupTable,
+    TopicConfig,
+    TopicTable,
+    pretty_pieces,
+)
 from mqproto.wire.fastjson import JsonError, loads, truncate
 from mqproto.wire.flags import PERM_INHERIT, PERM_READ_WRITE
 from mqproto.wire.names import (
@@ -79,7 +91,10 @@ class ConfigTable:
 
 
 class ConfigManager:
-    """Saves tables below `folder`. `after` calls a function some time later, `notice` tells the operator, `in_slices` does long work."""
+    """Saves tables below `folder`.
+
+    `after` calls a function some time later, `notice` tells the operator, `in_slices` does long work.
+    """
 
     def __init__(
         self,
@@ -113,8 +128,8 @@ class ConfigManager:
     ) -> tuple[T | None, ConfigTable]:
         """Load a table from its file, to be saved by `changed` from now on.
 
-        Raises ConfigDamaged when neither the file nor its backup can be read. A table that is not `needed` begins anew then: it holds
-        progress, and repeating some of it is better than no broker (DLY-04). Raises OSError.
+        Raises ConfigDamaged when neither the file nor its backup can be read. A table that is not `needed` begins anew
+        then: it holds progress, and repeating some of it is better than no broker (DLY-04). Raises OSError.
         """
         file = ConfigFile(f"{self._folder}/{name}", self._files)
         kept = ConfigTable(file, body, delay_ms)
@@ -136,7 +151,9 @@ class ConfigManager:
         for kept in self._tables:
             path = kept.file.path
             if path.rpartition("/")[2] in names and not kept.file.found:
-                self._notice(f"there are messages, but no {path}: if it was lost, bring it back before consumers connect")
+                self._notice(
+                    f"there are messages, but no {path}: if it was lost, bring it back before consumers connect"
+                )
 
     def changed(self, kept: ConfigTable) -> None:
         """The table has changed: save it, in its rhythm."""
@@ -170,7 +187,10 @@ class ConfigManager:
             self._in_slices(kept, joined_text(pieces), save)
 
     def done(self, job: Job, failure: Exception | None) -> bool:
-        """A job ended; False if it is none of ours. A table that could not be saved is tried again, with its next change at the latest."""
+        """A job ended; False if it is none of ours.
+
+        A table that could not be saved is tried again, with its next change at the latest.
+        """
         entry = self._running.pop(job, None)
         if entry is None:
             return False
@@ -206,7 +226,10 @@ def legal_topic(name: str) -> bool:
 
 
 def legal_group(name: str) -> bool:
-    """Whether a group can have that name. Of one over 120 characters no retry topic can be made; it just consumes without retries."""
+    """Whether a group can have that name.
+
+    Of one over 120 characters no retry topic can be made; it just consumes without retries.
+    """
     return 0 < len(name) <= GROUP_LENGTH_MAX and _legal(name) is not None
 
 
@@ -218,8 +241,9 @@ class TopicConfigs:
         self._config_manager = config_manager
         self.table: dict[str, TopicConfig] = {}
         self.version = DataVersion()
-        #: Number of the last change of each topic that was made or changed since the start, as the keeper counts them. What was derived
-        #: from a topic can tell by it whether it still holds, and an acknowledgement whether its topic is saved.
+        #: Number of the last change of each topic that was made or changed since the start, as the keeper counts them.
+        #: What was derived from a topic can tell by it whether it still holds, and an acknowledgement whether its topic
+        #: is saved.
         self.changes: dict[str, int] = {}
         #: Topics that the name servers have not been told of yet, in order.
         self.fresh: dict[str, None] = {}
@@ -305,7 +329,9 @@ class TopicConfigs:
         return config
 
     def create_like(self, name: str, template_name: str, queues: int, sys_flag: int, wall: int) -> TopicConfig | None:
-        """Automatic creation for a send (docs/protocol/broker.md 2.1): after a template that may be inherited from; None if there is none."""
+        """Automatic creation for a send (docs/protocol/broker.md 2.1): after a template that may be inherited from;
+        None if there is none.
+        """
         template = self.table.get(template_name)
         if template is None or not legal_topic(name) or len(self.table) >= TOPICS_MAX:
             return None
@@ -377,7 +403,9 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     for word in text.split(" "):
         number, unit = word[:-1], _UNITS.get(word[-1:])
         if unit is None or not (number.isascii() and number.isdigit() and len(number) <= 12):
-            raise InvalidSetting("messageDelayLevel", text, f"{word!r} is no delay: a number and one of s, m, h, d expected")
+            raise InvalidSetting(
+                "messageDelayLevel", text, f"{word!r} is no delay: a number and one of s, m, h, d expected"
+            )
         levels.append(int(number) * unit)
     return tuple(levels)
 
@@ -400,7 +428,9 @@ class DelayProgress:
 
     def __init__(self, config_manager: ConfigManager, delay_ms: int) -> None:
         self._config_manager = config_manager
-        loaded, self._kept = config_manager.keep("delayOffset.json", _parse_progress, self.as_body, delay_ms, needed=False)
+        loaded, self._kept = config_manager.keep(
+            "delayOffset.json", _parse_progress, self.as_body, delay_ms, needed=False
+        )
         self.table: dict[int, int] = loaded or {}
 
     def as_body(self) -> DelayOffsets:

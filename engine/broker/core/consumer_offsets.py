@@ -82,7 +82,10 @@ class ConsumerOffsets:
         return list(self._topics.get(group, ()))
 
     def copy(self, topic: str, source: str, target: str) -> bool:
-        """Let a group stand where another one stands on a topic, and nowhere else on it. False when there is no place for that."""
+        """Let a group stand where another one stands on a topic, and nowhere else on it.
+
+        False when there is no place for that.
+        """
         offsets = self.of(source, topic)
         if source == target or not offsets:
             return True

@@ -1,7 +1,8 @@
 """What all families of requests share: links, time, the store, tables, answers that wait for the disk.
 
 Owns: `now` and `wall` of the entry that runs, alarms, calls to peers, queues that something arrived in.
-Leaves to others: what requests mean (the modules beside this one), answers that wait (`pending_acks`), bytes on disk (`mqproto.engine.store`).
+Leaves to others: what requests mean (the modules beside this one), answers that wait (`pending_acks`), bytes on disk
+(`mqproto.engine.store`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mqproto.codec import Command
 from mqproto.engine.broker.core.client_registry import ClientRegistry
-from mqproto.engine.broker.core.config_manager import ConfigManager, DelayProgress, SubscriptionGroups, TopicConfigs, parse_delay_levels
+from mqproto.engine.broker.core.config_manager import (
+    ConfigManager,
+    DelayProgress,
+    SubscriptionGroups,
+    TopicConfigs,
+    parse_delay_levels,
+)
 from mqproto.engine.broker.core.consumer_offsets import ConsumerOffsets
 from mqproto.engine.broker.core.parked_pulls import ParkedPulls
 from mqproto.engine.broker.core.pending_acks import PendingAcks
@@ -77,7 +84,9 @@ class ClientLink(Connection[Waiter]):
     __slots__ = ("born_host", "core", "header_template", "header_templates", "last_active", "need", "rest", "strangers")
 
     def __init__(self, core: Core, address: str, listener: str) -> None:
-        super().__init__(core, core.calls, address, listener, core.settings.write_buffer_high_water_mark or SERVER_UNSENT_LIMIT)
+        super().__init__(
+            core, core.calls, address, listener, core.settings.write_buffer_high_water_mark or SERVER_UNSENT_LIMIT
+        )
         self.core = core
         #: The peer's address as records hold it; a peer without one (a pipe of a test) counts as 0.0.0.0:0.
         try:
@@ -95,7 +104,9 @@ class ClientLink(Connection[Waiter]):
         self.strangers = 0
 
     def check_idle(self) -> None:
-        """Alarm: close the link if nothing was read or written for the idle time, else look again when that may be so."""
+        """Alarm: close the link if nothing was read or written for the idle time, else look again when that may be
+        so.
+        """
         due = self.last_active + self.core.idle_ms
         if due <= self.core.now:
             self.core.end_link(self, "idle")
@@ -147,7 +158,9 @@ class Core(NodeBase):
         self.now = 0
         self.wall = 0
         self.idle_ms = settings.server_channel_max_idle_time_seconds * 1000
-        self.configuration = Configuration((settings, store.settings), save_settings, effective=self._found_out, notice=self.notice)
+        self.configuration = Configuration(
+            (settings, store.settings), save_settings, effective=self._found_out, notice=self.notice
+        )
         self.configuration.hooks.append(self._settings_changed)
         self.alarms: Deadlines[Alarm] = Deadlines()
         self.calls: Calls[Waiter] = Calls()
@@ -171,7 +184,8 @@ class Core(NodeBase):
         #: Something was stored that must become durable before it is acknowledged or visible.
         self.flush_wanted = False
         self.acknowledgements = PendingAcks(self)
-        #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see `header_templates`).
+        #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see
+        #: `header_templates`).
         self.lesson: Callable[[ClientLink, bytes], None] | None = None
         #: Bytes of requests that have not come whole, of all links.
         self.unfinished = 0
@@ -275,7 +289,10 @@ class Core(NodeBase):
             self.actions.append(Run(job))
 
     def data_to_send(self, link: Link) -> list[Buffer]:
-        """The buffers to write now. Small ones are joined, because one write of many buffers costs more than the copy."""
+        """The buffers to write now.
+
+        Small ones are joined, because one write of many buffers costs more than the copy.
+        """
         out = link.out
         link.out = []
         if len(out) > 1:

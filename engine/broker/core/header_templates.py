@@ -1,9 +1,10 @@
 """Headers that a peer repeats: recognised without a JSON reader.
 
-The headers that one client sends for one purpose differ in a few places: numbers such as queue id and opaque, the properties of a
-message. After a request went the general way, its header is cut at these places into a *shape*; a later header that fits the shape
-gives its changing parts at the price of one regular expression, and all that the rest of it says is known already. A match is a proof,
-not a guess: what lies between the places is equal byte by byte, and what lies in them is a plain number, or text without quotes.
+The headers that one client sends for one purpose differ in a few places: numbers such as queue id and opaque, the
+properties of a message. After a request went the general way, its header is cut at these places into a *shape*; a later
+header that fits the shape gives its changing parts at the price of one regular expression, and all that the rest of it
+says is known already. A match is a proof, not a guess: what lies between the places is equal byte by byte, and what
+lies in them is a plain number, or text without quotes.
 """
 
 from __future__ import annotations
@@ -31,8 +32,13 @@ _TEXT: Final = rb'"%b"\s*:\s*"((?:[^"\\]|\\u000[12])*)"'
 class FastPath(Protocol):
     """Serves frames whose header fits a shape of its own."""
 
-    def take(self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
-        """Handle one frame (header from `start` to `stop`, body to `end`). False: nothing was done, it goes the general way."""
+    def take(
+        self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int
+    ) -> bool:
+        """Handle one frame (header from `start` to `stop`, body to `end`).
+
+        False: nothing was done, it goes the general way.
+        """
 
 
 class HeaderCut:
@@ -59,10 +65,14 @@ class HeaderTemplate:
         self.match = re.compile(cut.rest).fullmatch
 
 
-def cut_header(text: bytes, numbers: tuple[tuple[bytes, int, int], ...], texts: tuple[bytes, ...] = ()) -> HeaderCut | None:
-    """Cut a JSON header at the members named: numbers with the value that was read and the digits that they may have, and texts.
+def cut_header(
+    text: bytes, numbers: tuple[tuple[bytes, int, int], ...], texts: tuple[bytes, ...] = ()
+) -> HeaderCut | None:
+    """Cut a JSON header at the members named: numbers with the value that was read and the digits that they may have,
+    and texts.
 
-    None for a header that is better read in full each time: a member is missing, there twice, negative or oddly written.
+    None for a header that is better read in full each time: a member is missing, there twice, negative or oddly
+    written.
     """
     if len(text) > HEADER_MAX:
         return None
@@ -73,7 +83,9 @@ def cut_header(text: bytes, numbers: tuple[tuple[bytes, int, int], ...], texts: 
             return None
         start, end = found.span(1)
         quoted = text[end : end + 1] == b'"'
-        places.append((start, end, name, rb"([0-9]{1,%d})" % digits if quoted else rb"(0|[1-9][0-9]{0,%d})" % (digits - 1)))
+        places.append(
+            (start, end, name, rb"([0-9]{1,%d})" % digits if quoted else rb"(0|[1-9][0-9]{0,%d})" % (digits - 1))
+        )
     for name in texts:
         found = _only(_TEXT, name, text)
         if found is None:

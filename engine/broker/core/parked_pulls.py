@@ -1,10 +1,12 @@
-"""Parked pulls: requests that wait at the end of a queue until something arrives or their time is up (docs/protocol/broker.md 2.4).
+"""Parked pulls: requests that wait at the end of a queue until something arrives or their time is up
+(docs/protocol/broker.md 2.4).
 
 Owns: which pulls wait on which queue, when each gives up, how many there may be.
 Leaves to others: reading the queue and writing the answer (the broker).
 
-Reading the queue and parking happen in one entry of the node, so nothing slips in between; expiry is exact. A queue that nobody waits
-on costs its writers one attribute test: the list of its pulls hangs on the queue itself (`Waitable.parked`).
+Reading the queue and parking happen in one entry of the node, so nothing slips in between; expiry is exact. A queue
+that nobody waits on costs its writers one attribute test: the list of its pulls hangs on the queue itself
+(`Waitable.parked`).
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ class ParkedPulls:
         return len(self._pulls)
 
     def park(self, pull: ParkedPull) -> bool:
-        """Let the pull wait on its queue until `pull.until`. False when there is no place for it; nothing changed then."""
+        """Let the pull wait on its queue until `pull.until`.
+
+        False when there is no place for it; nothing changed then.
+        """
         of_link = self._by_link.get(pull.link)
         if len(self._pulls) >= self.limit or (of_link is not None and len(of_link) * LINK_SHARE >= self.limit):
             return False

@@ -1,9 +1,10 @@
 """Acknowledgements that wait for the disk.
 
-Owns: what waits for a flush of the log or for a table to be saved, the end of that wait, what is answered when the disk takes too long.
-Leaves to others: flushing (`mqproto.engine.store`), saving tables (`tables`), what an answer says.
+Owns: what waits for a flush of the log or for a table to be saved, the end of that wait, what is answered when the disk
+takes too long. Leaves to others: flushing (`mqproto.engine.store`), saving tables (`tables`), what an answer says.
 
-One read brings many messages of one peer, and one flush makes all of them durable: their answers wait together, as one `HeldAnswer`.
+One read brings many messages of one peer, and one flush makes all of them durable: their answers wait together, as one
+`HeldAnswer`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class PendingAcks:
         self._held: deque[HeldAnswer] = deque()
         #: Those of them that the entry under way has made.
         self._fresh: list[HeldAnswer] = []
-        #: Waiting for a table to be saved first: number of its change, end in the log or 0, when the wait is over, link, answer.
+        #: Waiting for a table to be saved first: number of its change, end in the log or 0, when the wait is over,
+        #: link, answer.
         self._unsaved: deque[tuple[int, int, int, ClientLink, bytes]] = deque()
 
     def _settings_changed(self, keys: frozenset[str] = frozenset()) -> None:
@@ -74,9 +76,11 @@ class PendingAcks:
         return max([self._core.now - begin for begin in begins], default=0)
 
     def send(self, link: ClientLink, answer: bytes, wait: bool, topic: str) -> None:
-        """Answer for a message of a topic that was just appended: now, or under SYNC_FLUSH once it is durable, if it wants that.
+        """Answer for a message of a topic that was just appended: now, or under SYNC_FLUSH once it is durable, if it
+        wants that.
 
-        Never before the topic is saved: after a crash nobody would find the message. Messages of other topics do not wait for it.
+        Never before the topic is saved: after a crash nobody would find the message. Messages of other topics do not
+        wait for it.
         """
         core = self._core
         change = core.topics.changes.get(topic, 0)
@@ -157,7 +161,10 @@ class PendingAcks:
             core.after(self._unsaved[0][2] - core.now, self.give_up)
 
     def give_up(self) -> None:
-        """Alarm: the disk took too long. The message is stored and will be flushed, so the answer is complete but for its code."""
+        """Alarm: the disk took too long.
+
+        The message is stored and will be flushed, so the answer is complete but for its code.
+        """
         core = self._core
         late: list[tuple[ClientLink, bytes]] = []
         while self._held and self._held[0].until <= core.now:

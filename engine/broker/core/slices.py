@@ -1,13 +1,14 @@
-"""Answers that take long to build: made in slices between other requests (no request holds the loop for more than some milliseconds).
+"""Answers that take long to build: made in slices between other requests (no request holds the loop for more than some
+milliseconds).
 
 Owns: when slices run, what a link gets when its answer is ready or cannot be given.
 Leaves to others: whose slice is next (`mqproto.engine.slices`), what an answer says (the handlers).
 
-    core.long.reply(link, request, body)            a body with tables of any length
-    core.long.answer(link, request, steps, then)    any other work: a generator that yields after about a millisecond of it
+    core.long.reply(link, request, body)            a body with tables of any length core.long.answer(link, request,
+    steps, then)    any other work: a generator that yields after about a millisecond of it
 
-A short answer is there when `reply` returns. A long one holds what the tables had when its first slice was made. A link whose peer does not
-take its answers waits with further ones; when it leaves, its work is dropped.
+A short answer is there when `reply` returns. A long one holds what the tables had when its first slice was made. A link
+whose peer does not take its answers waits with further ones; when it leaves, its work is dropped.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class SlicedAnswers:
     def answer(self, link: ClientLink, request: Command, steps: Steps[T], then: Callable[[T], None]) -> None:
         """Call `then` with the outcome of some work, unless the link is over by then.
 
-        The work may raise what a handler may (Refused and what bad input raises): that is answered. Raises Refused when too much waits.
+        The work may raise what a handler may (Refused and what bad input raises): that is answered. Raises Refused when
+        too much waits.
         """
         request.body = b""  # who needs it has read it, and it may be long
         if not self.work.begin(link, _guarded(link, request, steps, then), lambda _: None):
@@ -57,7 +59,9 @@ class SlicedAnswers:
         self._arm()
 
     def run(self, owner: Hashable, steps: Steps[T], then: Callable[[T], None], own: bool = False) -> bool:
-        """The same for other work; False when too much waits, which is never so for work that is the broker's `own` wish."""
+        """The same for other work; False when too much waits, which is never so for work that is the broker's `own`
+        wish.
+        """
         begun = self.work.begin(owner, steps, then, own)
         self._arm()
         return begun

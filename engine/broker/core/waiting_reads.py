@@ -1,10 +1,13 @@
-"""Reads that wait for the disk: requests that are parked while a job reads, and answered when it ends (docs/protocol/store.md 13.6).
+"""Reads that wait for the disk: requests that are parked while a job reads, and answered when it ends
+(docs/protocol/store.md 13.6).
 
 Owns: which reads wait, how many run, how much their answers may hold.
-Leaves to others: what is near and the jobs themselves (`mqproto.engine.store`), what an answer looks like (the handlers).
+Leaves to others: what is near and the jobs themselves (`mqproto.engine.store`), what an answer looks like (the
+handlers).
 
-Bounds: few jobs at a time, so that flushes find a free worker; of one link one; and none for a link whose peer leaves answers untaken,
-or while all such links together hold a lot, for what a job has read lies in memory until it is sent. Links take turns.
+Bounds: few jobs at a time, so that flushes find a free worker; of one link one; and none for a link whose peer leaves
+answers untaken, or while all such links together hold a lot, for what a job has read lies in memory until it is sent.
+Links take turns.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ T = TypeVar("T")
 AT_A_TIME: Final = 2
 #: Reads of one link that may wait. One more, as one more of all, is told that the broker is busy.
 OF_A_LINK_MAX: Final = 1000
-#: Bytes that may be unsent to a link, and to all links that were given something from the disk, when the next read begins.
+#: Bytes that may be unsent to a link, and to all links that were given something from the disk, when the next read
+#: begins.
 LINK_UNSENT_MAX: Final = SERVER_UNSENT_LIMIT // 4
 UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
 #: Queues that one job reads where many have to be read.
@@ -96,7 +100,9 @@ class WaitingReads:
 
     # --- asking ---
 
-    def answer(self, link: ClientLink, request: Command, read: Read[T], then: Callable[[T], None], needed: bool = False) -> None:
+    def answer(
+        self, link: ClientLink, request: Command, read: Read[T], then: Callable[[T], None], needed: bool = False
+    ) -> None:
         """Call `then` with what is read, now or later. It may raise Refused, as may this. See `wait`."""
         if not isinstance(read, ColdRead):
             then(read)
@@ -112,7 +118,10 @@ class WaitingReads:
         read: Callable[[Reader, Sequence[Queue]], list[T]],
         then: Callable[[list[T]], None],
     ) -> None:
-        """Call `then` with what `read` finds of each of many queues, in their order, now or later. Errors are those of `answer`."""
+        """Call `then` with what `read` finds of each of many queues, in their order, now or later.
+
+        Errors are those of `answer`.
+        """
         found: list[T] = []
 
         def go_on(part: list[T]) -> None:
@@ -137,10 +146,11 @@ class WaitingReads:
         needed: bool = False,
         patience_ms: int | None = None,
     ) -> None:
-        """Have a job run, then call `then` with its result, or `refuse` if it failed, `then` raised Refused, or it did not begin in time.
+        """Have a job run, then call `then` with its result, or `refuse` if it failed, `then` raised Refused, or it did
+        not begin in time.
 
-        Neither is called once the link is over, unless the result is `needed` for more than an answer. Raises Refused when too many
-        wait.
+        Neither is called once the link is over, unless the result is `needed` for more than an answer. Raises Refused
+        when too many wait.
         """
         queue = self._waiting.get(link)
         limit = self.core.settings.query_thread_pool_queue_capacity
@@ -148,7 +158,9 @@ class WaitingReads:
             raise Refused(SYSTEM_BUSY, OVERLOAD)
         self._count += 1
         now = self.core.now
-        waiting = WaitingRead(link, job, then, refuse, needed, now, _FOREVER if patience_ms is None else now + patience_ms)
+        waiting = WaitingRead(
+            link, job, then, refuse, needed, now, _FOREVER if patience_ms is None else now + patience_ms
+        )
         if patience_ms is not None:
             self.core.after(patience_ms + 1, self.lose_patience)
         if queue is not None:
@@ -234,7 +246,9 @@ class WaitingReads:
                     links.remove(link)
 
     def lose_patience(self) -> None:
-        """Alarm: refuse what has waited for too long (docs/protocol/broker.md 3.5), and look again when the next will have."""
+        """Alarm: refuse what has waited for too long (docs/protocol/broker.md 3.5), and look again when the next will
+        have.
+        """
         now = self.core.now
         size = self._count
         until = _FOREVER

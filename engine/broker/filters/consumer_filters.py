@@ -1,11 +1,12 @@
-"""The expressions that consumer groups subscribed by (docs/protocol/broker.md 4.5): what is known of them, how long, in which file.
+"""The expressions that consumer groups subscribed by (docs/protocol/broker.md 4.5): what is known of them, how long, in
+which file.
 
-Owns: who has which expression since when, when one that nobody uses is forgotten, consumerFilter.json, the bits of groups in the bitmaps
-that messages get where `enableCalcFilterBitMap` is on (docs/protocol/broker.md 4.6).
+Owns: who has which expression since when, when one that nobody uses is forgotten, consumerFilter.json, the bits of
+groups in the bitmaps that messages get where `enableCalcFilterBitMap` is on (docs/protocol/broker.md 4.6).
 Leaves to others: heartbeats (`clients`), what is done with an expression (`filters`, `pull`).
 
-A bitmap is believed only for messages that this process has stored since it knows the expression, told by their place in the log: clocks
-are set back, and what another process knew while it stored a message, no file tells for certain.
+A bitmap is believed only for messages that this process has stored since it knows the expression, told by their place
+in the log: clocks are set back, and what another process knew while it stored a message, no file tells for certain.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class FilterData:
         #: As it is in the file.
         self.entry = entry
         self.mask = mask
-        #: Messages from this physical offset on have been judged when they were stored, if anything was calculated then.
+        #: Messages from this physical offset on have been judged when they were stored, if anything was calculated
+        #: then.
         self.bits_from = bits_from
 
 
@@ -80,7 +82,8 @@ class FilterTable:
 
     def _as_body(self) -> ConsumerFilters:
         topics = {
-            topic: TopicFilters(topic, {group: data.entry for group, data in groups.items()}) for topic, groups in self._by_topic.items()
+            topic: TopicFilters(topic, {group: data.entry for group, data in groups.items()})
+            for topic, groups in self._by_topic.items()
         }
         return ConsumerFilters(topics)
 
@@ -159,7 +162,9 @@ class FilterTable:
             return True
         if not self._full:
             self._full = True
-            self.core.notice(f"there are {self._count} filter expressions with {self._length} characters: no more are taken")
+            self.core.notice(
+                f"there are {self._count} filter expressions with {self._length} characters: no more are taken"
+            )
         return False
 
     def _put(self, entry: ConsumerFilter) -> None:
@@ -229,7 +234,9 @@ class FilterTable:
         return SqlFilter(self._condition(data), data.bits_from, data.mask, self.bloom.size)
 
     def retry_filter(self, group: str, codes: frozenset[int] | None) -> Filter:
-        """Judges messages of a group's retry topic by what the group wants of the topic that each came from; tags by `codes` as ever."""
+        """Judges messages of a group's retry topic by what the group wants of the topic that each came from; tags by
+        `codes` as ever.
+        """
         conditions = {}
         for topic, data in self._by_group.get(group, {}).items():
             try:
@@ -244,7 +251,9 @@ class FilterTable:
     # --- bitmaps ---
 
     def bits(self, topic: str, text: bytes) -> bytes:
-        """The bitmap of a message with this property string; empty if nobody filters the topic, or nothing is to be calculated."""
+        """The bitmap of a message with this property string; empty if nobody filters the topic, or nothing is to be
+        calculated.
+        """
         if not self._extended or not self.core.settings.enable_calc_filter_bit_map:
             return b""
         calculated = self._calculated.get(topic)

@@ -1,4 +1,5 @@
-"""Which messages a pull gets: by the hash of their tag, or by an expression over their properties (docs/protocol/broker.md 2.4, 4).
+"""Which messages a pull gets: by the hash of their tag, or by an expression over their properties
+(docs/protocol/broker.md 2.4, 4).
 
 Owns: expressions that were read already, what a read asks of each message, how much one read may work.
 Leaves to others: which expression applies (`pull`, `consumer_filters`), what expressions mean (`mqproto.wire.filters`).
@@ -16,10 +17,12 @@ from mqproto.wire.filters.bloom import passes
 from mqproto.wire.filters.sql import Condition, compile_sql
 from mqproto.wire.filters.tags import SQL92, InvalidExpressionError, parse_tags
 
-#: Expressions of either kind that are remembered, and how long they may be together: one takes up to a hundred times its length.
+#: Expressions of either kind that are remembered, and how long they may be together: one takes up to a hundred times
+#: its length.
 _EXPRESSIONS_MAX: Final = 4096
 _LENGTH_MAX: Final = 1 << 20
-#: What one read may spend on judging: some 5 ms, enough for the 800 entries of a read with ordinary messages and expressions.
+#: What one read may spend on judging: some 5 ms, enough for the 800 entries of a read with ordinary messages and
+#: expressions.
 #: One unit is about a word of an expression, or 16 bytes of properties.
 _WORK_MAX: Final = 24_000
 _BYTES_A_UNIT: Final = 16

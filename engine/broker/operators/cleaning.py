@@ -1,10 +1,12 @@
-"""Queues that nobody needs any more, and old files: 306, 316, 329 (docs/protocol/broker.md 2.21), and what is left of deleted topics.
+"""Queues that nobody needs any more, and old files: 306, 316, 329 (docs/protocol/broker.md 2.21), and what is left of
+deleted topics.
 
-Owns: which queues go and that nothing is left that points into them: parked pulls are answered, committed offsets forgotten.
+Owns: which queues go and that nothing is left that points into them: parked pulls are answered, committed offsets
+forgotten.
 Leaves to others: what a dead queue is, and files (`mqproto.engine.store`).
 
-All queues are looked at, in slices. A queue that is made anew under the name of one that went begins at offset 0. Offsets of the old one
-would send its consumers to the end of the new one, past its first messages; Apache keeps them.
+All queues are looked at, in slices. A queue that is made anew under the name of one that went begins at offset 0.
+Offsets of the old one would send its consumers to the end of the new one, past its first messages; Apache keeps them.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ class Cleaning:
         link.reply(request, SUCCESS)
 
     def deleted(self, topic: str, queue_count: int) -> Steps[None]:
-        """The steps that follow the end of a topic with so many queues: its queues go at once, then all others of unknown topics."""
+        """The steps that follow the end of a topic with so many queues: its queues go at once, then all others of
+        unknown topics.
+        """
         store = self.core.store
         own = [store.find_queue(topic, queue_id) for queue_id in range(queue_count)]
         gone = self._abandon(store.delete_queues(lambda _: True, [queue for queue in own if queue is not None]))
@@ -78,7 +82,10 @@ class Cleaning:
         yield from self._sweep(self._delete_unknown)
 
     def start(self, steps: Steps[None], then: Callable[[], None]) -> None:
-        """Take the steps whoever leaves meanwhile, and call `then` at their end. Raises Refused when too much waits; nothing was done."""
+        """Take the steps whoever leaves meanwhile, and call `then` at their end.
+
+        Raises Refused when too much waits; nothing was done.
+        """
         if not self.core.long.run(self, steps, lambda _: then()):
             raise Refused(SYSTEM_BUSY, OVERLOAD)
 

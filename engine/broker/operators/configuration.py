@@ -1,7 +1,8 @@
 """The broker's settings by request: 25 changes them, 26 lists them (docs/protocol/broker.md 2.16).
 
 Owns: the answers, and who is told of a change that reaches further than this process: the name servers.
-Leaves to others: keys, values and the file (`mqproto.engine.configuration`), what keeps something made from a setting (their hooks).
+Leaves to others: keys, values and the file (`mqproto.engine.configuration`), what keeps something made from a setting
+(their hooks).
 """
 
 from __future__ import annotations
@@ -10,7 +11,17 @@ from collections.abc import Callable
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.core import NO_PERMISSION, OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.core import (
+    NO_PERMISSION,
+    OVERLOAD,
+    SUCCESS,
+    SYSTEM_BUSY,
+    SYSTEM_ERROR,
+    ClientLink,
+    Core,
+    Handlers,
+    Refused,
+)
 from mqproto.engine.broker.registration.registration import Registration
 from mqproto.engine.configuration import ChangeRefused
 from mqproto.engine.settings import format_properties
@@ -36,7 +47,9 @@ class SettingsAdmin:
         return {25: self.on_update, 26: self.on_list}
 
     def on_update(self, link: ClientLink, request: Command) -> None:
-        """Answered once the file holds the change, and the name servers know of another permission (or cannot be asked)."""
+        """Answered once the file holds the change, and the name servers know of another permission (or cannot be
+        asked).
+        """
         core = self.core
         if not request.body:
             link.reply(request, SUCCESS)

@@ -1,10 +1,11 @@
-"""GET_TOPIC_STATS_INFO 202, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317: how far queues and groups are (docs/protocol/broker.md 2.18).
+"""GET_TOPIC_STATS_INFO 202, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317: how far queues and groups are
+(docs/protocol/broker.md 2.18).
 
 Owns: which queues belong into an answer, the offsets and times in it.
 Leaves to others: slices (`slices`), reads that wait for the disk (`waiting_reads`), what groups committed (`tables`).
 
-All of it may concern any number of queues. Offsets are collected in slices; times of messages that are not in memory are read by jobs, some
-hundred at a time; then the text is made in slices, too.
+All of it may concern any number of queues. Offsets are collected in slices; times of messages that are not in memory
+are read by jobs, some hundred at a time; then the text is made in slices, too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXI
 from mqproto.engine.slices import Steps, joined
 from mqproto.engine.store import Queue
 from mqproto.message import MessageQueue
-from mqproto.wire.bodies import ConsumeOffsets, ConsumeStats, ConsumeStatsList, TopicConfig, TopicOffset, TopicStats, json_pieces
+from mqproto.wire.bodies import (
+    ConsumeOffsets,
+    ConsumeStats,
+    ConsumeStatsList,
+    TopicConfig,
+    TopicOffset,
+    TopicStats,
+    json_pieces,
+)
 from mqproto.wire.fastjson import dumps
 from mqproto.wire.headers import GetConsumeStatsInBrokerRequest, GetConsumeStatsRequest, GetTopicStatsInfoRequest
 
@@ -30,7 +39,9 @@ _BODY_MAX: Final = MAX_TOTAL - 65_536
 
 
 class WantedStats:
-    """Times that are not in memory: where each message is, and what to do with its store time (-1: it cannot be read)."""
+    """Times that are not in memory: where each message is, and what to do with its store time (-1: it cannot be
+    read).
+    """
 
     __slots__ = ("places", "seen", "takers")
 
@@ -107,7 +118,9 @@ class ConsumeStatsRequests:
         steps = self._all_progress(ordered_only, found, wanted)
         self._answer(link, request, steps, wanted, lambda: joined(_list_pieces(found, self.core.address)))
 
-    def _all_progress(self, ordered_only: bool, found: dict[str, list[ConsumeStats]], wanted: WantedStats) -> Steps[None]:
+    def _all_progress(
+        self, ordered_only: bool, found: dict[str, list[ConsumeStats]], wanted: WantedStats
+    ) -> Steps[None]:
         topics_of: dict[str, list[str]] = {}
         for count, key in enumerate(list(self.core.offsets.table), 1):
             topic, _, group = key.partition("@")
@@ -131,7 +144,9 @@ class ConsumeStatsRequests:
             return None
         return self.core.topics.find(topic)
 
-    def _progress(self, group: str, config: TopicConfig, queues: int, body: ConsumeStats, wanted: WantedStats) -> Steps[None]:
+    def _progress(
+        self, group: str, config: TopicConfig, queues: int, body: ConsumeStats, wanted: WantedStats
+    ) -> Steps[None]:
         """How far a group is on the queues of one topic, and how fast on the topic."""
         core = self.core
         body.tps += core.statistics.read_tps(config.name, group)
@@ -160,7 +175,12 @@ class ConsumeStatsRequests:
             wanted.takers.append(take)
 
     def _answer(
-        self, link: ClientLink, request: Command, steps: Steps[None], wanted: WantedStats, text: Callable[[], Steps[bytes]]
+        self,
+        link: ClientLink,
+        request: Command,
+        steps: Steps[None],
+        wanted: WantedStats,
+        text: Callable[[], Steps[bytes]],
     ) -> None:
         """Collect, read what has to be read, write."""
         core = self.core
@@ -169,7 +189,9 @@ class ConsumeStatsRequests:
 
         def give(data: bytes) -> None:
             if len(data) > _BODY_MAX:
-                raise Refused(SYSTEM_ERROR, f"the answer has {len(data)} bytes, more than a frame takes: ask for single topics")
+                raise Refused(
+                    SYSTEM_ERROR, f"the answer has {len(data)} bytes, more than a frame takes: ask for single topics"
+                )
             link.reply(request, SUCCESS, body=data)
 
         def read(done: int) -> None:

@@ -1,7 +1,8 @@
 """Where groups stand, for operators: 300, 303, 308, 314, 343, 345 (docs/protocol/broker.md 2.18, 2.19).
 
-Owns: which groups consume a topic and which topics a group consumes, store times of places, offsets that are copied or compared.
-Leaves to others: the tables of offsets and members, moving online groups (`offset_resets`), figures (`statistics`).
+Owns: which groups consume a topic and which topics a group consumes, store times of places, offsets that are copied or
+compared. Leaves to others: the tables of offsets and members, moving online groups (`offset_resets`), figures
+(`statistics`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXI
 from mqproto.engine.slices import Steps, joined
 from mqproto.engine.store import Queue, Reader
 from mqproto.message import MessageQueue
-from mqproto.wire.bodies import ConsumeTimeSpans, CorrectionOffsets, GroupList, GroupSubscription, QueueTimeSpan, TopicList, json_pieces
+from mqproto.wire.bodies import (
+    ConsumeTimeSpans,
+    CorrectionOffsets,
+    GroupList,
+    GroupSubscription,
+    QueueTimeSpan,
+    TopicList,
+    json_pieces,
+)
 from mqproto.wire.headers import (
     CloneGroupOffsetRequest,
     QueryConsumeTimeSpanRequest,
@@ -74,19 +83,28 @@ class GroupProgressRequests:
     # --- times ---
 
     def on_time_spans(self, link: ClientLink, request: Command) -> None:
-        """Store times of the ends of a topic's queues and of where a group is in them, and how long what is next has waited."""
+        """Store times of the ends of a topic's queues and of where a group is in them, and how long what is next has
+        waited.
+        """
         header = QueryConsumeTimeSpanRequest.decode(request.fields)
         core = self.core
         config = core.topics.find(header.topic)
         if config is None:
             raise Refused(TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
         committed = dict(core.offsets.of(header.group, header.topic))
-        places = [MessageQueue(header.topic, core.settings.broker_name, queue_id) for queue_id in range(config.write_queues)]
-        queues = [queue for place in places if (queue := core.store.find_queue(place.topic, place.queue_id)) is not None]
+        places = [
+            MessageQueue(header.topic, core.settings.broker_name, queue_id) for queue_id in range(config.write_queues)
+        ]
+        queues = [
+            queue for place in places if (queue := core.store.find_queue(place.topic, place.queue_id)) is not None
+        ]
         wall = core.wall
 
         def read(reader: Reader, part: Sequence[Queue]) -> list[QueueTimeSpan]:
-            return [_time_span(reader, queue, places[queue.queue_id], committed.get(queue.queue_id, 0), wall) for queue in part]
+            return [
+                _time_span(reader, queue, places[queue.queue_id], committed.get(queue.queue_id, 0), wall)
+                for queue in part
+            ]
 
         def then(found: list[QueueTimeSpan]) -> None:
             by_queue = {span.queue: span for span in found}
@@ -98,12 +116,15 @@ class GroupProgressRequests:
     # --- offsets ---
 
     def on_correction(self, link: ClientLink, request: Command) -> None:
-        """The lowest offsets that groups have committed of a topic, where those of one group to compare with are not lower still.
+        """The lowest offsets that groups have committed of a topic, where those of one group to compare with are not
+        lower still.
 
         Apache deletes the offsets of the groups in `filterGroups`; here they only do not count.
         """
         header = QueryCorrectionOffsetRequest.decode(request.fields)
-        self.core.long.answer(link, request, self._correction(header), lambda body: link.reply(request, SUCCESS, body=body))
+        self.core.long.answer(
+            link, request, self._correction(header), lambda body: link.reply(request, SUCCESS, body=body)
+        )
 
     def _correction(self, header: QueryCorrectionOffsetRequest) -> Steps[bytes]:
         core = self.core

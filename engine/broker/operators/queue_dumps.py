@@ -1,4 +1,6 @@
-"""QUERY_CONSUME_QUEUE 321: the entries of a consume queue as they are, and whether a group's subscription takes them (docs/protocol/broker.md 2.18)."""
+"""QUERY_CONSUME_QUEUE 321: the entries of a consume queue as they are, and whether a group's subscription takes them
+(docs/protocol/broker.md 2.18).
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class QueueDumps:
         return lambda code: codes is None or code in codes
 
     def _codes(self, subscription: SubscriptionData) -> frozenset[int] | None:
-        """The codes of a subscription, None for all; by an expression of another kind nothing can be told from a code."""
+        """The codes of a subscription, None for all; by an expression of another kind nothing can be told from a
+        code.
+        """
         if subscription.class_filter or not is_tag_type(subscription.type):
             return None
         try:

@@ -1,9 +1,11 @@
-"""GET_BROKER_RUNTIME_INFO 28 and VIEW_BROKER_STATS_DATA 315: the figures of the broker as a whole, and single counters (docs/protocol/broker.md 2.17, 9).
+"""GET_BROKER_RUNTIME_INFO 28 and VIEW_BROKER_STATS_DATA 315: the figures of the broker as a whole, and single counters
+(docs/protocol/broker.md 2.17, 9).
 
 Owns: the keys of the runtime table and the text of their values.
 Leaves to others: counting (`statistics`, `store_stats`).
 
-Tools read many of these texts as numbers without asking whether they are any, so each key is always there with all of its numbers.
+Tools read many of these texts as numbers without asking whether they are any, so each key is always there with all of
+its numbers.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ def _messages(core: Core) -> dict[str, str | int]:
         "putMessageAverageSize": repr(size / count),
         "putMessageFailedTimes": rates.put_failures,
         "putMessageEntireTimeMax": rates.put_max_ms,
-        "putMessageDistributeTime": "".join([f"[{label}]:{count} " for label, count in zip(LABELS, rates.put_times(), strict=True)]),
+        "putMessageDistributeTime": "".join(
+            [f"[{label}]:{count} " for label, count in zip(LABELS, rates.put_times(), strict=True)]
+        ),
         "putLatency99": f"{rates.put_latency(0.99):.2f}",
         "putLatency999": f"{rates.put_latency(0.999):.2f}",
         "getMessageEntireTimeMax": rates.read_max_ms,

@@ -83,7 +83,10 @@ class TopicAdmin:
         self.registration.announce(lambda: core.acknowledgements.confirm(link, request))
 
     def on_delete(self, link: ClientLink, request: Command) -> None:
-        """Forget a topic, its queues and what groups have consumed of it. Name servers keep it until they are told themselves (216)."""
+        """Forget a topic, its queues and what groups have consumed of it.
+
+        Name servers keep it until they are told themselves (216).
+        """
         topic = DeleteTopicRequest.decode(request.fields).topic
         check_topic_name(topic)
         self._refuse_system(topic)

@@ -1,4 +1,6 @@
-"""Offsets of consumers and of queues: 14, 15, 29 to 32, and the dumps 43 and 45 (docs/protocol/broker.md 2.5, 2.6, 2.15)."""
+"""Offsets of consumers and of queues: 14, 15, 29 to 32, and the dumps 43 and 45 (docs/protocol/broker.md 2.5, 2.6,
+2.15).
+"""
 
 from __future__ import annotations
 
@@ -53,16 +55,22 @@ class OffsetRequests:
             self._tell(link, request, offset)
         else:
             is_young = self._is_young(header.topic, header.queue_id)
-            self.core.reading.answer(link, request, is_young, lambda young: self._tell(link, request, 0 if young else None))
+            self.core.reading.answer(
+                link, request, is_young, lambda young: self._tell(link, request, 0 if young else None)
+            )
 
     def _tell(self, link: ClientLink, request: Command, offset: int | None) -> None:
         if offset is None:
-            link.reply(request, QUERY_NOT_FOUND, remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            link.reply(
+                request, QUERY_NOT_FOUND, remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            )
         else:
             link.reply(request, SUCCESS, {"offset": str(offset)})
 
     def _is_young(self, topic: str, queue_id: int) -> Read[bool]:
-        """Whether the queue still has its first message, not far behind: then a new group starts with it, whatever it asks for."""
+        """Whether the queue still has its first message, not far behind: then a new group starts with it, whatever it
+        asks for.
+        """
         queue = self.core.store.find_queue(topic, queue_id)
         if queue is None:
             return True
@@ -83,14 +91,18 @@ class OffsetRequests:
         store = self.core.store
         queue = store.find_queue(header.topic, header.queue_id)
         read = -1 if queue is None else store.reads.earliest_store_time(queue)
-        self.core.reading.answer(link, request, read, lambda time: link.reply(request, SUCCESS, {"timestamp": str(time)}))
+        self.core.reading.answer(
+            link, request, read, lambda time: link.reply(request, SUCCESS, {"timestamp": str(time)})
+        )
 
     def on_search(self, link: ClientLink, request: Command) -> None:
         header = SearchOffsetRequest.decode(request.fields)
         store = self.core.store
         queue = store.find_queue(header.topic, header.queue_id)
         read = 0 if queue is None else store.reads.offset_by_time(queue, header.timestamp)
-        self.core.reading.answer(link, request, read, lambda offset: link.reply(request, SUCCESS, {"offset": str(offset)}))
+        self.core.reading.answer(
+            link, request, read, lambda offset: link.reply(request, SUCCESS, {"offset": str(offset)})
+        )
 
     def on_dump(self, link: ClientLink, request: Command) -> None:
         self.core.long.reply(link, request, self.core.offsets.as_body())

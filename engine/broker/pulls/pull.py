@@ -1,7 +1,8 @@
 """PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, and waiting at its end (docs/protocol/broker.md 2.4).
 
 Owns: answers that are views of the log, what a parked pull is told and when.
-Leaves to others: who may pull what (`pull_checks`), the read itself (`mqproto.engine.store`), the table of parked pulls (`mqproto.engine.broker.core.parked_pulls`).
+Leaves to others: who may pull what (`pull_checks`), the read itself (`mqproto.engine.store`), the table of parked pulls
+(`mqproto.engine.broker.core.parked_pulls`).
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class HeldPull(ParkedPull):
         self.client = link
         self.store_queue = queue
         self.call = call
-        #: None: there is no room for it, or it is no longer what the group wants, so the peer looks itself whether what arrived is for it.
+        #: None: there is no room for it, or it is no longer what the group wants, so the peer looks itself whether what
+        #: arrived is for it.
         self.filter: Filter | None = wanted
         #: What the group had subscribed when it was parked; None: the request itself says what it wants.
         self.subscribed: tuple[str, str] | None = None
@@ -148,7 +150,9 @@ class Pulling:
                     self.core.statistics.read_took(queue, call.header.consumer_group, self.core.now - since)
 
         patience_ms = self.core.pressure.patience(PULL_MESSAGE)
-        self.core.reading.wait(link, job, then, lambda refused: self.refuse(link, call, refused), patience_ms=patience_ms)
+        self.core.reading.wait(
+            link, job, then, lambda refused: self.refuse(link, call, refused), patience_ms=patience_ms
+        )
 
     def _parked(self, link: ClientLink, queue: Queue, call: PullCall, wanted: Filter) -> bool:
         """Nothing is there yet: park the pull if it may wait. Raises Refused."""
@@ -232,7 +236,10 @@ class Pulling:
             self._settle(pull, result)
 
     def abandon(self, queue: Queue) -> None:
-        """A queue was deleted: nothing will arrive there any more. One made under its name begins at 0: whoever waits goes there."""
+        """A queue was deleted: nothing will arrive there any more.
+
+        One made under its name begins at 0: whoever waits goes there.
+        """
         for pull in self.core.holding.waiting(queue):
             assert isinstance(pull, HeldPull)
             self.core.holding.remove(pull)
@@ -244,7 +251,11 @@ class Pulling:
 
     def _read(self, pull: HeldPull) -> GetResult:
         """What there is for a parked pull from its offset on. Without a filter: whether there is anything."""
-        if pull.subscribed is not None and pull.filter is not None and pull.subscribed != self.checks.subscribed(pull.call.header):
+        if (
+            pull.subscribed is not None
+            and pull.filter is not None
+            and pull.subscribed != self.checks.subscribed(pull.call.header)
+        ):
             pull.filter = None
         queue, wanted = pull.store_queue, pull.filter
         store = self.core.store
@@ -253,7 +264,9 @@ class Pulling:
             return store.get(queue, pull.offset, max(1, pull.call.header.max_msg_nums), wanted.codes, judge)
         result = store.get(queue, pull.offset, 1, None)
         if result.status is GetStatus.FOUND:
-            result = GetResult(GetStatus.NO_MATCHED_MESSAGE, pull.offset, result.min_offset, result.max_offset, [], 0, 0, False)
+            result = GetResult(
+                GetStatus.NO_MATCHED_MESSAGE, pull.offset, result.min_offset, result.max_offset, [], 0, 0, False
+            )
         return result
 
     def _settle(self, pull: HeldPull, result: GetResult) -> None:
@@ -274,11 +287,15 @@ class Pulling:
     def refuse(self, link: ClientLink, call: PullCall, refused: Refused) -> None:
         """Answer with an error."""
         if not link.ended and not call.flag & ONEWAY_FLAG:
-            self.core.write(link, encode_response(call.opaque, refused.code, remark=refused.remark, serialize_type=call.kind))
+            self.core.write(
+                link, encode_response(call.opaque, refused.code, remark=refused.remark, serialize_type=call.kind)
+            )
 
     # --- answers ---
 
-    def _answer(self, link: ClientLink, call: PullCall, settings: GroupConfig, code: int, result: GetResult, queue: Queue) -> None:
+    def _answer(
+        self, link: ClientLink, call: PullCall, settings: GroupConfig, code: int, result: GetResult, queue: Queue
+    ) -> None:
         if link.ended or call.flag & ONEWAY_FLAG:
             return
         core = self.core
@@ -303,7 +320,9 @@ class Pulling:
             head = _WORDS.pack(4 + len(header) + size, len(header)) + header
         else:
             fields = PullMessageResponse(broker_id, result.next_offset, result.min_offset, result.max_offset).encode()
-            head = encode_head(Command(code, fields, b"", call.opaque, RESPONSE_FLAG, status, serialize_type=call.kind), size)
+            head = encode_head(
+                Command(code, fields, b"", call.opaque, RESPONSE_FLAG, status, serialize_type=call.kind), size
+            )
         if not found:
             core.statistics.rates.missing()
             core.write(link, head)
@@ -364,7 +383,9 @@ class FastPullHandler:
             call.wanted = self.pulling.checks.lasting_filter(header)
             remember(link, PullTemplate(self, cut, call))
 
-    def take(self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
+    def take(
+        self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int
+    ) -> bool:
         """Serve the pull of one frame."""
         assert isinstance(header_template, PullTemplate)
         match = header_template.match(data, start + header_template.head_size, stop)
@@ -394,8 +415,15 @@ def _code(result: GetResult, offset: int) -> int:
 
 
 def _answer_template() -> bytes:
-    """The answer as `encode_response` makes it, cut open for code, broker id, next, minimum and maximum offset, opaque, remark."""
+    """The answer as `encode_response` makes it, cut open for code, broker id, next, minimum and maximum offset, opaque,
+    remark.
+    """
     opaque, code = 2_077_777_777, 2_066_666_666
     fields = PullMessageResponse(0, 0, 0, 0).encode()
     header = encode_response(opaque, code, dict.fromkeys(fields, "\x01"), remark="\x02")[8:]
-    return header.replace(rb"\u0001", b"%d").replace(rb"\u0002", b"%b").replace(b"%d" % opaque, b"%d").replace(b"%d" % code, b"%d")
+    return (
+        header.replace(rb"\u0001", b"%d")
+        .replace(rb"\u0002", b"%b")
+        .replace(b"%d" % opaque, b"%d")
+        .replace(b"%d" % code, b"%d")
+    )

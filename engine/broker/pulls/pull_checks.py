@@ -1,15 +1,32 @@
 """What a pull must pass before anything is read for it (docs/protocol/broker.md 2.4, steps 1 to 8).
 
 Owns: the checks in Apache's order with its codes, which filter applies.
-Leaves to others: what filters do (`filters`), what groups subscribed (`mqproto.engine.broker.core.client_registry`, `consumer_filters`).
+Leaves to others: what filters do (`filters`), what groups subscribed (`mqproto.engine.broker.core.client_registry`,
+`consumer_filters`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from mqproto.engine.broker.core.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Refused
-from mqproto.engine.broker.filters.message_filters import EVERYTHING, Filter, SqlFilter, TagFilters, is_tag_type, not_supported
+from mqproto.engine.broker.core.core import (
+    FAQ,
+    GROUP_NOT_EXIST,
+    NO_PERMISSION,
+    SYSTEM_ERROR,
+    TOPIC_NOT_EXIST,
+    ClientLink,
+    Core,
+    Refused,
+)
+from mqproto.engine.broker.filters.message_filters import (
+    EVERYTHING,
+    Filter,
+    SqlFilter,
+    TagFilters,
+    is_tag_type,
+    not_supported,
+)
 from mqproto.wire.bodies import GroupConfig, MessageModel
 from mqproto.wire.filters.tags import InvalidExpressionError
 from mqproto.wire.flags import PERM_READ, PULL_SUBSCRIPTION
@@ -60,7 +77,10 @@ class PullChecks:
         return settings
 
     def again(self, link: ClientLink, header: PullMessageRequest) -> GroupConfig:
-        """Both for a pull that has waited: an expression that it brought was read already, and is not kept. Raises Refused."""
+        """Both for a pull that has waited: an expression that it brought was read already, and is not kept.
+
+        Raises Refused.
+        """
         settings = self.check(link, header)
         if not header.sys_flag & PULL_SUBSCRIPTION:
             self.filter_of(header, settings)
@@ -87,7 +107,11 @@ class PullChecks:
 
     def lasting_filter(self, header: PullMessageRequest) -> Filter | None:
         """The filter of a pull that was served, if it can be no other as long as the header is the same."""
-        if header.sys_flag & PULL_SUBSCRIPTION and is_tag_type(header.expression_type) and not header.topic.startswith(RETRY_PREFIX):
+        if (
+            header.sys_flag & PULL_SUBSCRIPTION
+            and is_tag_type(header.expression_type)
+            and not header.topic.startswith(RETRY_PREFIX)
+        ):
             return self.tags.find(header.subscription)
         return None
 
@@ -106,7 +130,9 @@ class PullChecks:
         if group is None:
             raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
         if not settings.consume_broadcast_enable and group.message_model is MessageModel.BROADCASTING:
-            raise Refused(NO_PERMISSION, f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
+            raise Refused(
+                NO_PERMISSION, f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+            )
         subscription = group.subscriptions.get(header.topic)
         if subscription is None:
             raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")

@@ -39,7 +39,9 @@ class Queries:
             if found.views:
                 link.reply(request, SUCCESS, fields, b"".join(found.views))
             else:
-                link.reply(request, QUERY_NOT_FOUND, fields, remark="can not find message, maybe time range not correct")
+                link.reply(
+                    request, QUERY_NOT_FOUND, fields, remark="can not find message, maybe time range not correct"
+                )
 
         read = core.store.reads.query(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
         core.reading.answer(link, request, read, then)

@@ -18,7 +18,10 @@ _READERS_OF_A_SLICE: Final = 2000
 
 
 class SlowGroups:
-    """Looks after how far groups are behind, where the setting says so. The setting and the limit may change at any time."""
+    """Looks after how far groups are behind, where the setting says so.
+
+    The setting and the limit may change at any time.
+    """
 
     def __init__(self, core: Core) -> None:
         self.core = core

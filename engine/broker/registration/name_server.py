@@ -155,7 +155,9 @@ class NameServerLink:
             self.current = not self._again
             self._take_order(answer)
         else:
-            self.core.notice(f"name server {self.address} refused the registration: code {answer.code}, {answer.remark}")
+            self.core.notice(
+                f"name server {self.address} refused the registration: code {answer.code}, {answer.remark}"
+            )
         again = self._again
         self._telling = False
         served, self._served = self._served, []
@@ -198,12 +200,20 @@ class NameServerLink:
 
     def _register(self, told: Told, waiter: Waiter) -> None:
         name, address, cluster, number = self.registration.identity
-        fields = RegisterBrokerRequest(name, address, cluster, self.registration.ha_address, number, told.compressed, told.crc).encode()
+        fields = RegisterBrokerRequest(
+            name, address, cluster, self.registration.ha_address, number, told.compressed, told.crc
+        ).encode()
         self.call(waiter, REGISTER_BROKER, fields, told.data, self.core.settings.register_broker_timeout_mills)
 
     def unregister(self, waiter: Waiter) -> None:
         """Say that this broker goes."""
-        self.call(waiter, UNREGISTER_BROKER, UnregisterBrokerRequest(*self.registration.identity).encode(), b"", _UNREGISTER_MS)
+        self.call(
+            waiter,
+            UNREGISTER_BROKER,
+            UnregisterBrokerRequest(*self.registration.identity).encode(),
+            b"",
+            _UNREGISTER_MS,
+        )
 
     def _tried(self) -> None:
         if not self.tried:

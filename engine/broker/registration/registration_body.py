@@ -1,7 +1,7 @@
 """What a registration says of this broker's topics (docs/protocol/broker.md 1.6).
 
-Owns: the body that tells of all topics. It is made in slices, and kept until a topic changes: with many topics it is long, and every name
-server gets it every period.
+Owns: the body that tells of all topics. It is made in slices, and kept until a topic changes: with many topics it is
+long, and every name server gets it every period.
 Leaves to others: when who is told (`name_server`), the topics (`tables`).
 """
 

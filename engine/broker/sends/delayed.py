@@ -3,11 +3,13 @@
 Owns: one alarm for each level that has something to wait for, the progress of each level.
 Leaves to others: putting messages into the schedule topic (`message_writer`), keeping the progress (`tables`).
 
-The consume queue of a level holds the delivery time of each message in place of its tag code. A level is in order of these times, so
-only its head is looked at: an idle level costs nothing. Levels that have something due take turns, a few messages each, so that others
-get on with theirs; a waiting one looks at the clock now and then, for it may be set forward.
+The consume queue of a level holds the delivery time of each message in place of its tag code. A level is in order of
+these times, so only its head is looked at: an idle level costs nothing. Levels that have something due take turns, a
+few messages each, so that others get on with theirs; a waiting one looks at the clock now and then, for it may be set
+forward.
 
-Progress counts what is durable: were it saved before the delivered copies are flushed, a power loss would take them for good.
+Progress counts what is durable: were it saved before the delivered copies are flushed, a power loss would take them for
+good.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _DISK_PAUSE_MS: Final = 10_000
 
 
 class Level:
-    """One delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times alone."""
+    """One delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times
+    alone.
+    """
 
     __slots__ = (
         "_delivered",
@@ -55,17 +59,22 @@ class Level:
         "queue",
     )
 
-    def __init__(self, core: Core, message_writer: MessageWriter, number: int, queue: Queue, all_levels: Delays) -> None:
+    def __init__(
+        self, core: Core, message_writer: MessageWriter, number: int, queue: Queue, all_levels: Delays
+    ) -> None:
         self.core = core
         self.all = all_levels
         self.message_writer = message_writer
         self.number = number
         self.queue = queue
         self.delay_ms = core.delays[number - 1] if number <= len(core.delays) else None
-        #: The next one to deliver. A progress outside of the queue says nothing: rather deliver twice than not at all (DLY-01).
+        #: The next one to deliver. A progress outside of the queue says nothing: rather deliver twice than not at all
+        #: (DLY-01).
         self.offset = core.delay_progress.table.get(number, queue.min_offset)
         if not queue.min_offset <= self.offset <= queue.next_offset:
-            core.notice(f"delay level {number}: progress {self.offset} is outside of its queue, beginning at {queue.min_offset}")
+            core.notice(
+                f"delay level {number}: progress {self.offset} is outside of its queue, beginning at {queue.min_offset}"
+            )
             self.offset = queue.min_offset
         #: Where the log ended after a delivery, and the next offset then: progress, once that is flushed.
         self._delivered: deque[tuple[int, int]] = deque()
@@ -131,7 +140,9 @@ class Level:
             self.core.delay_progress.set(self.number, offset)
 
     def _step(self) -> int | None:
-        """Look at the head: 0 if it was delivered (or is of no use), else how long to wait; None: something has to come or to be read."""
+        """Look at the head: 0 if it was delivered (or is of no use), else how long to wait; None: something has to come
+        or to be read.
+        """
         core = self.core
         queue = self.queue
         self.offset = max(self.offset, queue.min_offset)
@@ -146,7 +157,8 @@ class Level:
         if entry is not None:
             physical, _, due = entry
             wait_ms = due - core.wall
-            # Further away than the delay: the clock was set back since, so it has waited long enough (docs/protocol/store.md 11).
+            # Further away than the delay: the clock was set back since, so it has waited long enough
+            # (docs/protocol/store.md 11).
             if wait_ms > 0 and wait_ms <= (delay_ms := self._delay_of(due)):
                 self._head = (self.offset, due, delay_ms)
                 return wait_ms
@@ -163,7 +175,9 @@ class Level:
         return due - self.core.store.store_time(self.queue, self.offset)
 
     def _deliver(self, physical: int) -> int:
-        """Store the copy of one message where it belongs; gives how long to wait before it is tried again, 0 if that is settled."""
+        """Store the copy of one message where it belongs; gives how long to wait before it is tried again, 0 if that is
+        settled.
+        """
         record = self.core.store.record(physical)
         if record is None:
             return 0
@@ -176,7 +190,9 @@ class Level:
         topic = message.properties.get(names.REAL_TOPIC, "")
         queue_text = message.properties.get(names.REAL_QUEUE_ID, "")
         if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
-            self.core.notice(f"delay level {self.number}: message at {physical} does not say where it belongs and is left out")
+            self.core.notice(
+                f"delay level {self.number}: message at {physical} does not say where it belongs and is left out"
+            )
             return 0
         if topic == HALF_TOPIC:
             return 0  # a half that was delayed by mistake: nobody could end it (docs/protocol/store.md 11)
@@ -186,7 +202,9 @@ class Level:
         except PutRefused as refused:
             if refused.status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
                 return _PAUSE_MS
-            self.core.notice(f"delay level {self.number}: message at {physical} cannot be delivered and is left out: {refused}")
+            self.core.notice(
+                f"delay level {self.number}: message at {physical} cannot be delivered and is left out: {refused}"
+            )
         return 0
 
     def _count(self, stored: Stored) -> None:
@@ -236,7 +254,9 @@ class Delays:
             level.count(flushed)
 
     def end(self) -> None:
-        """The broker ends, and the store is about to flush everything: all that was delivered is progress, unless its disk failed."""
+        """The broker ends, and the store is about to flush everything: all that was delivered is progress, unless its
+        disk failed.
+        """
         if self.core.store.writer.writable:
             for level in self.levels.values():
                 level.count(self.core.store.end)

@@ -1,8 +1,8 @@
 """The quick way of a send: from the received bytes to the stored record and the answer, without a command in between.
 
 Owns: the straight line for ordinary messages.
-Leaves to others: everything unusual. What is not taken here goes the general way (`send`), which means the same: a test runs both
-over the same requests and compares records and answers byte for byte.
+Leaves to others: everything unusual. What is not taken here goes the general way (`send`), which means the same: a test
+runs both over the same requests and compares records and answers byte for byte.
 
 This is the hottest module of the broker: plain typed code that mypyc compiles as it is (DESIGN 4 and 8).
 """
@@ -50,11 +50,22 @@ class QueueTarget:
 class PropertiesTemplate:
     """Properties in which nothing changes but the unique id, and what a scan made of them.
 
-    A producer that sets neither keys nor properties of its own sends such ones. What surrounds the id is equal byte by byte and the id is
-    made of letters and digits alone, so a scan would find the same again.
+    A producer that sets neither keys nor properties of its own sends such ones. What surrounds the id is equal byte by
+    byte and the id is made of letters and digits alone, so a scan would find the same again.
     """
 
-    __slots__ = ("after", "before", "id_end", "id_start", "keys", "size", "stored_after", "stored_before", "tags_code", "waits")
+    __slots__ = (
+        "after",
+        "before",
+        "id_end",
+        "id_start",
+        "keys",
+        "size",
+        "stored_after",
+        "stored_before",
+        "tags_code",
+        "waits",
+    )
 
     def __init__(self, raw: bytes, scanned: Scanned, at: int, stored_at: int, length: int) -> None:
         text, self.waits, self.tags_code, _, self.keys = scanned
@@ -68,7 +79,9 @@ class PropertiesTemplate:
 
 
 def _properties_template(raw: bytes, scanned: Scanned) -> PropertiesTemplate | None:
-    """The mould of properties as they stand in a header, None where the unique id is not to be told from what surrounds it."""
+    """The mould of properties as they stand in a header, None where the unique id is not to be told from what surrounds
+    it.
+    """
     unique = scanned[3]
     if unique is None or not unique.isascii() or not unique.isalnum():
         return None
@@ -98,7 +111,13 @@ class SendTemplate(HeaderTemplate):
     )
 
     def __init__(
-        self, fast: FastSendHandler, cut: HeaderCut, request: Command, header: SendMessageRequest, sys_flag: int, change: int
+        self,
+        fast: FastSendHandler,
+        cut: HeaderCut,
+        request: Command,
+        header: SendMessageRequest,
+        sys_flag: int,
+        change: int,
     ) -> None:
         super().__init__(fast, cut)
         queue, birth, properties = _NAMES[request.code]
@@ -114,7 +133,8 @@ class SendTemplate(HeaderTemplate):
         self.reconsume_times = header.reconsume_times or 0
         #: Queue id as it is written -> target.
         self.targets: dict[bytes, QueueTarget] = {}
-        #: Number of the topic's last change when this was made: what is known of the topic holds while that is its last.
+        #: Number of the topic's last change when this was made: what is known of the topic holds while that is its
+        #: last.
         self.change = change
         #: The properties that came last, and how often they may turn out to be others before that is left alone.
         self.properties_template: PropertiesTemplate | None = None
@@ -148,9 +168,13 @@ class FastSendHandler:
         numbers = ((names[0], header.queue_id, 6), (names[1], header.born_timestamp, 18), (_OPAQUE, request.opaque, 9))
         cut = cut_header(text, numbers, (names[2],))
         if cut is not None:
-            remember(link, SendTemplate(self, cut, request, header, sys_flag, self.core.topics.changes.get(header.topic, 0)))
+            remember(
+                link, SendTemplate(self, cut, request, header, sys_flag, self.core.topics.changes.get(header.topic, 0))
+            )
 
-    def take(self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
+    def take(
+        self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int
+    ) -> bool:
         """Store the message of one frame and answer it."""
         assert isinstance(header_template, SendTemplate)
         match = header_template.match(data, start + header_template.head_size, stop)
@@ -166,7 +190,11 @@ class FastSendHandler:
         target = header_template.targets.get(queue_id)
         if target is None:
             target = self._target(header_template, queue_id)
-        if target is None or header_template.change > self.config_manager.saved or (self.sync and self.acknowledgements.full):
+        if (
+            target is None
+            or header_template.change > self.config_manager.saved
+            or (self.sync and self.acknowledgements.full)
+        ):
             return False  # what waits for its topic to be saved is for the general way, too
         properties_template = header_template.properties_template
         if (
@@ -236,7 +264,11 @@ class FastSendHandler:
         """Look the queue up as the general way does; None for whatever that would refuse or change."""
         config = self.core.topics.find(header_template.topic)
         number = int(queue_id)
-        if config is None or number >= max(config.write_queues, config.read_queues) or len(header_template.targets) >= TARGETS_MAX:
+        if (
+            config is None
+            or number >= max(config.write_queues, config.read_queues)
+            or len(header_template.targets) >= TARGETS_MAX
+        ):
             return None
         queue = self.store.queue(header_template.topic, number)
         target = QueueTarget(queue, self.core.statistics.puts(queue), self.answer.replace(b"%QUEUE%", b"%d" % number))

@@ -3,8 +3,9 @@
 Owns: the stored form of properties (`CLUSTER` in, `WAIT` out), tag codes, delay levels, the one call that appends.
 Leaves to others: whether a message is accepted at all (`send`, `send_back`), when delayed ones come due (`delayed`).
 
-Two forms of properties: bytes, scanned for the few names that matter (ordinary messages, by far the most), and a dict, for all that
-have a name with consequences (`DELAY`, `TRAN_MSG` ...) or look odd. Which form a message gets depends on its properties alone.
+Two forms of properties: bytes, scanned for the few names that matter (ordinary messages, by far the most), and a dict,
+for all that have a name with consequences (`DELAY`, `TRAN_MSG` ...) or look odd. Which form a message gets depends on
+its properties alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from mqproto.engine.broker.core.core import MESSAGE_ILLEGAL, SYSTEM_ERROR, Core,
 from mqproto.engine.store import PutRefused, PutStatus, Queue
 from mqproto.message import MessageExt
 from mqproto.wire import properties as names
-from mqproto.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from mqproto.wire.flags import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NONE,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
 from mqproto.wire.ids import java_hash, offset_msg_id
 from mqproto.wire.names import SCHEDULE_TOPIC
 
@@ -145,9 +152,12 @@ class NewMessage:
         self.prepared_offset = prepared_offset
 
     @classmethod
-    def again(cls, message: MessageExt, topic: str, queue_id: int = 0, transaction: int = 0, prepared_offset: int = 0) -> NewMessage:
-        """A stored message for another place: body and properties as they are, compressed or not; `transaction` replaces what its flags
-        say of one."""
+    def again(
+        cls, message: MessageExt, topic: str, queue_id: int = 0, transaction: int = 0, prepared_offset: int = 0
+    ) -> NewMessage:
+        """A stored message for another place: body and properties as they are, compressed or not; `transaction`
+        replaces what its flags say of one.
+        """
         return cls(
             topic,
             queue_id,
@@ -213,7 +223,9 @@ class MessageWriter:
         code = 0 if tags is None else self.scanner.code(tags.encode("utf-8", "replace"))
         return self._append(new_message, new_message.topic, new_message.queue_id, new_message.properties, code)
 
-    def _append(self, new_message: NewMessage, topic: str, queue_id: int, properties: dict[str, str], code: int) -> Stored:
+    def _append(
+        self, new_message: NewMessage, topic: str, queue_id: int, properties: dict[str, str], code: int
+    ) -> Stored:
         core = self.core
         queue = core.store.queue(topic, queue_id)
         text = names.encode_bytes(properties)
@@ -236,11 +248,15 @@ class MessageWriter:
         )
         core.stored(queue)
         place = queue_offset(queue, new_message.sys_flag)
-        return Stored(queue, physical, core.store.end - physical, place, offset_msg_id(new_message.store_host, physical))
+        return Stored(
+            queue, physical, core.store.end - physical, place, offset_msg_id(new_message.store_host, physical)
+        )
 
 
 def queue_offset(queue: Queue, sys_flag: int) -> int:
-    """The queue offset of the message that was just appended; prepared and rolled-back ones have none, 0 is shown (docs/protocol/store.md 2.4)."""
+    """The queue offset of the message that was just appended; prepared and rolled-back ones have none, 0 is shown
+    (docs/protocol/store.md 2.4).
+    """
     hidden = sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
     return 0 if hidden else queue.next_offset - 1
 

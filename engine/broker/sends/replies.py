@@ -1,4 +1,6 @@
-"""SEND_REPLY_MESSAGE 324 and 325: the answer to a request between clients, pushed to who asked (326; docs/protocol/broker.md 2.13)."""
+"""SEND_REPLY_MESSAGE 324 and 325: the answer to a request between clients, pushed to who asked (326;
+docs/protocol/broker.md 2.13).
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,13 @@ class Replies:
         )
         pushed.client_id = client_id
         try:
-            target.call(pushed.answered, PUSH_REPLY_MESSAGE_TO_CLIENT, push.encode(), request.body, deadline=self.core.now + _PUSH_MS)
+            target.call(
+                pushed.answered,
+                PUSH_REPLY_MESSAGE_TO_CLIENT,
+                push.encode(),
+                request.body,
+                deadline=self.core.now + _PUSH_MS,
+            )
         except TooManyRequests:
             pushed.answered(None)
 
@@ -103,7 +111,10 @@ class _Pushed:
         self._end(SYSTEM_ERROR, remark)
 
     def _end(self, code: int, remark: str | None) -> None:
-        """Tell the sender. The reply is stored whatever became of the push; only the ids in the answer depend on that."""
+        """Tell the sender.
+
+        The reply is stored whatever became of the push; only the ids in the answer depend on that.
+        """
         core = self.replies.core
         fields = send_answer_fields(core, "0", self.queue_id, 0)
         if core.settings.store_reply_message_enable:

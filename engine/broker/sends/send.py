@@ -1,7 +1,9 @@
-"""Sends, the general way: SEND_MESSAGE 10 and SEND_MESSAGE_V2 310, single and as batches (docs/protocol/broker.md 2.1, 2.2).
+"""Sends, the general way: SEND_MESSAGE 10 and SEND_MESSAGE_V2 310, single and as batches (docs/protocol/broker.md 2.1,
+2.2).
 
-Owns: the checks in Apache's order with its codes, automatic creation of topics, what becomes of messages to retry topics, batches.
-Leaves to others: headers that repeat (`fast`), the stored form (`message_writer`), half messages (`transactions`).
+Owns: the checks in Apache's order with its codes, automatic creation of topics, what becomes of messages to retry
+topics, batches. Leaves to others: headers that repeat (`fast`), the stored form (`message_writer`), half messages
+(`transactions`).
 """
 
 from __future__ import annotations
@@ -27,14 +29,30 @@ from mqproto.engine.broker.core.core import (
     Refused,
 )
 from mqproto.engine.broker.sends.fast_send import FastSendHandler, send_answer_fields
-from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Scanned, delay_level, is_true, queue_offset, refusal
+from mqproto.engine.broker.sends.message_writer import (
+    MessageWriter,
+    NewMessage,
+    Scanned,
+    delay_level,
+    is_true,
+    queue_offset,
+    refusal,
+)
 from mqproto.engine.broker.transactions.transactions import Transactions
 from mqproto.engine.store import BatchPart, PutRefused
 from mqproto.errors import HeaderError
 from mqproto.wire import properties as names
 from mqproto.wire.batch import BatchError, decode_batch
 from mqproto.wire.bodies import TopicConfig
-from mqproto.wire.flags import MULTI_TAGS, PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB, TRANSACTION_MASK, permission_text
+from mqproto.wire.flags import (
+    MULTI_TAGS,
+    PERM_READ_WRITE,
+    PERM_WRITE,
+    TOPIC_UNIT,
+    TOPIC_UNIT_SUB,
+    TRANSACTION_MASK,
+    permission_text,
+)
 from mqproto.wire.headers import SendMessageRequest, SendMessageRequestV2
 from mqproto.wire.ids import offset_msg_id
 from mqproto.wire.names import RETRY_PREFIX, SENDING_FORBIDDEN, TOPIC_LENGTH_MAX, dlq_topic
@@ -53,7 +71,8 @@ def send_header(request: Command) -> SendMessageRequest:
 
 
 def own_limit(version: int, wanted: int | None, default: int) -> int:
-    """How often a message may be consumed: the client's word, if it has one and is new enough, else the group's setting.
+    """How often a message may be consumed: the client's word, if it has one and is new enough, else the group's
+    setting.
 
     Negative ones mean "as set": only clients that forgot to resolve their default send them (CON-13).
     """
@@ -61,7 +80,9 @@ def own_limit(version: int, wanted: int | None, default: int) -> int:
 
 
 class Receipt:
-    """Where the message or messages of one request lie: topic as the sender knows it, ids, queue, offset of the first."""
+    """Where the message or messages of one request lie: topic as the sender knows it, ids, queue, offset of the
+    first.
+    """
 
     __slots__ = ("count", "msg_id", "queue_id", "queue_offset", "topic")
 
@@ -76,7 +97,9 @@ class Receipt:
 class Sending:
     """Handles sends that `fast` does not take."""
 
-    def __init__(self, core: Core, message_writer: MessageWriter, transactions: Transactions, fast: FastSendHandler) -> None:
+    def __init__(
+        self, core: Core, message_writer: MessageWriter, transactions: Transactions, fast: FastSendHandler
+    ) -> None:
         self.core = core
         self.message_writer = message_writer
         self.transactions = transactions
@@ -149,16 +172,23 @@ class Sending:
         core = self.core
         retry = header.topic.startswith(RETRY_PREFIX)
         flag = 0 if not header.unit_mode else TOPIC_UNIT_SUB if retry else TOPIC_UNIT
-        config = core.topics.create_like(header.topic, header.default_topic, header.default_topic_queue_nums, flag, core.wall)
+        config = core.topics.create_like(
+            header.topic, header.default_topic, header.default_topic_queue_nums, flag, core.wall
+        )
         if config is None and retry:
             config = core.topics.create(header.topic, 1, PERM_READ_WRITE, flag, core.wall)
         return config
 
     def choose_queue(self, link: ClientLink, header: SendMessageRequest, config: TopicConfig) -> int:
-        """The queue that the message goes to: the one asked for, or any where the peer leaves it to us. Raises Refused."""
+        """The queue that the message goes to: the one asked for, or any where the peer leaves it to us.
+
+        Raises Refused.
+        """
         queue_id = header.queue_id
         if queue_id >= max(config.write_queues, config.read_queues):
-            raise Refused(SYSTEM_ERROR, f"request queueId[{queue_id}] is illegal, {_describe(config)} Producer: {link.address}")
+            raise Refused(
+                SYSTEM_ERROR, f"request queueId[{queue_id}] is illegal, {_describe(config)} Producer: {link.address}"
+            )
         if queue_id >= 0:
             return queue_id
         if config.write_queues <= 0:
@@ -167,7 +197,9 @@ class Sending:
 
     # --- one message ---
 
-    def _single(self, link: ClientLink, request: Command, header: SendMessageRequest, config: TopicConfig, queue_id: int) -> None:
+    def _single(
+        self, link: ClientLink, request: Command, header: SendMessageRequest, config: TopicConfig, queue_id: int
+    ) -> None:
         sys_flag = header.sys_flag | (MULTI_TAGS if config.filter_type == "MULTI_TAG" else 0)
         if not header.topic.startswith(RETRY_PREFIX) and not sys_flag & TRANSACTION_MASK:
             scanned = self.message_writer.scanner.scan((header.properties or "").encode("utf-8", "replace"))
@@ -197,7 +229,9 @@ class Sending:
         topic = new_message.topic
         level = delay_level(properties)
         # A consumer before 4.6.1 that sends a failed message itself sends TRAN_MSG along (docs/protocol/broker.md 2.9).
-        if is_true(properties.get(names.TRANSACTION_PREPARED, "")) and not (new_message.reconsume_times > 0 and level > 0):
+        if is_true(properties.get(names.TRANSACTION_PREPARED, "")) and not (
+            new_message.reconsume_times > 0 and level > 0
+        ):
             if self.core.settings.reject_transaction_message:
                 raise Refused(NO_PERMISSION, f"the broker[{self.core.host}] sending transaction message is forbidden")
             stored = self.transactions.prepare(new_message)
@@ -209,7 +243,13 @@ class Sending:
         self._answer(link, request, Receipt(topic, stored.msg_id, queue_id, stored.queue_offset), waits)
 
     def _plain(
-        self, link: ClientLink, request: Command, header: SendMessageRequest, queue_id: int, sys_flag: int, scanned: Scanned
+        self,
+        link: ClientLink,
+        request: Command,
+        header: SendMessageRequest,
+        queue_id: int,
+        sys_flag: int,
+        scanned: Scanned,
     ) -> None:
         """The ordinary message, as `fast` stores it."""
         core = self.core
@@ -238,7 +278,9 @@ class Sending:
         self._answer(link, request, Receipt(header.topic, msg_id, queue_id, queue_offset(queue, sys_flag)), waits)
 
     def _answer(self, link: ClientLink, request: Command, receipt: Receipt, waits: bool) -> None:
-        """Tell the sender where its message lies; `waits`: not before that is durable, where the store is that strict."""
+        """Tell the sender where its message lies; `waits`: not before that is durable, where the store is that
+        strict.
+        """
         core = self.core
         core.messages_in += receipt.count
         if request.flag & ONEWAY_FLAG:
@@ -248,7 +290,10 @@ class Sending:
         core.acknowledgements.send(link, answer, waits, receipt.topic)
 
     def _place_retried(self, new_message: NewMessage, version: int, header: SendMessageRequest) -> None:
-        """A message to a retry topic belongs to a group; one that was tried too often goes to the dead letters. Raises Refused."""
+        """A message to a retry topic belongs to a group; one that was tried too often goes to the dead letters.
+
+        Raises Refused.
+        """
         core = self.core
         group = header.topic[len(RETRY_PREFIX) :]
         settings = core.group_settings.find(group, core.wall)
@@ -265,11 +310,15 @@ class Sending:
 
     # --- batches ---
 
-    def _batch(self, link: ClientLink, request: Command, header: SendMessageRequest, config: TopicConfig, queue_id: int) -> None:
+    def _batch(
+        self, link: ClientLink, request: Command, header: SendMessageRequest, config: TopicConfig, queue_id: int
+    ) -> None:
         """Several messages in one request: all of them are stored, or none."""
         core = self.core
         if header.topic.startswith(RETRY_PREFIX):
-            raise Refused(MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic[len(RETRY_PREFIX) :]}")
+            raise Refused(
+                MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic[len(RETRY_PREFIX) :]}"
+            )
         shared = names.decode(header.properties or "")
         waits = is_true(shared.pop(names.WAIT, "true"))
         # A batch-level id would become the id of every message (MSG-08).
@@ -296,7 +345,9 @@ class Sending:
         core.stored(queue)
         core.statistics.put(queue, len(entries), core.store.end - physicals[0])
         ids = ",".join([offset_msg_id(core.store_host, physical) for physical in physicals])
-        self._answer(link, request, Receipt(header.topic, ids, queue_id, queue.next_offset - len(entries), len(entries)), waits)
+        self._answer(
+            link, request, Receipt(header.topic, ids, queue_id, queue.next_offset - len(entries), len(entries)), waits
+        )
 
     def _entries(self, topic: str, body: bytes | memoryview, shared: bytes) -> list[BatchPart]:
         """The messages of a batch body, each with the shared properties behind its own. Raises Refused."""

@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.engine.broker.core.core import FAQ, GROUP_NOT_EXIST, NO_PERMISSION, SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.core import (
+    FAQ,
+    GROUP_NOT_EXIST,
+    NO_PERMISSION,
+    SUCCESS,
+    SYSTEM_ERROR,
+    ClientLink,
+    Core,
+    Handlers,
+    Refused,
+)
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage
 from mqproto.engine.broker.sends.send import own_limit
 from mqproto.engine.store import PutRefused
@@ -51,7 +61,9 @@ class SendBack:
             link.reply(request, SUCCESS)  # the group wants no retries: the message is dropped
             return
         topic = retry_topic(header.group)
-        config = core.topics.create(topic, settings.retry_queues, PERM_READ_WRITE, TOPIC_UNIT_SUB if header.unit_mode else 0, core.wall)
+        config = core.topics.create(
+            topic, settings.retry_queues, PERM_READ_WRITE, TOPIC_UNIT_SUB if header.unit_mode else 0, core.wall
+        )
         if config is None:
             raise Refused(SYSTEM_ERROR, f"topic[{topic}] not exist")
         if not config.perm & PERM_WRITE:
@@ -72,9 +84,17 @@ class SendBack:
         core.reading.answer(link, request, core.store.reads.record(header.offset), then, needed=True)
 
     def _taken_back(
-        self, request: Command, header: ConsumerSendMsgBackRequest, settings: GroupConfig, record: memoryview | None, config: TopicConfig
+        self,
+        request: Command,
+        header: ConsumerSendMsgBackRequest,
+        settings: GroupConfig,
+        record: memoryview | None,
+        config: TopicConfig,
     ) -> NewMessage:
-        """What a message becomes that is given back, for the topic of `config` or for the dead letters. Raises Refused."""
+        """What a message becomes that is given back, for the topic of `config` or for the dead letters.
+
+        Raises Refused.
+        """
         message = _message(record, header.offset)
         limit = own_limit(request.version, header.max_reconsume_times, settings.retry_max_times)
         if message.reconsume_times >= limit or header.delay_level < 0:

@@ -1,7 +1,8 @@
 """The broker's numbers for a collector of metrics, under the names of Apache's exporter (docs/protocol/admin.md 7).
 
 Owns: which numbers a page has, their labels, the slices in which they are collected.
-Leaves to others: counting (`statistics`, `store_stats`), the texts of the runtime table (`runtime_info`), the page (`mqproto.engine.metrics`).
+Leaves to others: counting (`statistics`, `store_stats`), the texts of the runtime table (`runtime_info`), the page
+(`mqproto.engine.metrics`).
 
 Left out are numbers that only the clients themselves know, and those of slaves.
 """
@@ -125,8 +126,12 @@ class _Page:
         used, free = core.store.disk_usage() or (0, 0)
         self._runtime("commitlogdir_capacity_total", "commitLogDirCapacity, total bytes", used + free)
         self._runtime("commitlogdir_capacity_free", "commitLogDirCapacity, free bytes", free)
-        self._runtime("remain_howmanydata_toflush", "remainHowManyDataToFlush, bytes", max(0, core.store.end - core.store.flushed))
-        self._oldest = self._family("rocketmq_brokeruntime_earliest_message_timestamp", "earliestMessageTimeStamp", _RUNTIME)
+        self._runtime(
+            "remain_howmanydata_toflush", "remainHowManyDataToFlush, bytes", max(0, core.store.end - core.store.flushed)
+        )
+        self._oldest = self._family(
+            "rocketmq_brokeruntime_earliest_message_timestamp", "earliestMessageTimeStamp", _RUNTIME
+        )
         self._first = core.store.reads.record(core.store.min_physical)
 
     def _runtime(self, suffix: str, about: str, value: float) -> None:
@@ -170,14 +175,18 @@ class _Page:
                 if seen % _AT_A_TIME == 0:
                     yield
             if config.name.startswith(RETRY_PREFIX):
-                self._family("rocketmq_topic_retry_offset", "end of a retry topic", _TOPIC).add(end, self.cluster, self.name, config.name)
+                self._family("rocketmq_topic_retry_offset", "end of a retry topic", _TOPIC).add(
+                    end, self.cluster, self.name, config.name
+                )
             elif config.name.startswith(DLQ_PREFIX):
                 group = config.name[len(DLQ_PREFIX) :]
                 self._family("rocketmq_topic_dlq_offset", "end of a topic of dead letters", _OF_GROUP).add(
                     end, self.cluster, self.name, group
                 )
             else:
-                self._family("rocketmq_producer_offset", "end of a topic", _TOPIC).add(end, self.cluster, self.name, config.name)
+                self._family("rocketmq_producer_offset", "end of a topic", _TOPIC).add(
+                    end, self.cluster, self.name, config.name
+                )
 
     def counters(self) -> Steps[None]:
         """What the last minute brought."""

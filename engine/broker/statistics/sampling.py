@@ -1,4 +1,5 @@
-"""When counters are sampled: an alarm at the next tick, while there is something that no tick has seen yet (docs/protocol/broker.md 9.2).
+"""When counters are sampled: an alarm at the next tick, while there is something that no tick has seen yet
+(docs/protocol/broker.md 9.2).
 
 Owns: which counters changed, and the passes over them, in slices.
 Leaves to others: what is counted (`statistics`), what a counter keeps (`mqproto.engine.counters`).
@@ -23,7 +24,8 @@ class Sampler:
 
     def __init__(self, core: Core, woken: Callable[[int], None]) -> None:
         self._core = core
-        #: Called when something is counted after a rest, and before each tick, with the milliseconds since the first tick.
+        #: Called when something is counted after a rest, and before each tick, with the milliseconds since the first
+        #: tick.
         self._woken = woken
         #: Time of the first tick (monotonic).
         self._origin = 0
@@ -77,7 +79,9 @@ class Sampler:
             self._core.alarms.set(self.sample, self._core.now)
             return
         self._pass = None
-        ticks = [(self._seen[number] + 1) * window.period for number, window in enumerate(WINDOWS) if self._waiting[number]]
+        ticks = [
+            (self._seen[number] + 1) * window.period for number, window in enumerate(WINDOWS) if self._waiting[number]
+        ]
         if ticks:
             self._core.alarms.set(self.sample, self._origin + min(ticks))
 

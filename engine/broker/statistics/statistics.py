@@ -1,10 +1,11 @@
 """What the broker counts, under Apache's names (docs/protocol/broker.md 9.1).
 
 Owns: which counter stands for what, their number, what becomes of them when a topic or a group is deleted.
-Leaves to others: their snapshots (`sampling`, `mqproto.engine.counters`), the figures of the store as a whole (`store_stats`).
+Leaves to others: their snapshots (`sampling`, `mqproto.engine.counters`), the figures of the store as a whole
+(`store_stats`).
 
-Counters belong to queues, and those of a topic are the sum of its queues': so the hot paths find them in the objects that they have
-anyway, and a count costs a few additions.
+Counters belong to queues, and those of a topic are the sum of its queues': so the hot paths find them in the objects
+that they have anyway, and a count costs a few additions.
 """
 
 from __future__ import annotations
@@ -178,7 +179,8 @@ class Statistics:
     def find(self, name: str, key: str) -> BrokerStats | None:
         """What one of Apache's counters shows, by the names of its set and of itself; None if there is none.
 
-        Without a counter are the sets that Apache never increases and those of commercial features (docs/protocol/broker.md 9.1).
+        Without a counter are the sets that Apache never increases and those of commercial features
+        (docs/protocol/broker.md 9.1).
         """
         elapsed = self.sampler.elapsed
         if name in self._broker:

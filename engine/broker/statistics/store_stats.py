@@ -1,10 +1,11 @@
-"""What the store did as a whole: puts and reads a second, how long they took, totals of days (docs/protocol/broker.md 2.17).
+"""What the store did as a whole: puts and reads a second, how long they took, totals of days (docs/protocol/broker.md
+2.17).
 
-Owns: a sample of the totals each second while there is traffic, Apache's spans of 10, 60 and 600 of them, the minute's put times.
-Leaves to others: the totals themselves, which are counted where things happen.
+Owns: a sample of the totals each second while there is traffic, Apache's spans of 10, 60 and 600 of them, the minute's
+put times. Leaves to others: the totals themselves, which are counted where things happen.
 
-A put takes as long as its sender waits for the disk: 0 ms without SYNC_FLUSH, for then it is over when the entry is. A read takes 0 ms,
-too, unless a job had to fetch what it reads.
+A put takes as long as its sender waits for the disk: 0 ms without SYNC_FLUSH, for then it is over when the entry is. A
+read takes 0 ms, too, unless a job had to fetch what it reads.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class StoreStats:
         self.read_max_ms = 0
         self._samples: deque[Sample] = deque((Sample(0, Totals(0, 0, 0, 0)),), maxlen=_KEPT + 1)
         self.awake = False
-        #: The minute since the start, messages put before it, and puts that took time in it by their milliseconds; those of the last one.
+        #: The minute since the start, messages put before it, and puts that took time in it by their milliseconds;
+        #: those of the last one.
         self._minute = 0
         self._minute_base = 0
         self._waits: dict[int, int] = {}
@@ -84,10 +86,14 @@ class StoreStats:
 
     @property
     def totals(self) -> Totals:
-        return Totals(self._core.store.writer.put_count, self._core.reads_found, self._core.reads_missed, self._core.messages_out)
+        return Totals(
+            self._core.store.writer.put_count, self._core.reads_found, self._core.reads_missed, self._core.messages_out
+        )
 
     def put_waited(self, since: int, count: int) -> None:
-        """So many puts of an earlier entry (its time) have just been told that the disk has them, or that it took too long."""
+        """So many puts of an earlier entry (its time) have just been told that the disk has them, or that it took too
+        long.
+        """
         waited = self._core.now - since
         if waited > 0:
             self.put_max_ms = max(self.put_max_ms, waited)
@@ -150,7 +156,8 @@ class StoreStats:
             self._yesterday = self._today if day == self._day + 1 else totals
             self._today = totals
             self._day = day
-        elif day < self._day - 1:  # the clock was far ahead; one that is set back over midnight does not begin a day twice
+        elif day < self._day - 1:
+            # the clock was far ahead; one that is set back over midnight does not begin a day twice
             self._day = day
 
     def _local_day(self) -> int:
@@ -164,8 +171,9 @@ class StoreStats:
         return self._samples[max(0, at - 1)].totals
 
     def per_second(self) -> list[tuple[float, float, float, float]]:
-        """For each of `SPANS`: messages put, reads that gave some, reads that gave none, messages given, a second. Zeros where the start
-        is not that long ago."""
+        """For each of `SPANS`: messages put, reads that gave some, reads that gave none, messages given, a second.
+        Zeros where the start is not that long ago.
+        """
         last = (self._core.now - self._origin) // _SECOND_MS
         end = self._at(last)
         found = []

@@ -1,12 +1,12 @@
 """Which half messages nobody has ended yet (docs/protocol/store.md 12).
 
-Owns: the state of each half message from the oldest open one on, and of some before it; the copies of each transaction; how far both
-queues are done with.
+Owns: the state of each half message from the oldest open one on, and of some before it; the copies of each transaction;
+how far both queues are done with.
 Leaves to others: messages (`transactions`, `transaction_check`), when progress may be saved.
 
-A half message takes one byte, and those that are open are found by a search for a byte: what a look at them costs, and what they take,
-does not depend on how many were ended. A half that is checked goes on as a copy at the end of its queue, under a new offset. Whoever
-ends any of the copies ends the transaction, and that once.
+A half message takes one byte, and those that are open are found by a search for a byte: what a look at them costs, and
+what they take, does not depend on how many were ended. A half that is checked goes on as a copy at the end of its
+queue, under a new offset. Whoever ends any of the copies ends the transaction, and that once.
 """
 
 from __future__ import annotations
@@ -24,15 +24,29 @@ PASSED: Final = 2
 _BEHIND: Final = 1 << 16
 #: Op messages that one of them takes along when it is counted, so that no end takes long.
 _OPS_AT_A_TIME: Final = 64
-#: Copies that are remembered as belonging together. An end of a superseded copy of any other transaction settles only that copy.
+#: Copies that are remembered as belonging together. An end of a superseded copy of any other transaction settles only
+#: that copy.
 _COPIES_MAX: Final = 200_000
 _NO_HALF: Final = -1
 
 
 class HalfMessages:
-    """The half messages from the offset `first` on, with the op messages from `op_first` on still to be read (`note`, `loaded`)."""
+    """The half messages from the offset `first` on, with the op messages from `op_first` on still to be read (`note`,
+    `loaded`).
+    """
 
-    __slots__ = ("_ahead", "_copies", "_floor", "_loading", "_ops", "_ops_begin", "_passed_ops", "_states", "first", "open")
+    __slots__ = (
+        "_ahead",
+        "_copies",
+        "_floor",
+        "_loading",
+        "_ops",
+        "_ops_begin",
+        "_passed_ops",
+        "_states",
+        "first",
+        "open",
+    )
 
     def __init__(self, first: int, op_first: int, next_offset: int) -> None:
         #: No half message before this one is open.
@@ -42,7 +56,8 @@ class HalfMessages:
         #: States from the offset `_floor` on.
         self._floor = first
         self._states = bytearray()
-        #: For each op message from `_ops_begin` on the last half message that it settles. Of these the first ones are of no use any more.
+        #: For each op message from `_ops_begin` on the last half message that it settles. Of these the first ones are
+        #: of no use any more.
         self._ops = array("q")
         self._ops_begin = op_first
         self._passed_ops = 0

@@ -1,13 +1,15 @@
-"""Asking producers about half messages that nobody ended, 39; RESUME_CHECK_HALF_MESSAGE 323 (docs/protocol/broker.md 2.10; docs/protocol/store.md 12).
+"""Asking producers about half messages that nobody ended, 39; RESUME_CHECK_HALF_MESSAGE 323 (docs/protocol/broker.md
+2.10; docs/protocol/store.md 12).
 
 Owns: the rounds of checks, who is asked, when a half message is given up, when progress is saved.
 Leaves to others: which halves are open (`half_messages`), ending them (`transactions`).
 
-A round looks at every open half message once, a few at a time, so that others get their turn; those that need no look for a while are
-remembered. There are no rounds while nothing is open.
+A round looks at every open half message once, a few at a time, so that others get their turn; those that need no look
+for a while are remembered. There are no rounds while nothing is open.
 
-A half message that is asked about goes on as a copy, and an op message says so, as if it had been ended: a broker that starts anew asks
-about the copy alone. Progress counts what is durable: a half message is done with only when no power loss takes its copy.
+A half message that is asked about goes on as a copy, and an op message says so, as if it had been ended: a broker that
+starts anew asks about the copy alone. Progress counts what is durable: a half message is done with only when no power
+loss takes its copy.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ _OPS_AFTER_A_ROUND: Final = 10_000
 _OLD_MAX: Final = 100_000
 #: Half messages whose time is remembered; others are read in each round.
 _RESTS_MAX: Final = 20_000
-#: Half messages that may lie behind one that is not due for long. It goes on as a copy then, so that progress does not stand still.
+#: Half messages that may lie behind one that is not due for long. It goes on as a copy then, so that progress does not
+#: stand still.
 _WINDOW_MAX: Final = 1 << 20
 #: Members of a group that are tried.
 _TRIES: Final = 3
@@ -76,8 +79,8 @@ class TransactionCheck:
         self._op_next = self.halves.op_first
         self._op_end = self._ops.next_offset
         self._loaded = False
-        #: Half messages before this one were there at the start. Of those that went on as copies since: unique id, how often they had been
-        #: checked, and the copy.
+        #: Half messages before this one were there at the start. Of those that went on as copies since: unique id, how
+        #: often they had been checked, and the copy.
         self._old_end = self.halves.end
         self._old: dict[str, tuple[int, int]] = {}
         #: The round that runs: how far it is, where it ends, when it began; and what it gave up or could not read.
@@ -98,7 +101,8 @@ class TransactionCheck:
         self._questions: deque[tuple[int, ClientLink, dict[str, str], bytes]] = deque()
         #: The round goes on once they are asked.
         self._awaits_flush = False
-        #: Progress in both queues that is saved; and where the log ended and progress then, to be saved once that is durable.
+        #: Progress in both queues that is saved; and where the log ended and progress then, to be saved once that is
+        #: durable.
         self._saved = self._progress()
         self._mark: tuple[int, tuple[int, int]] | None = None
 
@@ -124,7 +128,9 @@ class TransactionCheck:
                 self.halves.loaded()
                 self.changed()
                 return
-            read = core.store.reads.get(self._ops, self._op_next, min(_OPS_OF_A_READ, self._op_end - self._op_next), None)
+            read = core.store.reads.get(
+                self._ops, self._op_next, min(_OPS_OF_A_READ, self._op_end - self._op_next), None
+            )
             if isinstance(read, ColdRead):
                 self._wait(read, self._take_cold_ops, self.load)
                 return
@@ -151,7 +157,9 @@ class TransactionCheck:
     # --- progress
 
     def changed(self) -> None:
-        """Half messages were stored or ended: see that there are rounds while any is open, and that progress is saved."""
+        """Half messages were stored or ended: see that there are rounds while any is open, and that progress is
+        saved.
+        """
         if self._loaded:
             self._take_mark()
             if self.halves.open and not self._running and self.begin_round not in self.core.alarms:
@@ -189,7 +197,9 @@ class TransactionCheck:
             self.core.offsets.commit(PROGRESS_GROUP, topic, 0, offset)
 
     def end(self) -> None:
-        """The broker ends, and the store is about to flush everything: all that was done is progress, unless its disk failed."""
+        """The broker ends, and the store is about to flush everything: all that was done is progress, unless its disk
+        failed.
+        """
         if self._loaded and self.core.store.writer.writable and self._progress() != self._saved:
             self._save(self._progress())
 
@@ -248,12 +258,15 @@ class TransactionCheck:
         self._given_up = self._unreadable = 0
         if halves.open:
             interval_ms = self.core.settings.transaction_check_interval
-            due = self._begun + interval_ms  # a round that was held up longer than that must not be followed by another at once
+            # a round that was held up longer than that must not be followed by another at once
+            due = self._begun + interval_ms
             self.core.alarms.set(self.begin_round, due if due > self.core.now else self.core.now + interval_ms)
         self._take_mark()
 
     def _seek(self) -> int:
-        """Go to the next half message that needs a look; gives how many may be read from there, 0 at the end of the round or the turn."""
+        """Go to the next half message that needs a look; gives how many may be read from there, 0 at the end of the
+        round or the turn.
+        """
         halves, rests, now = self.halves, self._rests, self.core.now
         for _ in range(_PASS_AT_A_TIME):
             found = halves.next_open(self._at, self._end)
@@ -271,7 +284,10 @@ class TransactionCheck:
         return 0
 
     def _take(self, result: GetResult) -> bool:
-        """Look at what was read from `_at` on, where it is still open. False: the store takes nothing now, so the rest has to wait."""
+        """Look at what was read from `_at` on, where it is still open.
+
+        False: the store takes nothing now, so the rest has to wait.
+        """
         self._left -= 1
         for offset, record in _records(result.views):
             if self._left < 0:
@@ -309,7 +325,9 @@ class TransactionCheck:
         count = _number(message.properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
         if offset < self._old_end and self._is_known(offset, message, count):
             return True
-        if count >= settings.transaction_check_max or (count and age_ms > core.store.settings.file_reserved_time * _HOUR_MS):
+        if count >= settings.transaction_check_max or (
+            count and age_ms > core.store.settings.file_reserved_time * _HOUR_MS
+        ):
             return self._give_up(offset, message)
         immunity_s = _number(message.properties.get(names.CHECK_IMMUNITY_TIME))
         rest_ms = (settings.transaction_time_out if immunity_s is None else immunity_s * 1000) - age_ms
@@ -318,7 +336,9 @@ class TransactionCheck:
         return self._check(offset, message, count + 1)
 
     def _is_known(self, offset: int, message: MessageExt, count: int) -> bool:
-        """Whether it is a later copy of one that went on already: an Apache broker that died after a round leaves both open."""
+        """Whether it is a later copy of one that went on already: an Apache broker that died after a round leaves both
+        open.
+        """
         known = self._old.get(message.properties.get(names.UNIQ_KEY, ""))
         if known is None or count <= known[0]:  # two of equal count are two: a producer that sent twice
             return False

@@ -1,7 +1,8 @@
 """Half messages and END_TRANSACTION 37 (docs/protocol/broker.md 2.9; docs/protocol/store.md 12).
 
 Owns: how a half message is put aside, what a commit or a rollback makes of it.
-Leaves to others: which halves are open (`half_messages`), asking producers about those that nobody ended (`transaction_check`).
+Leaves to others: which halves are open (`half_messages`), asking producers about those that nobody ended
+(`transaction_check`).
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ class Transactions:
     def prepare(self, new_message: NewMessage) -> Stored:
         """Store a half message where no consumer looks. Raises PutRefused.
 
-        It loses a delay level: it would wait in the schedule topic instead, and come out of it as a half of nothing (docs/protocol/store.md 12.2).
+        It loses a delay level: it would wait in the schedule topic instead, and come out of it as a half of nothing
+        (docs/protocol/store.md 12.2).
         """
-        properties = new_message.properties | {names.REAL_TOPIC: new_message.topic, names.REAL_QUEUE_ID: str(new_message.queue_id)}
+        properties = new_message.properties | {
+            names.REAL_TOPIC: new_message.topic,
+            names.REAL_QUEUE_ID: str(new_message.queue_id),
+        }
         properties.pop(names.DELAY, None)
         new_message.properties = properties
         new_message.topic = HALF_TOPIC
@@ -72,12 +77,18 @@ class Transactions:
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             raise Refused(SYSTEM_ERROR, f"commitOrRollback field wrong: {header.commit_or_rollback}")
         read = self.core.store.reads.record(header.commit_log_offset)
-        self.core.reading.answer(link, request, read, lambda record: self._end(link, request, header, record), needed=True)
+        self.core.reading.answer(
+            link, request, read, lambda record: self._end(link, request, header, record), needed=True
+        )
 
-    def _end(self, link: ClientLink, request: Command, header: EndTransactionRequest, record: memoryview | None) -> None:
+    def _end(
+        self, link: ClientLink, request: Command, header: EndTransactionRequest, record: memoryview | None
+    ) -> None:
         """Commit or roll back. Raises Refused."""
         half = _half(header, record)
-        if not self.halves.is_settled(half.queue_offset):  # the first end counts, and what was delivered is not delivered again
+        if not self.halves.is_settled(
+            half.queue_offset
+        ):  # the first end counts, and what was delivered is not delivered again
             try:
                 self._settle(half, header.commit_or_rollback == TRANSACTION_COMMIT)
             except PutRefused as failure:
@@ -96,7 +107,9 @@ class Transactions:
         except PutRefused as failure:
             if not commit:
                 raise
-            self.core.notice(f"a message was committed, but not that this is so; after a crash it may come again: {failure}")
+            self.core.notice(
+                f"a message was committed, but not that this is so; after a crash it may come again: {failure}"
+            )
         self.halves.settle(half.queue_offset)
         self.changed()
 
@@ -106,7 +119,9 @@ class Transactions:
         queue_text = half.properties.get(names.REAL_QUEUE_ID, "")
         if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
             raise Refused(SYSTEM_ERROR, "the prepared message does not say where it belongs")
-        self.message_writer.put(NewMessage.again(half, topic, int(queue_text), TRANSACTION_COMMIT, half.physical_offset))
+        self.message_writer.put(
+            NewMessage.again(half, topic, int(queue_text), TRANSACTION_COMMIT, half.physical_offset)
+        )
 
     def mark_done(self, offset: int) -> None:
         """Store the op message: the half at this queue offset needs no more attention. Raises PutRefused."""
@@ -126,7 +141,10 @@ class Transactions:
 
 
 def _known_halves(core: Core) -> HalfMessages:
-    """Where the last run stopped. What cannot be, or is not known, lets both queues be looked through from their beginnings."""
+    """Where the last run stopped.
+
+    What cannot be, or is not known, lets both queues be looked through from their beginnings.
+    """
     half, op = core.store.queue(HALF_TOPIC, 0), core.store.queue(OP_HALF_TOPIC, 0)
     first = core.offsets.find(PROGRESS_GROUP, HALF_TOPIC, 0)
     op_first = core.offsets.find(PROGRESS_GROUP, OP_HALF_TOPIC, 0) or 0

@@ -1,8 +1,9 @@
-"""Configuration files: tables of topics, groups and offsets, as text with a backup beside it (docs/protocol/store.md 10.3).
+"""Configuration files: tables of topics, groups and offsets, as text with a backup beside it (docs/protocol/store.md
+10.3).
 
-A file is replaced in one step: the new text is made durable beside it, the old file becomes the backup, the new one takes its name. At
-every moment one whole generation can be read. A damaged file never becomes the backup, never reads as an empty table, and is set aside as
-`<path>.damaged` when a new one takes its place.
+A file is replaced in one step: the new text is made durable beside it, the old file becomes the backup, the new one
+takes its name. At every moment one whole generation can be read. A damaged file never becomes the backup, never reads
+as an empty table, and is set aside as `<path>.damaged` when a new one takes its place.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class ConfigFile:
     def load(self, parse: Callable[[str], T]) -> T | None:
         """The value of the file, or of its backup if the file is missing or damaged; None if there is neither.
 
-        `parse` makes a value of a text, or raises ValueError or MQError; then the text counts as damaged. Raises ConfigDamaged when
-        what is there cannot be read, and OSError. Blocks.
+        `parse` makes a value of a text, or raises ValueError or MQError; then the text counts as damaged. Raises
+        ConfigDamaged when what is there cannot be read, and OSError. Blocks.
         """
         self.warning = ""
         self.found = True
@@ -82,14 +83,18 @@ class ConfigFile:
         data = self._files.read(path)
         try:
             text = data.decode("utf-8-sig")
-        except UnicodeDecodeError:  # up to 4.9 Java writes in the charset of its platform; names are ASCII in any of them
+        except UnicodeDecodeError:
+            # up to 4.9 Java writes in the charset of its platform; names are ASCII in any of them
             text = data.decode("latin-1")
         if not text.strip("\0 \t\r\n"):
             raise ValueError("it is empty")
         return parse(text)
 
     def save(self, text: str) -> None:
-        """Replace the file and make it durable. Blocks; one save at a time. Raises OSError, the old file is in place then."""
+        """Replace the file and make it durable.
+
+        Blocks; one save at a time. Raises OSError, the old file is in place then.
+        """
         files, path = self._files, self.path
         folder = path.rpartition("/")[0]
         if not self._folder_made:

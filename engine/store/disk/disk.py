@@ -90,7 +90,10 @@ class DiskFile:
 
 
 class DiskLock:
-    """The lock of a data directory. POSIX record locks do not exclude their own process, so it has a list of its own."""
+    """The lock of a data directory.
+
+    POSIX record locks do not exclude their own process, so it has a list of its own.
+    """
 
     held: ClassVar[set[str]] = set()
 
@@ -204,14 +207,19 @@ class DiskFiles:
         system.sync_folder(path)
 
     def sync_all(self, paths: Collection[str]) -> bool:
-        """Each sync of a file waits for the disk on its own; one of the whole file system waits once. It tells of every failure since the
-        lock was taken, from Linux 5.8 on. Otherwise, and after a failure, which may be somebody else's, each file has to be asked; those
-        find most of their work done."""
+        """Each sync of a file waits for the disk on its own; one of the whole file system waits once. It tells of every
+        failure since the lock was taken, from Linux 5.8 on. Otherwise, and after a failure, which may be somebody
+        else's, each file has to be asked; those find most of their work done.
+        """
         if len(paths) < _MANY:
             return False
         sync_disk = system.sync_of_one_disk()
         for root, watch in self._watches.items():
-            if sync_disk is not None and all(path.startswith(root) for path in paths) and _on_one_disk(watch, min(paths), max(paths)):
+            if (
+                sync_disk is not None
+                and all(path.startswith(root) for path in paths)
+                and _on_one_disk(watch, min(paths), max(paths))
+            ):
                 return sync_disk(watch) == 0
         system.sync_everything()
         return False

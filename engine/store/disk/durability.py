@@ -1,7 +1,9 @@
-"""What a disk forgets: of the bytes of a file and of the names in its folders there is what processes see, and what is durable.
+"""What a disk forgets: of the bytes of a file and of the names in its folders there is what processes see, and what is
+durable.
 
-A disk keeps what was synced and any part of the rest. Bytes come to it in sectors of 512, in any order; changes of names in the order in
-which they were made, and those of one folder at the latest when it is synced. A file whose folder is lost is lost with it.
+A disk keeps what was synced and any part of the rest. Bytes come to it in sectors of 512, in any order; changes of
+names in the order in which they were made, and those of one folder at the latest when it is synced. A file whose folder
+is lost is lost with it.
 """
 
 from __future__ import annotations
@@ -78,7 +80,11 @@ class Content:
         durable = self.durable.ljust(len(self.data), b"\0")
         if durable == self.data:
             return []
-        return [sector for sector in range(count) if self._sector(sector) != durable[sector * SECTOR : (sector + 1) * SECTOR]]
+        return [
+            sector
+            for sector in range(count)
+            if self._sector(sector) != durable[sector * SECTOR : (sector + 1) * SECTOR]
+        ]
 
 
 #: Stands for the content of every folder.
@@ -109,9 +115,13 @@ class Names:
         """Another name for a folder, in one step. What is in it comes along, as durable as it was."""
         inside = old + "/"
         for names in (self.now, self.durable):
-            names.update({new + path[len(old) :]: content for path, content in names.items() if path.startswith(inside)})
+            names.update(
+                {new + path[len(old) :]: content for path, content in names.items() if path.startswith(inside)}
+            )
         for change in self.pending:
-            change.update({new + path[len(old) :]: content for path, content in change.items() if path.startswith(inside)})
+            change.update(
+                {new + path[len(old) :]: content for path, content in change.items() if path.startswith(inside)}
+            )
         gone = [path for path in self.now if path == old or path.startswith(inside)]
         self.change({**dict.fromkeys(gone), new: FOLDER})
 
@@ -164,7 +174,9 @@ class Names:
         made = Names()
         made.now = {path: copy_of(content) for path, content in self.now.items()}
         made.durable = {path: copy_of(content) for path, content in self.durable.items()}
-        made.pending = [{path: content and copy_of(content) for path, content in change.items()} for change in self.pending]
+        made.pending = [
+            {path: content and copy_of(content) for path, content in change.items()} for change in self.pending
+        ]
         return made
 
 

@@ -1,8 +1,8 @@
 """The port between the store and a file system.
 
-Owns: what the store asks of files and folders. `mqproto.engine.store.disk.disk` keeps them on a disk, `mqproto.engine.store.disk.memory` in memory.
-Paths are texts with `/`. Everything here may block and raises OSError; the store calls it in jobs, at opening and at closing, and
-in `append` only when a job came too late.
+Owns: what the store asks of files and folders. `mqproto.engine.store.disk.disk` keeps them on a disk,
+`mqproto.engine.store.disk.memory` in memory. Paths are texts with `/`. Everything here may block and raises OSError;
+the store calls it in jobs, at opening and at closing, and in `append` only when a job came too late.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class File(ReadFile, Protocol):
         """Put all bytes at a position."""
 
     def allocate(self, start: int, size: int) -> None:
-        """Make sure that writing to this range, through a map too, cannot fail for want of space. Its bytes do not change."""
+        """Make sure that writing to this range, through a map too, cannot fail for want of space.
+
+        Its bytes do not change.
+        """
 
     def clear(self, start: int, end: int) -> bool:
         """Make all bytes from `start` up to `end` zero; gives whether any was not."""
@@ -76,13 +79,19 @@ class Files(Protocol):
         """Length of a file; FileNotFoundError if there is none."""
 
     def modified(self, path: str) -> int | None:
-        """Wall time at which a file was last written, in ms, through a map up to a sync late. None if unknown, or without file."""
+        """Wall time at which a file was last written, in ms, through a map up to a sync late.
+
+        None if unknown, or without file.
+        """
 
     def set_modified(self, path: str, wall: int) -> None:
         """Let a file count as last written at a wall time (ms). FileNotFoundError if there is none."""
 
     def used(self, path: str) -> int:
-        """Bytes that a file really takes on the disk; its length where that is unknown. FileNotFoundError if there is none."""
+        """Bytes that a file really takes on the disk; its length where that is unknown.
+
+        FileNotFoundError if there is none.
+        """
 
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it; nothing if it is there."""
@@ -106,23 +115,34 @@ class Files(Protocol):
         """Move a file over another, or a folder to a name that is free, atomically."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; nothing if there is none. Where maps keep it alive its blocks come free with the last of them; a system that
-        refuses instead (Windows) raises PermissionError."""
+        """Remove a file; nothing if there is none. Where maps keep it alive its blocks come free with the last of them;
+        a system that refuses instead (Windows) raises PermissionError.
+        """
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder and everything in it, the last names first; nothing if there is none. May end in the middle."""
+        """Remove a folder and everything in it, the last names first; nothing if there is none.
+
+        May end in the middle.
+        """
 
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable."""
 
     def sync_all(self, paths: Collection[str]) -> bool:
-        """Many files are about to be synced. True: they are durable now, and so are all names; False: each of them has to be."""
+        """Many files are about to be synced.
+
+        True: they are durable now, and so are all names; False: each of them has to be.
+        """
 
     def lock(self, path: str) -> Lock | None:
-        """Lock the first byte of a file against other processes, Java's among them (docs/protocol/store.md 1.1); None if it is taken."""
+        """Lock the first byte of a file against other processes, Java's among them (docs/protocol/store.md 1.1); None
+        if it is taken.
+        """
 
     def locked_by(self, path: str) -> int | None:
-        """Who holds the lock of a file, without taking it: the id of a process, 0 for one that we cannot name; None if nobody does."""
+        """Who holds the lock of a file, without taking it: the id of a process, 0 for one that we cannot name; None if
+        nobody does.
+        """
 
     def usage(self, path: str) -> tuple[int, int] | None:
         """Bytes of the disk under a path: in use, and free for us. None if unknown."""
@@ -131,4 +151,7 @@ class Files(Protocol):
         """Bytes of memory of the machine, or of the container if it may use less. None if unknown."""
 
     def restarted_since(self, path: str) -> bool | None:
-        """Whether the machine was started after a file was last written, so that unsynced bytes may be gone. None if unknown."""
+        """Whether the machine was started after a file was last written, so that unsynced bytes may be gone.
+
+        None if unknown.
+        """

@@ -1,7 +1,8 @@
 """Files in memory, with a disk's ways of losing them.
 
-`process_death` gives what another process would find, `power_loss` what another start of the machine would (`durability` says what a
-disk forgets). At `before_change` and `before_read` a test lets calls fail, or looks at what is there in the middle of something.
+`process_death` gives what another process would find, `power_loss` what another start of the machine would
+(`durability` says what a disk forgets). At `before_change` and `before_read` a test lets calls fail, or looks at what
+is there in the middle of something.
 """
 
 from __future__ import annotations
@@ -97,9 +98,9 @@ class MemoryLock:
 class MemoryFiles:
     """A file system in memory.
 
-    `forgetful` keeps the durable side as well, which costs a copy of a file at each sync: for tests with small files. `space` limits
-    what `allocate` gives out; a file that is removed gives its part back. `capacity`, if it is set too, is the size of the disk that
-    `usage` tells of.
+    `forgetful` keeps the durable side as well, which costs a copy of a file at each sync: for tests with small files.
+    `space` limits what `allocate` gives out; a file that is removed gives its part back. `capacity`, if it is set too,
+    is the size of the disk that `usage` tells of.
     """
 
     def __init__(self, *, forgetful: bool = False, space: int | None = None) -> None:
@@ -108,8 +109,10 @@ class MemoryFiles:
         self.capacity: int | None = None
         #: Whoever owns the time gives it here (wall, ms): the times of files come from it. Without it they are unknown.
         self.clock: Callable[[], int | None] = _no_time
-        #: Called before each change, with what is about to happen and to which path. It may raise OSError, or look at what is there.
-        #: Bytes that are written through a view come without it. When it lets a sync fail, the file's bytes are given up.
+        #: Called before each change, with what is about to happen and to which path. It may raise OSError, or look at
+        #: what is there.
+        #: Bytes that are written through a view come without it. When it lets a sync fail, the file's bytes are given
+        #: up.
         self.before_change: Callable[[str, str], None] = _unhindered
         #: The same for what only reads. Bytes that are read through a view come without it.
         self.before_read: Callable[[str, str], None] = _unhindered
@@ -148,7 +151,9 @@ class MemoryFiles:
     # --- what a crash leaves ---
 
     def process_death(self) -> MemoryFiles:
-        """The files as another process finds them after this one was killed: as they were, and no more durable than they were."""
+        """The files as another process finds them after this one was killed: as they were, and no more durable than
+        they were.
+        """
         found = self._another()
         found._names = self._names.copy()
         found._old = set(self._old)
@@ -159,9 +164,12 @@ class MemoryFiles:
         """How many changes of names are not durable yet."""
         return len(self._names.pending)
 
-    def power_loss(self, survived: Callable[[str, int], bool] = lambda path, sector: False, names: int = 0) -> MemoryFiles:
-        """The files as they are after the machine lost power: what was synced, and of the rest those sectors (512 bytes, counted
-        from the start of the file) for which `survived` says so, and the first so many changes of `names`: a file system keeps their order.
+    def power_loss(
+        self, survived: Callable[[str, int], bool] = lambda path, sector: False, names: int = 0
+    ) -> MemoryFiles:
+        """The files as they are after the machine lost power: what was synced, and of the rest those sectors (512
+        bytes, counted from the start of the file) for which `survived` says so, and the first so many changes of
+        `names`: a file system keeps their order.
         """
         found = self._another()
         for path, content in self._names.after_power_loss(names).items():
@@ -177,7 +185,9 @@ class MemoryFiles:
     def names(self, folder: str) -> list[str]:
         self.before_read("list", folder)
         folder = folder.rstrip("/") or folder
-        return sorted(path.rpartition("/")[2] for path in self._names.now if path != folder and parent_of(path) == folder)
+        return sorted(
+            path.rpartition("/")[2] for path in self._names.now if path != folder and parent_of(path) == folder
+        )
 
     def exists(self, path: str) -> bool:
         return path in self._names.now

@@ -1,7 +1,8 @@
-"""The calls that not every system has, each with what keeps the same promise without it (docs/store.md, "Other systems").
+"""The calls that not every system has, each with what keeps the same promise without it (docs/store.md, "Other
+systems").
 
-Every call is looked for when it is needed, so that a test may take it away. Names that a type checker knows of one system only are asked
-for by `getattr`.
+Every call is looked for when it is needed, so that a test may take it away. Names that a type checker knows of one
+system only are asked for by `getattr`.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def _name() -> tuple[str, str]:
 
 
 def read_at(fd: int, path: str, start: int, size: int) -> bytes:
-    """Bytes at a position of an open file, from any thread; without `pread` through a second opening of the file, which has a position of
-    its own."""
+    """Bytes at a position of an open file, from any thread; without `pread` through a second opening of the file, which
+    has a position of its own.
+    """
     pread = _call(os, "pread")
     if pread is not None:
         return bytes(pread(fd, size, start))
@@ -61,7 +63,9 @@ def read_at(fd: int, path: str, start: int, size: int) -> bytes:
 
 
 def read_cached(fd: int, start: int, size: int) -> bytearray | None:
-    """So many bytes if the system has all of them in its cache; None if the disk would have to be waited for, or if it cannot tell."""
+    """So many bytes if the system has all of them in its cache; None if the disk would have to be waited for, or if it
+    cannot tell.
+    """
     preadv, no_wait = _call(os, "preadv"), _call(os, "RWF_NOWAIT")
     if preadv is None or no_wait is None:
         return None
@@ -141,8 +145,9 @@ def memory() -> int | None:
 
 
 def sync_file(fd: int) -> None:
-    """Make a file durable: on macOS by the call that also empties the cache of the disk, which `fsync` does not do there; elsewhere by
-    `fdatasync`, or `fsync` where that is missing."""
+    """Make a file durable: on macOS by the call that also empties the cache of the disk, which `fsync` does not do
+    there; elsewhere by `fdatasync`, or `fsync` where that is missing.
+    """
     full_sync = _call(fcntl, "F_FULLFSYNC")
     if full_sync is not None:
         try:
@@ -156,7 +161,9 @@ def sync_file(fd: int) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make names durable, where a folder can be opened and synced (not on Windows, which writes them in its own journal)."""
+    """Make names durable, where a folder can be opened and synced (not on Windows, which writes them in its own
+    journal).
+    """
     try:
         fd = os.open(path, os.O_RDONLY)
     except PermissionError:
@@ -199,8 +206,9 @@ def sync_everything() -> None:
 
 
 def lock_first_byte(fd: int) -> bool:
-    """Lock the first byte of a file against other processes, in the way that Java does; False if another one has it. Where there are no
-    such locks everybody gets it."""
+    """Lock the first byte of a file against other processes, in the way that Java does; False if another one has it.
+    Where there are no such locks everybody gets it.
+    """
     try:
         if fcntl is not None:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -224,7 +232,9 @@ def unlock_first_byte(fd: int) -> None:
 
 
 def lock_holder(fd: int) -> int | None:
-    """The process that holds the lock of the first byte, 0 if it is not told which; None if nobody does or we cannot ask."""
+    """The process that holds the lock of the first byte, 0 if it is not told which; None if nobody does or we cannot
+    ask.
+    """
     layout = _FLOCKS.get(_name()[0]) if fcntl is not None else None
     if layout is None:
         return None

@@ -1,7 +1,7 @@
 """The doctor of a data directory: looks at it, tells what is wrong, and mends it (docs/doctor.md).
 
-Looking is read-only and safe beside a running broker; directories of Apache's brokers are read as well as ours. Nothing is printed
-here, results are typed.
+Looking is read-only and safe beside a running broker; directories of Apache's brokers are read as well as ours. Nothing
+is printed here, results are typed.
 """
 
 from mqproto.engine.store.doctor.checks.check import Check, CheckProgress, check

@@ -1,7 +1,7 @@
 """Messages of a directory for people to read: by queue, by key, or as they lie in the log (docs/doctor.md).
 
-Owns: the way that leads to them. A topic's messages are found by its queues, those with a key by the index; where there is no such way,
-or it was asked for, the log is walked over. Memory does not grow with what is found.
+Owns: the way that leads to them. A topic's messages are found by its queues, those with a key by the index; where there
+is no such way, or it was asked for, the log is walked over. Memory does not grow with what is found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from mqproto.wire.properties import REAL_QUEUE_ID, REAL_TOPIC, RETRY_TOPIC
 
 @dataclass(frozen=True, slots=True)
 class DumpSelection:
-    """Which messages are wanted. Offsets of `bounds` are queue offsets; physical ones with `physical` or without a topic."""
+    """Which messages are wanted.
+
+    Offsets of `bounds` are queue offsets; physical ones with `physical` or without a topic.
+    """
 
     topic: str | None = None
     queue_id: int | None = None
@@ -70,13 +73,17 @@ class Dump:
         self.notes += messages.notes
         for found in messages.messages():
             one = messages.ranges[found.number]
-            yield Dumped(f"{one.topic}/{one.queue_id}@{found.offset}, at {found.physical} of the log", found.record, found.why)
+            yield Dumped(
+                f"{one.topic}/{one.queue_id}@{found.offset}, at {found.physical} of the log", found.record, found.why
+            )
 
     def _by_key(self, key: str) -> Iterator[Dumped]:
         """By the index as far as it goes, then over what it may lack."""
         wanted, log = self._wanted, self._directory.log
         if wanted.topic is None:
-            self.notes.append("the index knows keys by their topic only: the whole log is read; --topic would be quicker")
+            self.notes.append(
+                "the index knows keys by their topic only: the whole log is read; --topic would be quicker"
+            )
             yield from self._walk(self._start(), log.limit)
             return
         found = self._indexed(wanted.topic, key)
@@ -94,8 +101,9 @@ class Dump:
         yield from self._walk(max(end, log.start), log.limit)
 
     def _indexed(self, topic: str, key: str) -> tuple[int, int, list[int]] | None:
-        """From where to where (physical offsets) the index speaks of messages, and places of those that may have a key, sorted; None
-        without an index."""
+        """From where to where (physical offsets) the index speaks of messages, and places of those that may have a key,
+        sorted; None without an index.
+        """
         places: set[int] = set()
         begin: int | None = None
         end = 0

@@ -1,10 +1,11 @@
-"""The file that moves topics from one data directory to another: a head, blocks of messages, a trailer (docs/export-format.md).
+"""The file that moves topics from one data directory to another: a head, blocks of messages, a trailer
+(docs/export-format.md).
 
 Owns: how it is laid out, that a cut or changed file is noticed. It only makes and takes bytes, so a file may be a pipe.
 Leaves to others: what goes in (`exporting`), what becomes of it (`importing`).
 
-The checksum of each block covers the one before, so blocks cannot change, move or go missing; the trailer has the number of messages
-and a digest of everything.
+The checksum of each block covers the one before, so blocks cannot change, move or go missing; the trailer has the
+number of messages and a digest of everything.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class ExportHead:
             _time(value.get("toTime")),
         )
         for topic, queue_id, begin, end in value.get("queues") or ():
-            queue = ExportedQueue(_text(topic), _whole(queue_id, _QUEUE_ID_MAX), _whole(begin, _OFFSET_MAX), _whole(end, _OFFSET_MAX))
+            queue = ExportedQueue(
+                _text(topic), _whole(queue_id, _QUEUE_ID_MAX), _whole(begin, _OFFSET_MAX), _whole(end, _OFFSET_MAX)
+            )
             if queue.begin > queue.end:
                 raise ValueError(f"queue {queue.queue_id} of {queue.topic} ends before it begins")
             head.queues.append(queue)
@@ -177,7 +180,12 @@ class ExportWriter:
     def end(self) -> bytes:
         """The last bytes."""
         rest = self._messages() if self._items else b""
-        trailer = {"messages": self.messages, "bytes": self.bytes, "counts": self._counts, "sha256": self._digest.hexdigest()}
+        trailer = {
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "counts": self._counts,
+            "sha256": self._digest.hexdigest(),
+        }
         return rest + self._block(_TRAILER, json.dumps(trailer).encode())
 
     def _messages(self) -> bytes:
@@ -209,8 +217,8 @@ class ExportedMessage(NamedTuple):
 class ExportReader:
     """Reads an export from its first byte to its last. `read(size)` gives at most so many bytes, nothing at the end.
 
-    Everything is checked on the way: what was given is as it was written, but only when `messages` has ended without an error is it
-    known that nothing is missing. Raises ExportDamaged.
+    Everything is checked on the way: what was given is as it was written, but only when `messages` has ended without an
+    error is it known that nothing is missing. Raises ExportDamaged.
     """
 
     __slots__ = ("_block_at", "_chain", "_counts", "_digest", "_read", "head", "messages_read", "position")
@@ -254,7 +262,8 @@ class ExportReader:
                 number = message.number
                 if number >= len(ends) or not nexts[number] <= message.offset < ends[number]:
                     raise ExportDamaged(
-                        self._block_at, f"a message at offset {message.offset} of queue number {number}, which has no such place"
+                        self._block_at,
+                        f"a message at offset {message.offset} of queue number {number}, which has no such place",
                     )
                 nexts[number] = message.offset + 1
                 self._counts[number] += 1

@@ -1,7 +1,8 @@
-"""Taking topics out of a data directory, with what belongs to them: configurations, groups, committed offsets (docs/doctor.md).
+"""Taking topics out of a data directory, with what belongs to them: configurations, groups, committed offsets
+(docs/doctor.md).
 
-Left behind is what means something only together with the rest of its broker: delayed messages that still wait, open transactions, the
-broker's own topics. It is counted and told.
+Left behind is what means something only together with the rest of its broker: delayed messages that still wait, open
+transactions, the broker's own topics. It is counted and told.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from mqproto.engine.store.doctor.views.tables import TableFiles, Tables
 from mqproto.engine.store.errors import StoreError
 from mqproto.engine.store.log.records import facts_of
 from mqproto.wire.bodies import DelayOffsets
-from mqproto.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, SYSTEM_GROUP_PREFIX, TOPIC_LENGTH_MAX, retry_topic
+from mqproto.wire.names import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    SYSTEM_GROUP_PREFIX,
+    TOPIC_LENGTH_MAX,
+    retry_topic,
+)
 from mqproto.wire.properties import REAL_TOPIC
 from mqproto.wire.record import decode_record
 
@@ -35,7 +43,18 @@ class ExportRefused(StoreError):  # noqa: N818 - a name that says what happened 
 class Export:
     """One export. `survey` first, to its end; then `head` is known and `queue_io` are the bytes of the file."""
 
-    __slots__ = ("_directory", "_messages", "_skip_damaged", "_writer", "gone", "head", "notes", "skipped", "tables", "unreadable")
+    __slots__ = (
+        "_directory",
+        "_messages",
+        "_skip_damaged",
+        "_writer",
+        "gone",
+        "head",
+        "notes",
+        "skipped",
+        "tables",
+        "unreadable",
+    )
 
     def __init__(
         self,
@@ -49,8 +68,9 @@ class Export:
         writer: str = "",
         skip_damaged: bool = False,
     ) -> None:
-        """Topics and groups by name; without groups, all that have committed offsets of the topics. Times are store times in ms, the end
-        is not included; `created` is now, and `writer` says who writes. `skip_damaged`: leave out what cannot be read.
+        """Topics and groups by name; without groups, all that have committed offsets of the topics. Times are store
+        times in ms, the end is not included; `created` is now, and `writer` says who writes. `skip_damaged`: leave out
+        what cannot be read.
 
         Raises ExportRefused, ConfigDamaged, OSError.
         """
@@ -58,7 +78,9 @@ class Export:
             if topic in UNMOVABLE:
                 raise ExportRefused(f"{topic} belongs to the broker itself: its messages mean nothing elsewhere")
             if len(topic.encode()) > TOPIC_LENGTH_MAX:
-                raise ExportRefused(f"the name {topic} is longer than {TOPIC_LENGTH_MAX} bytes: only 5.x keeps such topics")
+                raise ExportRefused(
+                    f"the name {topic} is longer than {TOPIC_LENGTH_MAX} bytes: only 5.x keeps such topics"
+                )
         self._directory = directory
         self._messages = TopicMessages(directory, topics, bounds=Bounds(from_time=from_time, to_time=to_time))
         self._skip_damaged = skip_damaged
@@ -67,7 +89,8 @@ class Export:
         self.head = ExportHead(created, writer, from_time, to_time)
         #: What an operator should know, one sentence each.
         self.notes = self.tables.notes + self._messages.notes
-        #: Messages that cannot be read, and the first of them in words; those that retention has taken meanwhile are only counted.
+        #: Messages that cannot be read, and the first of them in words; those that retention has taken meanwhile are
+        #: only counted.
         self.skipped = 0
         self.unreadable: list[str] = []
         self.gone = 0
@@ -100,7 +123,10 @@ class Export:
                 head.groups[group] = tables.groups.groups[group]
 
     def survey(self) -> Iterator[int]:
-        """Find what there is to take. Yields physical offsets. Raises ExportRefused for a topic that is not there, and OSError."""
+        """Find what there is to take.
+
+        Yields physical offsets. Raises ExportRefused for a topic that is not there, and OSError.
+        """
         yield from self._messages.survey()
         self.notes += [note for note in self._messages.notes if note not in self.notes]
         head = self.head
@@ -108,10 +134,15 @@ class Export:
         known = {each.topic for each in head.queues} | set(head.topics)
         for topic in sorted(self._messages.topics - known):
             raise ExportRefused(f"there is no topic {topic} in {self._directory.root}")
-        self.notes += left_behind(self._directory, self._messages.topics, {group for _, group in head.offsets}, self.tables)
+        self.notes += left_behind(
+            self._directory, self._messages.topics, {group for _, group in head.offsets}, self.tables
+        )
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes of the file. Raises ExportRefused when a message cannot be read, unless damage is to be left out; and OSError."""
+        """The bytes of the file.
+
+        Raises ExportRefused when a message cannot be read, unless damage is to be left out; and OSError.
+        """
         writer = self._writer
         yield writer.begin(self.head)
         for found in self._messages.messages():
@@ -141,7 +172,9 @@ def left_behind(directory: Directory, topics: frozenset[str], groups: set[str], 
     notes = []
     waiting = _count_waiting(directory, topics)
     if waiting:
-        notes.append(f"{waiting} delayed messages still wait in {SCHEDULE_TOPIC} and are not taken: let their broker deliver them first")
+        notes.append(
+            f"{waiting} delayed messages still wait in {SCHEDULE_TOPIC} and are not taken: let their broker deliver them first"
+        )
     open_count = _count_open(directory, topics, tables)
     if open_count:
         notes.append(f"{open_count} half messages of open transactions are not taken")
@@ -159,7 +192,9 @@ def _count_waiting(directory: Directory, topics: frozenset[str]) -> int:
     progress = DelayOffsets.from_value(state.value).offsets if state is not None and state.value is not None else {}
     return sum(
         facts_of(record).properties.get(REAL_TOPIC) in topics
-        for record in _records_from(directory, SCHEDULE_TOPIC, {level - 1: offset for level, offset in progress.items()})
+        for record in _records_from(
+            directory, SCHEDULE_TOPIC, {level - 1: offset for level, offset in progress.items()}
+        )
     )
 
 
@@ -167,7 +202,9 @@ def _count_open(directory: Directory, topics: frozenset[str], tables: Tables) ->
     """Half messages of the topics that are neither committed nor rolled back."""
     done: set[int] = set()
     for record in _records_from(directory, OP_HALF_TOPIC, tables.committed(OP_HALF_TOPIC).get(_TRANSACTION_GROUP, {})):
-        done.update(int(part) for part in decode_record(record).body.split(b",") if part.isdigit() and len(part) <= _DIGITS_MAX)
+        done.update(
+            int(part) for part in decode_record(record).body.split(b",") if part.isdigit() and len(part) <= _DIGITS_MAX
+        )
     count = 0
     for record in _records_from(directory, HALF_TOPIC, tables.committed(HALF_TOPIC).get(_TRANSACTION_GROUP, {})):
         facts = facts_of(record)

@@ -1,10 +1,11 @@
 """Putting an export into a data directory that no broker works on (docs/doctor.md).
 
-Messages are appended as a broker would append them, so that log, queues and index agree at every moment; configurations follow when all
-messages are durable, committed offsets last. An import that breaks off leaves a directory that opens, and can be done again.
+Messages are appended as a broker would append them, so that log, queues and index agree at every moment; configurations
+follow when all messages are durable, committed offsets last. An import that breaks off leaves a directory that opens,
+and can be done again.
 
-Store times stay where they do not go back (recovery and searches by time rely on that): a message that is older than the last one of
-the log gets that one's time.
+Store times stay where they do not go back (recovery and searches by time rely on that): a message that is older than
+the last one of the log gets that one's time.
 """
 
 from __future__ import annotations
@@ -54,21 +55,32 @@ def settings_for(directory: Directory) -> StoreSettings:
 
 
 class Import:
-    """One import, by a plan that was made for the directory as it is. `run` yields the messages stored so far, and ends when all is
-    durable; then `message_writer` and `there` count messages that were stored and that were there."""
+    """One import, by a plan that was made for the directory as it is. `run` yields the messages stored so far, and ends
+    when all is durable; then `message_writer` and `there` count messages that were stored and that were there.
+    """
 
     __slots__ = ("_files", "_now", "_plan", "_reader", "_since", "_store", "_times", "_wall", "stored", "there")
 
     def __init__(
-        self, files: Files, settings: StoreSettings, reader: ExportReader, plan: ImportPlan, *, wall: int, utc_offset_ms: int = 0
+        self,
+        files: Files,
+        settings: StoreSettings,
+        reader: ExportReader,
+        plan: ImportPlan,
+        *,
+        wall: int,
+        utc_offset_ms: int = 0,
     ) -> None:
-        """Opens the directory, or makes it. Blocks. Raises what `Store.open` raises, and ImportRefused when the directory is not what
-        the plan was made for."""
+        """Opens the directory, or makes it. Blocks. Raises what `Store.open` raises, and ImportRefused when the
+        directory is not what the plan was made for.
+        """
         if plan.refused:
             raise ImportRefused(f"{plan.refused[0].topic}/{plan.refused[0].queue_id} has other messages")
         if reader.head != plan.head:
             raise ImportRefused("this is not the export that the plan was made for")
-        settings = replace(settings, max_message_size=_BODY_MAX, flush_disk_type="ASYNC_FLUSH", allocation_window=64 << 20)
+        settings = replace(
+            settings, max_message_size=_BODY_MAX, flush_disk_type="ASYNC_FLUSH", allocation_window=64 << 20
+        )
         check(settings)
         self._files = files
         self._plan = plan
@@ -100,7 +112,9 @@ class Import:
             queue = self._store.find_queue(one.topic, one.queue_id)
             bounds = (0, 0) if queue is None else (queue.min_offset, queue.next_offset)
             if bounds != (one.low, one.first):
-                raise ImportRefused(f"{one.topic}/{one.queue_id} is not what it was when the import was planned: begin again")
+                raise ImportRefused(
+                    f"{one.topic}/{one.queue_id} is not what it was when the import was planned: begin again"
+                )
 
     def run(self) -> Iterator[int]:
         """Raises ExportDamaged, ImportRefused, PutRefused, OSError; what was stored before stays. To be used once."""
@@ -128,8 +142,10 @@ class Import:
             self._times.update(self._file_times(queue))
 
     def _leave_first_file(self) -> None:
-        """In a log that begins at 0 the blank entries that a queue begins with lead Apache's brokers to its first file: they pass over
-        all messages there that follow blank ones, so messages of such queues go into a later file (docs/protocol/store.md 4.4, 14.1)."""
+        """In a log that begins at 0 the blank entries that a queue begins with lead Apache's brokers to its first file:
+        they pass over all messages there that follow blank ones, so messages of such queues go into a later file
+        (docs/protocol/store.md 4.4, 14.1).
+        """
         store = self._store
         blank = any(one.first == 0 and one.source.begin and one.messages for one in self._plan.queues)
         if blank and store.min_physical == 0 and store.end < store.settings.mapped_file_size_commit_log:
@@ -137,8 +153,9 @@ class Import:
             self._store.run_jobs(self._now, self._wall)
 
     def _file_times(self, queue: Queue) -> Iterator[tuple[str, int]]:
-        """When the last message of each file of a queue was stored: 4.x looks for a time in the first file that was written at that time
-        or later (docs/protocol/store.md 14.3)."""
+        """When the last message of each file of a queue was stored: 4.x looks for a time in the first file that was
+        written at that time or later (docs/protocol/store.md 14.3).
+        """
         per_file = self._store.settings.queue_file_size // ENTRY_SIZE
         place = queue.min_offset
         while place < queue.next_offset:
@@ -178,7 +195,9 @@ class Import:
                 max(min(facts.store_time, self._wall), store.last_time),
             )
         except PutRefused as failure:
-            raise ImportRefused(f"message {message.offset} of {one.topic}/{one.queue_id} was not taken: {failure.why}") from failure
+            raise ImportRefused(
+                f"message {message.offset} of {one.topic}/{one.queue_id} was not taken: {failure.why}"
+            ) from failure
         if places:
             store.lead_over(queue, places)
         if store.jobs:
@@ -215,17 +234,20 @@ class Import:
 
 
 def _properties(record: memoryview, body_end: int) -> bytes:
-    """The properties of a record as they are, but for the checksum of the old place that 5.x may put last (docs/protocol/store.md 2.2)."""
+    """The properties of a record as they are, but for the checksum of the old place that 5.x may put last
+    (docs/protocol/store.md 2.2).
+    """
     properties = bytes(record[topic_span(record, body_end)[1] + 2 :])
     return properties[:-_CRC_SIZE] if properties[-_CRC_SIZE:].startswith(_CRC) else properties
 
 
 def begin_log(files: Files, settings: StoreSettings, plan: ImportPlan) -> None:
-    """Let the log of a new directory begin so far from 0 that the offsets of its queues are none that it could not have.
+    """Let the log of a new directory begin so far from 0 that the offsets of its queues are none that it could not
+    have.
 
-    A queue that begins later begins with blank entries; Apache's brokers take them for messages of a log that begins at 0 (docs/protocol/store.md 4.4),
-    and consumers for lag. Recovery doubts a message that claims a place for which there were never enough
-    bytes. Blocks. Raises OSError.
+    A queue that begins later begins with blank entries; Apache's brokers take them for messages of a log that begins at
+    0 (docs/protocol/store.md 4.4), and consumers for lag. Recovery doubts a message that claims a place for which there
+    were never enough bytes. Blocks. Raises OSError.
     """
     root, folder = settings.store_path_root_dir, settings.commit_log_folder
     first = max((one.source.end for one in plan.queues if one.source.begin), default=0)

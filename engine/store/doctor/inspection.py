@@ -79,7 +79,10 @@ class Inspection:
 
 
 def inspect(directory: Directory) -> Inspection:
-    """Look at everything, in time that grows with the files and not with the messages. Raises StoreUnreadable. Blocks."""
+    """Look at everything, in time that grows with the files and not with the messages.
+
+    Raises StoreUnreadable. Blocks.
+    """
     try:
         return _Inspector(directory).run()
     except OSError as failure:

@@ -1,8 +1,9 @@
 """Messages of some topics, in the order of the log, out of a directory that is only looked at.
 
-Consume queues lead to them as far as they go. A running broker writes its queues some time after the log, and after a crash they may lack
-entries too: from `walk_from` on, where queues may be behind, the log itself is read, and all of it for a topic that has no queue.
-Owns: which messages belong to a range of offsets or times. Memory is bounded by the number of queues.
+Consume queues lead to them as far as they go. A running broker writes its queues some time after the log, and after a
+crash they may lack entries too: from `walk_from` on, where queues may be behind, the log itself is read, and all of it
+for a topic that has no queue. Owns: which messages belong to a range of offsets or times. Memory is bounded by the
+number of queues.
 """
 
 from __future__ import annotations
@@ -47,7 +48,19 @@ class FoundMessage(NamedTuple):
 class Range:
     """One queue of which messages are wanted: those with offsets from `begin` up to `end`."""
 
-    __slots__ = ("begin", "behind", "end", "from_seen", "known", "place", "queue_id", "start", "to_seen", "topic", "view")
+    __slots__ = (
+        "begin",
+        "behind",
+        "end",
+        "from_seen",
+        "known",
+        "place",
+        "queue_id",
+        "start",
+        "to_seen",
+        "topic",
+        "view",
+    )
 
     def __init__(self, view: QueueView) -> None:
         self.topic = view.topic
@@ -80,7 +93,10 @@ class TopicMessages:
         bounds: Bounds | None = None,
         without_queues: bool = True,
     ) -> None:
-        """`queue_id`: only that queue of each topic; `without_queues`: read the whole log for topics that have none. Raises OSError."""
+        """`queue_id`: only that queue of each topic; `without_queues`: read the whole log for topics that have none.
+
+        Raises OSError.
+        """
         self._directory = directory
         self.topics = frozenset(topics)
         self._queue_id = queue_id
@@ -189,7 +205,9 @@ class TopicMessages:
 
     def messages(self) -> Iterator[FoundMessage]:
         """All messages of the ranges, each queue in its order. Raises OSError."""
-        for physical, number, offset, size in merge(*(self._entries(number, one) for number, one in enumerate(self.ranges))):
+        for physical, number, offset, size in merge(
+            *(self._entries(number, one) for number, one in enumerate(self.ranges))
+        ):
             yield self._read(number, offset, physical, size)
         nexts = [max(one.begin, one.known) for one in self.ranges]
         numbers = {key: number for number, key in enumerate(self._by_key)}
@@ -221,7 +239,9 @@ class TopicMessages:
         record = log.record(physical, True)
         if record is None:
             gone = physical < log.start or not log.read(physical, 1)
-            return FoundMessage(number, offset, physical, None, "it is no longer in the log" if gone else "its record is damaged")
+            return FoundMessage(
+                number, offset, physical, None, "it is no longer in the log" if gone else "its record is damaged"
+            )
         facts = facts_of(record)
         one = self.ranges[number]
         if (facts.topic, facts.queue_id) != (one.topic, one.queue_id) or len(record) != size:
@@ -233,9 +253,13 @@ class TopicMessages:
             yield from walk_over(self._directory, self.walk_from, self.walk_end, note)
 
 
-def walk_over(directory: Directory, start: int, end: int, note: Callable[[str], None] | None = None) -> Iterator[tuple[int, memoryview]]:
-    """Offset and bytes of all good records of the log between two offsets. Places without one are passed over, `note` is told then.
-    Nothing is told of the end: there a record may just be written, or was torn. Raises OSError."""
+def walk_over(
+    directory: Directory, start: int, end: int, note: Callable[[str], None] | None = None
+) -> Iterator[tuple[int, memoryview]]:
+    """Offset and bytes of all good records of the log between two offsets. Places without one are passed over, `note`
+    is told then.
+    Nothing is told of the end: there a record may just be written, or was torn. Raises OSError.
+    """
     log = directory.log
     while start < end:
         walk = Walk(log)
@@ -251,8 +275,10 @@ def walk_over(directory: Directory, start: int, end: int, note: Callable[[str], 
 
 
 def behind_from(directory: Directory) -> int:
-    """From which offset of the log on queues and index may lack messages: a file whose first message is older than what the checkpoint
-    promises (docs/protocol/store.md 8.3); the end of the log when its broker was stopped in an orderly way."""
+    """From which offset of the log on queues and index may lack messages: a file whose first message is older than what
+    the checkpoint promises (docs/protocol/store.md 8.3); the end of the log when its broker was stopped in an orderly
+    way.
+    """
     log = directory.log
     if directory.whole:
         return log.limit

@@ -108,8 +108,9 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class QueuePlan:
-    """One queue: `topic` is its name in the target, `first` the offset of the next message in the target, `present` how many of the
-    `messages` of the export are there."""
+    """One queue: `topic` is its name in the target, `first` the offset of the next message in the target, `present` how
+    many of the `messages` of the export are there.
+    """
 
     source: ExportedQueue
     topic: str
@@ -124,7 +125,9 @@ class QueuePlan:
     @property
     def keeps_offsets(self) -> bool:
         """Whether offsets mean the same in the target as in the source."""
-        return self.fate in (Fate.KEPT, Fate.CONTINUED, Fate.THERE) or (self.fate is Fate.APPENDED and self.first == self.source.begin)
+        return self.fate in (Fate.KEPT, Fate.CONTINUED, Fate.THERE) or (
+            self.fate is Fate.APPENDED and self.first == self.source.begin
+        )
 
 
 @dataclass(slots=True)
@@ -172,12 +175,15 @@ class ImportPlan:
 
 
 class Planner:
-    """Reads an export to its end, so that it is known to be whole, and compares it with a directory. `run` yields the messages read so
-    far; afterwards `plan` is complete."""
+    """Reads an export to its end, so that it is known to be whole, and compares it with a directory. `run` yields the
+    messages read so far; afterwards `plan` is complete.
+    """
 
     __slots__ = ("_append", "_target", "plan", "reader")
 
-    def __init__(self, reader: ExportReader, target: Target, *, rename: Mapping[str, str], append: bool = False) -> None:
+    def __init__(
+        self, reader: ExportReader, target: Target, *, rename: Mapping[str, str], append: bool = False
+    ) -> None:
         """Raises ImportRefused for names that cannot be."""
         self.reader = reader
         self._target = target
@@ -221,7 +227,10 @@ class Planner:
             one.fate = Fate.APPENDED if self._append else Fate.REFUSED
 
     def merge(self, tables: Tables) -> None:
-        """Add to the plan what becomes of the tables: what the directory has stays, what it lacks is added. After `run`."""
+        """Add to the plan what becomes of the tables: what the directory has stays, what it lacks is added.
+
+        After `run`.
+        """
         plan, head = self.plan, self.plan.head
         for topic, (old, queues) in _by_topic(plan.queues).items():
             wanted = head.topics.get(old) or TopicConfig(old, queues, queues)
@@ -241,11 +250,15 @@ class Planner:
                 if one is not None:
                     here = tables.offsets.offsets.get(f"{one.topic}@{group}", {}).get(queue_id)
                     offset = min(offset, one.source.end)  # a group that was further has consumed all of the export
-                    plan.offsets.append(OffsetPlan(one.topic, group, queue_id, offset, here, _is_taken(one, offset, here)))
+                    plan.offsets.append(
+                        OffsetPlan(one.topic, group, queue_id, offset, here, _is_taken(one, offset, here))
+                    )
 
 
 def _is_taken(one: QueuePlan, offset: int, here: int | None) -> bool:
-    """Whether a committed offset replaces that of the target: where it means the same, and the group was further there."""
+    """Whether a committed offset replaces that of the target: where it means the same, and the group was further
+    there.
+    """
     if here is None:
         return one.keeps_offsets
     return here < offset and one.keeps_offsets and one.fate is not Fate.APPENDED
@@ -279,7 +292,9 @@ def _by_topic(queues: list[QueuePlan]) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _merged(here: TopicConfig | None, wanted: TopicConfig, topic: str, queues: int, notes: list[str]) -> TopicConfig | None:
+def _merged(
+    here: TopicConfig | None, wanted: TopicConfig, topic: str, queues: int, notes: list[str]
+) -> TopicConfig | None:
     """The configuration that a topic needs; None if the one that is there does."""
     if here is None:
         made = TopicConfig.from_value(wanted.to_value())

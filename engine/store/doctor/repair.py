@@ -1,10 +1,10 @@
 """`repair`: lets a directory agree with its log again.
 
-What a check found decides what is done. Damage of the log is stepped over or cut off, as the caller chose; queues and index are made again
-from the log; a configuration file that cannot be read is replaced by its backup. Whatever is taken away or overwritten is first put
-into a folder `set-aside-N` of the directory.
-Should a repair be broken off, the next one, and the next start of a broker too, make queues and index again: before the first queue is
-taken away the directory is marked as not stopped in an orderly way, and its checkpoint is set aside.
+What a check found decides what is done. Damage of the log is stepped over or cut off, as the caller chose; queues and
+index are made again from the log; a configuration file that cannot be read is replaced by its backup. Whatever is taken
+away or overwritten is first put into a folder `set-aside-N` of the directory.
+Should a repair be broken off, the next one, and the next start of a broker too, make queues and index again: before the
+first queue is taken away the directory is marked as not stopped in an orderly way, and its checkpoint is set aside.
 """
 
 from __future__ import annotations
@@ -54,7 +54,19 @@ class RepairPlan:
 class Repair:
     """One repair: `survey` to its end, look at `plan`, then `run`."""
 
-    __slots__ = ("_commit_log", "_files", "_index_pair", "_recover", "_settings", "aside", "lost", "plan", "rebuild", "report", "root")
+    __slots__ = (
+        "_commit_log",
+        "_files",
+        "_index_pair",
+        "_recover",
+        "_settings",
+        "aside",
+        "lost",
+        "plan",
+        "rebuild",
+        "report",
+        "root",
+    )
 
     def __init__(
         self,
@@ -67,8 +79,9 @@ class Repair:
         commit_log: str = "",
         index_pair: tuple[int, int] | None = None,
     ) -> None:
-        """`recover`: what to do about damage of the log. `rebuild`: make queues and index again even if they seem good. `settings`: what
-        the broker is set to; sizes of files come from the directory where it still has such files."""
+        """`recover`: what to do about damage of the log. `rebuild`: make queues and index again even if they seem good.
+        `settings`: what the broker is set to; sizes of files come from the directory where it still has such files.
+        """
         self._files = files
         self.root = root.rstrip("/") or "/"
         self._recover = recover
@@ -99,7 +112,10 @@ class Repair:
     # --- before ---
 
     def survey(self) -> Iterator[CheckProgress]:
-        """Check the directory and make the plan. Changes nothing. Raises StoreUnreadable, StoreLocked when a broker runs."""
+        """Check the directory and make the plan.
+
+        Changes nothing. Raises StoreUnreadable, StoreLocked when a broker runs.
+        """
         directory = self._open()
         try:
             if directory.running:
@@ -138,7 +154,11 @@ class Repair:
             plan.steps.append("make the checkpoint again; what it knows to be lost stays lost")
         if plan.rebuilds:
             settings = self._settings
-            index = f"{settings.max_hash_slot_num} slots and {settings.max_index_num} entries" if settings.message_index_enable else "none"
+            index = (
+                f"{settings.max_hash_slot_num} slots and {settings.max_index_num} entries"
+                if settings.message_index_enable
+                else "none"
+            )
             plan.steps.append(
                 f"make queues and index again from {report.records} records of the log "
                 f"(queue files of {settings.queue_file_size} bytes; index: {index})"
@@ -158,7 +178,9 @@ class Repair:
 
     def _damage_text(self) -> str:
         report = self.report
-        place = f"the log is damaged from offset {report.damaged_from} on, with {report.good_behind} good records behind it"
+        place = (
+            f"the log is damaged from offset {report.damaged_from} on, with {report.good_behind} good records behind it"
+        )
         if self._recover is Recover.SKIP:
             return f"{place}: step over what is damaged and keep the good ones"
         if self._recover is Recover.CUT:
@@ -170,8 +192,8 @@ class Repair:
     def run(self, wall: int, utc_offset_ms: int = 0) -> Iterator[CheckProgress]:
         """Do what the plan says, and check again; the result is in `report`. Blocks.
 
-        Raises RepairRefused before anything is changed; StoreLocked, StoreDamaged and StoreUnwritable on the way: what was taken away
-        is in `aside` then, and the repair can be begun again.
+        Raises RepairRefused before anything is changed; StoreLocked, StoreDamaged and StoreUnwritable on the way: what
+        was taken away is in `aside` then, and the repair can be begun again.
         """
         plan = self.plan
         if plan.needs_choice and self._recover is Recover.REFUSE:
@@ -218,7 +240,9 @@ class Repair:
             lock.release()
 
     def _skip(self, wall: int, utc_offset_ms: int) -> None:
-        """Let the store step over the damage while the queues still know which messages were there; then they are made again."""
+        """Let the store step over the damage while the queues still know which messages were there; then they are made
+        again.
+        """
         try:
             self._reopen(Recover.SKIP, wall, utc_offset_ms, None)
         except StoreDamaged as failure:
@@ -243,13 +267,19 @@ class Repair:
 
     def _reopen(self, recover: Recover, wall: int, utc_offset_ms: int, before: set[tuple[str, int]] | None) -> None:
         """Open and close the store. Queues that were not there `before`, of topics that were deleted, go again."""
-        store = Store.open(self._settings, self._files, wall=wall, utc_offset_ms=utc_offset_ms, recover=recover, thorough=True)
+        store = Store.open(
+            self._settings, self._files, wall=wall, utc_offset_ms=utc_offset_ms, recover=recover, thorough=True
+        )
         self.lost += [lost for lost in store.recovery.lost if lost not in self.lost]
         if before and self.plan.rebuilds:
             topics = self._open().topics()
             if topics is not None:
                 store.delete_queues(
-                    lambda queue: (queue.topic, queue.queue_id) not in before and queue.topic not in topics and queue.topic not in UNLISTED
+                    lambda queue: (
+                        (queue.topic, queue.queue_id) not in before
+                        and queue.topic not in topics
+                        and queue.topic not in UNLISTED
+                    )
                 )
         store.run_jobs(0, wall)
         store.close(wall)
@@ -271,7 +301,9 @@ class Repair:
         return f"{self.aside}/{name}" if name else self.aside
 
     def _cut(self, begin: int) -> None:
-        """Let the log end at an offset: whole files behind it are moved away, the rest of its own file is copied and made zero."""
+        """Let the log end at an offset: whole files behind it are moved away, the rest of its own file is copied and
+        made zero.
+        """
         files = self._files
         directory = self._open()
         log = directory.log
@@ -317,7 +349,10 @@ class Repair:
         self._files.sync_folder(target.rpartition("/")[0])
 
     def _take_derived(self) -> None:
-        """Move queues, index and checkpoint away. From the first moment on a start of a broker would make them again."""
+        """Move queues, index and checkpoint away.
+
+        From the first moment on a start of a broker would make them again.
+        """
         files, root, aside = self._files, self.root, self._folder()
         files.write(f"{root}/abort", b"")
         if files.exists(f"{root}/checkpoint"):

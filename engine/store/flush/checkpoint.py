@@ -32,7 +32,10 @@ class Checkpoint:
                 self.log_time, self.queue_time, self.index_time = self._saved = CHECKPOINT.unpack_from(data)
 
     def make(self) -> None:
-        """See to it that there is a file, so that its name is durable long before it says anything. The caller syncs the folder."""
+        """See to it that there is a file, so that its name is durable long before it says anything.
+
+        The caller syncs the folder.
+        """
         if not self.files.exists(self.path):
             write_checkpoint(self.files, self.path, self.times)
             self.saved(self.times)

@@ -1,6 +1,7 @@
 """The orderly end of a store, as a job: the last flush may take as long as the disk likes.
 
-Owns: who gives the data directory back. Whoever takes the lock out of `DirectoryClaim` does, once: the job that closes, or an owner that gives up.
+Owns: who gives the data directory back. Whoever takes the lock out of `DirectoryClaim` does, once: the job that closes,
+or an owner that gives up.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class DirectoryClaim:
 class CloseStore:
     """Job: make everything durable, mark the end as orderly, and give the directory back whatever comes of that.
 
-    It does nothing if the directory was given back before it began. `flusher` None: the disk failed earlier, so the next opening has to
-    recover. `run` raises StoreUnwritable.
+    It does nothing if the directory was given back before it began. `flusher` None: the disk failed earlier, so the
+    next opening has to recover. `run` raises StoreUnwritable.
     """
 
     __slots__ = ("_abort", "_claim", "_files", "_flusher", "_release", "_root", "_wall")

@@ -35,8 +35,9 @@ class FlushLog:
 
 
 class WriteQueues:
-    """Job: write queue entries to their files. The last one of a round also makes files and full index files durable, if it is thorough,
-    and then writes the checkpoint."""
+    """Job: write queue entries to their files. The last one of a round also makes files and full index files durable,
+    if it is thorough, and then writes the checkpoint.
+    """
 
     __slots__ = (
         "checkpoint_path",
@@ -67,7 +68,8 @@ class WriteQueues:
         self.made: set[str] = set()
         self.last = False
         self.index_files: list[File] = []
-        #: Which of those were full when the job began: the one that was not may become it meanwhile, with entries that the job misses.
+        #: Which of those were full when the job began: the one that was not may become it meanwhile, with entries that
+        #: the job misses.
         self.full: list[IndexFile] = []
         #: Messages below have durable entries then.
         self.settled = 0
@@ -90,8 +92,8 @@ DELETED: Final = ".deleted"
 class RemoveQueues:
     """Job: remove the folders of deleted queues.
 
-    Each gets a name first that is no queue's: when we die on the way a queue is there as a whole or not at all. One that had lost only
-    its last files would give their places out again.
+    Each gets a name first that is no queue's: when we die on the way a queue is there as a whole or not at all. One
+    that had lost only its last files would give their places out again.
     """
 
     __slots__ = ("files", "folders")

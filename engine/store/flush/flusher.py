@@ -1,9 +1,10 @@
 """What becomes durable when (docs/protocol/store.md 7).
 
-Owns: the flush of the log, the writing of queue entries, index and checkpoint, as jobs and deadlines; under SYNC_FLUSH which messages
-are visible yet.
-Under ASYNC_FLUSH a flush is due when enough pages came together or the thorough interval is over; under SYNC_FLUSH whenever something
-is not durable, and one flush makes durable whatever came before it. When nothing is left to do there is no deadline.
+Owns: the flush of the log, the writing of queue entries, index and checkpoint, as jobs and deadlines; under SYNC_FLUSH
+which messages are visible yet.
+Under ASYNC_FLUSH a flush is due when enough pages came together or the thorough interval is over; under SYNC_FLUSH
+whenever something is not durable, and one flush makes durable whatever came before it. When nothing is left to do there
+is no deadline.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from mqproto.engine.store.settings import SYNC_FLUSH, StoreSettings
 from mqproto.state.node.contract import Job
 from mqproto.wire.names import SCHEDULE_TOPIC
 
-#: Queue entries in memory, in bytes: from the first mark on they are written however few each queue has; beyond the second one
-#: (the disk does not keep up, or is full) messages are refused.
+#: Queue entries in memory, in bytes: from the first mark on they are written however few each queue has; beyond the
+#: second one (the disk does not keep up, or is full) messages are refused.
 _PRESSURE: Final = 16 << 20
 _ENTRIES_MAX: Final = 128 << 20
 #: Queues and bytes of one job that writes queues: what its making and its end cost the loop.
@@ -46,7 +47,8 @@ class Round:
         #: Queues that no job has been made for.
         self.left = left
         self.thorough = thorough
-        #: What is visible below this end of the log is in files afterwards, and with it whatever was stored up to this time.
+        #: What is visible below this end of the log is in files afterwards, and with it whatever was stored up to this
+        #: time.
         self.end = end
         self.time = time
         #: The job that is under way.
@@ -109,7 +111,8 @@ class Flusher:
         self.jobs = jobs
         self.sync = settings.flush_disk_type == SYNC_FLUSH
         self.flushed = log.end
-        #: SYNC_FLUSH: queues with messages for which no flush has begun, and what the flush under way will make visible.
+        #: SYNC_FLUSH: queues with messages for which no flush has begun, and what the flush under way will make
+        #: visible.
         self.unflushed: list[Queue] = []
         self._sealed: list[tuple[Queue, int]] = []
         #: Queues in which messages became visible by a flush.
@@ -208,7 +211,9 @@ class Flusher:
         folder = log.folder if log.unsynced_names else ""
         log.unsynced_names = False
         self._seal()
-        self.jobs.append(FlushLog(self._files, log.files_between(self.flushed, log.end), folder, log.end, log.last_time))
+        self.jobs.append(
+            FlushLog(self._files, log.files_between(self.flushed, log.end), folder, log.end, log.last_time)
+        )
 
     def flush_done(self, job: FlushLog, failure: Exception | None) -> None:
         self._flushing = False
@@ -252,7 +257,8 @@ class Flusher:
     def _write_queues(self, thorough: bool) -> None:
         """Start a round. Queues with few entries wait for a thorough one, or until all queues together have many.
 
-        Delay queues do not wait: 4.9 fills in what it misses after a crash with other times, and delivers at once (docs/protocol/store.md 8.6).
+        Delay queues do not wait: 4.9 fills in what it misses after a crash with other times, and delivers at once
+        (docs/protocol/store.md 8.6).
         """
         queues = self.queues
         sizes = [len(queue.tail) for queue in queues.dirty]
@@ -263,12 +269,16 @@ class Flusher:
         if thorough or waiting >= _PRESSURE:
             chosen, queues.dirty = queues.dirty, []
         else:
-            large = [size >= enough or queue.topic == SCHEDULE_TOPIC for queue, size in zip(queues.dirty, sizes, strict=True)]
+            large = [
+                size >= enough or queue.topic == SCHEDULE_TOPIC for queue, size in zip(queues.dirty, sizes, strict=True)
+            ]
             chosen = list(compress(queues.dirty, large))
             if chosen:
                 queues.dirty = [queue for queue, is_large in zip(queues.dirty, large, strict=True) if not is_large]
         self._clock_floor = _NEVER
-        self._round = Round(chosen, thorough, self.visible_end, self.checkpoint.log_time if self.sync else self.log.last_time)
+        self._round = Round(
+            chosen, thorough, self.visible_end, self.checkpoint.log_time if self.sync else self.log.last_time
+        )
         self._go_on(self._round)
 
     def _go_on(self, round_: Round) -> None:
@@ -381,7 +391,9 @@ class Flusher:
         self._remove_queues()
 
     def _remove_queues(self) -> None:
-        """One job at a time works on queue files, so that a queue made anew under an old name is not removed with it."""
+        """One job at a time works on queue files, so that a queue made anew under an old name is not removed with
+        it.
+        """
         if self._removals and not self._writing:
             self._writing = True
             self._removing, self._removals = self._removals, []
@@ -412,7 +424,9 @@ class Flusher:
         """Make everything durable at once. Blocks. Raises OSError."""
         log = self.log
         self.index.settle(wall)
-        if self._removing or self._removals:  # whatever their job has come to: what is left of a deleted queue would be taken for whole
+        if (
+            self._removing or self._removals
+        ):  # whatever their job has come to: what is left of a deleted queue would be taken for whole
             RemoveQueues(self._files, self._removing + self._removals).run()
         self._seal()
         FlushLog(self._files, log.files_between(self.flushed, log.end), log.folder, log.end, log.last_time).run()

@@ -1,8 +1,10 @@
-"""What lay in a directory when it was closed in an orderly way: a file of our own, `manifest`, that Apache's brokers do not look at.
+"""What lay in a directory when it was closed in an orderly way: a file of our own, `manifest`, that Apache's brokers do
+not look at.
 
-With it the next opening knows which queues and index files there must be, so a lost one is noticed, and it needs not look into each
-queue to find its end, so a start is quick with many queues. It only counts while the log still ends where it says and nobody else wrote
-the checkpoint since: otherwise another broker was here, and everything is looked at.
+With it the next opening knows which queues and index files there must be, so a lost one is noticed, and it needs not
+look into each queue to find its end, so a start is quick with many queues. It only counts while the log still ends
+where it says and nobody else wrote the checkpoint since: otherwise another broker was here, and everything is looked
+at.
 """
 
 from __future__ import annotations
@@ -38,9 +40,13 @@ class Manifest:
     queues: list[tuple[str, int, int, int, int]]
 
 
-def write_manifest(files: Files, path: str, log: CommitLog, queues: ConsumeQueues, index: Index, times: tuple[int, int, int]) -> None:
-    """Describe a store all of whose data are durable, with a checkpoint of these `times`. A disk that has no room for it does without.
-    The caller syncs the folder. Blocks."""
+def write_manifest(
+    files: Files, path: str, log: CommitLog, queues: ConsumeQueues, index: Index, times: tuple[int, int, int]
+) -> None:
+    """Describe a store all of whose data are durable, with a checkpoint of these `times`. A disk that has no room for
+    it does without.
+    The caller syncs the folder. Blocks.
+    """
     value = {
         "version": _VERSION,
         "log": [
@@ -97,13 +103,16 @@ def read_manifest(files: Files, path: str, checkpoint: Checkpoint, notes: list[s
 
 
 def adopt_queues(manifest: Manifest, queues: ConsumeQueues, notes: list[str]) -> int | None:
-    """Take the queues over without looking into them. Gives where the log has to be read from because files of them are gone, -1 if
-    none is; None if there is what the manifest does not know, or a file of another size: then it does not count. Blocks.
+    """Take the queues over without looking into them. Gives where the log has to be read from because files of them are
+    gone, -1 if none is; None if there is what the manifest does not know, or a file of another size: then it does not
+    count. Blocks.
     """
     files, size = queues.files, queues.file_size
     if manifest.queue_file_size != size:
         return None
-    unknown = {(topic, name) for topic in files.names(queues.folder) for name in files.names(f"{queues.folder}/{topic}")}
+    unknown = {
+        (topic, name) for topic in files.names(queues.folder) for name in files.names(f"{queues.folder}/{topic}")
+    }
     damaged: list[Queue] = []
     for topic, queue_id, first, low, end in manifest.queues:
         queue = queues.queue(topic, queue_id)
@@ -121,7 +130,11 @@ def adopt_queues(manifest: Manifest, queues: ConsumeQueues, notes: list[str]) ->
                 damaged.append(queue)
                 break
     for topic, name in unknown:
-        if name.isascii() and name.isdigit() and any(map(is_offset_name, files.names(f"{queues.folder}/{topic}/{name}"))):
+        if (
+            name.isascii()
+            and name.isdigit()
+            and any(map(is_offset_name, files.names(f"{queues.folder}/{topic}/{name}")))
+        ):
             return None
     queues.known_end = manifest.log_end
     begin = -1
@@ -142,7 +155,9 @@ def _shorten(queues: ConsumeQueues, queue: Queue, kept: int) -> None:
 
 
 def restore_ends(manifest: Manifest, queues: ConsumeQueues, notes: list[str]) -> None:
-    """See to it that no place of a queue that was made again is given out twice, when its last messages are no longer in the log."""
+    """See to it that no place of a queue that was made again is given out twice, when its last messages are no longer
+    in the log.
+    """
     for topic, queue_id, _, _, end in manifest.queues:
         queue = queues.queue(topic, queue_id)
         if queue.next_offset < end:

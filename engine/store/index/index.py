@@ -1,9 +1,9 @@
 """The index: from keys and unique ids of messages to their places in the log (docs/protocol/store.md 5).
 
 Owns: the index files, their making, adding keys, candidates for a query.
-A file is made, and its blocks are allocated ahead of the entries, by jobs. Keys that come before their place is ready wait in
-`late`; queries look there too. The head of a file is written when it is flushed: after a crash recovery cuts the file to what was
-durable and adds the rest again from the log.
+A file is made, and its blocks are allocated ahead of the entries, by jobs. Keys that come before their place is ready
+wait in `late`; queries look there too. The head of a file is written when it is flushed: after a crash recovery cuts
+the file to what was durable and adds the rest again from the log.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SIGN: Final = 0x80000000
 _MODULO: Final = 0x100000000
 _I32_MAX: Final = 0x7FFFFFFF
 
-#: Unique ids of IPv4 clients have 32 digits. The first 24 stay the same for about a minute of one producer, so their part of the hash
-#: is kept; that of the last 8 is computed.
+#: Unique ids of IPv4 clients have 32 digits. The first 24 stay the same for about a minute of one producer, so their
+#: part of the hash is kept; that of the last 8 is computed.
 _KEY_LENGTH: Final = 32
 _HEAD_LENGTH: Final = 24
 _TAIL: Final = Struct("8B")
@@ -46,7 +46,9 @@ _LOOKED_AT_MAX: Final = 50_000
 
 
 def index_hash_of(topic_hash: int, key: str) -> int:
-    """Hash of a key behind `topic#`, whose own hash is given, as entries hold it: never negative (docs/protocol/store.md 5.2)."""
+    """Hash of a key behind `topic#`, whose own hash is given, as entries hold it: never negative
+    (docs/protocol/store.md 5.2).
+    """
     h = java_hash(key, topic_hash)
     return h if h >= 0 else -h & _I32_MAX
 
@@ -72,7 +74,9 @@ class AllocateIndex:
     def run(self) -> None:
         if self.file is not None:
             self.file.allocate(self.start, self.end - self.start)
-            if self.start == 0:  # every key goes to another page of the slots: appends must not wait for the disk with each
+            if (
+                self.start == 0
+            ):  # every key goes to another page of the slots: appends must not wait for the disk with each
                 for at in range(0, self.entries_at, _CHUNK):
                     self.file.read(at, min(_CHUNK, self.entries_at - at))
             return
@@ -162,10 +166,14 @@ class Index:
             self._next = None
 
     def drop_below(self, log_start: int) -> list[str]:
-        """Take out the files that only know messages before the beginning of the log, never the last one, nor one that is not durable yet;
-        gives their paths. Removing them is the caller's."""
+        """Take out the files that only know messages before the beginning of the log, never the last one, nor one that
+        is not durable yet;
+        gives their paths. Removing them is the caller's.
+        """
         paths: list[str] = []
-        while len(self.index_files) > 1 and self.index_files[0].end < log_start and self.index_files[0] not in self.full:
+        while (
+            len(self.index_files) > 1 and self.index_files[0].end < log_start and self.index_files[0] not in self.full
+        ):
             index_file = self.index_files.pop(0)
             index_file.close()
             paths.append(index_file.path)
@@ -194,7 +202,9 @@ class Index:
                 part = self._heads[head] = (java_hash(head) & _MASK) * _POWER_8
             if part is not None and len(tail) == _TAIL.size:
                 a, b, c, d, e, f, g, z = _TAIL.unpack(tail)
-                h: int = (queue.key_hash + part + ((((((a * 31 + b) * 31 + c) * 31 + d) * 31 + e) * 31 + f) * 31 + g) * 31 + z) & _MASK
+                h: int = (
+                    queue.key_hash + part + ((((((a * 31 + b) * 31 + c) * 31 + d) * 31 + e) * 31 + f) * 31 + g) * 31 + z
+                ) & _MASK
                 return h if h < _SIGN else _MODULO - h & _I32_MAX
         return index_hash_of(queue.prefix_hash, key)
 
@@ -257,7 +267,9 @@ class Index:
         return AllocateIndex(self, current.path, current.map(), start, current.entries_at + ENTRY_SIZE * ready, ready)
 
     def _creation(self, wall: int) -> AllocateIndex:
-        """The job for the next file, named after the time, or, as files are found again in the order of their names, after the last one."""
+        """The job for the next file, named after the time, or, as files are found again in the order of their names,
+        after the last one.
+        """
         name = index_name(wall, self.utc_offset)
         if self.index_files:
             last = self.index_files[-1].path.rpartition("/")[2]
@@ -294,7 +306,10 @@ class Index:
             self._next.ready = job.ready
 
     def settle(self, wall: int) -> None:
-        """Put all late keys now, and make what they need. Blocks; no job may be under way. Raises OSError when the disk has no room."""
+        """Put all late keys now, and make what they need.
+
+        Blocks; no job may be under way. Raises OSError when the disk has no room.
+        """
         self._drain()
         while self.late:
             job = next((job for job in self.jobs if isinstance(job, AllocateIndex)), None)

@@ -1,4 +1,5 @@
-"""One index file (docs/protocol/store.md 5.1): a head, slots by key hash, and entries that are chained from their slots.
+"""One index file (docs/protocol/store.md 5.1): a head, slots by key hash, and entries that are chained from their
+slots.
 
 Leaves to others: which keys a message has, and when a file is made or full (`index`).
 """
@@ -22,7 +23,8 @@ _NEWER_MAX: Final = 1000
 class IndexFile:
     """A file, its head in memory. It is mapped when first written or searched.
 
-    `count` is the number of the next entry; entry 0 is never used. Entries below `ready` have blocks; 0: not even the slots.
+    `count` is the number of the next entry; entry 0 is never used. Entries below `ready` have blocks; 0: not even the
+    slots.
     """
 
     __slots__ = (
@@ -77,7 +79,9 @@ class IndexFile:
 
     def write_head(self) -> None:
         """Put the head into the file; it must be mapped."""
-        INDEX_HEAD.pack_into(self.view, 0, self.begin_time, self.end_time, self.begin, self.end, self.slots_used, self.count)
+        INDEX_HEAD.pack_into(
+            self.view, 0, self.begin_time, self.end_time, self.begin, self.end, self.slots_used, self.count
+        )
 
     def begin_after(self, before: IndexFile) -> None:
         """A file that follows another one starts with the other one's end (docs/protocol/store.md 5.3)."""
@@ -123,7 +127,8 @@ class IndexFile:
         return self.begin_time <= end and begin <= self.end_time
 
     def find(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
-        """Physical offsets under a hash, newest first; -1 for an entry of another hash or time, so that the caller can count.
+        """Physical offsets under a hash, newest first; -1 for an entry of another hash or time, so that the caller can
+        count.
 
         Entries hold whole seconds: messages stored up to a second before `begin` may be among them.
         """
@@ -133,8 +138,8 @@ class IndexFile:
     def follow(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
         """The same once the file is mapped.
 
-        A chain of one key may be as long as the file. Where it begins with many entries that are too new, it is gone on with at the place
-        where its entries become old enough.
+        A chain of one key may be as long as the file. Where it begins with many entries that are too new, it is gone on
+        with at the place where its entries become old enough.
         """
         number = self.slot(key_hash)
         newer = 0
@@ -152,8 +157,9 @@ class IndexFile:
                 number = yield from self._old_enough(number, key_hash % self.slots, end)
 
     def _old_enough(self, number: int, slot: int, end: int) -> Generator[int, None, int]:
-        """The newest entry of a slot, up to a given one, that was stored no later than `end`; 0 if there is none. Entries are in the order
-        of time, unless the clock went back. Gives -1 for each entry that it looks at."""
+        """The newest entry of a slot, up to a given one, that was stored no later than `end`; 0 if there is none.
+        Entries are in the order of time, unless the clock went back. Gives -1 for each entry that it looks at.
+        """
         low, high = 1, number + 1
         while low < high:
             middle = (low + high) // 2

@@ -1,7 +1,8 @@
 """Cutting the index back to what is known to be whole, before recovery adds the rest again from the log.
 
-Apache deletes an index file that was written at a crash, and with it the keys of messages that recovery does not read again (docs/protocol/store.md
-8.4). Entries lie in the order of the log and hold their hash, so everything before the point of recovery can be kept.
+Apache deletes an index file that was written at a crash, and with it the keys of messages that recovery does not read
+again (docs/protocol/store.md 8.4). Entries lie in the order of the log and hold their hash, so everything before the
+point of recovery can be kept.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _NO_ENTRY: Final = (0, 0, 0, 0)
 def cut_index(index: Index, offset: int, store_time: Callable[[int], int], intact: bool, notes: list[str]) -> None:
     """Drop all entries of messages at or behind a physical offset. Blocks.
 
-    `store_time` gives the store time of the record at a physical offset. `intact`: everything that was written is there, as after the
-    death of a process; otherwise only what lies before the offset is. A file is cut before the first page that is missing, and
-    `notes` tells so.
+    `store_time` gives the store time of the record at a physical offset. `intact`: everything that was written is
+    there, as after the death of a process; otherwise only what lies before the offset is. A file is cut before the
+    first page that is missing, and `notes` tells so.
     """
     removed = False
     while index.index_files:
@@ -90,8 +91,9 @@ def _first_behind(index_file: IndexFile, offset: int) -> tuple[int, bool]:
 
 
 def _unlink(index_file: IndexFile, count: int, intact: bool) -> None:
-    """Let every slot point to its newest entry below `count`: along the chain where the entries behind are intact, by looking at all
-    entries otherwise."""
+    """Let every slot point to its newest entry below `count`: along the chain where the entries behind are intact, by
+    looking at all entries otherwise.
+    """
     newest: dict[int, int] = {}
     used = 0
     entries_max = (len(index_file.view) - index_file.entries_at) // ENTRY_SIZE

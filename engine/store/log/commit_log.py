@@ -1,7 +1,7 @@
 """The commit log: records one after another in files of one size (docs/protocol/store.md 2, 3).
 
-Owns: the files, where the next record goes, and how far blocks are allocated ahead of it. A record is only ever written where
-blocks are allocated already, because a map that the disk cannot back kills the process.
+Owns: the files, where the next record goes, and how far blocks are allocated ahead of it. A record is only ever written
+where blocks are allocated already, because a map that the disk cannot back kills the process.
 Leaves to others: what a record holds (`store`), when to flush (`flusher`), what is true after a crash (`recovery`).
 """
 
@@ -77,8 +77,8 @@ class CreateLog:
 class CommitLog:
     """The log, ready to be appended to.
 
-    The hot path is not here but in `Writer.append`: it writes a record at `end` into `view` (whose first byte is offset `base`) as
-    long as record and filler head stay below `soft`, and calls `make_room` otherwise.
+    The hot path is not here but in `Writer.append`: it writes a record at `end` into `view` (whose first byte is offset
+    `base`) as long as record and filler head stay below `soft`, and calls `make_room` otherwise.
     """
 
     __slots__ = (
@@ -189,7 +189,10 @@ class CommitLog:
         return self.view_of(log_file)[start - log_file.start : end - log_file.start]
 
     def drop_first(self) -> LogFile:
-        """Take the oldest file out of the log; removing it is the caller's. Slices of it stay valid for as long as they are held."""
+        """Take the oldest file out of the log; removing it is the caller's.
+
+        Slices of it stay valid for as long as they are held.
+        """
         log_file = self.log_files.pop(0)
         if log_file.view is not None:
             self._unmap(log_file)
@@ -201,10 +204,11 @@ class CommitLog:
     # --- opening ---
 
     def resume(self, end: int, leftovers: bool) -> bool:
-        """Go on writing at `end`: in the last file, or in a new one that begins there. Gives whether there is room for that; if not, what
-        there is can be read, and the next append asks again. Blocks.
+        """Go on writing at `end`: in the last file, or in a new one that begins there. Gives whether there is room for
+        that; if not, what there is can be read, and the next append asks again. Blocks.
 
-        If there are `leftovers` behind `end` they are made zero, so that nothing old can be taken for a record that follows a new one.
+        If there are `leftovers` behind `end` they are made zero, so that nothing old can be taken for a record that
+        follows a new one.
         """
         self.end = end
         self.limit = end
@@ -261,7 +265,8 @@ class CommitLog:
     # --- room ---
 
     def make_room(self, size: int) -> None:
-        """See to it that a record of `size` bytes, which must fit a file, can be written at `end`, in the next file if need be.
+        """See to it that a record of `size` bytes, which must fit a file, can be written at `end`, in the next file if
+        need be.
 
         Raises OSError when the disk has no room; then nothing has changed.
         """
@@ -273,7 +278,10 @@ class CommitLog:
         self.look_ahead()
 
     def begin_file(self) -> None:
-        """Go on in the next file, whatever room this one has. Raises OSError when the disk has no room; then nothing has changed."""
+        """Go on in the next file, whatever room this one has.
+
+        Raises OSError when the disk has no room; then nothing has changed.
+        """
         self._roll(0)
         self.look_ahead()
 
@@ -285,7 +293,9 @@ class CommitLog:
             log_file, limit = self._create(following), following
             needed = following + size + FILLER_SIZE
             try:
-                limit = self._allocate(log_file, limit, min(max(needed, limit + self.window), following + self.file_size), needed)
+                limit = self._allocate(
+                    log_file, limit, min(max(needed, limit + self.window), following + self.file_size), needed
+                )
             except OSError:
                 self.file_of(log_file).close()
                 if not self._busy:  # a job may just be making the same file
@@ -336,10 +346,14 @@ class CommitLog:
         self.soft = self.limit
         if self.limit < file_end:
             file = self.file_of(self.log_files[-1])
-            self.jobs.append(AllocateLog(file, self.limit - self.base, min(self.limit + self.window, file_end) - self.base))
+            self.jobs.append(
+                AllocateLog(file, self.limit - self.base, min(self.limit + self.window, file_end) - self.base)
+            )
         else:
             spare = LogFile(self.path_of(file_end), file_end)
-            self.jobs.append(CreateLog(self.files, self.folder, spare, self.file_size, min(self.window, self.file_size)))
+            self.jobs.append(
+                CreateLog(self.files, self.folder, spare, self.file_size, min(self.window, self.file_size))
+            )
 
     def prepared(self, job: AllocateLog | CreateLog, failure: Exception | None) -> None:
         """The job ended. One that failed is made good at once when the room is needed, or refused then."""
@@ -375,7 +389,9 @@ class CommitLog:
 
     def files_between(self, start: int, end: int) -> list[File]:
         """The files with bytes of a range, in order."""
-        return [self.file_of(each) for each in self.log_files if each.start < end and each.start + self.file_size > start]
+        return [
+            self.file_of(each) for each in self.log_files if each.start < end and each.start + self.file_size > start
+        ]
 
     def close(self) -> None:
         """Give all files back; a spare file that was never used is removed."""

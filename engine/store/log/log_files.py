@@ -30,8 +30,10 @@ class LogFilesFound(NamedTuple):
 def find_log_files(files: Files, log: CommitLog, recover: Recover, report: RecoveryReport) -> LogFilesFound:
     """Put the files into `log`.
 
-    Raises StoreDamaged for a file that is missing or too short, unless the caller wants to step over it: then it is made or lengthened.
-    A file that is too long, or begins where none can begin, is always refused: then it is the setting that is wrong. Blocks.
+    Raises StoreDamaged for a file that is missing or too short, unless the caller wants to step over it: then it is
+    made or lengthened.
+    A file that is too long, or begins where none can begin, is always refused: then it is the setting that is wrong.
+    Blocks.
     """
     found = []
     for name in files.names(log.folder):
@@ -70,7 +72,9 @@ def _short_files(files: Files, log: CommitLog, found: list[LogFile], recover: Re
             if size > log.file_size or log_file.start % log.file_size:
                 raise StoreDamaged(log_file.path, None, (why,), _SETTING)
             if recover is Recover.REFUSE:
-                raise StoreDamaged(log_file.path, None, (why,), f"{_SETTING}; --recover skip or cut lengthens a file that lost its end")
+                raise StoreDamaged(
+                    log_file.path, None, (why,), f"{_SETTING}; --recover skip or cut lengthens a file that lost its end"
+                )
             short.append(log_file)
         elif log_file.start % log.file_size:
             raise StoreDamaged(log_file.path, None, (f"no file of {log.file_size} bytes begins there",), _SETTING)

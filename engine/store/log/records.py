@@ -1,4 +1,5 @@
-"""Reading records where they lie in the log: is there one, and what do queues and index need of it (docs/protocol/store.md 2, 8.3).
+"""Reading records where they lie in the log: is there one, and what do queues and index need of it
+(docs/protocol/store.md 2, 8.3).
 
 Versions 1 and 2 are read, with IPv4 and IPv6 hosts. Whole messages are read by `mqproto.wire.record`.
 """
@@ -8,7 +9,16 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from mqproto.engine.store.layout import HEADS, LENGTH, MAGIC_FILLER, MAGIC_V1, MAGIC_V2, SCHEDULE_TOPIC, SIZE_MAGIC, SYS_FLAG_AT
+from mqproto.engine.store.layout import (
+    HEADS,
+    LENGTH,
+    MAGIC_FILLER,
+    MAGIC_V1,
+    MAGIC_V2,
+    SCHEDULE_TOPIC,
+    SIZE_MAGIC,
+    SYS_FLAG_AT,
+)
 from mqproto.wire import properties
 from mqproto.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from mqproto.wire.ids import java_hash
@@ -45,7 +55,8 @@ class Facts(NamedTuple):
         return self.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
 
     def tags_code(self, delays: list[int]) -> int:
-        """The code of the queue entry (docs/protocol/store.md 4.1): hash of the tag, or the deliver time of a message that waits.
+        """The code of the queue entry (docs/protocol/store.md 4.1): hash of the tag, or the deliver time of a message
+        that waits.
 
         A damaged delay level is no level: the message counts as one without.
         """
@@ -57,13 +68,16 @@ class Facts(NamedTuple):
 
     def has_key(self, key: str) -> bool:
         """Whether `key` is the message's unique id or one of its keys."""
-        return self.properties.get(properties.UNIQ_KEY) == key or key in self.properties.get(properties.KEYS, "").split(" ")
+        return self.properties.get(properties.UNIQ_KEY) == key or key in self.properties.get(properties.KEYS, "").split(
+            " "
+        )
 
 
 def measure(view: memoryview, at: int, offset: int, check_crc: bool) -> int:
     """Size of the whole record at position `at` of a log file; FILLER, NOTHING or BROKEN if there is none.
 
-    Everything must fit: magic, lengths, the record's own physical offset (`offset`) and, if `check_crc`, the CRC of its body.
+    Everything must fit: magic, lengths, the record's own physical offset (`offset`) and, if `check_crc`, the CRC of its
+    body.
     """
     rest = len(view) - at
     if rest < 8:
@@ -115,7 +129,9 @@ def facts_of(record: memoryview) -> Facts:
 
 
 def properties_of(record: memoryview) -> dict[str, str]:
-    """The properties of a record, of which nothing is known but its size and magic; none where its lengths lead nowhere."""
+    """The properties of a record, of which nothing is known but its size and magic; none where its lengths lead
+    nowhere.
+    """
     head_size = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3].size
     if head_size >= len(record):
         return {}
@@ -126,8 +142,9 @@ def properties_of(record: memoryview) -> dict[str, str]:
 
 
 def has_gap(record: memoryview) -> bool:
-    """Whether the properties of a record, which no checksum covers, hold a zero byte. Text hardly ever does, space that was not written
-    does."""
+    """Whether the properties of a record, which no checksum covers, hold a zero byte. Text hardly ever does, space that
+    was not written does.
+    """
     head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
     return bytes(record[topic_span(record, head.size + head.unpack_from(record)[14])[1] + 2 :]).find(0) >= 0
 
@@ -140,7 +157,8 @@ def topic_span(record: memoryview, at: int) -> tuple[int, int]:
 
 
 def next_record(data: bytes, start: int, offset: int) -> int:
-    """The first position from `start` on where a record seems to begin, by its magic and its own physical offset; -1 if there is none.
+    """The first position from `start` on where a record seems to begin, by its magic and its own physical offset; -1 if
+    there is none.
 
     `offset` is the physical offset of the first byte of `data`.
     """

@@ -1,9 +1,10 @@
 """The consume queues: for every queue of a topic the places of its messages in the log (docs/protocol/store.md 4).
 
 Owns: the queues in memory, their files, reading entries.
-An entry is appended to the queue's `tail` in memory; a job writes tails to files when enough has come together (`flusher`). After a
-crash what was not written is made again from the log, so nothing is lost by that, and ten thousand queues need neither a
-map nor a file descriptor each. Files are mapped for reading, the least recently read map goes when there are too many.
+An entry is appended to the queue's `tail` in memory; a job writes tails to files when enough has come together
+(`flusher`). After a crash what was not written is made again from the log, so nothing is lost by that, and ten thousand
+queues need neither a map nor a file descriptor each. Files are mapped for reading, the least recently read map goes
+when there are too many.
 """
 
 from __future__ import annotations
@@ -20,19 +21,22 @@ from mqproto.engine.store.queues.queue_io import Piece, sync_queue_files, write_
 from mqproto.engine.store.settings import StoreSettings
 
 _NO_ENTRIES: Final = memoryview(b"")
-#: Bytes of the longest topic: 5.x keeps retry topics in records of version 2, and names of folders end there (docs/protocol/store.md 2.2).
+#: Bytes of the longest topic: 5.x keeps retry topics in records of version 2, and names of folders end there
+#: (docs/protocol/store.md 2.2).
 _TOPIC_MAX: Final = 255
 #: Names that would lead out of their folder. The broker checks topics; the store makes sure.
 _NOT_A_NAME: Final = frozenset({"", ".", ".."})
 
-_REMEDY: Final = (
-    "set mappedFileSizeConsumeQueue to what the directory was made with; --recover skip or cut makes the queue again from the log"
-)
+_REMEDY: Final = "set mappedFileSizeConsumeQueue to what the directory was made with; --recover skip or cut makes the queue again from the log"
 
 
 def is_topic_name(topic: str) -> bool:
     """Whether a folder may have the name of a topic."""
-    return topic not in _NOT_A_NAME and not ("/" in topic or "\\" in topic or "\0" in topic) and len(topic.encode()) <= _TOPIC_MAX
+    return (
+        topic not in _NOT_A_NAME
+        and not ("/" in topic or "\\" in topic or "\0" in topic)
+        and len(topic.encode()) <= _TOPIC_MAX
+    )
 
 
 class ConsumeQueues:
@@ -70,7 +74,8 @@ class ConsumeQueues:
         self.known_end = -1
         #: The beginning of the log that the minima of all queues agree with.
         self.followed = 0
-        #: Queues that end, as they were found, at an entry that is neither good nor empty: it is damaged, and there was more.
+        #: Queues that end, as they were found, at an entry that is neither good nor empty: it is damaged, and there was
+        #: more.
         self.torn: set[Queue] = set()
         self._maps: dict[str, tuple[File, memoryview]] = {}
         self._maps_max = settings.mapped_queue_files
@@ -94,7 +99,9 @@ class ConsumeQueues:
         queue.next_offset += 1
 
     def begin_at(self, queue: Queue, offset: int) -> None:
-        """Let an empty queue begin at an offset: entries before it in the same file are blank (docs/protocol/store.md 4.3)."""
+        """Let an empty queue begin at an offset: entries before it in the same file are blank (docs/protocol/store.md
+        4.3).
+        """
         start = offset - offset % self.per_file
         queue.first = queue.written = start
         queue.min_offset = queue.max_offset = queue.next_offset = offset
@@ -104,8 +111,9 @@ class ConsumeQueues:
             self.dirty.append(queue)
 
     def skip(self, queue: Queue, offset: int, physical: int) -> None:
-        """Leave the places up to an offset blank. Blank entries carry a physical offset, that of the message that follows, so that
-        offsets never decrease within a queue."""
+        """Leave the places up to an offset blank. Blank entries carry a physical offset, that of the message that
+        follows, so that offsets never decrease within a queue.
+        """
         count = offset - queue.next_offset
         self.add(queue, ENTRY.pack(physical, BLANK_SIZE, 0) * count)
         queue.next_offset = queue.max_offset = offset
@@ -117,7 +125,9 @@ class ConsumeQueues:
     # --- reading ---
 
     def chunk(self, queue: Queue, offset: int, count: int, stop: int) -> bytes | memoryview | bytearray:
-        """Up to `count` entries from `offset` on, none at or behind `stop`, all of one file; empty if it is not readable."""
+        """Up to `count` entries from `offset` on, none at or behind `stop`, all of one file; empty if it is not
+        readable.
+        """
         stop = min(stop, offset + count, offset - offset % self.per_file + self.per_file)
         written = queue.written
         if offset >= written:
@@ -130,7 +140,9 @@ class ConsumeQueues:
         return bytes(found) + queue.tail[: (stop - written) * ENTRY_SIZE]
 
     def file_entries(self, queue: Queue, offset: int, stop: int) -> memoryview:
-        """Entries of the file that holds `offset`, from there on and below `stop`, whether or not they count; empty without a file."""
+        """Entries of the file that holds `offset`, from there on and below `stop`, whether or not they count; empty
+        without a file.
+        """
         start = offset % self.per_file
         view = self._view(f"{queue.folder}/{offset_name((offset - start) * ENTRY_SIZE)}")
         return view[start * ENTRY_SIZE : (min(stop, offset - start + self.per_file) - offset + start) * ENTRY_SIZE]
@@ -183,7 +195,9 @@ class ConsumeQueues:
             start = at - at % self.per_file
             end = min(stop, start + self.per_file)
             data = bytes(queue.tail[(at - queue.written) * ENTRY_SIZE : (end - queue.written) * ENTRY_SIZE])
-            yield Piece(f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}", (at - start) * ENTRY_SIZE, data, self.file_size)
+            yield Piece(
+                f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}", (at - start) * ENTRY_SIZE, data, self.file_size
+            )
             at = end
 
     def wrote(self, queue: Queue, stop: int) -> None:
@@ -223,8 +237,9 @@ class ConsumeQueues:
     # --- the extension ---
 
     def extend(self, queue: Queue, code: int, store_time: int, bits: bytes) -> int:
-        """Put a unit for the next message of a queue; gives its address, which the entry holds in place of the code. A queue that was
-        found on disk must have been begun, or this blocks."""
+        """Put a unit for the next message of a queue; gives its address, which the entry holds in place of the code. A
+        queue that was found on disk must have been begun, or this blocks.
+        """
         units = queue.units or self._units(queue)
         if units.written < 0:
             if queue.next_offset == 0 and self._units_begun:
@@ -242,12 +257,15 @@ class ConsumeQueues:
         return units
 
     def _begin_units(self, queue: Queue, units: Units) -> None:
-        last = self.chunk(queue, queue.next_offset - 1, 1, queue.next_offset) if queue.next_offset > queue.first else b""
+        last = (
+            self.chunk(queue, queue.next_offset - 1, 1, queue.next_offset) if queue.next_offset > queue.first else b""
+        )
         self.extension.begin(units, queue.next_offset, ENTRY.unpack_from(last)[2] if last else None)
 
     def begin_extension(self) -> None:
-        """Find where the units of every queue end, so that none has to be looked for when a message comes, and remove those of queues
-        that are no more. Blocks."""
+        """Find where the units of every queue end, so that none has to be looked for when a message comes, and remove
+        those of queues that are no more. Blocks.
+        """
         extension = self.extension
         if not extension.enabled:
             return
@@ -270,9 +288,11 @@ class ConsumeQueues:
     # --- opening ---
 
     def load(self, log_start: int, notes: list[str], unusable: Callable[[Queue, StoreDamaged], None]) -> None:
-        """Find all queues on disk, how far each one goes, and its first message that a log from `log_start` on still has.
+        """Find all queues on disk, how far each one goes, and its first message that a log from `log_start` on still
+        has.
 
-        `unusable` is told of queues with files that are missing or of a wrong size; they stay empty, unless it raises. Blocks.
+        `unusable` is told of queues with files that are missing or of a wrong size; they stay empty, unless it raises.
+        Blocks.
         """
         self.extension.present |= self.files.exists(self.extension.folder)
         for topic in self.files.names(self.folder):
@@ -303,7 +323,9 @@ class ConsumeQueues:
         for index, start in enumerate(starts):
             path = f"{queue.folder}/{names[index]}"
             if (size := sizes[names[index]]) != self.file_size:
-                raise StoreDamaged(path, None, (f"it has {size} bytes instead of the configured {self.file_size}",), _REMEDY)
+                raise StoreDamaged(
+                    path, None, (f"it has {size} bytes instead of the configured {self.file_size}",), _REMEDY
+                )
             if start != starts[0] + self.file_size * index or start % self.file_size:
                 raise StoreDamaged(path, None, ("the file before it is missing",), _REMEDY)
         queue.first = starts[0] // ENTRY_SIZE
@@ -320,10 +342,11 @@ class ConsumeQueues:
                 notes.append(f"{queue} begins with an entry that leads nowhere: `store check` tells what is damaged")
 
     def shorten(self, queue: Queue, below: int | None) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-        """Let a queue end behind its last good entry: one that is set and, if `below` is given, lies below that physical offset.
+        """Let a queue end behind its last good entry: one that is set and, if `below` is given, lies below that
+        physical offset.
 
-        Entries follow each other, so the end is searched by halving, in the last file that begins with a good one. Gives physical
-        offset and size of the first and the last entry, as far as they are in that file and not blank.
+        Entries follow each other, so the end is searched by halving, in the last file that begins with a good one.
+        Gives physical offset and size of the first and the last entry, as far as they are in that file and not blank.
         """
         first = last = None
         end = queue.written
@@ -353,8 +376,10 @@ class ConsumeQueues:
         return None if found is None else found[:2]
 
     def correct_min(self, queue: Queue, log_start: int) -> None:
-        """Set the first offset whose record the log still has (docs/protocol/store.md 4.4; the blank entries that a queue may begin with never
-        count). Looks at the first entry before it searches, so that nothing depends on those in between while all are there."""
+        """Set the first offset whose record the log still has (docs/protocol/store.md 4.4; the blank entries that a
+        queue may begin with never count). Looks at the first entry before it searches, so that nothing depends on those
+        in between while all are there.
+        """
         low = queue.first
         if low < queue.next_offset:
             physical, size = self._place(queue, low)
@@ -368,8 +393,9 @@ class ConsumeQueues:
         return physical, size
 
     def drop_files(self, queue: Queue) -> list[str]:
-        """Take files out of a queue that lie wholly before its first message, never the last one; gives their paths in order. Removing
-        them is the caller's."""
+        """Take files out of a queue that lie wholly before its first message, never the last one; gives their paths in
+        order. Removing them is the caller's.
+        """
         paths: list[str] = []
         while queue.first + self.per_file <= queue.min_offset and queue.first + self.per_file < queue.written:
             path = f"{queue.folder}/{offset_name(queue.first * ENTRY_SIZE)}"
@@ -380,8 +406,9 @@ class ConsumeQueues:
 
 
 def first_kept(place: Callable[[int], tuple[int, int]], low: int, high: int, log_start: int) -> int:
-    """The first offset from `low` on whose record a log from `log_start` on still has; `high` if there is none below. `place` gives
-    physical offset and size of an entry."""
+    """The first offset from `low` on whose record a log from `log_start` on still has; `high` if there is none below.
+    `place` gives physical offset and size of an entry.
+    """
     while low < high:
         middle = (low + high) // 2
         physical, size = place(middle)

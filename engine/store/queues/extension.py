@@ -1,12 +1,13 @@
 """The extension of the consume queues (docs/protocol/store.md 4.5): what does not fit the 20 bytes of a queue entry.
 
-For each message a unit is kept: its tags code, its store time and, where the caller has one, the bitmap of the filters that it passes.
-The queue entry then holds the unit's address in place of the tags code. Units follow each other in files of one size; like queue
-entries they wait in memory (`Units`) until a job writes them, before the entries that lead to them.
+For each message a unit is kept: its tags code, its store time and, where the caller has one, the bitmap of the filters
+that it passes. The queue entry then holds the unit's address in place of the tags code. Units follow each other in
+files of one size; like queue entries they wait in memory (`Units`) until a job writes them, before the entries that
+lead to them.
 
-A unit is found by its address alone, and one that is not where the address says is no misfortune: whoever asked has to look at the
-message. What must not happen is that an old address leads to the unit of another message, so units are never put where an address
-that may still exist could lead.
+A unit is found by its address alone, and one that is not where the address says is no misfortune: whoever asked has to
+look at the message. What must not happen is that an old address leads to the unit of another message, so units are
+never put where an address that may still exist could lead.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _END: Final = b"\xff\xff"
 
 
 class Unit(NamedTuple):
-    """What is known of one message beside its queue entry. `bits`: bitmap of the filters that it passes, empty if there is none."""
+    """What is known of one message beside its queue entry.
+
+    `bits`: bitmap of the filters that it passes, empty if there is none.
+    """
 
     tags_code: int
     store_time: int
@@ -103,7 +107,10 @@ class Extension:
     # --- writing ---
 
     def put(self, units: Units, code: int, store_time: int, bits: bytes) -> int:
-        """Add a unit; gives its address. A bitmap that is longer than configured is left out: its message is judged without it."""
+        """Add a unit; gives its address.
+
+        A bitmap that is longer than configured is left out: its message is judged without it.
+        """
         if len(bits) > self.bits_max:
             bits = b""
         tail = units.tail
@@ -140,8 +147,13 @@ class Extension:
 
     # --- reading ---
 
-    def find(self, units: Units, address: int, part: Callable[[str, int, int], memoryview] | None = None) -> Unit | None:
-        """The unit at an address; None if it is gone. `part` reads so many bytes from a position of a file; without it they are mapped."""
+    def find(
+        self, units: Units, address: int, part: Callable[[str, int, int], memoryview] | None = None
+    ) -> Unit | None:
+        """The unit at an address; None if it is gone.
+
+        `part` reads so many bytes from a position of a file; without it they are mapped.
+        """
         position = address - _ADDRESS_BASE
         path, at = self.path_of(units, position), position % self.file_size
         if 0 <= units.written <= position:
@@ -157,9 +169,9 @@ class Extension:
     def begin(self, units: Units, entries: int, last_code: int | None) -> None:
         """Find where the next unit of a queue goes: behind the one that its last entry leads to. Blocks.
 
-        `entries`: queue offset of the next message; `last_code`: what the last entry holds, None if there is none. If the last entry
-        leads to no unit, a file begins that lies above everything that any entry of the queue can lead to. Raises StoreDamaged for
-        files of a wrong size.
+        `entries`: queue offset of the next message; `last_code`: what the last entry holds, None if there is none. If
+        the last entry leads to no unit, a file begins that lies above everything that any entry of the queue can lead
+        to. Raises StoreDamaged for files of a wrong size.
         """
         starts = self._starts(units)
         if last_code is None:
@@ -189,7 +201,10 @@ class Extension:
         return [int(name) for name in names]
 
     def cut(self, units: Units) -> Iterator[str]:
-        """Make what lies behind the last unit zero and remove the files behind; gives the paths that changed. Blocks."""
+        """Make what lies behind the last unit zero and remove the files behind; gives the paths that changed.
+
+        Blocks.
+        """
         keep = self.path_of(units, units.written)
         for name in self.files.names(units.folder):
             path = f"{units.folder}/{name}"
@@ -208,7 +223,11 @@ class Extension:
     # --- deletion ---
 
     def unused(self, topic: str, queue_id: int, first_code: int) -> list[str]:
-        """Files whose units all lie below the address that the first live entry of a queue holds; none if it holds no address. Blocks."""
+        """Files whose units all lie below the address that the first live entry of a queue holds; none if it holds no
+        address.
+
+        Blocks.
+        """
         if not is_address(first_code):
             return []
         position = first_code - _ADDRESS_BASE

@@ -24,12 +24,12 @@ NO_SIZE: Final = 1 << 62
 class Queue:
     """What the store knows of one queue of a topic.
 
-    `max_offset` is the next offset that a reader may ask for: everything below it is visible. `next_offset` is the one that the
-    next message gets; it runs ahead of `max_offset` only under SYNC_FLUSH, while messages are not durable yet. `parked` and `readers`
-    are the broker's own.
+    `max_offset` is the next offset that a reader may ask for: everything below it is visible. `next_offset` is the one
+    that the next message gets; it runs ahead of `max_offset` only under SYNC_FLUSH, while messages are not durable yet.
+    `parked` and `readers` are the broker's own.
 
-    Entries from `written` on are in `tail`, 20 bytes each; those below are in files, the first of which begins with entry `first`
-    (equal to `written` when there are no files).
+    Entries from `written` on are in `tail`, 20 bytes each; those below are in files, the first of which begins with
+    entry `first` (equal to `written` when there are no files).
     """
 
     __slots__ = (
@@ -71,14 +71,15 @@ class Queue:
         self.tail = bytearray()
         #: Where the consume queue has an extension: its units in memory.
         self.units: Units | None = None
-        #: Two of the entries that this process has written to files, each as queue offset and physical offset: from there on all entries
-        #: in files are as new at least (see `mark`).
+        #: Two of the entries that this process has written to files, each as queue offset and physical offset: from
+        #: there on all entries in files are as new at least (see `mark`).
         self.old_mark = self.new_mark = _NOWHERE
         #: Its queue was deleted: whoever still holds it must not append.
         self.removed = False
         #: SYNC_FLUSH: it has messages that no flush has begun to make durable.
         self.unflushed = False
-        #: Length and text of the topic as every record of the queue holds them, and the record's size without body and properties.
+        #: Length and text of the topic as every record of the queue holds them, and the record's size without body and
+        #: properties.
         #: Longer topics, which only 5.x has, are read and not written.
         self.topic_field = bytes((len(encoded),)) + encoded
         self.fixed_size = RECORD_FIXED + len(encoded) if len(encoded) <= TOPIC_LENGTH_MAX else NO_SIZE
@@ -87,15 +88,18 @@ class Queue:
         self.key_hash = self.prefix_hash * _POWER_32 & _MASK
 
     def mark(self, offset: int, physical: int, spacing: int) -> None:
-        """Entries from `offset` on were just written to files. Marks are `spacing` bytes of the log apart, so that the old one is never
-        much further back than twice that, nor, while the queue grows, much nearer than once."""
+        """Entries from `offset` on were just written to files. Marks are `spacing` bytes of the log apart, so that the
+        old one is never much further back than twice that, nor, while the queue grows, much nearer than once.
+        """
         if physical - self.new_mark[1] >= spacing:
             mark = (offset, physical)
             self.old_mark = mark if self.new_mark is _NOWHERE else self.new_mark
             self.new_mark = mark
 
     def is_new(self, offset: int, edge: int) -> bool:
-        """Whether an entry in a file, and all behind it, were written by this process and lead to the log from `edge` on."""
+        """Whether an entry in a file, and all behind it, were written by this process and lead to the log from `edge`
+        on.
+        """
         mark = self.old_mark if self.old_mark[1] >= edge else self.new_mark
         return mark[1] >= edge and offset >= mark[0]
 

@@ -30,7 +30,10 @@ def write_piece(files: Files, piece: Piece) -> None:
 
 
 def sync_queue_files(files: Files, paths: set[str], made: set[str]) -> None:
-    """Make queue files durable, and the names of those that were made. A queue may have been deleted meanwhile. Blocks."""
+    """Make queue files durable, and the names of those that were made.
+
+    A queue may have been deleted meanwhile. Blocks.
+    """
     if files.sync_all(paths):
         return
     for path in sorted(paths):

@@ -1,7 +1,8 @@
-"""Log and queues as far as the system has their bytes in its cache: what a read of far messages works on without waiting.
+"""Log and queues as far as the system has their bytes in its cache: what a read of far messages works on without
+waiting.
 
-Owns: nothing; the files are those of the store, read where the system says at once whether it would have to wait (`ReadFile.read_cached`).
-Maps cannot say that: touching one waits.
+Owns: nothing; the files are those of the store, read where the system says at once whether it would have to wait
+(`ReadFile.read_cached`). Maps cannot say that: touching one waits.
 """
 
 from __future__ import annotations

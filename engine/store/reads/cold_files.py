@@ -1,8 +1,9 @@
 """Pictures of log, queues and index that are read from files, not from maps: what a read works on beside the loop.
 
 Owns: files that nobody else has open, read by `pread`, each for one read.
-A picture keeps the bounds of the moment it was made. The store may go on writing and delete files meanwhile: a file that is gone holds
-nothing, as for a reader of the maps. Everything here may block and raises OSError when the disk fails.
+A picture keeps the bounds of the moment it was made. The store may go on writing and delete files meanwhile: a file
+that is gone holds nothing, as for a reader of the maps. Everything here may block and raises OSError when the disk
+fails.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from mqproto.engine.store.queues.consume_queues import ConsumeQueues, entry_of
 from mqproto.engine.store.queues.extension import Unit, Units
 from mqproto.engine.store.queues.queue import Queue
 
-#: Bytes that a read which goes on where the last one ended takes along: as many as an answer from disk has (docs/protocol/store.md 14.2).
+#: Bytes that a read which goes on where the last one ended takes along: as many as an answer from disk has
+#: (docs/protocol/store.md 14.2).
 _AHEAD: Final = 65_536
 #: Bytes that are read for one small item of a file: its neighbours are often wanted next.
 _BLOCK: Final = 4096
@@ -40,7 +42,10 @@ class Parts:
         self._at = 0
 
     def read(self, path: str, start: int, end: int, low: int, high: int) -> memoryview:
-        """Bytes of a file, fewer where it ends and none if it is gone. Unless they are there already `low` to `high` is read."""
+        """Bytes of a file, fewer where it ends and none if it is gone.
+
+        Unless they are there already `low` to `high` is read.
+        """
         if path != self._path:
             self.close()
             try:
@@ -188,7 +193,9 @@ class ColdIndex:
     def __init__(self, files: Files, index: Index) -> None:
         self._late = list(index.late)
         current = index.current
-        self._index_files = [ColdIndexFile(files, each, index.entries_max if each is current else None) for each in index.index_files]
+        self._index_files = [
+            ColdIndexFile(files, each, index.entries_max if each is current else None) for each in index.index_files
+        ]
         self.last = index.last
 
     def candidates(self, topic: str, key: str, begin: int, end: int) -> Iterator[int]:

@@ -1,11 +1,13 @@
 """Reads that never wait for a disk: the answer at once from memory, or a job (docs/protocol/store.md 13.6, 14.2).
 
-Owns: what counts as near, and the jobs that read everything else from files, because a page fault of a map holds the interpreter lock.
-What is far and yet in the system's cache is read from files without a job, where the system can tell (Linux).
+Owns: what counts as near, and the jobs that read everything else from files, because a page fault of a map holds the
+interpreter lock. What is far and yet in the system's cache is read from files without a job, where the system can tell
+(Linux).
 
-Near is what this store has written itself and what lies at most `coldReadDistance` bytes behind the end of the log, or the part of the
-memory that Apache takes as its reach if that is less: such pages are in the system's cache, unless memory is very short. Everything else
-may be cold, also what lies near the end but was written before the start: the machine may have been started anew since.
+Near is what this store has written itself and what lies at most `coldReadDistance` bytes behind the end of the log, or
+the part of the memory that Apache takes as its reach if that is less: such pages are in the system's cache, unless
+memory is very short. Everything else may be cold, also what lies near the end but was written before the start: the
+machine may have been started anew since.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ _NOWHERE: Final = 1 << 62
 
 
 class ColdRead(Generic[T]):
-    """Job: a read of what may not be in memory. `result` has the answer afterwards; `run` raises OSError when the disk fails.
+    """Job: a read of what may not be in memory. `result` has the answer afterwards; `run` raises OSError when the disk
+    fails.
 
-    It works on the store as it was when the job was made, and nothing of the store waits for it or has to be told of its end.
+    It works on the store as it was when the job was made, and nothing of the store waits for it or has to be told of
+    its end.
     """
 
     __slots__ = ("_index", "_log", "_queues", "_read", "_reader", "_results")
@@ -177,7 +181,9 @@ class Reads:
         return self._job(lambda reader: reader.record(physical))
 
     def begins_in_memory(self, queue: Queue) -> Read[bool]:
-        """Whether the first message of a queue lies where memory is taken to reach (`Store.on_disk`); true if there is none."""
+        """Whether the first message of a queue lies where memory is taken to reach (`Store.on_disk`); true if there is
+        none.
+        """
         if not self._reader.on_disk(self._log.start):
             return True  # as all messages do
         if self._is_near(queue, queue.min_offset):
@@ -200,7 +206,10 @@ class Reads:
         return self._job(lambda reader: reader.earliest_store_time(twin))
 
     def across(self, queues: Sequence[Queue], read: Callable[[Reader, Sequence[Queue]], T]) -> Read[T]:
-        """What `read` finds out of some queues. It may look at everything in them, and at nothing else; a job gives it pictures of them."""
+        """What `read` finds out of some queues.
+
+        It may look at everything in them, and at nothing else; a job gives it pictures of them.
+        """
         filled = sum([queue.min_offset < queue.max_offset for queue in queues])
         if filled <= _QUEUES_AT_ONCE and all(self._is_near(queue, queue.min_offset) for queue in queues):
             return read(self._reader, queues)
@@ -222,19 +231,24 @@ class Reads:
         """See `Store.query`. Always a job, unless nothing can be cold: a chain of the index may lead anywhere."""
         if self._off:
             return self._reader.query(topic, key, max_count, begin, end)
-        return self._job(lambda reader: reader.query(topic, key, max_count, begin, end), ColdIndex(self._files, self._index))
+        return self._job(
+            lambda reader: reader.query(topic, key, max_count, begin, end), ColdIndex(self._files, self._index)
+        )
 
     def warm(self, queue: Queue, offset: int, count: int) -> ColdRead[int] | None:
-        """A job that brings messages from an offset on into memory, so that soon after it they are read at once without waiting; its result
-        is the first offset that was not looked at. None where they are near."""
+        """A job that brings messages from an offset on into memory, so that soon after it they are read at once without
+        waiting; its result is the first offset that was not looked at. None where they are near.
+        """
         if self._is_near(queue, offset):
             return None
         twin = queue.picture()
         return self._job(lambda reader: reader.warm(twin, offset, count))
 
     def _cached(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None) -> GetResult | None:
-        """The answer at once, if the system has all that it needs in its cache: what is far from the end of the log is often read by
-        several consumers, one soon after the other, or was read ahead. None if a disk would have to be waited for."""
+        """The answer at once, if the system has all that it needs in its cache: what is far from the end of the log is
+        often read by several consumers, one soon after the other, or was read ahead. None if a disk would have to be
+        waited for.
+        """
         try:
             return self._cache_reader.get(queue, offset, max_count, codes, None)
         except (NotCachedError, OSError):  # a job meets the same fault where its failure is handled

@@ -9,7 +9,8 @@ NOWHERE: Final = 1 << 62
 
 
 class ReadFilter:
-    """Decides which messages one read gives. A judge serves a single read, which may run beside the loop, and keeps nothing of it.
+    """Decides which messages one read gives. A judge serves a single read, which may run beside the loop, and keeps
+    nothing of it.
 
     The base class takes everything.
     """
@@ -19,7 +20,8 @@ class ReadFilter:
     def __init__(self, work_left: int, bits_from: int = NOWHERE) -> None:
         #: The read ends before the next message once this is used up; whoever judges counts it down.
         self.work_left = work_left
-        #: From this physical offset on the bitmap in the extension of the consume queue may tell that a message is not wanted.
+        #: From this physical offset on the bitmap in the extension of the consume queue may tell that a message is not
+        #: wanted.
         self.bits_from = bits_from
 
     def may_take(self, bits: bytes) -> bool:

@@ -45,7 +45,8 @@ _PHYSICAL_AT: Final = 28
 _EVERYTHING: Final = 1 << 62
 #: Later than any store time.
 _NEVER: Final = 1 << 63
-#: A tags code outside of this range is no hash but stands for something that we do not know: then the consumer has to filter.
+#: A tags code outside of this range is no hash but stands for something that we do not know: then the consumer has to
+#: filter.
 _HASH_MIN: Final = -0x80000000
 _HASH_MAX: Final = 0x7FFFFFFF
 
@@ -53,7 +54,18 @@ _HASH_MAX: Final = 0x7FFFFFFF
 class Reader:
     """The reading side of a store."""
 
-    __slots__ = ("_delays", "_flusher", "_index", "_log", "_machine", "_memory", "_queues", "_settings", "near", "trusted_from")
+    __slots__ = (
+        "_delays",
+        "_flusher",
+        "_index",
+        "_log",
+        "_machine",
+        "_memory",
+        "_queues",
+        "_settings",
+        "near",
+        "trusted_from",
+    )
 
     def __init__(
         self,
@@ -75,7 +87,8 @@ class Reader:
         #: Bytes behind the end of the log that may be given as one view each run.
         self.near = 0
         self.configure()
-        #: Entries of messages from this offset on were made by this process and never came from a disk: nothing is wrong with them.
+        #: Entries of messages from this offset on were made by this process and never came from a disk: nothing is
+        #: wrong with them.
         self.trusted_from = _EVERYTHING
 
     def configure(self) -> None:
@@ -92,7 +105,9 @@ class Reader:
         return self._log.end - physical > self._memory
 
     def warm(self, queue: Queue, offset: int, count: int) -> int:
-        """Read up to so many messages, or a good deal of bytes, for nothing but that the system has them in memory then."""
+        """Read up to so many messages, or a good deal of bytes, for nothing but that the system has them in memory
+        then.
+        """
         end = min(offset + count, queue.max_offset)
         size = 0
         while offset < end and size < _WARM_SIZE:
@@ -109,7 +124,9 @@ class Reader:
 
     # --- from a queue ---
 
-    def get(self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: ReadFilter | None) -> GetResult:
+    def get(
+        self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: ReadFilter | None
+    ) -> GetResult:
         low, high = queue.min_offset, queue.max_offset
         if high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], 0, 0, False)
@@ -135,10 +152,17 @@ class Reader:
         return result
 
     def _take_runs(
-        self, queue: Queue, entries: bytes | memoryview | bytearray, offset: int, wanted: int, codes: frozenset[int] | None
+        self,
+        queue: Queue,
+        entries: bytes | memoryview | bytearray,
+        offset: int,
+        wanted: int,
+        codes: frozenset[int] | None,
     ) -> GetResult | None:
-        """The quick way: records that lie side by side are given as one view. None when anything is unusual: records that are gone,
-        or lie far back, or entries that lead to no record (one look at the last record of each run shows it)."""
+        """The quick way: records that lie side by side are given as one view. None when anything is unusual: records
+        that are gone, or lie far back, or entries that lead to no record (one look at the last record of each run shows
+        it).
+        """
         log = self._log
         first: int = ENTRY.unpack_from(entries)[0]
         settings = self._settings
@@ -153,14 +177,20 @@ class Reader:
             if count and (count >= wanted or total + size > size_max):
                 break
             scanned += 1
-            if codes is not None and code not in codes and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes)):
+            if (
+                codes is not None
+                and code not in codes
+                and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes))
+            ):
                 continue
             if physical != run_end or size <= 0:
                 if physical < run_end or size <= 0:
                     return None
                 if run_end:
                     view = log.slice(run_start, run_end)
-                    if view is None or (unsure and SIZE_MAGIC.unpack_from(view, run_end - run_start - last_size)[0] != last_size):
+                    if view is None or (
+                        unsure and SIZE_MAGIC.unpack_from(view, run_end - run_start - last_size)[0] != last_size
+                    ):
                         return None
                     views.append(view)
                 run_start = physical
@@ -173,12 +203,16 @@ class Reader:
         view = log.slice(run_start, run_end)
         if view is None or run_end > self._flusher.visible_end:
             return None
-        if ENTRY.unpack_from(entries, (scanned - 1) * ENTRY_SIZE)[2] == HOLE_CODE:  # any other hole shows by the entry behind it
+        if (
+            ENTRY.unpack_from(entries, (scanned - 1) * ENTRY_SIZE)[2] == HOLE_CODE
+        ):  # any other hole shows by the entry behind it
             return None
         if unsure and SIZE_MAGIC.unpack_from(view, len(view) - last_size)[0] != last_size:
             return None
         views.append(view)
-        return GetResult(GetStatus.FOUND, offset + scanned, 0, 0, views, total, count, False, "", log.end - run_end + last_size)
+        return GetResult(
+            GetStatus.FOUND, offset + scanned, 0, 0, views, total, count, False, "", log.end - run_end + last_size
+        )
 
     def _take_each(
         self,
@@ -210,7 +244,11 @@ class Reader:
             if code == HOLE_CODE:
                 status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
-            if codes is not None and code not in codes and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes)):
+            if (
+                codes is not None
+                and code not in codes
+                and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes))
+            ):
                 continue
             if judge is not None and physical >= judge.bits_from and is_address(code):
                 unit = self._queues.unit(queue, code)
@@ -222,7 +260,11 @@ class Reader:
                     status = GetStatus.MESSAGE_WAS_REMOVING
                 if size != BLANK_SIZE and not 0 <= physical < log.start:
                     damaged = f"{queue} leads to no message at queue offset {offset + scanned - 1}: `store check` tells what is damaged"
-                skip_below = (physical // log.file_size + 1) * log.file_size if physical < log.start and size != BLANK_SIZE else -1
+                skip_below = (
+                    (physical // log.file_size + 1) * log.file_size
+                    if physical < log.start and size != BLANK_SIZE
+                    else -1
+                )
                 continue
             if judge is not None and not judge.takes(view):
                 continue
@@ -231,10 +273,14 @@ class Reader:
             count += 1
             status = GetStatus.FOUND
             skip_below = -1
-        return GetResult(status, offset + scanned, 0, 0, views, total, count, log.end - last > self._memory, damaged, log.end - last)
+        return GetResult(
+            status, offset + scanned, 0, 0, views, total, count, log.end - last > self._memory, damaged, log.end - last
+        )
 
     def _unwanted(self, queue: Queue, code: int, codes: frozenset[int]) -> bool:
-        """Whether what stands in place of a tags code is known to lead to one that is not wanted; otherwise the consumer has to filter."""
+        """Whether what stands in place of a tags code is known to lead to one that is not wanted; otherwise the
+        consumer has to filter.
+        """
         unit = self._queues.unit(queue, code) if is_address(code) else None
         return unit is not None and unit.tags_code not in codes and _HASH_MIN <= unit.tags_code <= _HASH_MAX
 
@@ -242,9 +288,15 @@ class Reader:
         """Whether an answer with `count` messages can take no more (docs/protocol/store.md 14.2)."""
         settings = self._settings
         if on_disk:
-            limit, size_max = settings.max_transfer_count_on_message_in_disk, settings.max_transfer_bytes_on_message_in_disk
+            limit, size_max = (
+                settings.max_transfer_count_on_message_in_disk,
+                settings.max_transfer_bytes_on_message_in_disk,
+            )
         else:
-            limit, size_max = settings.max_transfer_count_on_message_in_memory, settings.max_transfer_bytes_on_message_in_memory
+            limit, size_max = (
+                settings.max_transfer_count_on_message_in_memory,
+                settings.max_transfer_bytes_on_message_in_memory,
+            )
         return count >= wanted or count >= limit or total > size_max
 
     def _visible(self, physical: int, size: int) -> memoryview | None:
@@ -261,7 +313,11 @@ class Reader:
         if head is None:
             return None
         size, magic = SIZE_MAGIC.unpack_from(head)
-        if magic == MAGIC_FILLER or size < RECORD_FIXED or int.from_bytes(head[_PHYSICAL_AT : _PHYSICAL_AT + 8], "big") != physical:
+        if (
+            magic == MAGIC_FILLER
+            or size < RECORD_FIXED
+            or int.from_bytes(head[_PHYSICAL_AT : _PHYSICAL_AT + 8], "big") != physical
+        ):
             return None
         return self._visible(physical, size)
 
@@ -295,8 +351,10 @@ class Reader:
         return -1 if view is None else store_time_of(view)
 
     def offset_by_time(self, queue: Queue, timestamp: int) -> int:
-        """By halving the whole queue; messages that cannot be read count as older, a place without a message counts as the next one does.
-        After the clock was set back the result still lies within the queue."""
+        """By halving the whole queue; messages that cannot be read count as older, a place without a message counts as
+        the next one does.
+        After the clock was set back the result still lies within the queue.
+        """
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -307,8 +365,9 @@ class Reader:
         return low
 
     def _time_from(self, queue: Queue, offset: int, stop: int) -> int:
-        """Store time of the first message at an offset or behind it; -1 if it cannot be read, a time after all if there is none below
-        `stop`."""
+        """Store time of the first message at an offset or behind it; -1 if it cannot be read, a time after all if there
+        is none below `stop`.
+        """
         count = 1
         while offset < stop:
             data = self._queues.chunk(queue, offset, count, stop)
@@ -325,7 +384,8 @@ class Reader:
     # --- by key ---
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> QueryResult:
-        """Only messages that have the topic, the key and a store time in the range; hashes and index times are just a hint.
+        """Only messages that have the topic, the key and a store time in the range; hashes and index times are just a
+        hint.
 
         The newest ones, and no more than a frame takes.
         """

@@ -1,7 +1,8 @@
 """Stepping over damage in the log, so that everything good behind it is kept.
 
-The damaged part becomes something that every scan passes, ours and Apache's: blank records that are rolled back (docs/protocol/store.md 2.3, 6), which
-no queue and no index ever takes, or a filler where it reaches to the end of its file. The damaged bytes are kept in a file beside.
+The damaged part becomes something that every scan passes, ours and Apache's: blank records that are rolled back
+(docs/protocol/store.md 2.3, 6), which no queue and no index ever takes, or a filler where it reaches to the end of its
+file. The damaged bytes are kept in a file beside.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from typing import Final
 from zlib import crc32
 
 from mqproto.engine.store.disk.files import File, Files
-from mqproto.engine.store.layout import FILLER_SIZE, HEAD_V4, LENGTH, MAGIC_FILLER, MAGIC_V1, RECORD_FIXED, SIZE_MAGIC, offset_name
+from mqproto.engine.store.layout import (
+    FILLER_SIZE,
+    HEAD_V4,
+    LENGTH,
+    MAGIC_FILLER,
+    MAGIC_V1,
+    RECORD_FIXED,
+    SIZE_MAGIC,
+    offset_name,
+)
 from mqproto.engine.store.log.commit_log import CommitLog, LogFile
 from mqproto.engine.store.log.records import FILLER, NOTHING, measure, next_record
 from mqproto.engine.store.recovery.scanning import search
@@ -40,14 +50,19 @@ def end_of_damage(log: CommitLog, begin: int, known_end: int) -> int:
         following = search(log, begin + 1)
     while following >= 0 and not _fits(log, begin, following):
         following = search(log, following + 1)
-    if following < 0 and begin < known_end <= log_file.start + log.file_size - FILLER_SIZE and _fits(log, begin, known_end):
+    if (
+        following < 0
+        and begin < known_end <= log_file.start + log.file_size - FILLER_SIZE
+        and _fits(log, begin, known_end)
+    ):
         following = known_end
     return following
 
 
 def _behind_record(log: CommitLog, log_file: LogFile, begin: int) -> int:
-    """The end of the damaged record, if its head still says so and something fit follows there. A message may hold what looks like a
-    record; so this comes before any search."""
+    """The end of the damaged record, if its head still says so and something fit follows there. A message may hold what
+    looks like a record; so this comes before any search.
+    """
     view = log.view_of(log_file)
     at = begin - log_file.start
     if next_record(bytes(view[at : at + RECORD_FIXED]), 0, begin) != 0:
@@ -66,7 +81,10 @@ def _fits(log: CommitLog, begin: int, end: int) -> bool:
 
 
 def step_over(log: CommitLog, begin: int, end: int, time: int) -> None:
-    """Make a range of the log passable. `time` is the store time of a message beside it. The caller syncs the log. Blocks."""
+    """Make a range of the log passable.
+
+    `time` is the store time of a message beside it. The caller syncs the log. Blocks.
+    """
     while begin < end and (log_file := log.log_file_at(begin)) is not None:
         file = log.file_of(log_file)
         border = log_file.start + log.file_size
@@ -86,13 +104,29 @@ def blank_record(offset: int, size: int, time: int) -> bytes:
     topic = DAMAGED_TOPIC[: size - RECORD_FIXED]
     body = bytes(size - RECORD_FIXED - len(topic))
     head = HEAD_V4.pack(
-        size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, 0, 0, 0, offset, TRANSACTION_ROLLBACK, time, _NOBODY, time, _NOBODY, 0, 0, len(body)
+        size,
+        MAGIC_V1,
+        crc32(body) & 0x7FFFFFFF,
+        0,
+        0,
+        0,
+        offset,
+        TRANSACTION_ROLLBACK,
+        time,
+        _NOBODY,
+        time,
+        _NOBODY,
+        0,
+        0,
+        len(body),
     )
     return b"".join((head, body, bytes((len(topic),)), topic, LENGTH.pack(0)))
 
 
 class SkipPlan:
-    """Where damaged bytes are kept, and what is about to be stepped over: a file that is there until queues and index agree with it."""
+    """Where damaged bytes are kept, and what is about to be stepped over: a file that is there until queues and index
+    agree with it.
+    """
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
@@ -104,8 +138,10 @@ class SkipPlan:
         self._files.sync_folder(self._folder.rpartition("/")[0])
 
     def keep(self, log: CommitLog, begin: int, end: int) -> str:
-        """Copy a range to a file of its own and make it durable; gives its path, empty if there were only zeros. An older file stays.
-        Blocks."""
+        """Copy a range to a file of its own and make it durable; gives its path, empty if there were only zeros. An
+        older file stays.
+        Blocks.
+        """
         files = self._files
         path = base = f"{self._folder}/{offset_name(begin)}"
         number = 1
@@ -145,7 +181,9 @@ class SkipPlan:
         """Do again what an earlier opening may have left half done; its parts count as skipped. Blocks."""
         if not self._files.exists(self._path):
             return
-        report.notes.append("an earlier opening was stepping over damage and did not come to its end: this one did it again")
+        report.notes.append(
+            "an earlier opening was stepping over damage and did not come to its end: this one did it again"
+        )
         for line in self._files.read(self._path).decode("ascii", "replace").splitlines():
             words = line.split()
             if len(words) == 3 and all(word.isdigit() for word in words):

@@ -1,10 +1,12 @@
 """What is true when a data directory is opened (docs/protocol/store.md 8).
 
-The log is what counts: queues and index are made to agree with it. After an orderly end its last part is checked; after a crash
-everything since the file that the checkpoint's times point to, and queues and index are made again from there on.
+The log is what counts: queues and index are made to agree with it. After an orderly end its last part is checked; after
+a crash everything since the file that the checkpoint's times point to, and queues and index are made again from there
+on.
 
-Where the log stops, it has come to its end, or the last record was torn, or something is missing. It is the latter when there is proof
-that more was durable once: then nothing is changed and StoreDamaged tells where and why, unless the caller asked to skip or to cut.
+Where the log stops, it has come to its end, or the last record was torn, or something is missing. It is the latter when
+there is proof that more was durable once: then nothing is changed and StoreDamaged tells where and why, unless the
+caller asked to skip or to cut.
 """
 
 from __future__ import annotations
@@ -66,8 +68,9 @@ class Recovery:
         self._leftovers = False
 
     def run(self, wall: int, recover: Recover, thorough: bool) -> RecoveryReport:
-        """Open the log for writing, with queues and index that agree with it. `recover` says what to do about damage, `thorough` to look
-        for it in the whole log. Raises StoreDamaged. Blocks."""
+        """Open the log for writing, with queues and index that agree with it. `recover` says what to do about damage,
+        `thorough` to look for it in the whole log. Raises StoreDamaged. Blocks.
+        """
         report, log = self._report, self._log
         self._checkpoint.load()
         self._found = find_log_files(self._files, log, recover, report)
@@ -82,7 +85,9 @@ class Recovery:
             scan = self._scan(self._check_from())
         given_up = self._judge(scan, recover)
         if report.clean and self._manifest is None and scan.count and self._checkpoint.queue_time < scan.last_time:
-            report.notes.append("the checkpoint is older than the last message, as after a crash: its queues and keys are made again")
+            report.notes.append(
+                "the checkpoint is older than the last message, as after a crash: its queues and keys are made again"
+            )
             self._lost_from = self._start_after_crash()
         report.begin, report.end, report.checked = log.start, scan.end, scan.count
         if self._leftovers:
@@ -109,12 +114,16 @@ class Recovery:
 
     def _adopt(self, manifest: Manifest) -> bool:
         """Believe a manifest; False if it does not fit to what is there."""
-        begin = adopt_queues(manifest, self._queues, self._report.notes) if manifest.log_start == self._log.start else None
+        begin = (
+            adopt_queues(manifest, self._queues, self._report.notes) if manifest.log_start == self._log.start else None
+        )
         if begin is None:
             return False
         self._lost_from = begin
         if self._settings.message_index_enable and (lost := index_lost_from(manifest, self._index)) >= 0:
-            self._report.notes.append(f"files of {self._index.folder} are missing: the index is made again from offset {lost} on")
+            self._report.notes.append(
+                f"files of {self._index.folder} are missing: the index is made again from offset {lost} on"
+            )
             self._lost_from = lost if begin < 0 else min(begin, lost)
         return True
 
@@ -142,7 +151,10 @@ class Recovery:
                 self._files.remove_tree(folder)
 
     def _judge(self, scan: Scan, recover: Recover) -> bool:
-        """Decide what to do where the scan stopped, and go on with it behind what is skipped. Gives whether data was given up."""
+        """Decide what to do where the scan stopped, and go on with it behind what is skipped.
+
+        Gives whether data was given up.
+        """
         report, log = self._report, self._log
         while True:
             self._leftovers = next_nonzero(log, scan.end) >= 0
@@ -154,7 +166,9 @@ class Recovery:
                 following = end_of_damage(log, scan.end, known)
                 if following >= 0 and (belongs or later < 0 or following < later or following <= known):
                     report.skipped.append((scan.end, following))
-                    report.notes.append(f"the log is damaged from offset {scan.end} to {following}: {'; '.join(reasons)}")
+                    report.notes.append(
+                        f"the log is damaged from offset {scan.end} to {following}: {'; '.join(reasons)}"
+                    )
                     scan.run(following)
                     continue
             if later >= 0:
@@ -200,7 +214,9 @@ class Recovery:
     # --- where to begin ---
 
     def _start_after_crash(self) -> int:
-        """The newest file whose first record is old enough for everything before it to be complete (docs/protocol/store.md 8.3)."""
+        """The newest file whose first record is old enough for everything before it to be complete
+        (docs/protocol/store.md 8.3).
+        """
         log = self._log
         limit = self._checkpoint.recover_from
         for log_file in reversed(log.log_files):
@@ -219,18 +235,23 @@ class Recovery:
         target = queues_end - _CHECKED_MAX
         if target <= log_file.start:
             return log_file.start
-        found = next_record(bytes(log.view_of(log_file)[target - log_file.start : queues_end - log_file.start]), 0, target)
+        found = next_record(
+            bytes(log.view_of(log_file)[target - log_file.start : queues_end - log_file.start]), 0, target
+        )
         return target + found if found >= 0 else log_file.start
 
     # --- what is missing ---
 
     def _missing(self, scan: Scan, later: int) -> list[str]:
-        """Why there must have been more behind the end of the scan; empty if nothing says so. `later`: the next good record that belongs
-        to the log, -1 if there is none."""
+        """Why there must have been more behind the end of the scan; empty if nothing says so. `later`: the next good
+        record that belongs to the log, -1 if there is none.
+        """
         reasons = []
         durable = self._checkpoint.log_time
         if scan.latest_time < durable and durable > 0:
-            reasons.append(f"messages stored up to {durable} were durable, but the last one that can be read is of {scan.latest_time}")
+            reasons.append(
+                f"messages stored up to {durable} were durable, but the last one that can be read is of {scan.latest_time}"
+            )
         # Queues are ahead of the log after a crash, unless they are only written what is durable.
         if self._queues.known_end > scan.end and (self._report.clean or self._settings.flush_disk_type == SYNC_FLUSH):
             reasons.append(f"queues know messages up to offset {self._queues.known_end}")
@@ -241,8 +262,9 @@ class Recovery:
     def _belongs(self, later: int, scan: Scan) -> bool:
         """Whether a good record behind the end of the log shows that the log was longer.
 
-        After an orderly end, a record that is older than the last one was cut off by an earlier recovery. After a crash nothing that was
-        written is lost as long as the machine ran on; a machine that lost power may have written the later of two records only.
+        After an orderly end, a record that is older than the last one was cut off by an earlier recovery. After a crash
+        nothing that was written is lost as long as the machine ran on; a machine that lost power may have written the
+        later of two records only.
         """
         if self._report.clean:
             record = self._log.view_of(self._log_file(later))[later - self._file_start(later) :]
@@ -282,7 +304,9 @@ class Recovery:
         log.last_time = scan.last_time
         begin, strange = self._dispatch_from(end)
         intact = report.clean or self._files.restarted_since(self._abort) is False
-        redispatch = Redispatch(self._files, self._settings, log, queues, self._index, report, intact, self._promise_nothing)
+        redispatch = Redispatch(
+            self._files, self._settings, log, queues, self._index, report, intact, self._promise_nothing
+        )
         if begin < end or not orderly:
             if report.clean:
                 self._promise_nothing()
@@ -314,8 +338,9 @@ class Recovery:
         report.skipped.sort()
 
     def _promise_nothing(self) -> None:
-        """Queues and index are about to lose what the checkpoint, or an orderly end, says of them. If we die on the way the next opening
-        has to know."""
+        """Queues and index are about to lose what the checkpoint, or an orderly end, says of them. If we die on the way
+        the next opening has to know.
+        """
         checkpoint = self._checkpoint
         checkpoint.queue_time = 0
         write_checkpoint(self._files, checkpoint.path, checkpoint.times)
@@ -327,8 +352,8 @@ class Recovery:
     def _dispatch_from(self, end: int) -> tuple[int, bool]:
         """Where queues and index have to be made again from, and whether entries of queues were dropped for it.
 
-        After an orderly end that is where the queues end. An entry may lead to a message that is not there: left over by a recovery of
-        Apache's, which does not clear what it cuts.
+        After an orderly end that is where the queues end. An entry may lead to a message that is not there: left over
+        by a recovery of Apache's, which does not clear what it cuts.
         """
         log, queues = self._log, self._queues
         if not queues.by_key:
@@ -368,8 +393,9 @@ class Recovery:
             self._files.remove(log_file.path)
 
     def _drop_strange_entries(self, queue: Queue) -> tuple[int, bool]:
-        """Let a queue end with an entry that leads to its own message. Gives where that message ends (the start of the log if there is
-        none), and whether entries were dropped."""
+        """Let a queue end with an entry that leads to its own message. Gives where that message ends (the start of the
+        log if there is none), and whether entries were dropped.
+        """
         queues, log = self._queues, self._log
         before = queue.next_offset
         end = log.start
@@ -388,8 +414,9 @@ class Recovery:
         return end, dropped > 0 or queue in queues.torn
 
     def _is_strange(self, entry: tuple[int, int, int], queue: Queue) -> bool:
-        """Whether the last entry of a queue leads to no message, or to one of another queue, which knows it. A message that nobody else
-        knows stays where it is, even if it claims another place: no checksum covers that part of it."""
+        """Whether the last entry of a queue leads to no message, or to one of another queue, which knows it. A message
+        that nobody else knows stays where it is, even if it claims another place: no checksum covers that part of it.
+        """
         record = self._record(entry[0], entry[1])
         if record is None:
             return True

@@ -25,7 +25,8 @@ from mqproto.wire.properties import KEYS, UNIQ_KEY
 _ENTRIES_MAX: Final = 16 << 20
 #: Keys that may wait until the index file has room for them.
 _LATE_MAX: Final = 1024
-#: What may be kept in memory because the disk is full: bytes of entries, and keys. Beyond, a start needs room on the disk.
+#: What may be kept in memory because the disk is full: bytes of entries, and keys. Beyond, a start needs room on the
+#: disk.
 _IN_MEMORY_MAX: Final = 128 << 20
 _KEYS_MAX: Final = 1 << 20
 #: Enough of a record to see when it was stored.
@@ -65,7 +66,8 @@ class Redispatch:
         #: All that was written is there; otherwise what was not durable may be missing.
         self._intact = intact
         self._notes = report.notes
-        #: Makes durable that the next opening has to make queues and index again from the beginning, should this one not come to its end.
+        #: Makes durable that the next opening has to make queues and index again from the beginning, should this one
+        #: not come to its end.
         self._promise_nothing = promise_nothing
         self._delays = delay_table(settings.message_delay_level)
         self._waiting = 0
@@ -82,8 +84,10 @@ class Redispatch:
         self.count = 0
 
     def run(self, start: int, end: int, wall: int) -> int:
-        """Drop what queues and index know of records from `start` on, and read those up to `end` again. Gives where it really began:
-        earlier, when queues turn out to lack more. Blocks."""
+        """Drop what queues and index know of records from `start` on, and read those up to `end` again. Gives where it
+        really began:
+        earlier, when queues turn out to lack more. Blocks.
+        """
         while True:
             self._start = start
             self.count = 0
@@ -118,8 +122,9 @@ class Redispatch:
                     self._find_gone(queue, end)
 
     def _find_gone(self, queue: Queue, end: int) -> None:
-        """Remember which entries behind the new end of a queue stand for messages that are gone: blank ones, and those that lead to a part
-        of the log that is skipped."""
+        """Remember which entries behind the new end of a queue stand for messages that are gone: blank ones, and those
+        that lead to a part of the log that is skipped.
+        """
         at = queue.written
         while at < end:
             entries = self._queues.file_entries(queue, at, end)
@@ -155,7 +160,9 @@ class Redispatch:
             if facts.has_entry:
                 self._add_entry(queue, facts, offset, len(record))
             if facts.is_indexed and self._settings.message_index_enable:
-                self._index.add(queue, facts.properties.get(UNIQ_KEY), facts.properties.get(KEYS), offset, facts.store_time)
+                self._index.add(
+                    queue, facts.properties.get(UNIQ_KEY), facts.properties.get(KEYS), offset, facts.store_time
+                )
                 if len(self._index.late) >= self._settle_at:
                     self._settle_index(wall)
             if self._waiting >= self._write_at:
@@ -173,7 +180,9 @@ class Redispatch:
             else:
                 if self._start > self._log.start:
                     raise _BeginEarlier(self._log.start)
-                raise StoreDamaged(self._log.folder, scan.end, ("a record that queues need to be made again cannot be read",))
+                raise StoreDamaged(
+                    self._log.folder, scan.end, ("a record that queues need to be made again cannot be read",)
+                )
         yield from known_records(self._log, max(self._start, self._checked_from), end)
 
     def _add_entry(self, queue: Queue, facts: Facts, offset: int, size: int) -> None:
@@ -201,8 +210,10 @@ class Redispatch:
         self._waiting += ENTRY.size
 
     def _is_vouched_for(self, queue: Queue, facts: Facts, offset: int, size: int) -> bool:
-        """Whether a message has its place although the log before it never had room for the messages before: those of a queue that moved
-        here from elsewhere do. No checksum covers the place, so the first one counts once another one follows it."""
+        """Whether a message has its place although the log before it never had room for the messages before: those of a
+        queue that moved here from elsewhere do. No checksum covers the place, so the first one counts once another one
+        follows it.
+        """
         if queue.next_offset != queue.first:
             self._tell_claim(queue, facts.queue_offset, offset)
             return False
@@ -240,8 +251,9 @@ class Redispatch:
         return self._queues.queue(old.topic, old.queue_id)
 
     def _fill_gap(self, queue: Queue, place: int, offset: int, size: int) -> None:
-        """Entries are missing before a message: their messages lie further back, or are gone. Entries that take their places lead to that
-        message (`HOLE_CODE`), so that offsets never decrease within a queue."""
+        """Entries are missing before a message: their messages lie further back, or are gone. Entries that take their
+        places lead to that message (`HOLE_CODE`), so that offsets never decrease within a queue.
+        """
         hole = ENTRY.pack(offset, size, HOLE_CODE)
         log_start = self._log.start
         gone = self._gone.get(queue, {})
@@ -268,7 +280,9 @@ class Redispatch:
 
     def _tell_lost(self, queue: Queue, places: list[int]) -> None:
         if places:
-            self._notes.append(f"messages {places[0]} to {places[-1]} of {queue.topic}, queue {queue.queue_id}, are gone")
+            self._notes.append(
+                f"messages {places[0]} to {places[-1]} of {queue.topic}, queue {queue.queue_id}, are gone"
+            )
             self._report.lost.append(LostRange(queue.topic, queue.queue_id, places[0], places[-1]))
 
     def _tell_lost_ends(self) -> None:
@@ -280,7 +294,10 @@ class Redispatch:
                 self._notes.append(f"{queue.topic}, queue {queue.queue_id}, ends at {queue.next_offset} now")
 
     def _write(self) -> None:
-        """Put entries into files. On a full disk they stay in memory, for the store to write them when there is room."""
+        """Put entries into files.
+
+        On a full disk they stay in memory, for the store to write them when there is room.
+        """
         queues = self._queues
         try:
             for queue in queues.dirty:
@@ -329,8 +346,9 @@ class Redispatch:
                 self.made.add(piece.path)
 
     def clear_behind(self) -> None:
-        """Write what is known and make what lies behind it in the files zero, so that it is not taken for entries later; and finish
-        removing what was deleted. Blocks."""
+        """Write what is known and make what lies behind it in the files zero, so that it is not taken for entries
+        later; and finish removing what was deleted. Blocks.
+        """
         self._write()
         for folder in (self._queues.folder, self._queues.extension.folder):
             for topic in self._files.names(folder):

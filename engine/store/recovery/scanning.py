@@ -28,8 +28,8 @@ def time_of(record: memoryview) -> int:
 class Scan:
     """One walk. The numbers are those of the records that were passed.
 
-    `durable`: of records that were stored at this time or later, properties with a gap were not written to their end. That holds for
-    the last record of the log, and if `power_lost` for all of them.
+    `durable`: of records that were stored at this time or later, properties with a gap were not written to their end.
+    That holds for the last record of the log, and if `power_lost` for all of them.
     """
 
     __slots__ = ("_check_crc", "_durable", "_log", "_power_lost", "count", "end", "last_time", "latest_time")
@@ -56,7 +56,11 @@ class Scan:
             while (size := measure(view, offset - base, offset, self._check_crc)) > 0:
                 record = view[offset - base : offset - base + size]
                 time = time_of(record)
-                if self._durable is not None and time >= self._durable and self._torn(record, view, offset, offset - base + size):
+                if (
+                    self._durable is not None
+                    and time >= self._durable
+                    and self._torn(record, view, offset, offset - base + size)
+                ):
                     size = BROKEN
                     break
                 self.last_time = time
@@ -111,7 +115,10 @@ def next_nonzero(log: CommitLog, start: int) -> int:
 
 
 def search(log: CommitLog, start: int) -> int:
-    """The first good record from `start` on; -1 if there is none. It may begin anywhere, not only where a walk comes by."""
+    """The first good record from `start` on; -1 if there is none.
+
+    It may begin anywhere, not only where a walk comes by.
+    """
     offset = next_nonzero(log, start)
     while offset >= 0 and (log_file := log.log_file_at(offset)) is not None:
         data = log.file_of(log_file).read(offset - log_file.start, _CHUNK + _OVERLAP)

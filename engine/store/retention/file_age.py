@@ -1,9 +1,10 @@
 """By which time files grow old: the wall clock's, unless it leapt.
 
-A clock that was set to another year makes every file look years old, and what is deleted for it is gone. So time that the wall clock
-gained on the monotonic one does not age files until the broker has run on with it for as long as files are kept: by then whatever
-was written before the leap is old enough by either clock. A clock that is set back is believed at once, files are kept longer then.
-The same holds for a start long after the last message: the years between may never have been.
+A clock that was set to another year makes every file look years old, and what is deleted for it is gone. So time that
+the wall clock gained on the monotonic one does not age files until the broker has run on with it for as long as files
+are kept: by then whatever was written before the leap is old enough by either clock. A clock that is set back is
+believed at once, files are kept longer then. The same holds for a start long after the last message: the years between
+may never have been.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _LEAPS_MAX: Final = 64
 
 
 class FileAge:
-    """The time to count ages by. `reserved_ms` is how long files are kept, `known` the last wall time that the store knows of (0: none)."""
+    """The time to count ages by.
+
+    `reserved_ms` is how long files are kept, `known` the last wall time that the store knows of (0: none).
+    """
 
     __slots__ = ("_believed", "_known", "_leaps", "_reserved")
 
@@ -31,11 +35,17 @@ class FileAge:
         self._leaps: deque[tuple[int, int]] = deque()
 
     def keep(self, reserved_ms: int) -> None:
-        """Files are kept for another time now. Leaps that were noticed before are believed when the old time is over."""
+        """Files are kept for another time now.
+
+        Leaps that were noticed before are believed when the old time is over.
+        """
         self._reserved = reserved_ms
 
     def at(self, now: int, wall: int) -> int:
-        """The wall time to count ages by, never later than `wall`. To be asked often: leaps are noticed between two calls."""
+        """The wall time to count ages by, never later than `wall`.
+
+        To be asked often: leaps are noticed between two calls.
+        """
         lead = wall - now
         leaps = self._leaps
         if self._believed is None:

@@ -1,8 +1,9 @@
 """Which files of the log are deleted when, and when the disk has no room for messages (docs/protocol/store.md 9.1).
 
-A small machine inside the store: every so often a job looks at the disks and at the ages of the oldest files; then the files that
-have to go leave the log in memory, so that no reader finds them any more, and are removed one by one with pauses; queues and index
-follow (`trimming`). The file that is written never goes, nor one whose messages are not yet durable in log and queues.
+A small machine inside the store: every so often a job looks at the disks and at the ages of the oldest files; then the
+files that have to go leave the log in memory, so that no reader finds them any more, and are removed one by one with
+pauses; queues and index follow (`trimming`). The file that is written never goes, nor one whose messages are not yet
+durable in log and queues.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class LookAround:
         self.times = [self._files.modified(log_file.path) for log_file in self.log_files]
 
     def last_written(self) -> list[int | None]:
-        """When each file was last written. A file is not younger than the one after it, whatever a wrong clock made of its time."""
+        """When each file was last written.
+
+        A file is not younger than the one after it, whatever a wrong clock made of its time.
+        """
         found: list[int | None] = []
         limit: int | None = None
         for time in reversed(self.times):
@@ -117,7 +121,10 @@ class Retention:
         self._rounds = 0
 
     def begin(self) -> None:
-        """The store is open: look at the disks once, so that it is known from the start whether there is room. Blocks."""
+        """The store is open: look at the disks once, so that it is known from the start whether there is room.
+
+        Blocks.
+        """
         self._time = FileAge(self._settings.file_reserved_time * _HOUR_MS, self._log.last_time)
         self._follower.begin()
         if self._settings.clean_resource_interval:
@@ -207,10 +214,14 @@ class Retention:
         refusal = self.marks.refusal
         self._log.refuse("disk", refusal)
         if bool(refusal) != bool(before):
-            self._notices.append(f"messages are refused: {refusal}" if refusal else "messages are taken again: the disk has room")
+            self._notices.append(
+                f"messages are refused: {refusal}" if refusal else "messages are taken again: the disk has room"
+            )
 
     def _choose(self, job: LookAround, now: int, wall: int, time: int) -> None:
-        """Let files leave the log: old ones if it is time, the disk is pressed, or somebody asked; younger ones if a disk is full."""
+        """Let files leave the log: old ones if it is time, the disk is pressed, or somebody asked; younger ones if a
+        disk is full.
+        """
         settings = self._settings
         asked = self._rounds > 0
         if asked:
@@ -235,6 +246,10 @@ class Retention:
             counts[not old] += 1
             self._dead.append(log.drop_first())
         self._work_due = now
-        for count, why in zip(counts, (f"they are older than {settings.file_reserved_time} hours", self.marks.state), strict=True):
+        for count, why in zip(
+            counts, (f"they are older than {settings.file_reserved_time} hours", self.marks.state), strict=True
+        ):
             if count:
-                self._notices.append(f"{count} files of the log are deleted, it begins at offset {log.start} now: {why}")
+                self._notices.append(
+                    f"{count} files of the log are deleted, it begins at offset {log.start} now: {why}"
+                )

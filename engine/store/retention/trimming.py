@@ -1,8 +1,8 @@
 """Queues and index follow the beginning of the log (docs/protocol/store.md 9.2).
 
-After files of the log were deleted the minimum of every queue is moved to its first message that is still there, then files of queues and
-index that hold nothing else are removed, never the last of each. All queues are gone through in slices: their files are read in a job,
-and what a slice costs the loop is bounded, however many queues there are.
+After files of the log were deleted the minimum of every queue is moved to its first message that is still there, then
+files of queues and index that hold nothing else are removed, never the last of each. All queues are gone through in
+slices: their files are read in a job, and what a slice costs the loop is bounded, however many queues there are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class FindMinimums:
                 minimum = self._search(reading, low, high)
                 if self._extension.present and low < minimum < high:
                     code = reading.entry(minimum)[2]
-                    self.unit_files += [(queue, path) for path in self._extension.unused(queue.topic, queue.queue_id, code)]
+                    self.unit_files += [
+                        (queue, path) for path in self._extension.unused(queue.topic, queue.queue_id, code)
+                    ]
             except FileNotFoundError:  # the queue was deleted
                 minimum = low
             finally:
@@ -95,7 +97,9 @@ class _Reading:
 
 
 class RemoveFiles:
-    """Job: remove files in order, each durably before the next one, so that what is left is never without its middle."""
+    """Job: remove files in order, each durably before the next one, so that what is left is never without its
+    middle.
+    """
 
     __slots__ = ("_files", "paths")
 
@@ -112,7 +116,9 @@ class RemoveFiles:
 
 
 class RemoveQueueFiles:
-    """Job: the same for files of queues, unless their queue was deleted meanwhile: another one may have its folder now."""
+    """Job: the same for files of queues, unless their queue was deleted meanwhile: another one may have its folder
+    now.
+    """
 
     __slots__ = ("_files", "items")
 
@@ -153,7 +159,14 @@ class Trimmer:
     )
 
     def __init__(
-        self, files: Files, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues, index: Index, flusher: Flusher, jobs: list[Job]
+        self,
+        files: Files,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index,
+        flusher: Flusher,
+        jobs: list[Job],
     ) -> None:
         self._files = files
         self._log = log
@@ -179,7 +192,10 @@ class Trimmer:
         self._retry = settings.redelete_hanged_file_interval
 
     def begin(self) -> None:
-        """The store was opened, and the minima of its queues are right. Files that an earlier run left over are noted."""
+        """The store was opened, and the minima of its queues are right.
+
+        Files that an earlier run left over are noted.
+        """
         self._start = self._queues.followed = self._log.start
         for queue in self._queues.by_key.values():
             self._drop_files(queue)

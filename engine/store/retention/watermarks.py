@@ -1,7 +1,8 @@
-"""What a disk's state asks for: Apache's marks (docs/protocol/store.md 9.1), and a number of free bytes at which they do not count.
+"""What a disk's state asks for: Apache's marks (docs/protocol/store.md 9.1), and a number of free bytes at which they
+do not count.
 
-Both disks are judged together, that of the log and that of the queues, so that a healthy one never clears what a full one set. A disk
-that tells nothing is not full.
+Both disks are judged together, that of the log and that of the queues, so that a healthy one never clears what a full
+one set. A disk that tells nothing is not full.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ _WARNING_BOUNDS: Final = (0.35, 0.90)
 
 
 def used_percent(usage: tuple[int, int] | None) -> int:
-    """Used part of a disk in whole percent, rounded up as by 4.9; -1 if unknown. `usage`: bytes in use, bytes free for us."""
+    """Used part of a disk in whole percent, rounded up as by 4.9; -1 if unknown.
+
+    `usage`: bytes in use, bytes free for us.
+    """
     if usage is None or usage[0] + usage[1] <= 0:
         return -1
     return -(-usage[0] * 100 // (usage[0] + usage[1]))
@@ -37,8 +41,8 @@ class Watermarks:
         self._pressed_at = settings.disk_max_used_space_ratio
         self._force = _mark(settings.disk_space_clean_forcibly_ratio, _FORCE_BOUNDS)
         self._warning = _mark(settings.disk_space_warning_level_ratio, _WARNING_BOUNDS)
-        #: So many free bytes are enough to force no file to go, and half of them to take messages, whatever the percentages are: so
-        #: that files go before messages are refused. 0: the percentages alone count.
+        #: So many free bytes are enough to force no file to go, and half of them to take messages, whatever the
+        #: percentages are: so that files go before messages are refused. 0: the percentages alone count.
         self._enough = settings.disk_free_files_enough * settings.mapped_file_size_commit_log
 
     @property
@@ -77,7 +81,9 @@ class Watermarks:
         return any(self._over(min(self._force, self._warning), self._enough, usage) for usage in self._usages)
 
     def excess(self) -> int:
-        """Bytes that have to come free on the log's disk until no file is forced to go; 0: that is not where space is missing."""
+        """Bytes that have to come free on the log's disk until no file is forced to go; 0: that is not where space is
+        missing.
+        """
         usage, mark = self._usages[0], min(self._force, self._warning)
         if usage is None or not self._over(mark, self._enough, usage):
             return 0
@@ -96,7 +102,9 @@ class Watermarks:
     @property
     def state(self) -> str:
         """How full the disks are, in words."""
-        return ", ".join(f"the disk of {folder} is {_told(usage)}" for folder, usage in zip(self._folders, self._usages, strict=True))
+        return ", ".join(
+            f"the disk of {folder} is {_told(usage)}" for folder, usage in zip(self._folders, self._usages, strict=True)
+        )
 
 
 def _told(usage: tuple[int, int] | None) -> str:

@@ -1,6 +1,8 @@
-"""Accounts of brokers with access control of 4.5.2 to 5.2: 50, 51, 52, 53 (docs/protocol/admin.md 2.5; docs/protocol/broker.md 5.5).
+"""Accounts of brokers with access control of 4.5.2 to 5.2: 50, 51, 52, 53 (docs/protocol/admin.md 2.5;
+docs/protocol/broker.md 5.5).
 
-Any account that brokers know may do this. They answer before a change takes effect: they look at their files every few seconds.
+Any account that brokers know may do this. They answer before a change takes effect: they look at their files every few
+seconds.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ PERMISSIONS: Final = frozenset({"DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"})
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account and what it may do. Of one that is there None leaves a part as it is; both keys and `admin` always count.
+    """An account and what it may do. Of one that is there None leaves a part as it is; both keys and `admin` always
+    count.
 
-    Keys have more than 6 characters. `white_remote_address` are addresses from which nothing is checked, like `10.10.103.*`.
+    Keys have more than 6 characters. `white_remote_address` are addresses from which nothing is checked, like
+    `10.10.103.*`.
     """
 
     access_key: str
@@ -61,7 +65,9 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class AccessVersion:
-    """Which state of its access files a broker has read, by path; None for releases that have one file and do not name it."""
+    """Which state of its access files a broker has read, by path; None for releases that have one file and do not name
+    it.
+    """
 
     broker_name: str
     cluster: str
@@ -70,10 +76,11 @@ class AccessVersion:
 
 
 class AccessFlows:
-    """Operations on accounts. Each goes to the broker of an address, or to all brokers of a cluster, slaves too; result: their addresses.
+    """Operations on accounts. Each goes to the broker of an address, or to all brokers of a cluster, slaves too;
+    result: their addresses.
 
-    Raised are BrokerError (209 to 211, or no answer at all where access control is off), ConnectFailed, ConnectionLost, CallExpired; for a
-    cluster NoCluster and PartlyFailed.
+    Raised are BrokerError (209 to 211, or no answer at all where access control is off), ConnectFailed, ConnectionLost,
+    CallExpired; for a cluster NoCluster and PartlyFailed.
     """
 
     __slots__ = ("_calls",)
@@ -81,7 +88,9 @@ class AccessFlows:
     def __init__(self, calls: AdminCalls) -> None:
         self._calls = calls
 
-    def put_account(self, account: Account, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
+    def put_account(
+        self, account: Account, *, broker: str | None = None, cluster: str | None = None
+    ) -> Flow[list[str]]:
         """Create an account, or change one that is there. Raises InvalidSetting."""
         account.check()
         header = CreateAccessConfigRequest(
@@ -95,24 +104,41 @@ class AccessFlows:
             _joined(account.group_perms),
         )
         return self._tell(
-            f"setting account {account.access_key}", RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header.encode(), broker, cluster
+            f"setting account {account.access_key}",
+            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+            header.encode(),
+            broker,
+            cluster,
         )
 
-    def delete_account(self, access_key: str, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
+    def delete_account(
+        self, access_key: str, *, broker: str | None = None, cluster: str | None = None
+    ) -> Flow[list[str]]:
         """Delete an account. One that is not there is a BrokerError (210)."""
         fields = DeleteAccessConfigRequest(access_key).encode()
         return self._tell(f"deleting account {access_key}", RequestCode.DELETE_ACL_CONFIG, fields, broker, cluster)
 
     def set_white_addresses(
-        self, addresses: Sequence[str], path: str | None = None, *, broker: str | None = None, cluster: str | None = None
+        self,
+        addresses: Sequence[str],
+        path: str | None = None,
+        *,
+        broker: str | None = None,
+        cluster: str | None = None,
     ) -> Flow[list[str]]:
-        """Replace the addresses from which nothing at all is checked, in the access file of a path or in the default one."""
+        """Replace the addresses from which nothing at all is checked, in the access file of a path or in the default
+        one.
+        """
         if any("," in address for address in addresses):
             raise ClientError(f"addresses {addresses}: one each expected")
         fields = UpdateGlobalWhiteAddrsConfigRequest(",".join(addresses), path).encode()
-        return self._tell("setting white addresses", RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, fields, broker, cluster)
+        return self._tell(
+            "setting white addresses", RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, fields, broker, cluster
+        )
 
-    def _tell(self, operation: str, code: int, fields: Mapping[str, str], broker: str | None, cluster: str | None) -> Flow[list[str]]:
+    def _tell(
+        self, operation: str, code: int, fields: Mapping[str, str], broker: str | None, cluster: str | None
+    ) -> Flow[list[str]]:
         def tell(address: str) -> Flow[None]:
             yield from self._calls.done(address, code, fields)
 

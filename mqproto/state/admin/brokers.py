@@ -31,7 +31,10 @@ class BrokerRates:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRuntime:
-    """How a broker does. `values` is all that it says (docs/protocol/broker.md 2.17), properties what is read most, None where it is silent."""
+    """How a broker does.
+
+    `values` is all that it says (docs/protocol/broker.md 2.17), properties what is read most, None where it is silent.
+    """
 
     address: str
     values: Mapping[str, str]
@@ -99,10 +102,12 @@ class BrokerRuntime:
 
 
 class BrokerFlows:
-    """Operations on brokers. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost and CallExpired where servers fail.
+    """Operations on brokers. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost and CallExpired
+    where servers fail.
 
-    `broker` is an address `host:port`, `cluster` the name of a cluster whose masters are meant (NoCluster when there is none of this name);
-    operations over a cluster raise PartlyFailed, which says where they failed and where they are done.
+    `broker` is an address `host:port`, `cluster` the name of a cluster whose masters are meant (NoCluster when there is
+    none of this name); operations over a cluster raise PartlyFailed, which says where they failed and where they are
+    done.
     """
 
     __slots__ = ("_calls",)
@@ -120,9 +125,16 @@ class BrokerFlows:
         return BrokerRuntime(broker, KVTable.from_json(bytes(command.body)).table)
 
     def all_runtimes(self) -> Flow[dict[str, BrokerRuntime]]:
-        """How every broker does that a name server knows, slaves too, by address. Raises PartlyFailed when any does not say."""
+        """How every broker does that a name server knows, slaves too, by address.
+
+        Raises PartlyFailed when any does not say.
+        """
         info = yield from self._calls.cluster()
-        addresses = [info.brokers[name].addresses[one] for name in sorted(info.brokers) for one in sorted(info.brokers[name].addresses)]
+        addresses = [
+            info.brokers[name].addresses[one]
+            for name in sorted(info.brokers)
+            for one in sorted(info.brokers[name].addresses)
+        ]
         return (yield from self._calls.at_each("asking how brokers do", addresses, self.runtime))
 
     # --- settings
@@ -135,11 +147,13 @@ class BrokerFlows:
     def update_config(
         self, changes: Mapping[str, str], *, broker: str | None = None, cluster: str | None = None
     ) -> Flow[dict[str, dict[str, str]]]:
-        """Change settings of the broker of an address or of each master of a cluster: what they are set to then, by address and name.
+        """Change settings of the broker of an address or of each master of a cluster: what they are set to then, by
+        address and name.
 
-        Brokers take no notice of names that they do not know or values that are malformed, and Apache's say nothing of it: so the settings
-        are read back. Raises InvalidSetting for a name that a broker does not know; a value that it did not take shows in the result, as
-        does one that it writes in another way. Some settings take effect only at the next start (docs/protocol/admin.md 5).
+        Brokers take no notice of names that they do not know or values that are malformed, and Apache's say nothing of
+        it: so the settings are read back. Raises InvalidSetting for a name that a broker does not know; a value that it
+        did not take shows in the result, as does one that it writes in another way. Some settings take effect only at
+        the next start (docs/protocol/admin.md 5).
         """
         body = settings_text(changes)
 
@@ -153,7 +167,9 @@ class BrokerFlows:
     # --- counters
 
     def stats(self, broker: str, name: str, key: str) -> Flow[BrokerStats | None]:
-        """A counter of the broker of an address, like `TOPIC_PUT_NUMS` of a topic (docs/protocol/broker.md 9); None while it has counted nothing."""
+        """A counter of the broker of an address, like `TOPIC_PUT_NUMS` of a topic (docs/protocol/broker.md 9); None
+        while it has counted nothing.
+        """
         fields = ViewBrokerStatsDataRequest(name, key).encode()
         command = yield from self._calls.ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, fields)
         if command.code == ResponseCode.SYSTEM_ERROR and "not exist" in (command.remark or ""):
@@ -166,17 +182,24 @@ class BrokerFlows:
         """How far all groups are at the broker of an address, on all topics or on ordered ones alone."""
         fields = GetConsumeStatsInBrokerRequest(order).encode()
         timeout_ms = max(CONSUME_STATS_TIMEOUT_MS, self._calls.timeout_ms)
-        command = yield from self._calls.done(broker, RequestCode.GET_BROKER_CONSUME_STATS, fields, timeout_ms=timeout_ms)
+        command = yield from self._calls.done(
+            broker, RequestCode.GET_BROKER_CONSUME_STATS, fields, timeout_ms=timeout_ms
+        )
         return ConsumeStatsList.from_json(bytes(command.body))
 
     # --- cleaning
 
     def clean_expired_queues(self, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
-        """Let brokers delete queues whose messages are all gone: one, those of a cluster, or all when neither is given. Their addresses."""
+        """Let brokers delete queues whose messages are all gone: one, those of a cluster, or all when neither is given.
+
+        Their addresses.
+        """
         return self._clean("cleaning expired queues", RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker, cluster)
 
     def delete_expired_logs(self, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
-        """Let brokers delete expired files of the log now and not only at their hour (since 4.9.4), as `clean_expired_queues`."""
+        """Let brokers delete expired files of the log now and not only at their hour (since 4.9.4), as
+        `clean_expired_queues`.
+        """
         return self._clean("deleting expired logs", RequestCode.DELETE_EXPIRED_COMMITLOG, broker, cluster)
 
     def _clean(self, operation: str, code: int, broker: str | None, cluster: str | None) -> Flow[list[str]]:

@@ -1,7 +1,9 @@
-"""What the families of operations share: asking servers, and which servers an operation goes to (docs/protocol/admin.md 1, 4).
+"""What the families of operations share: asking servers, and which servers an operation goes to (docs/protocol/admin.md
+1, 4).
 
-Owns: time-outs, what a failure of a call is as an error, brokers of a topic, of a group and of a cluster, operations over several servers.
-Leaves to others: what is asked and what the answers mean (the families), links and calls (the client node).
+Owns: time-outs, what a failure of a call is as an error, brokers of a topic, of a group and of a cluster, operations
+over several servers. Leaves to others: what is asked and what the answers mean (the families), links and calls (the
+client node).
 
 Flows here know no time before their first effect: each question takes the time of its own when it is asked.
 """
@@ -59,7 +61,10 @@ class Place:
 
 
 class AdminCalls:
-    """Asks servers. `timeout_ms` is the limit of one request; an operation of several requests has it for each of them."""
+    """Asks servers.
+
+    `timeout_ms` is the limit of one request; an operation of several requests has it for each of them.
+    """
 
     __slots__ = ("_host", "timeout_ms")
 
@@ -72,7 +77,13 @@ class AdminCalls:
     # --- questions
 
     def ask(
-        self, address: str | None, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", *, timeout_ms: int | None = None
+        self,
+        address: str | None,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
     ) -> Flow[Command]:
         """The answer of a broker, or of a name server (address None: of any), whatever its code.
 
@@ -86,7 +97,13 @@ class AdminCalls:
         return answer(outcome)
 
     def done(
-        self, address: str | None, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", *, timeout_ms: int | None = None
+        self,
+        address: str | None,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
     ) -> Flow[Command]:
         """The answer, if it is success. Raises BrokerError for any other code, else as `ask`."""
         command = yield from self.ask(address, code, fields, body, timeout_ms=timeout_ms)
@@ -123,12 +140,18 @@ class AdminCalls:
         return TopicRoute.from_json(bytes(command.body))
 
     def places(self, topic: str) -> Flow[list[Place]]:
-        """One address of each broker of a topic: its master, or a slave where there is none. Raises NoRoute when there is no broker."""
+        """One address of each broker of a topic: its master, or a slave where there is none.
+
+        Raises NoRoute when there is no broker.
+        """
         route = yield from self.route(topic)
         return places_of(topic, route)
 
     def group_places(self, group: str) -> Flow[list[Place]]:
-        """The same for the brokers at which a consumer group has been: those of its retry topic. Raises NoClients when there is none."""
+        """The same for the brokers at which a consumer group has been: those of its retry topic.
+
+        Raises NoClients when there is none.
+        """
         check_given("group", group)
         try:
             return (yield from self.places(retry_topic(group)))
@@ -149,7 +172,10 @@ class AdminCalls:
         return ClusterInfo.from_json(bytes(command.body))
 
     def masters(self, cluster: str | None, *, slaves: bool = False) -> Flow[list[Place]]:
-        """The masters of a cluster (None: of all clusters), by broker name; with `slaves` all its brokers. Raises NoCluster."""
+        """The masters of a cluster (None: of all clusters), by broker name; with `slaves` all its brokers.
+
+        Raises NoCluster.
+        """
         info = yield from self.cluster()
         if cluster is None:
             names = {name for members in info.clusters.values() for name in members}
@@ -184,9 +210,16 @@ class AdminCalls:
         return done
 
     def over(
-        self, operation: str, broker: str | None, cluster: str | None, do: Callable[[str], Flow[T]], *, slaves: bool = False
+        self,
+        operation: str,
+        broker: str | None,
+        cluster: str | None,
+        do: Callable[[str], Flow[T]],
+        *,
+        slaves: bool = False,
     ) -> Flow[dict[str, T]]:
-        """Do something at the broker of an address, or at each master (with `slaves` each broker) of a cluster: one of them is given.
+        """Do something at the broker of an address, or at each master (with `slaves` each broker) of a cluster: one of
+        them is given.
 
         Raises what `do` raises for the one broker, PartlyFailed for a cluster, ClientError when both or none are given.
         """
@@ -196,7 +229,9 @@ class AdminCalls:
         places = yield from self.masters(cluster, slaves=slaves)
         return (yield from self.at_each(operation, [place.address for place in places], do))
 
-    def everywhere(self, operation: str, broker: str | None, cluster: str | None, do: Callable[[str], Flow[T]]) -> Flow[dict[str, T]]:
+    def everywhere(
+        self, operation: str, broker: str | None, cluster: str | None, do: Callable[[str], Flow[T]]
+    ) -> Flow[dict[str, T]]:
         """The same, and at the masters of all clusters when neither is given."""
         if broker is None and cluster is None:
             masters = yield from self.masters(None)

@@ -1,4 +1,6 @@
-"""Consumer groups as brokers know them: how they are set up, who their members are, how far they are (docs/protocol/admin.md 2.3)."""
+"""Consumer groups as brokers know them: how they are set up, who their members are, how far they are
+(docs/protocol/admin.md 2.3).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far a group is on all of its queues, in queue order; `tps` is what it consumes, messages a second over the last minute."""
+    """How far a group is on all of its queues, in queue order; `tps` is what it consumes, messages a second over the
+    last minute.
+    """
 
     group: str
     queues: tuple[QueueProgress, ...]
@@ -67,7 +71,9 @@ class GroupProgress:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """One line on a group: members that are online, with the lowest version among them (0 for none), and how far they are."""
+    """One line on a group: members that are online, with the lowest version among them (0 for none), and how far they
+    are.
+    """
 
     group: str
     members: int
@@ -88,13 +94,20 @@ class GroupCheck:
 
     @property
     def same_subscriptions(self) -> bool:
-        """Whether all members subscribe the same: else they overwrite each other at the brokers, and messages are lost to filters."""
-        kinds = {frozenset((one.topic, one.type, one.expression) for one in info.subscriptions) for info in self.members.values()}
+        """Whether all members subscribe the same: else they overwrite each other at the brokers, and messages are lost
+        to filters.
+        """
+        kinds = {
+            frozenset((one.topic, one.type, one.expression) for one in info.subscriptions)
+            for info in self.members.values()
+        }
         return len(kinds) <= 1
 
     @property
     def held_twice(self) -> dict[MessageQueue, tuple[str, ...]]:
-        """Queues that more than one member holds, and who: while queues are being shared out anew, or for ever when members differ."""
+        """Queues that more than one member holds, and who: while queues are being shared out anew, or for ever when
+        members differ.
+        """
         holders: dict[MessageQueue, list[str]] = {}
         for client_id, info in sorted(self.members.items()):
             for queue, state in info.queues.items():
@@ -104,7 +117,10 @@ class GroupCheck:
 
 
 class GroupFlows:
-    """Operations on groups. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail."""
+    """Operations on groups.
+
+    All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail.
+    """
 
     __slots__ = ("_calls", "_topics")
 
@@ -129,14 +145,19 @@ class GroupFlows:
         """How a group is set up at each master that has it, by its address. Raises InvalidName, PartlyFailed."""
         check_given("group", group)
         masters = yield from self._calls.masters(None)
-        tables = yield from self._calls.at_each(f"asking for group {group}", [place.address for place in masters], self.configs)
+        tables = yield from self._calls.at_each(
+            f"asking for group {group}", [place.address for place in masters], self.configs
+        )
         return {address: table[group] for address, table in tables.items() if group in table}
 
-    def create(self, config: GroupConfig | str, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
-        """Create a group, or set up anew one that is there, at the broker of an address or at each master of a cluster; their addresses.
+    def create(
+        self, config: GroupConfig | str, *, broker: str | None = None, cluster: str | None = None
+    ) -> Flow[list[str]]:
+        """Create a group, or set up anew one that is there, at the broker of an address or at each master of a cluster;
+        their addresses.
 
-        All of `config` (`mqproto.wire.bodies.GroupConfig`) counts: what is not given there gets its default; a name alone does for a group
-        that has nothing else. Raises InvalidName, NoCluster; for a cluster PartlyFailed.
+        All of `config` (`mqproto.wire.bodies.GroupConfig`) counts: what is not given there gets its default; a name
+        alone does for a group that has nothing else. Raises InvalidName, NoCluster; for a cluster PartlyFailed.
         """
         if isinstance(config, str):
             config = GroupConfig(config)
@@ -148,11 +169,15 @@ class GroupFlows:
 
         return sorted((yield from self._calls.over(f"creating group {config.name}", broker, cluster, tell)))
 
-    def delete(self, group: str, *, broker: str | None = None, cluster: str | None = None, remove_offsets: bool = False) -> Flow[None]:
-        """Delete a group at the broker of an address, or at each master of a cluster and then its retry and dead-letter topics there.
+    def delete(
+        self, group: str, *, broker: str | None = None, cluster: str | None = None, remove_offsets: bool = False
+    ) -> Flow[None]:
+        """Delete a group at the broker of an address, or at each master of a cluster and then its retry and dead-letter
+        topics there.
 
-        With `remove_offsets` the brokers forget how far it was (since 4.9; older ones keep that). Where brokers create groups by themselves
-        a consumer that still runs brings it back. Raises InvalidName, NoCluster; for a cluster PartlyFailed.
+        With `remove_offsets` the brokers forget how far it was (since 4.9; older ones keep that). Where brokers create
+        groups by themselves a consumer that still runs brings it back. Raises InvalidName, NoCluster; for a cluster
+        PartlyFailed.
         """
         check_given("group", group)
         check_target(broker, cluster)
@@ -171,12 +196,17 @@ class GroupFlows:
     # --- who is there
 
     def connection(self, group: str, *, broker: str | None = None) -> Flow[ConsumerConnection]:
-        """The members of a consumer group and what they subscribe, of all brokers where it is online (or of the one at an address).
+        """The members of a consumer group and what they subscribe, of all brokers where it is online (or of the one at
+        an address).
 
         Raises InvalidName, NoClients when nobody is online.
         """
         check_given("group", group)
-        addresses = [broker] if broker is not None else [place.address for place in (yield from self._calls.group_places(group))]
+        addresses = (
+            [broker]
+            if broker is not None
+            else [place.address for place in (yield from self._calls.group_places(group))]
+        )
         merged: ConsumerConnection | None = None
         members: dict[str, ClientConnection] = {}
         for address in addresses:
@@ -198,7 +228,10 @@ class GroupFlows:
         return merged
 
     def producers(self, group: str, topic: str) -> Flow[list[ClientConnection]]:
-        """The members of a producer group that the brokers of a topic know, by client id. Raises InvalidName, NoRoute, NoClients."""
+        """The members of a producer group that the brokers of a topic know, by client id.
+
+        Raises InvalidName, NoRoute, NoClients.
+        """
         check_given("group", group)
         members: dict[str, ClientConnection] = {}
         refused: BrokerError | None = None
@@ -217,22 +250,28 @@ class GroupFlows:
         return [members[client_id] for client_id in sorted(members)]
 
     def all_producers(self, broker: str) -> Flow[dict[str, list[ProducerInfo]]]:
-        """Every producer that the broker of an address knows, by group (since 4.9.4; older ones do not answer: CallExpired)."""
+        """Every producer that the broker of an address knows, by group (since 4.9.4; older ones do not answer:
+        CallExpired).
+        """
         command = yield from self._calls.done(broker, RequestCode.GET_ALL_PRODUCER_INFO)
         return ProducerTable.from_json(bytes(command.body)).producers
 
     def running_info(self, group: str, client_id: str, *, stack: bool = False) -> Flow[ConsumerRunningInfo]:
-        """What one member says of itself: settings, subscriptions, queues, rates; with `stack` the stacks of its threads where it can.
+        """What one member says of itself: settings, subscriptions, queues, rates; with `stack` the stacks of its
+        threads where it can.
 
-        The brokers of the group are asked in turn until one of them reaches the member, three time-outs each. Raises InvalidName, NoClients
-        for a group that nobody knows, and the last broker's BrokerError (1: the member is not there, 207: it does not answer).
+        The brokers of the group are asked in turn until one of them reaches the member, three time-outs each. Raises
+        InvalidName, NoClients for a group that nobody knows, and the last broker's BrokerError (1: the member is not
+        there, 207: it does not answer).
         """
         places = yield from self._calls.group_places(group)
         fields = GetConsumerRunningInfoRequest(group, client_id, stack).encode()
         failure: BrokerError | None = None
         for place in places:
             timeout_ms = self._calls.long_timeout_ms
-            command = yield from self._calls.ask(place.address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, timeout_ms=timeout_ms)
+            command = yield from self._calls.ask(
+                place.address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, timeout_ms=timeout_ms
+            )
             if command.code == ResponseCode.SUCCESS:
                 return ConsumerRunningInfo.from_json(bytes(command.body))
             failure = self._calls.refusal(command, place.address)
@@ -240,7 +279,10 @@ class GroupFlows:
         raise failure
 
     def check(self, group: str, *, stack: bool = False) -> Flow[GroupCheck]:
-        """Ask every member of a group about itself. Raises InvalidName, NoClients; a member that fails is in the result as `silent`."""
+        """Ask every member of a group about itself.
+
+        Raises InvalidName, NoClients; a member that fails is in the result as `silent`.
+        """
         connection = yield from self.connection(group)
         members: dict[str, ConsumerRunningInfo] = {}
         silent: dict[str, MQError] = {}
@@ -263,17 +305,24 @@ class GroupFlows:
         tps = 0.0
         for place in (yield from self._calls.group_places(group)):
             timeout_ms = self._calls.long_timeout_ms
-            command = yield from self._calls.done(place.address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)
+            command = yield from self._calls.done(
+                place.address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms
+            )
             stats = ConsumeStats.from_json(bytes(command.body))
             tps += stats.tps
             for queue, one in stats.offsets.items():
                 queues[queue] = QueueProgress(queue, one.broker_offset, one.consumer_offset, one.last_timestamp)
         if not queues:
-            raise NoClients(group, "it has consumed nothing" if topic is None else f"it has consumed nothing of topic {topic}")
+            raise NoClients(
+                group, "it has consumed nothing" if topic is None else f"it has consumed nothing of topic {topic}"
+            )
         return GroupProgress(group, tuple(queues[queue] for queue in sorted(queues)), tps)
 
     def overview(self) -> Flow[list[GroupSummary]]:
-        """One line on each group that ever consumed, by name. Raises PartlyFailed, which names the groups that could not be looked at."""
+        """One line on each group that ever consumed, by name.
+
+        Raises PartlyFailed, which names the groups that could not be looked at.
+        """
         found: list[GroupSummary] = []
         failures: list[PlaceFailure] = []
         for group in (yield from self.names()):

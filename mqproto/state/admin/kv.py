@@ -1,6 +1,8 @@
-"""Settings that name servers keep by namespace and key: 100, 101, 102, 219 (docs/protocol/admin.md 4; docs/protocol/broker.md 6).
+"""Settings that name servers keep by namespace and key: 100, 101, 102, 219 (docs/protocol/admin.md 4;
+docs/protocol/broker.md 6).
 
-Each name server keeps its own, so changes go to all of them. One namespace holds the order of topics (docs/protocol/client.md 2.2).
+Each name server keeps its own, so changes go to all of them. One namespace holds the order of topics
+(docs/protocol/client.md 2.2).
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 def put(calls: AdminCalls, namespace: str, key: str, value: str) -> Flow[None]:
     """Set a value at every name server. Raises PartlyFailed."""
     fields = PutKVConfigRequest(namespace, key, value).encode()
-    yield from calls.at_each(f"setting {namespace}/{key}", calls.name_servers, _told(calls, RequestCode.PUT_KV_CONFIG, fields))
+    yield from calls.at_each(
+        f"setting {namespace}/{key}", calls.name_servers, _told(calls, RequestCode.PUT_KV_CONFIG, fields)
+    )
 
 
 def delete(calls: AdminCalls, namespace: str, key: str) -> Flow[None]:
     """Take a value out of every name server; one that is not there is no error. Raises PartlyFailed."""
     fields = DeleteKVConfigRequest(namespace, key).encode()
-    yield from calls.at_each(f"deleting {namespace}/{key}", calls.name_servers, _told(calls, RequestCode.DELETE_KV_CONFIG, fields))
+    yield from calls.at_each(
+        f"deleting {namespace}/{key}", calls.name_servers, _told(calls, RequestCode.DELETE_KV_CONFIG, fields)
+    )
 
 
 def _told(calls: AdminCalls, code: int, fields: dict[str, str]) -> Callable[[str], Flow[None]]:
@@ -54,7 +60,9 @@ def get(calls: AdminCalls, namespace: str, key: str) -> Flow[str | None]:
 
 def table(calls: AdminCalls, namespace: str) -> Flow[dict[str, str]]:
     """All keys and values of a namespace, as one name server has them; empty when it has none."""
-    command = yield from calls.ask(None, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKVListByNamespaceRequest(namespace).encode())
+    command = yield from calls.ask(
+        None, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKVListByNamespaceRequest(namespace).encode()
+    )
     if command.code == ResponseCode.QUERY_NOT_FOUND:
         return {}
     if command.code != ResponseCode.SUCCESS:

@@ -65,7 +65,9 @@ class TrackType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageTrack:
-    """What one group has done with a message; `reason` says why that is unknown or who is not there, else it is empty."""
+    """What one group has done with a message; `reason` says why that is unknown or who is not there, else it is
+    empty.
+    """
 
     group: str
     type: TrackType
@@ -73,10 +75,11 @@ class MessageTrack:
 
 
 class MessageFlows:
-    """Operations on messages. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail.
+    """Operations on messages. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired
+    where servers fail.
 
-    Found messages have plain bodies. Raised besides are InvalidName, NoRoute for topics that name servers do not know, and what a body
-    brings that cannot be made plain (RecordError).
+    Found messages have plain bodies. Raised besides are InvalidName, NoRoute for topics that name servers do not know,
+    and what a body brings that cannot be made plain (RecordError).
     """
 
     __slots__ = ("_calls", "_groups", "_topics")
@@ -89,7 +92,10 @@ class MessageFlows:
     # --- by id and key
 
     def by_id(self, topic: str, message_id: str) -> Flow[MessageExt]:
-        """A message by the id of its broker or by that of its producer, whichever it is. Raises NoMessage, or why the broker cannot say."""
+        """A message by the id of its broker or by that of its producer, whichever it is.
+
+        Raises NoMessage, or why the broker cannot say.
+        """
         try:
             return (yield from self.by_offset_id(message_id))
         except MQError as error:  # it may be the id of a producer, whose digits name no broker
@@ -100,9 +106,14 @@ class MessageFlows:
             raise failure from None
 
     def by_offset_id(self, offset_id: str) -> Flow[MessageExt]:
-        """A message by the id that its broker gave: the broker inside the id is asked. Raises NoMessage, also for what is no such id."""
+        """A message by the id that its broker gave: the broker inside the id is asked.
+
+        Raises NoMessage, also for what is no such id.
+        """
         address, offset = _parse(offset_id)
-        command = yield from self._calls.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest(offset).encode())
+        command = yield from self._calls.ask(
+            address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest(offset).encode()
+        )
         if command.code != ResponseCode.SUCCESS:
             refusal = self._calls.refusal(command, address)
             if command.code != ResponseCode.SYSTEM_ERROR or isinstance(refusal, AccessDenied):
@@ -117,7 +128,10 @@ class MessageFlows:
         return inflated(message)
 
     def by_unique_id(self, topic: str, unique_id: str) -> Flow[MessageExt]:
-        """A message by the id that its producer gave; of several (it was retried, or sent twice) the one stored first. Raises NoMessage."""
+        """A message by the id that its producer gave; of several (it was retried, or sent twice) the one stored first.
+
+        Raises NoMessage.
+        """
         return (yield from self.all_by_unique_id(topic, unique_id))[0]
 
     def all_by_unique_id(self, topic: str, unique_id: str) -> Flow[list[MessageExt]]:
@@ -131,10 +145,11 @@ class MessageFlows:
     def by_key(
         self, topic: str, key: str, *, limit: int = KEY_HITS, begin_ms: int = 0, end_ms: int | None = None
     ) -> Flow[list[MessageExt]]:
-        """The messages with a key that were stored between two wall times (ms), by store time; at most `limit` of each broker.
+        """The messages with a key that were stored between two wall times (ms), by store time; at most `limit` of each
+        broker.
 
-        Apache's brokers give 64 at most. A key has no blanks: they separate two keys of a message, each of which can be found. Raises
-        ClientError for one that has.
+        Apache's brokers give 64 at most. A key has no blanks: they separate two keys of a message, each of which can be
+        found. Raises ClientError for one that has.
         """
         if not key or " " in key:
             raise ClientError(f"key {key!r}: a key is not empty and has no blanks")
@@ -144,13 +159,20 @@ class MessageFlows:
         # Brokers go by hashes and by whole seconds, so there may be more than was asked for.
         return [message for message in found if key in message.keys and begin_ms <= message.store_time <= until]
 
-    def _query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, *, unique: bool) -> Flow[list[MessageExt]]:
-        """What every broker of the topic finds by the hash of a key, by store time: others that share it are among it."""
+    def _query(
+        self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, *, unique: bool
+    ) -> Flow[list[MessageExt]]:
+        """What every broker of the topic finds by the hash of a key, by store time: others that share it are among
+        it.
+        """
         header = QueryMessageRequest(topic, key, limit, begin_ms, end_ms, "true" if unique else "false")
         found: list[MessageExt] = []
         for place in (yield from self._calls.places(topic)):
             command = yield from self._calls.ask(
-                place.address, RequestCode.QUERY_MESSAGE, header.encode(), timeout_ms=max(QUERY_TIMEOUT_MS, self._calls.timeout_ms)
+                place.address,
+                RequestCode.QUERY_MESSAGE,
+                header.encode(),
+                timeout_ms=max(QUERY_TIMEOUT_MS, self._calls.timeout_ms),
             )
             if command.code == ResponseCode.SUCCESS:
                 found += decode_records(command.body, place.broker_name)
@@ -170,24 +192,39 @@ class MessageFlows:
         return pulled.messages[0]
 
     def between(
-        self, topic: str, begin_ms: int | None = None, end_ms: int | None = None, *, tags: str = "*", limit: int = SCAN_LIMIT
+        self,
+        topic: str,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        tags: str = "*",
+        limit: int = SCAN_LIMIT,
     ) -> Flow[list[MessageExt]]:
-        """The messages of a topic that were stored between two wall times (ms, the second one not included), queue by queue in order.
+        """The messages of a topic that were stored between two wall times (ms, the second one not included), queue by
+        queue in order.
 
-        None stands for the beginning and the end of what is there now. `tags` is an expression like `TagA || TagB`. At most `limit`
-        messages are fetched. Raises InvalidExpressionError, InvalidSetting, BrokerError (16) where they may not be read.
+        None stands for the beginning and the end of what is there now. `tags` is an expression like `TagA || TagB`. At
+        most `limit` messages are fetched. Raises InvalidExpressionError, InvalidSetting, BrokerError (16) where they
+        may not be read.
         """
         check_range("limit", limit, 1, SCAN_LIMIT_MAX)
         route = yield from self._calls.route(topic)
         found: list[MessageExt] = []
-        counts = {one.broker_name: min(one.read_queues, QUEUES_MAX) for one in route.queues}  # a queue that may not be read is an error
+        # a queue that may not be read is an error
+        counts = {one.broker_name: min(one.read_queues, QUEUES_MAX) for one in route.queues}
         for queue in (MessageQueue(topic, name, number) for name in sorted(counts) for number in range(counts[name])):
             if len(found) < limit:
                 found += yield from self.in_queue(queue, begin_ms, end_ms, tags=tags, limit=limit - len(found))
         return found
 
     def in_queue(
-        self, queue: MessageQueue, begin_ms: int | None = None, end_ms: int | None = None, *, tags: str = "*", limit: int = SCAN_LIMIT
+        self,
+        queue: MessageQueue,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        tags: str = "*",
+        limit: int = SCAN_LIMIT,
     ) -> Flow[list[MessageExt]]:
         """The same for one queue."""
         check_range("limit", limit, 1, SCAN_LIMIT_MAX)
@@ -209,7 +246,10 @@ class MessageFlows:
         return found[:limit]
 
     def _begin(self, place: Place, queue: MessageQueue, time_ms: int | None) -> Flow[int]:
-        """Where the messages of a time begin. It may be too early: of a time past the end Apache's brokers say the last message."""
+        """Where the messages of a time begin.
+
+        It may be too early: of a time past the end Apache's brokers say the last message.
+        """
         fields = queue_fields(queue)
         if time_ms is None:
             command = yield from self._calls.done(place.address, RequestCode.GET_MIN_OFFSET, fields)
@@ -225,7 +265,13 @@ class MessageFlows:
         raise NoRoute(queue.topic)
 
     def _pull(
-        self, place: Place, queue: MessageQueue, offset: int, count: int, expression: str, tags: frozenset[str] = frozenset()
+        self,
+        place: Place,
+        queue: MessageQueue,
+        offset: int,
+        count: int,
+        expression: str,
+        tags: frozenset[str] = frozenset(),
     ) -> Flow[Pulled]:
         """PULL_MESSAGE that does not wait for messages and commits nothing."""
         header = PullMessageRequest(
@@ -245,8 +291,11 @@ class MessageFlows:
         command = yield from self._calls.ask(place.address, RequestCode.PULL_MESSAGE, fields)
         return read_answer(command, queue, tags, place.address)
 
-    def entries(self, broker: str, queue: MessageQueue, index: int, count: int = 10, *, group: str | None = None) -> Flow[QueueDump]:
-        """Entries of a queue's index from an offset on, as the broker of an address keeps them; with `group` whether its filter takes them.
+    def entries(
+        self, broker: str, queue: MessageQueue, index: int, count: int = 10, *, group: str | None = None
+    ) -> Flow[QueueDump]:
+        """Entries of a queue's index from an offset on, as the broker of an address keeps them; with `group` whether
+        its filter takes them.
 
         4.4 brokers answer without entries.
         """
@@ -259,7 +308,9 @@ class MessageFlows:
     # --- what became of them
 
     def tracks(self, message: MessageExt) -> Flow[list[MessageTrack]]:
-        """What each group that consumes the topic of a found message has done with it, by group; empty when there is no group."""
+        """What each group that consumes the topic of a found message has done with it, by group; empty when there is no
+        group.
+        """
         groups = yield from self._topics.consumers(message.topic)
         if not groups:
             return []
@@ -302,23 +353,30 @@ class MessageFlows:
         return ""
 
     def push(self, group: str, client_id: str, message: MessageExt) -> Flow[ConsumeDirectlyResult]:
-        """Let one member of a group consume a found message now, and say what its listener made of it; nothing is committed.
+        """Let one member of a group consume a found message now, and say what its listener made of it; nothing is
+        committed.
 
-        The broker waits 10 s for it. Raises InvalidName, BrokerError (1: the member is not there, 207: it does not answer).
+        The broker waits 10 s for it. Raises InvalidName, BrokerError (1: the member is not there, 207: it does not
+        answer).
         """
         check_given("group", group)
         fields = ConsumeMessageDirectlyRequest(group, client_id, message.offset_msg_id).encode()
         timeout_ms = self._calls.long_timeout_ms
-        command = yield from self._calls.done(message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, timeout_ms=timeout_ms)
+        command = yield from self._calls.done(
+            message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, timeout_ms=timeout_ms
+        )
         return ConsumeDirectlyResult.from_json(bytes(command.body))
 
     def resume_check(self, offset_id: str) -> Flow[None]:
-        """Have a broker ask producers again about a half message that it gave up, by its offset id (since 4.5.2). Raises NoMessage.
+        """Have a broker ask producers again about a half message that it gave up, by its offset id (since 4.5.2).
+        Raises NoMessage.
 
         Such messages lie in the topic TRANS_CHECK_MAX_TIME_TOPIC.
         """
         address, _ = _parse(offset_id)
-        yield from self._calls.done(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest(offset_id).encode())
+        yield from self._calls.done(
+            address, RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequest(offset_id).encode()
+        )
 
 
 def _parse(offset_id: str) -> tuple[str, int]:

@@ -1,4 +1,6 @@
-"""Name servers: their settings, keys and values, and which brokers may be written to (docs/protocol/admin.md 2.2; docs/protocol/broker.md 6)."""
+"""Name servers: their settings, keys and values, and which brokers may be written to (docs/protocol/admin.md 2.2;
+docs/protocol/broker.md 6).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from mqproto.wire.properties_text import read_plain
 
 
 class NameServerFlows:
-    """Operations on name servers. Each keeps what it is told for itself, so changes go to all of them, and raise PartlyFailed.
+    """Operations on name servers. Each keeps what it is told for itself, so changes go to all of them, and raise
+    PartlyFailed.
 
     Questions to any of them raise NoNameServer, BrokerError, ConnectionLost and CallExpired.
     """
@@ -38,7 +41,9 @@ class NameServerFlows:
         return read_plain(str(command.body, "utf-8", "replace"))
 
     def update_config(self, changes: Mapping[str, str]) -> Flow[dict[str, dict[str, str]]]:
-        """Change settings of every name server: what they are set to then, read back as `Brokers.update_config` does."""
+        """Change settings of every name server: what they are set to then, read back as `Brokers.update_config`
+        does.
+        """
         body = settings_text(changes)
 
         def change(address: str) -> Flow[dict[str, str]]:
@@ -71,8 +76,8 @@ class NameServerFlows:
     def wipe_write_perm(self, broker_name: str) -> Flow[dict[str, int]]:
         """Tell every name server that a broker takes no more messages: how many topics that changed, by name server.
 
-        Producers learn it with their next look at routes; consumers go on. It lasts until the broker registers a change, or
-        `add_write_perm`. 0 where the broker is unknown.
+        Producers learn it with their next look at routes; consumers go on. It lasts until the broker registers a
+        change, or `add_write_perm`. 0 where the broker is unknown.
         """
 
         def wipe(address: str) -> Flow[int]:
@@ -83,7 +88,9 @@ class NameServerFlows:
         return self._calls.at_each(f"wiping the write permission of {broker_name}", self._calls.name_servers, wipe)
 
     def add_write_perm(self, broker_name: str) -> Flow[dict[str, int]]:
-        """Tell every name server that a broker takes messages (since 4.9.3), of read-only topics too: how many topics, by name server."""
+        """Tell every name server that a broker takes messages (since 4.9.3), of read-only topics too: how many topics,
+        by name server.
+        """
 
         def add(address: str) -> Flow[int]:
             fields = AddWritePermOfBrokerRequest(broker_name).encode()

@@ -1,4 +1,6 @@
-"""Offsets of queues and of groups: looking them up, and sending groups to other places (docs/protocol/admin.md 2.3, 4; docs/protocol/client.md 1.10)."""
+"""Offsets of queues and of groups: looking them up, and sending groups to other places (docs/protocol/admin.md 2.3, 4;
+docs/protocol/client.md 1.10).
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ _END: Final = -1
 class Reset:
     """Where a group was sent: the next offset of each queue, in queue order.
 
-    `told` are the brokers whose members were told; they go to the new places and commit them within seconds. At the brokers in `committed`
-    nobody was online, so the offsets were stored there directly.
+    `told` are the brokers whose members were told; they go to the new places and commit them within seconds. At the
+    brokers in `committed` nobody was online, so the offsets were stored there directly.
     """
 
     group: str
@@ -47,9 +49,11 @@ class Reset:
 
 
 class OffsetFlows:
-    """Operations on offsets. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost and CallExpired where servers fail.
+    """Operations on offsets. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost and CallExpired
+    where servers fail.
 
-    Offsets are asked of masters, and stored there. Raised are InvalidName and NoRoute for topics and brokers that name servers do not know.
+    Offsets are asked of masters, and stored there. Raised are InvalidName and NoRoute for topics and brokers that name
+    servers do not know.
     """
 
     __slots__ = ("_calls",)
@@ -98,7 +102,8 @@ class OffsetFlows:
     def committed(self, group: str, queue: MessageQueue) -> Flow[int | None]:
         """The next offset that a group will consume of a queue; None when its broker has none.
 
-        A broker says 0 instead of none while the first message of the queue is still in memory, because a new group would begin there.
+        A broker says 0 instead of none while the first message of the queue is still in memory, because a new group
+        would begin there.
         """
         check_given("group", group)
         address = yield from self._calls.master(queue)
@@ -111,7 +116,8 @@ class OffsetFlows:
         return QueryConsumerOffsetResponse.decode(command.fields).offset
 
     def commit(self, group: str, queue: MessageQueue, offset: int) -> Flow[None]:
-        """Store the next offset that a group will consume of a queue. Members that are online go on from their own, and overwrite it.
+        """Store the next offset that a group will consume of a queue. Members that are online go on from their own, and
+        overwrite it.
 
         5.x shows where a reset went instead, until a member has followed it.
         """
@@ -125,10 +131,12 @@ class OffsetFlows:
         yield from self._calls.done(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     def reset_by_time(self, group: str, topic: str, time_ms: int | None, *, force: bool = True) -> Flow[Reset]:
-        """Send a group to the first messages of a topic that were stored at a wall time (ms) or later; None sends it to the ends.
+        """Send a group to the first messages of a topic that were stored at a wall time (ms) or later; None sends it to
+        the ends.
 
-        Without `force` no queue is moved forward. Members that are online are told by their brokers; at a broker where nobody is online the
-        offsets are stored directly. Every broker of the topic is asked, also after one has failed: PartlyFailed says which.
+        Without `force` no queue is moved forward. Members that are online are told by their brokers; at a broker where
+        nobody is online the offsets are stored directly. Every broker of the topic is asked, also after one has failed:
+        PartlyFailed says which.
         """
         check_given("group", group)
         if time_ms is not None and time_ms < 0:
@@ -159,10 +167,14 @@ class OffsetFlows:
         return Reset(group, topic, dict(sorted(offsets.items())), tuple(told), tuple(committed))
 
     def skip(self, group: str, topic: str) -> Flow[Reset]:
-        """Send a group to the ends of all queues of a topic, as `reset_by_time` with None: what is there now will not be consumed."""
+        """Send a group to the ends of all queues of a topic, as `reset_by_time` with None: what is there now will not
+        be consumed.
+        """
         return self.reset_by_time(group, topic, None)
 
-    def _reset_online(self, address: str, group: str, topic: str, time_ms: int | None, force: bool) -> Flow[dict[MessageQueue, int] | None]:
+    def _reset_online(
+        self, address: str, group: str, topic: str, time_ms: int | None, force: bool
+    ) -> Flow[dict[MessageQueue, int] | None]:
         """Let the broker tell the members; None when nobody is online there."""
         fields = ResetOffsetRequest(topic, group, _END if time_ms is None else time_ms, force).encode()
         command = yield from self._calls.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
@@ -175,7 +187,10 @@ class OffsetFlows:
     def _reset_offline(
         self, address: str, group: str, topic: str, queues: list[MessageQueue], time_ms: int | None, force: bool
     ) -> Flow[dict[MessageQueue, int]]:
-        """The old way (docs/protocol/admin.md 4): look every offset up and store it. A queue of which the group has nothing begins at its minimum."""
+        """The old way (docs/protocol/admin.md 4): look every offset up and store it.
+
+        A queue of which the group has nothing begins at its minimum.
+        """
         fields = GetConsumeStatsRequest(group).encode()
         timeout_ms = self._calls.long_timeout_ms
         command = yield from self._calls.done(address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)
@@ -199,10 +214,12 @@ class OffsetFlows:
         return moved
 
     def clone(self, source: str, target: str, topic: str | None = None) -> Flow[dict[MessageQueue, int]]:
-        """Give a group the offsets of another, of one topic or of all that it consumes except its retries. What was stored, by queue.
+        """Give a group the offsets of another, of one topic or of all that it consumes except its retries. What was
+        stored, by queue.
 
-        Members of the target that are online go on from their own offsets. 5.x wants the target to exist (code 26). Every queue is tried:
-        PartlyFailed names those (`topic/broker/id`) that failed. Raises NoClients for a source without offsets.
+        Members of the target that are online go on from their own offsets. 5.x wants the target to exist (code 26).
+        Every queue is tried: PartlyFailed names those (`topic/broker/id`) that failed. Raises NoClients for a source
+        without offsets.
         """
         check_given("group", source)
         check_consumer_group(target)
@@ -211,7 +228,9 @@ class OffsetFlows:
         for place in (yield from self._calls.group_places(source)):
             fields = GetConsumeStatsRequest(source).encode()
             timeout_ms = self._calls.long_timeout_ms
-            command = yield from self._calls.done(place.address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms)
+            command = yield from self._calls.done(
+                place.address, RequestCode.GET_CONSUME_STATS, fields, timeout_ms=timeout_ms
+            )
             for queue, one in sorted(ConsumeStats.from_json(bytes(command.body)).offsets.items()):
                 if queue.topic.startswith(RETRY_PREFIX) if topic is None else queue.topic != topic:
                     continue
@@ -223,10 +242,14 @@ class OffsetFlows:
         if failures:
             raise PartlyFailed(f"cloning offsets of {source} to {target}", tuple(map(_name, done)), tuple(failures))
         if not done:
-            raise NoClients(source, "it has consumed nothing" if topic is None else f"it has consumed nothing of topic {topic}")
+            raise NoClients(
+                source, "it has consumed nothing" if topic is None else f"it has consumed nothing of topic {topic}"
+            )
         return dict(sorted(done.items()))
 
-    def of_members(self, group: str, topic: str, client_id: str | None = None) -> Flow[dict[str, dict[MessageQueue, int]]]:
+    def of_members(
+        self, group: str, topic: str, client_id: str | None = None
+    ) -> Flow[dict[str, dict[MessageQueue, int]]]:
         """The offsets of a topic that members of a group hold in memory, by client id; of all members or of one.
 
         Raises BrokerError (1) when nobody of the group is online.

@@ -14,11 +14,25 @@ from mqproto.state.cluster.routes import QUEUES_MAX, parse_order, readable_queue
 from mqproto.state.consumer.allocation.allocate import Averagely, text_order
 from mqproto.state.flows.effects import Flow
 from mqproto.validation import check_given, check_topic
-from mqproto.wire.bodies import GroupList, TopicConfig, TopicFilterType, TopicList, TopicOffset, TopicRoute, TopicStats, TopicTable
+from mqproto.wire.bodies import (
+    GroupList,
+    TopicConfig,
+    TopicFilterType,
+    TopicList,
+    TopicOffset,
+    TopicRoute,
+    TopicStats,
+    TopicTable,
+)
 from mqproto.wire.bodies.routes import MASTER_ID
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.flags import PERM_INHERIT, PERM_READ_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
-from mqproto.wire.headers import CreateTopicRequest, DeleteTopicFromNamesrvRequest, DeleteTopicRequest, GetTopicsByClusterRequest
+from mqproto.wire.headers import (
+    CreateTopicRequest,
+    DeleteTopicFromNamesrvRequest,
+    DeleteTopicRequest,
+    GetTopicsByClusterRequest,
+)
 from mqproto.wire.names import AUTO_CREATE_TOPIC
 
 #: Queues of a new topic at each broker unless told otherwise.
@@ -27,7 +41,10 @@ _PERM_MAX: Final = PERM_READ_WRITE | PERM_INHERIT
 
 
 class TopicFlows:
-    """Operations on topics. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail."""
+    """Operations on topics.
+
+    All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail.
+    """
 
     __slots__ = ("_calls",)
 
@@ -45,7 +62,9 @@ class TopicFlows:
         return self._list(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequest(cluster).encode())
 
     def system(self) -> Flow[list[str]]:
-        """The names that are the system's own, sorted: clusters and brokers, which are topics too, and what brokers themselves need."""
+        """The names that are the system's own, sorted: clusters and brokers, which are topics too, and what brokers
+        themselves need.
+        """
         command = yield from self._calls.done(None, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
         known = TopicList.from_json(bytes(command.body))
         names = set(known.topics)
@@ -73,7 +92,10 @@ class TopicFlows:
         return TopicTable.from_json(bytes(command.body)).topics
 
     def config(self, topic: str, broker: str) -> Flow[TopicConfig]:
-        """How a topic is set up at the broker of an address. Raises InvalidName, NoRoute when the broker does not have it."""
+        """How a topic is set up at the broker of an address.
+
+        Raises InvalidName, NoRoute when the broker does not have it.
+        """
         check_given("topic", topic)
         found = (yield from self.configs(broker)).get(topic)
         if found is None:
@@ -81,7 +103,8 @@ class TopicFlows:
         return found
 
     def stats(self, topic: str) -> Flow[dict[MessageQueue, TopicOffset]]:
-        """The ends of every queue of a topic: offsets, and when the last message was stored. Raises InvalidName, NoRoute.
+        """The ends of every queue of a topic: offsets, and when the last message was stored. Raises InvalidName,
+        NoRoute.
 
         Every broker of the topic is asked; the failure of one is raised.
         """
@@ -92,15 +115,23 @@ class TopicFlows:
         return dict(sorted(offsets.items()))
 
     def consumers(self, topic: str) -> Flow[list[str]]:
-        """The groups that consume a topic or have consumed it, at any of its brokers, sorted. Raises InvalidName, NoRoute."""
+        """The groups that consume a topic or have consumed it, at any of its brokers, sorted.
+
+        Raises InvalidName, NoRoute.
+        """
         groups: set[str] = set()
         for place in (yield from self._calls.places(topic)):
-            command = yield from self._calls.done(place.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
+            command = yield from self._calls.done(
+                place.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}
+            )
             groups.update(GroupList.from_json(bytes(command.body)).groups)
         return sorted(groups)
 
     def allocate(self, topic: str, clients: Sequence[str]) -> Flow[dict[str, list[MessageQueue]]]:
-        """How the averaging strategy would share the queues of a topic out among clients. Raises InvalidName, NoRoute."""
+        """How the averaging strategy would share the queues of a topic out among clients.
+
+        Raises InvalidName, NoRoute.
+        """
         route = yield from self._calls.route(topic)
         queues = readable_queues(topic, route)
         members = sorted(set(clients), key=text_order)
@@ -122,12 +153,13 @@ class TopicFlows:
         has_unit_sub: bool = False,
         order: bool = False,
     ) -> Flow[list[str]]:
-        """Create a topic, or set up anew one that is there, at the broker of an address or at each master of a cluster; their addresses.
+        """Create a topic, or set up anew one that is there, at the broker of an address or at each master of a cluster;
+        their addresses.
 
-        `perm` is the sum of 4 (read), 2 (write) and 1 (template of other topics). Fewer queues than before hide messages, they delete none.
-        With `order` name servers keep the list of these brokers as `set_order` does, so that keys keep their queues even while brokers are
-        away; name servers give it to clients where their `orderMessageEnable` is on. Raises InvalidName, InvalidSetting, NoCluster; for a
-        cluster PartlyFailed.
+        `perm` is the sum of 4 (read), 2 (write) and 1 (template of other topics). Fewer queues than before hide
+        messages, they delete none. With `order` name servers keep the list of these brokers as `set_order` does, so
+        that keys keep their queues even while brokers are away; name servers give it to clients where their
+        `orderMessageEnable` is on. Raises InvalidName, InvalidSetting, NoCluster; for a cluster PartlyFailed.
         """
         check_range("read_queues", read_queues, 0, QUEUES_MAX)
         check_range("write_queues", write_queues, 0, QUEUES_MAX)
@@ -136,7 +168,11 @@ class TopicFlows:
         header = _header(topic, read_queues, write_queues, perm, sys_flag, order)
         if not order:
             return sorted(
-                (yield from self._calls.over(f"creating topic {topic}", broker, cluster, lambda place: self._set_up(place, header)))
+                (
+                    yield from self._calls.over(
+                        f"creating topic {topic}", broker, cluster, lambda place: self._set_up(place, header)
+                    )
+                )
             )
         check_target(broker, cluster)
         info = yield from self._calls.cluster()
@@ -151,16 +187,27 @@ class TopicFlows:
         else:
             masters = yield from self._calls.masters(cluster)
             addresses = [place.address for place in masters]
-            done = sorted((yield from self._calls.at_each(f"creating topic {topic}", addresses, lambda place: self._set_up(place, header))))
+            done = sorted(
+                (
+                    yield from self._calls.at_each(
+                        f"creating topic {topic}", addresses, lambda place: self._set_up(place, header)
+                    )
+                )
+            )
             conf = {place.broker_name: write_queues for place in masters}
-        yield from kv.put(self._calls, kv.ORDER_NAMESPACE, topic, ";".join(f"{name}:{count}" for name, count in conf.items()))
+        yield from kv.put(
+            self._calls, kv.ORDER_NAMESPACE, topic, ";".join(f"{name}:{count}" for name, count in conf.items())
+        )
         return done
 
-    def update_perm(self, topic: str, perm: int, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
-        """Change what may be done with a topic, as `create`; each broker keeps its numbers of queues. Addresses of those changed.
+    def update_perm(
+        self, topic: str, perm: int, *, broker: str | None = None, cluster: str | None = None
+    ) -> Flow[list[str]]:
+        """Change what may be done with a topic, as `create`; each broker keeps its numbers of queues. Addresses of
+        those changed.
 
-        Only masters that have the topic are changed. Raises InvalidName, InvalidSetting, NoRoute when none of them has it, NoCluster; for
-        a cluster PartlyFailed.
+        Only masters that have the topic are changed. Raises InvalidName, InvalidSetting, NoRoute when none of them has
+        it, NoCluster; for a cluster PartlyFailed.
         """
         check_target(broker, cluster)
         check_range("perm", perm, 0, _PERM_MAX)
@@ -171,14 +218,18 @@ class TopicFlows:
             for one in route.brokers
             if MASTER_ID in one.addresses and one.broker_name in queues
         }
-        wanted = [broker] if broker is not None else [place.address for place in (yield from self._calls.masters(cluster))]
+        wanted = (
+            [broker] if broker is not None else [place.address for place in (yield from self._calls.masters(cluster))]
+        )
         known = [address for address in wanted if address in masters]
         if not known:
             raise NoRoute(topic)
 
         def change(address: str) -> Flow[None]:
             now = masters[address]
-            yield from self._set_up(address, _header(topic, now.read_queues, now.write_queues, perm, now.sys_flag, False))
+            yield from self._set_up(
+                address, _header(topic, now.read_queues, now.write_queues, perm, now.sys_flag, False)
+            )
 
         if broker is not None:
             yield from change(broker)
@@ -189,10 +240,11 @@ class TopicFlows:
         yield from self._calls.done(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())
 
     def delete(self, topic: str, cluster: str) -> Flow[None]:
-        """Delete a topic at every master of a cluster, then at every name server. Its messages are gone; one that is not there is no error.
+        """Delete a topic at every master of a cluster, then at every name server. Its messages are gone; one that is
+        not there is no error.
 
-        Where a broker fails the name servers are not told, because it would register the topic again. Raises InvalidName, NoCluster,
-        PartlyFailed.
+        Where a broker fails the name servers are not told, because it would register the topic again. Raises
+        InvalidName, NoCluster, PartlyFailed.
         """
         check_given("topic", topic)
         masters = yield from self._calls.masters(cluster)
@@ -208,7 +260,8 @@ class TopicFlows:
         yield from self._calls.at_each(f"deleting topic {topic}", self._calls.name_servers, at_name_server)
 
     def clean_unused(self, *, broker: str | None = None, cluster: str | None = None) -> Flow[list[str]]:
-        """Let brokers delete the queues of topics that they do not have any more: one, those of a cluster, or all. Their addresses.
+        """Let brokers delete the queues of topics that they do not have any more: one, those of a cluster, or all.
+        Their addresses.
 
         Raises NoCluster; for more than one PartlyFailed.
         """
@@ -221,12 +274,17 @@ class TopicFlows:
     # --- order
 
     def order(self, topic: str) -> Flow[str | None]:
-        """The order configuration of a topic, `broker:queues;broker:queues`; None when it has none (docs/protocol/client.md 2.2)."""
+        """The order configuration of a topic, `broker:queues;broker:queues`; None when it has none
+        (docs/protocol/client.md 2.2).
+        """
         check_given("topic", topic)
         return (yield from kv.get(self._calls, kv.ORDER_NAMESPACE, topic))
 
     def set_order(self, topic: str, order: str) -> Flow[None]:
-        """Set the order configuration of a topic at every name server. Raises InvalidName, ClientError (it is malformed), PartlyFailed."""
+        """Set the order configuration of a topic at every name server.
+
+        Raises InvalidName, ClientError (it is malformed), PartlyFailed.
+        """
         check_given("topic", topic)
         faults: list[str] = []
         if not parse_order(topic, order, faults.append) or faults:
@@ -239,6 +297,10 @@ class TopicFlows:
         yield from kv.delete(self._calls, kv.ORDER_NAMESPACE, topic)
 
 
-def _header(topic: str, read_queues: int, write_queues: int, perm: int, sys_flag: int, order: bool) -> CreateTopicRequest:
+def _header(
+    topic: str, read_queues: int, write_queues: int, perm: int, sys_flag: int, order: bool
+) -> CreateTopicRequest:
     check_range("perm", perm, 0, _PERM_MAX)
-    return CreateTopicRequest(topic, AUTO_CREATE_TOPIC, read_queues, write_queues, perm, TopicFilterType.SINGLE_TAG.value, sys_flag, order)
+    return CreateTopicRequest(
+        topic, AUTO_CREATE_TOPIC, read_queues, write_queues, perm, TopicFilterType.SINGLE_TAG.value, sys_flag, order
+    )

@@ -1,4 +1,6 @@
-"""How much goes through topics: what comes in, what groups take out, what lies there (mqadmin's `statsAll`, docs/protocol/admin.md 2.1)."""
+"""How much goes through topics: what comes in, what groups take out, what lies there (mqadmin's `statsAll`,
+docs/protocol/admin.md 2.1).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from mqproto.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 @dataclass(frozen=True, slots=True)
 class GroupTraffic:
-    """What a group takes out of a topic: messages a second over the last minute and of the last day; and how many wait for it."""
+    """What a group takes out of a topic: messages a second over the last minute and of the last day; and how many wait
+    for it.
+    """
 
     group: str
     tps: float
@@ -26,7 +30,9 @@ class GroupTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TopicTraffic:
-    """What comes into a topic: messages a second over the last minute, messages of the last day; and what its groups do."""
+    """What comes into a topic: messages a second over the last minute, messages of the last day; and what its groups
+    do.
+    """
 
     topic: str
     tps: float
@@ -35,7 +41,10 @@ class TopicTraffic:
 
 
 class TrafficFlows:
-    """Operations on traffic. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail."""
+    """Operations on traffic.
+
+    All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired where servers fail.
+    """
 
     __slots__ = ("_brokers", "_calls", "_groups", "_topics")
 
@@ -61,7 +70,10 @@ class TrafficFlows:
         return TopicTraffic(topic, tps, day, tuple(groups))
 
     def of_all(self) -> Flow[list[TopicTraffic]]:
-        """The same for every topic but retry and dead-letter topics, by name. Raises PartlyFailed, which names topics that failed."""
+        """The same for every topic but retry and dead-letter topics, by name.
+
+        Raises PartlyFailed, which names topics that failed.
+        """
         found: list[TopicTraffic] = []
         failures: list[PlaceFailure] = []
         for topic in (yield from self._topics.names()):
@@ -87,5 +99,7 @@ class TrafficFlows:
 
 
 def _day(stats: BrokerStats) -> int:
-    """The sum of the last 24 hours; a broker that has not run for an hour, or a minute, has only those of shorter spans."""
+    """The sum of the last 24 hours; a broker that has not run for an hour, or a minute, has only those of shorter
+    spans.
+    """
     return stats.day.total or stats.hour.total or stats.minute.total

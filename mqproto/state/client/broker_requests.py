@@ -1,10 +1,11 @@
 """What brokers ask of a client on the client's own links (docs/protocol/client.md 6).
 
 Owns: which of them there are, how they are read and answered.
-Leaves to others: what a consumer does about them (`client.ConsumerPort`), transactions (`transactions`), replies (`request_reply`).
+Leaves to others: what a consumer does about them (`client.ConsumerPort`), transactions (`transactions`), replies
+(`request_reply`).
 
-A request that cannot be read is answered by code 1 with the reason, one that we do not know by code 3; nothing that a broker sends here
-ends the link or reaches another consumer.
+A request that cannot be read is answered by code 1 with the reason, one that we do not know by code 3; nothing that a
+broker sends here ends the link or reaches another consumer.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def _check_transaction_state(node: ClientNode, link: DialledLink, request: Comma
     group = message.properties.get(properties.PRODUCER_GROUP, "")
     core = node.transactions.get(group)
     if core is None:
-        node.notices.append(f"{link.address} asks for a transaction of group {group!r}, which has no transaction producer here")
+        node.notices.append(
+            f"{link.address} asks for a transaction of group {group!r}, which has no transaction producer here"
+        )
     else:
         core.check(header, message, link.address, broker_name)
 
@@ -95,7 +98,9 @@ def _running_info(node: ClientNode, link: DialledLink, request: Command, now: in
     header = headers.GetConsumerRunningInfoRequest.decode(request.fields)
     consumer = node.consumers.get(header.consumer_group)
     if consumer is None:
-        link.reply(request, ResponseCode.SYSTEM_ERROR, remark=f"no consumer of group {header.consumer_group} in this client")
+        link.reply(
+            request, ResponseCode.SYSTEM_ERROR, remark=f"no consumer of group {header.consumer_group} in this client"
+        )
         return
     body = consumer.running_info(now)
     if header.jstack_enable and node.stacks is not None:
@@ -111,9 +116,13 @@ def _consume_directly(node: ClientNode, link: DialledLink, request: Command, now
     message = decode_record(request.body, broker_name)
     consumer = node.consumers.get(header.consumer_group)
     if consumer is None:
-        link.reply(request, ResponseCode.SYSTEM_ERROR, remark=f"no consumer of group {header.consumer_group} in this client")
+        link.reply(
+            request, ResponseCode.SYSTEM_ERROR, remark=f"no consumer of group {header.consumer_group} in this client"
+        )
     else:
-        consumer.consume_directly(message, broker_name, lambda body, later: link.reply(request, ResponseCode.SUCCESS, body=body), now)
+        consumer.consume_directly(
+            message, broker_name, lambda body, later: link.reply(request, ResponseCode.SUCCESS, body=body), now
+        )
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -1,9 +1,10 @@
 """The client node: everything that the producers and consumers of one client id share (docs/protocol/client.md 1).
 
-Owns: producers and consumers by group, the choice of name servers, route polling, heartbeats, links that nobody needs any more, and the
-order of the end.
-Leaves to others: how flows run and links come about (`calls`), what routes mean (`routes`), sends (`producer`), transactions
-(`transactions`), requests that wait for a reply (`request_reply`), consumption (`consumer`), requests of brokers (`broker_requests`).
+Owns: producers and consumers by group, the choice of name servers, route polling, heartbeats, links that nobody needs
+any more, and the order of the end.
+Leaves to others: how flows run and links come about (`calls`), what routes mean (`routes`), sends (`producer`),
+transactions (`transactions`), requests that wait for a reply (`request_reply`), consumption (`consumer`), requests of
+brokers (`broker_requests`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
 class ConsumerPort(Protocol):
-    """What the node asks of the consumer of one group. Everything is called inside the node; nothing may block or raise."""
+    """What the node asks of the consumer of one group.
+
+    Everything is called inside the node; nothing may block or raise.
+    """
 
     @property
     def group(self) -> str: ...
@@ -61,7 +65,10 @@ class ConsumerPort(Protocol):
         """The topics whose routes the node keeps fresh for this consumer."""
 
     def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
-        """The readable queues of a topic are now these, in queue order. Called for every topic; others than its own are ignored."""
+        """The readable queues of a topic are now these, in queue order.
+
+        Called for every topic; others than its own are ignored.
+        """
 
     def consumer_ids_changed(self, now: int) -> None:
         """Members came or went (request 40): rebalance soon."""
@@ -75,14 +82,21 @@ class ConsumerPort(Protocol):
     def running_info(self, now: int) -> bytes:
         """The JSON body that answers request 307."""
 
-    def consume_directly(self, message: MessageExt, broker_name: str, answer: Callable[[bytes, int], None], now: int) -> None:
-        """Consume one message for an operator (request 309); `answer` takes the JSON body and the time, at once or later."""
+    def consume_directly(
+        self, message: MessageExt, broker_name: str, answer: Callable[[bytes, int], None], now: int
+    ) -> None:
+        """Consume one message for an operator (request 309); `answer` takes the JSON body and the time, at once or
+        later.
+        """
 
     def consumed(self, task: Any, result: Any, now: int) -> None:
         """The application is done with a task that went out by a `Deliver` action."""
 
     def shutdown(self, now: int) -> Flow[None]:
-        """The whole end of the consumer: deliveries waited for, offsets stored, `ClientNode.remove_consumer`. Twice is harmless."""
+        """The whole end of the consumer: deliveries waited for, offsets stored, `ClientNode.remove_consumer`.
+
+        Twice is harmless.
+        """
 
 
 class Due(Enum):
@@ -97,8 +111,13 @@ class Due(Enum):
 class ClientNode(FlowNode):
     """One client id. Settings and identity are fixed when it is made."""
 
-    def __init__(self, settings: ClientSettings, identity: ClientIdentity, directory: AddressDirectory | None = None) -> None:
-        """`directory` tells name servers where the settings have none. Raises InvalidSetting, and InvalidName for the namespace."""
+    def __init__(
+        self, settings: ClientSettings, identity: ClientIdentity, directory: AddressDirectory | None = None
+    ) -> None:
+        """`directory` tells name servers where the settings have none.
+
+        Raises InvalidSetting, and InvalidName for the namespace.
+        """
         settings.check()
         super().__init__(limit=settings.in_flight_limit, tls=settings.tls, credentials=settings.credentials)
         self.settings = settings
@@ -119,7 +138,8 @@ class ClientNode(FlowNode):
         self.producers: dict[str, ProducerCore] = {}
         self._plain: dict[ProducerCore, FastSends] = {}
         self.consumers: dict[str, ConsumerPort] = {}
-        #: Tells where everything in the program is at the moment, for operators (request 307). Set by the adapter, which knows how.
+        #: Tells where everything in the program is at the moment, for operators (request 307). Set by the adapter,
+        #: which knows how.
         self.stacks: Callable[[], str] | None = None
         #: Producers that brokers may ask about transactions, by group.
         self.transactions: dict[str, TransactionCore] = {}
@@ -164,7 +184,9 @@ class ClientNode(FlowNode):
         timeout_ms: int | None = None,
         for_callback: bool = False,
     ) -> Ticket[SendResult]:
-        """Start a send of the application's: `ProducerCore.send`, or `send_async` where `for_callback`. Errors are in the ticket."""
+        """Start a send of the application's: `ProducerCore.send`, or `send_async` where `for_callback`. Errors are in
+        the ticket.
+        """
         plain = self._plain.get(producer)
         ticket = None if plain is None else plain.begin(message, queue, timeout_ms, for_callback, now)
         if ticket is not None:
@@ -186,7 +208,8 @@ class ClientNode(FlowNode):
         return True
 
     def remove_producer(self, producer: ProducerCore, now: int) -> Flow[None]:
-        """Take the producer out: it begins no more sends, those in flight end, and brokers forget its group. The others go on (PRO-08).
+        """Take the producer out: it begins no more sends, those in flight end, and brokers forget its group. The others
+        go on (PRO-08).
 
         At most `close_timeout_ms` go by until then.
         """
@@ -224,14 +247,20 @@ class ClientNode(FlowNode):
             raise StateError(f"client {self.client_id} has a {kind} of group {group!r} already")
 
     def consumed(self, task: Any, result: Any, now: int) -> None:
-        """The application is done with a task of a `Deliver` action; `task.group` names the consumer. Late answers are dropped."""
+        """The application is done with a task of a `Deliver` action; `task.group` names the consumer.
+
+        Late answers are dropped.
+        """
         consumer = self.consumers.get(task.group)
         if consumer is not None:
             consumer.consumed(task, result, now)
             self._drain(now)
 
     def checked(self, task: CheckTask, result: object, now: int) -> None:
-        """The application has answered a question about a transaction, which came by a `Deliver` action. Late answers are dropped."""
+        """The application has answered a question about a transaction, which came by a `Deliver` action.
+
+        Late answers are dropped.
+        """
         core = self.transactions.get(task.group)
         if core is not None:
             core.checked(task, result, now)
@@ -239,7 +268,8 @@ class ClientNode(FlowNode):
     # --- name servers and routes
 
     def set_name_servers(self, addresses: Sequence[str], now: int) -> None:
-        """Use another list. Links to servers that are not in it end, and what they were asked is asked of the new ones (NSV-01).
+        """Use another list. Links to servers that are not in it end, and what they were asked is asked of the new ones
+        (NSV-01).
 
         From now on no address server is asked (docs/protocol/client.md 1.4).
         """
@@ -281,12 +311,16 @@ class ClientNode(FlowNode):
         return self.settings.connect_timeout_ms
 
     def _fast(self, effect: Call | Oneway) -> str:
-        """Where a call goes with the VIP channel: to the broker's second port, unless it is one of those that never do."""
+        """Where a call goes with the VIP channel: to the broker's second port, unless it is one of those that never
+        do.
+        """
         address = effect.address
         assert address is not None
         if isinstance(effect, Oneway):
             return vip_target(effect.code, address, oneway=True)
-        return address if effect.first_port or address in self.name_servers.addresses else vip_target(effect.code, address)
+        return (
+            address if effect.first_port or address in self.name_servers.addresses else vip_target(effect.code, address)
+        )
 
     def refresh(self, topic: str, now: int) -> Ticket[MQError | None]:
         """Ask a name server for the route of a topic, unless that is under way already."""
@@ -347,7 +381,8 @@ class ClientNode(FlowNode):
     def heartbeat(self, now: int) -> Ticket[None]:
         """Send heartbeats to the brokers now; settled when all of them have answered or failed.
 
-        To masters, and to slaves too when there is a consumer (docs/protocol/client.md 1.7). Nothing is sent without producer and consumer.
+        To masters, and to slaves too when there is a consumer (docs/protocol/client.md 1.7). Nothing is sent without
+        producer and consumer.
         """
         return self.spawn(self._all_beaten(now), now)
 
@@ -355,7 +390,10 @@ class ClientNode(FlowNode):
         yield from self._all_of([self.beat(address, now) for address in self._listeners()], now)
 
     def beat(self, address: str, now: int) -> Ticket[None]:
-        """One heartbeat. One that is under way may say too little by now: then another follows it at once, for all who ask meanwhile."""
+        """One heartbeat.
+
+        One that is under way may say too little by now: then another follows it at once, for all who ask meanwhile.
+        """
         running = self._beats.get(address)
         if running is None:
             ticket = self.spawn(self._beaten(address, None, now), now)
@@ -406,7 +444,9 @@ class ClientNode(FlowNode):
             self.beat(link.address, now)
 
     def _unregister(self, kind: str, group: str, now: int) -> Flow[None]:
-        """UNREGISTER_CLIENT to every broker that knows us, also where no route leads any more: without a link it has forgotten us."""
+        """UNREGISTER_CLIENT to every broker that knows us, also where no route leads any more: without a link it has
+        forgotten us.
+        """
         fields = {"clientID": self.client_id, kind: group}
         known = set(self.routes.all_addresses())
         calls = [
@@ -417,7 +457,9 @@ class ClientNode(FlowNode):
         yield from self._all_of(calls, now)
 
     def _told(self, address: str, fields: dict[str, str], now: int) -> Flow[None]:
-        """A heartbeat under way is waited for: a broker that takes it in behind the farewell would know the group again."""
+        """A heartbeat under way is waited for: a broker that takes it in behind the farewell would know the group
+        again.
+        """
         if address in self._beats:
             _, now = yield Wait(self._beats[address], now + FAREWELL_WAIT_MS)
         outcome, _ = yield Call(address, RequestCode.UNREGISTER_CLIENT, fields, b"", now + self.settings.api_timeout_ms)
@@ -456,7 +498,9 @@ class ClientNode(FlowNode):
             self.finish(f"client {self.client_id} is closed", now)
 
     def _clean(self, now: int) -> None:
-        """Forget brokers that no route names any more, and end links that were not used for long (docs/protocol/client.md 1.6, 7.2)."""
+        """Forget brokers that no route names any more, and end links that were not used for long
+        (docs/protocol/client.md 1.6, 7.2).
+        """
         self.routes.keep(self.wanted_topics())
         for link in self.all_links():
             if link.connected and not link.calls and now - link.used >= self.settings.max_idle_ms:
@@ -468,7 +512,8 @@ class ClientNode(FlowNode):
     # --- the end
 
     def close(self, now: int) -> None:
-        """End in order: consumers, then the application's operations that are in flight, then the producers' groups, then the links.
+        """End in order: consumers, then the application's operations that are in flight, then the producers' groups,
+        then the links.
 
         All of it takes at most `close_timeout_ms`; operations that are not done by then fail with StateError.
         """
@@ -496,7 +541,9 @@ class ClientNode(FlowNode):
 
 
 def client_id(identity: ClientIdentity, unit_name: str = "", *, stream: bool = False) -> str:
-    """The id that brokers know a client by (docs/protocol/client.md CI-1): `ip@instance`, `@unit` where there is one, `@STREAM` for one that pulls."""
+    """The id that brokers know a client by (docs/protocol/client.md CI-1): `ip@instance`, `@unit` where there is one,
+    `@STREAM` for one that pulls.
+    """
     ip = f"[{identity.ip}]" if ":" in identity.ip and not identity.ip.startswith("[") else identity.ip
     unit = f"@{unit_name}" if unit_name and not unit_name.isspace() else ""
     return f"{ip}@{identity.instance_name}{unit}{'@STREAM' if stream else ''}"

@@ -1,7 +1,9 @@
-"""What a client node and its producers can be told, with Apache's defaults (docs/protocol/client.md 1.9), and who they are.
+"""What a client node and its producers can be told, with Apache's defaults (docs/protocol/client.md 1.9), and who they
+are.
 
-Names are snake_case forms of Apache's; times are milliseconds. `check` raises `InvalidSetting` and is called before anything starts.
-Leaves to others: consumers' settings (`consumer`), environment variables, host names and process ids (adapters).
+Names are snake_case forms of Apache's; times are milliseconds. `check` raises `InvalidSetting` and is called before
+anything starts. Leaves to others: consumers' settings (`consumer`), environment variables, host names and process ids
+(adapters).
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ CREATE_TOPIC_KEY: Final = "TBW102"
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """Who a client node is. All of it comes from the adapter: a node reads neither host names nor process ids nor random sources.
+    """Who a client node is. All of it comes from the adapter: a node reads neither host names nor process ids nor
+    random sources.
 
-    `ip` is the text of an IPv4 or IPv6 address (docs/protocol/client.md CI-2); `instance_name` is already replaced where it was "DEFAULT" (CI-4:
-    process id, "#", a number that no other instance of the process has); `seed` spreads clients over name servers, brokers and
-    queues and tells unique ids of one process apart; `utc_offset_ms` is local time minus UTC, which unique ids hold.
+    `ip` is the text of an IPv4 or IPv6 address (docs/protocol/client.md CI-2); `instance_name` is already replaced
+    where it was "DEFAULT" (CI-4: process id, "#", a number that no other instance of the process has); `seed` spreads
+    clients over name servers, brokers and queues and tells unique ids of one process apart; `utc_offset_ms` is local
+    time minus UTC, which unique ids hold.
     """
 
     ip: str
@@ -37,7 +41,9 @@ class ClientIdentity:
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
-    """The addresses of a name server list as Apache writes it, `host:port;host:port` (docs/protocol/client.md 1.4); blanks are trimmed."""
+    """The addresses of a name server list as Apache writes it, `host:port;host:port` (docs/protocol/client.md 1.4);
+    blanks are trimmed.
+    """
     return tuple(bare_address(part) for part in (one.strip() for one in text.split(";")) if part)
 
 
@@ -47,7 +53,9 @@ def bare_address(address: str) -> str:
 
 
 def endpoint_namespace(address: str) -> str:
-    """The namespace that the address of an instance names, as in `http://MQ_INST_1_x.host:port`; empty for other addresses."""
+    """The namespace that the address of an instance names, as in `http://MQ_INST_1_x.host:port`; empty for other
+    addresses.
+    """
     found = _INSTANCE.match(address)
     return found.group(1) if found is not None else ""
 
@@ -102,7 +110,8 @@ class ClientSettings:
     namespace: str = ""
     #: A namespace that travels beside the names, for proxies and brokers of 5.2 and later.
     namespace_v2: str = ""
-    #: Whether this is a client that pulls: its id and all its requests say so since 4.9.4 (docs/protocol/client.md CI-1, 9).
+    #: Whether this is a client that pulls: its id and all its requests say so since 4.9.4 (docs/protocol/client.md
+    #: CI-1, 9).
     stream: bool = False
 
     def connection_key(self) -> Hashable:
@@ -168,19 +177,25 @@ class ProducerSettings:
     not_available_ms: tuple[int, ...] = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
     #: Answer codes after which a send is tried elsewhere (docs/protocol/client.md 3.3).
     retry_codes: frozenset[int] = field(default_factory=lambda: frozenset({1, 14, 16, 17, 204, 205}))
-    #: What may be in flight at once; further sends wait for room within their own budget. A message larger than the window passes alone.
+    #: What may be in flight at once; further sends wait for room within their own budget. A message larger than the
+    #: window passes alone.
     send_window_messages: int = 10_000
     send_window_bytes: int = 32 << 20
     #: LZ4 and Zstandard need the extra `compression`, here and at consumers, which must be 4.9.4 or later.
     compress_type: Compression = Compression.ZLIB
-    #: Tell the trace topic of everything that is sent (docs/protocol/client.md 3.14); an empty topic means the usual one.
+    #: Tell the trace topic of everything that is sent (docs/protocol/client.md 3.14); an empty topic means the usual
+    #: one.
     enable_msg_trace: bool = False
     customized_trace_topic: str = ""
-    #: How long one attempt may take while another can follow, so that a broker that says nothing does not use up the budget; -1: no limit.
+    #: How long one attempt may take while another can follow, so that a broker that says nothing does not use up the
+    #: budget; -1: no limit.
     attempt_timeout_ms: int = -1
 
     def check(self) -> None:
-        """Raises `InvalidSetting` for the first value that cannot be used. The group name is checked by the producer."""
+        """Raises `InvalidSetting` for the first value that cannot be used.
+
+        The group name is checked by the producer.
+        """
         check_range("default_topic_queues", self.default_topic_queues, 1, 1_024)
         check_range("send_timeout_ms", self.send_timeout_ms, 1, LONGEST_MS)
         if self.attempt_timeout_ms != -1:
@@ -200,7 +215,9 @@ class ProducerSettings:
         if self.compress_type is Compression.ZLIB_UNTYPED:
             raise InvalidSetting("compress_type", self.compress_type.name, "it is only read: ZLIB means the same")
         if len(self.latency_max_ms) != len(self.not_available_ms) or not _rises(self.latency_max_ms):
-            raise InvalidSetting("latency_max_ms", self.latency_max_ms, "must rise, and have as many entries as not_available_duration")
+            raise InvalidSetting(
+                "latency_max_ms", self.latency_max_ms, "must rise, and have as many entries as not_available_duration"
+            )
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """Name servers that an address server tells: an HTTP server whose answer is the list (docs/protocol/client.md 1.4).
 
 Owns: when it is asked, what its answers mean, what is done about failures.
-Leaves to others: HTTP (adapter), which of the name servers to ask (nameservers), calls that wait for the first answer (runner).
+Leaves to others: HTTP (adapter), which of the name servers to ask (nameservers), calls that wait for the first answer
+(runner).
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ REFRESH_TIMEOUT_MS: Final = 3_000
 
 
 def find_reader(routes: RouteTable, queue: MessageQueue, broker_id: int, now: int) -> Flow[tuple[str, int, int]]:
-    """Where to read a queue: the broker with this id, or another with the same name where that one is gone; its id, and the time.
+    """Where to read a queue: the broker with this id, or another with the same name where that one is gone; its id, and
+    the time.
 
     Raises MQError when there is nobody to ask, after a refreshed route.
     """

@@ -10,7 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 
 
 class NameServerList:
-    """A list of name servers. The chosen one is kept as long as there is a link to it; `seed` spreads clients over the list."""
+    """A list of name servers.
+
+    The chosen one is kept as long as there is a link to it; `seed` spreads clients over the list.
+    """
 
     __slots__ = ("_chosen", "_turn", "addresses")
 
@@ -20,7 +23,9 @@ class NameServerList:
         self._chosen: str | None = None
 
     def choose(self, linked: Callable[[str], bool], tried: Collection[str] = ()) -> str | None:
-        """The chosen one if `linked` says that there is a link to it, else the next in turn; None when all were tried already."""
+        """The chosen one if `linked` says that there is a link to it, else the next in turn; None when all were tried
+        already.
+        """
         if self._chosen is not None and self._chosen not in tried and linked(self._chosen):
             return self._chosen
         for _ in self.addresses:

@@ -1,10 +1,11 @@
 """What a client knows of the cluster: topic routes, the queues to send to and to read from, and where brokers are.
 
-Owns: the last good route of each topic (docs/protocol/client.md 2), the broker address table (1.6) and the versions that brokers announced.
-Leaves to others: asking name servers and when (client), which queue to take (producer, consumer).
+Owns: the last good route of each topic (docs/protocol/client.md 2), the broker address table (1.6) and the versions
+that brokers announced. Leaves to others: asking name servers and when (client), which queue to take (producer,
+consumer).
 
-A route that a name server does not know any more, or cannot give now, stays as it was: a restarted name server is empty until brokers
-report again, and no send has to fail for that (NSV-03).
+A route that a name server does not know any more, or cannot give now, stays as it was: a restarted name server is empty
+until brokers report again, and no send has to fail for that (NSV-03).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from mqproto.wire.bodies import BrokerData, TopicRoute
 from mqproto.wire.flags import PERM_READ, PERM_WRITE
 
 MASTER_ID: Final = 0
-#: Queues of one topic at one broker that are believed; a larger number in a route is a slip or hostile, and would fill the memory.
+#: Queues of one topic at one broker that are believed; a larger number in a route is a slip or hostile, and would fill
+#: the memory.
 QUEUES_MAX: Final = 65_536
 _TURN_MASK: Final = 0x7FFF_FFFF
 
@@ -25,8 +27,8 @@ _TURN_MASK: Final = 0x7FFF_FFFF
 class PublishInfo:
     """The queues that a topic can be sent to, in an order that does not depend on the order of the route (PRO-09).
 
-    `ordered` tells that an order configuration made the list (docs/protocol/client.md 2.2): then it names brokers whether they are up or not, so
-    that a key keeps its queue.
+    `ordered` tells that an order configuration made the list (docs/protocol/client.md 2.2): then it names brokers
+    whether they are up or not, so that a key keeps its queue.
     """
 
     __slots__ = ("ordered", "queues", "turn", "write_queues")
@@ -47,7 +49,11 @@ class PublishInfo:
         return turn
 
     def pick(self, last_broker: str | None = None) -> MessageQueue | None:
-        """The next queue in turn, at another broker than `last_broker` where there is one (docs/protocol/client.md 3.4). None of no queues."""
+        """The next queue in turn, at another broker than `last_broker` where there is one (docs/protocol/client.md
+        3.4).
+
+        None of no queues.
+        """
         queues = self.queues
         count = len(queues)
         if not count:
@@ -79,7 +85,9 @@ class RouteTable:
     # --- changes
 
     def update(self, topic: str, route: TopicRoute) -> bool:
-        """Keep the route; True if it differs from the known one in anything that matters (docs/protocol/client.md 2.1: not the cluster's name)."""
+        """Keep the route; True if it differs from the known one in anything that matters (docs/protocol/client.md 2.1:
+        not the cluster's name).
+        """
         known = self._routes.get(topic)
         if known is not None and _content(known) == _content(route):
             return False
@@ -93,7 +101,9 @@ class RouteTable:
         return True
 
     def keep(self, topics: Collection[str]) -> None:
-        """Forget the routes of all other topics, and the addresses that no route names any more (docs/protocol/client.md 1.6)."""
+        """Forget the routes of all other topics, and the addresses that no route names any more
+        (docs/protocol/client.md 1.6).
+        """
         self.changes += 1
         for topic in self._routes.keys() - topics:
             del self._routes[topic], self._write[topic], self._read[topic]
@@ -134,8 +144,12 @@ class RouteTable:
         by_id = self.addresses.get(broker_name)
         return None if by_id is None else by_id.get(MASTER_ID)
 
-    def reader(self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> tuple[str, int] | None:
-        """Where to read, and the id that is found there: the wanted id, for a missing slave the next id, else (unless `only_this`) any."""
+    def reader(
+        self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False
+    ) -> tuple[str, int] | None:
+        """Where to read, and the id that is found there: the wanted id, for a missing slave the next id, else (unless
+        `only_this`) any.
+        """
         by_id = self.addresses.get(broker_name)
         if not by_id:
             return None
@@ -148,7 +162,9 @@ class RouteTable:
         return by_id[broker_id], broker_id
 
     def any_address(self, topic: str, turn: int) -> str | None:
-        """One broker of the topic, its master where there is one (docs/protocol/client.md 1.6, "by topic"); `turn` chooses among them."""
+        """One broker of the topic, its master where there is one (docs/protocol/client.md 1.6, "by topic"); `turn`
+        chooses among them.
+        """
         route = self._routes.get(topic)
         brokers = [broker for broker in _by_name(route.brokers if route is not None else ()) if broker.addresses]
         if not brokers:
@@ -166,14 +182,22 @@ class RouteTable:
         return list(found)
 
 
-def publish_info(topic: str, route: TopicRoute, turn: int = 0, warn: Callable[[str], None] | None = None) -> PublishInfo:
-    """The queues to send to (docs/protocol/client.md 2.2): those of a good order configuration, else the writable ones of brokers with a master."""
+def publish_info(
+    topic: str, route: TopicRoute, turn: int = 0, warn: Callable[[str], None] | None = None
+) -> PublishInfo:
+    """The queues to send to (docs/protocol/client.md 2.2): those of a good order configuration, else the writable ones
+    of brokers with a master.
+    """
     ordered = parse_order(topic, route.order_conf, warn) if route.order_conf else []
     if ordered:
         queues = [MessageQueue(topic, name, queue_id) for name, count in ordered for queue_id in range(count)]
         return PublishInfo(tuple(queues), True, turn)
     masters = {broker.broker_name for broker in route.brokers if MASTER_ID in broker.addresses}
-    counts = {queue.broker_name: queue.write_queues for queue in route.queues if queue.perm & PERM_WRITE and queue.broker_name in masters}
+    counts = {
+        queue.broker_name: queue.write_queues
+        for queue in route.queues
+        if queue.perm & PERM_WRITE and queue.broker_name in masters
+    }
     return PublishInfo(_queues(topic, counts), False, turn)
 
 
@@ -183,7 +207,9 @@ def readable_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
 
 
 def template_info(topic: str, template: TopicRoute, queues: int, turn: int = 0) -> PublishInfo:
-    """Where a topic that does not exist yet will be, after the route of the create-topic key: at most `queues` for each broker (2.4)."""
+    """Where a topic that does not exist yet will be, after the route of the create-topic key: at most `queues` for each
+    broker (2.4).
+    """
     masters = {broker.broker_name for broker in template.brokers if MASTER_ID in broker.addresses}
     counts = {
         queue.broker_name: min(queues, queue.read_queues)
@@ -194,7 +220,10 @@ def template_info(topic: str, template: TopicRoute, queues: int, turn: int = 0) 
 
 
 def parse_order(topic: str, text: str, warn: Callable[[str], None] | None = None) -> list[tuple[str, int]]:
-    """The brokers and queue counts of an order configuration `broker:count;broker:count`. Bad parts are left out (NSV-05)."""
+    """The brokers and queue counts of an order configuration `broker:count;broker:count`.
+
+    Bad parts are left out (NSV-05).
+    """
     found: dict[str, int] = {}
     for part in text.split(";"):
         name, _, count = part.strip().rpartition(":")
@@ -206,7 +235,11 @@ def parse_order(topic: str, text: str, warn: Callable[[str], None] | None = None
 
 
 def _queues(topic: str, counts: dict[str, int]) -> tuple[MessageQueue, ...]:
-    return tuple(MessageQueue(topic, name, queue_id) for name in sorted(counts) for queue_id in range(min(counts[name], QUEUES_MAX)))
+    return tuple(
+        MessageQueue(topic, name, queue_id)
+        for name in sorted(counts)
+        for queue_id in range(min(counts[name], QUEUES_MAX))
+    )
 
 
 def _by_name(brokers: Iterable[BrokerData]) -> list[BrokerData]:

@@ -1,4 +1,6 @@
-"""Which requests use a broker's second port, two below the first, when a client is told to (VIP channel, docs/protocol/client.md 1.8)."""
+"""Which requests use a broker's second port, two below the first, when a client is told to (VIP channel,
+docs/protocol/client.md 1.8).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ _UNLOCK: Final = int(RequestCode.UNLOCK_BATCH_MQ)
 
 
 def vip_target(code: int, address: str, *, oneway: bool = False) -> str:
-    """Where a request to the broker at `address` goes. Unlocking does so only with an answer. Raises HostError for an impossible port."""
+    """Where a request to the broker at `address` goes.
+
+    Unlocking does so only with an answer. Raises HostError for an impossible port.
+    """
     if code in ORDINARY or (oneway and code == _UNLOCK):
         return address
     return vip_address(address)

@@ -1,7 +1,7 @@
 """What the consumers of all kinds have in common, whether they push messages or are asked for them.
 
-Owns: the phases of a life and its start, subscriptions, where offsets are kept, the rounds in which queues are shared out, how routes are
-found and where a queue is read, the beginning and the end of the trace.
+Owns: the phases of a life and its start, subscriptions, where offsets are kept, the rounds in which queues are shared
+out, how routes are found and where a queue is read, the beginning and the end of the trace.
 Leaves to others: which queues there are (assignment, sharing), what is done with them (the kinds).
 """
 
@@ -88,7 +88,9 @@ class ConsumerBase(ABC):
         if offset_storage is not None:
             self._offsets = ExternalOffsets(group, offset_storage, self.notice)
         elif not self.broadcasts:
-            self._offsets = RemoteOffsets(group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False))
+            self._offsets = RemoteOffsets(
+                group, lambda queue, now: find_broker(self.routes, queue, now, master_only=False)
+            )
         elif offset_file is None:
             raise InvalidSetting("message_model", message_model.value, "an offset file is needed")
         else:
@@ -129,7 +131,9 @@ class ConsumerBase(ABC):
     def running_info(self, now: int) -> bytes: ...
 
     @abstractmethod
-    def consume_directly(self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int) -> None: ...
+    def consume_directly(
+        self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int
+    ) -> None: ...
 
     @abstractmethod
     def consumed(self, task: Any, result: Any, now: int) -> None: ...
@@ -203,8 +207,9 @@ class ConsumerBase(ABC):
     def start(self, now: int) -> Flow[None]:
         """The start, to be run by `ClientNode.start`; when it has ended, queues are being shared out.
 
-        Raises StateError (started before, or the node has a consumer of this group), NoNameServer and other MQErrors when the name
-        servers cannot be reached, BrokerError when a broker refuses a filter. A failed consumer is over: make a new one.
+        Raises StateError (started before, or the node has a consumer of this group), NoNameServer and other MQErrors
+        when the name servers cannot be reached, BrokerError when a broker refuses a filter. A failed consumer is over:
+        make a new one.
         """
         if self.phase is not Phase.CREATED:
             raise StateError(f"consumer {self.group} is {self.phase.value} already")
@@ -237,8 +242,9 @@ class ConsumerBase(ABC):
             raise StateError(f"consumer {self.group} was closed while it started")
 
     def _find_routes(self, topics: Collection[str], now: int) -> Flow[int]:
-        """Fetch the routes of all topics. One that does not exist may come later; name servers that cannot be asked are a failure,
-        unless all that happened is that a link broke."""
+        """Fetch the routes of all topics. One that does not exist may come later; name servers that cannot be asked are
+        a failure, unless all that happened is that a link broke.
+        """
         for topic in topics:
             failure, now = yield Refresh(topic, now + REFRESH_TIMEOUT_MS)
             if isinstance(failure, ConnectionLost):
@@ -249,7 +255,9 @@ class ConsumerBase(ABC):
         return now
 
     def _check_filters(self, now: int) -> Flow[int]:
-        """CHECK_CLIENT_CONFIG for each subscription that is not by tags (docs/protocol/client.md CI-9): a broker may not know that kind of filter."""
+        """CHECK_CLIENT_CONFIG for each subscription that is not by tags (docs/protocol/client.md CI-9): a broker may
+        not know that kind of filter.
+        """
         for data in [data for data in self._subscriptions.values() if data.type != TAG]:
             address = self.routes.any_address(data.topic, self.node.seed)
             if address is None:
@@ -272,11 +280,14 @@ class ConsumerBase(ABC):
 
     # --- loops
 
-    def _rebalance_loop(self, share_out: Callable[[int], Flow[tuple[bool, int]]], interval_ms: int, now: int) -> Flow[None]:
+    def _rebalance_loop(
+        self, share_out: Callable[[int], Flow[tuple[bool, int]]], interval_ms: int, now: int
+    ) -> Flow[None]:
         """Share queues out every 20 s and whenever something calls for it; calls during a round make one more.
 
-        `share_out` is one round; it answers whether it had all that it needed. A round that lacks something (the retry topic, which the
-        first heartbeat has only just made) is soon followed by another, then less and less soon, until something calls for one.
+        `share_out` is one round; it answers whether it had all that it needed. A round that lacks something (the retry
+        topic, which the first heartbeat has only just made) is soon followed by another, then less and less soon, until
+        something calls for one.
         """
         retry_ms = REBALANCE_RETRY_MS
         while True:
@@ -297,17 +308,26 @@ class ConsumerBase(ABC):
     # --- messages that come again
 
     def _send_message_back(
-        self, message: MessageExt, delay_level: int, broker_name: str | None, consumer_group: str | None, limit: int, now: int
+        self,
+        message: MessageExt,
+        delay_level: int,
+        broker_name: str | None,
+        consumer_group: str | None,
+        limit: int,
+        now: int,
     ) -> Flow[None]:
-        """Let a message come again later, to this group or another (docs/protocol/client.md 4.12): by the broker that stored it, or as a new message.
+        """Let a message come again later, to this group or another (docs/protocol/client.md 4.12): by the broker that
+        stored it, or as a new message.
 
-        `delay_level` -1 makes it a dead letter, 0 lets the broker choose, else it is a level of the broker's table; after `limit` times it
-        is a dead letter. Raises StateError, InvalidName, and MQError when both ways failed.
+        `delay_level` -1 makes it a dead letter, 0 lets the broker choose, else it is a level of the broker's table;
+        after `limit` times it is a dead letter. Raises StateError, InvalidName, and MQError when both ways failed.
         """
         self._check_running()
         group = self.group if consumer_group is None else self.namespace.wrap(consumer_group)
         check_consumer_group(group)
-        message = replace(message, topic=self.namespace.wrap(message.topic), broker_name=broker_name or message.broker_name)
+        message = replace(
+            message, topic=self.namespace.wrap(message.topic), broker_name=broker_name or message.broker_name
+        )
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         try:
             address, now = yield from find_broker(self.routes, queue, now, master_only=True)

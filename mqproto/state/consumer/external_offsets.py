@@ -18,14 +18,18 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 
 class OffsetStorage(Protocol):
-    """What an application gives to keep a group's offsets in its own place. An offset is that of the next message to consume.
+    """What an application gives to keep a group's offsets in its own place. An offset is that of the next message to
+    consume.
 
-    Both methods are called outside the event loop, in some thread, may block, and may raise: then the question is asked again after a
-    pause, and what was to be saved is saved with the next round, every `persist_consumer_offset_interval`. Group and topics are wire names.
+    Both methods are called outside the event loop, in some thread, may block, and may raise: then the question is asked
+    again after a pause, and what was to be saved is saved with the next round, every
+    `persist_consumer_offset_interval`. Group and topics are wire names.
     """
 
     def read(self, group: str, queue: MessageQueue) -> int | None:
-        """The offset that was saved last; None when there is none, so that the queue begins where the group is configured to."""
+        """The offset that was saved last; None when there is none, so that the queue begins where the group is
+        configured to.
+        """
 
     def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Keep these offsets, the ones that changed. Other queues of the group keep theirs. One call at a time."""
@@ -84,7 +88,9 @@ class ExternalOffsets(GroupOffsets):
         job = _Read(self._storage, self._group, queue)
         failure, now = yield Work(job)
         if failure is not None:
-            raise failure if isinstance(failure, ClientError) else ClientError(f"the offset storage failed: {failure!r}") from failure
+            raise (
+                failure if isinstance(failure, ClientError) else ClientError(f"the offset storage failed: {failure!r}")
+            ) from failure
         if job.offset is not None:
             self._saved[queue] = job.offset
         return job.offset, now
@@ -104,10 +110,14 @@ class ExternalOffsets(GroupOffsets):
         while self._saving:  # it takes this one along, or fails and is tried again here
             _, now = yield Sleep(now + SAVE_PAUSE_MS)
         failure = yield from self._save({})
-        return None if failure is None else ClientError(f"the offset storage failed: {failure!r}"), (yield from current(now))
+        return None if failure is None else ClientError(f"the offset storage failed: {failure!r}"), (
+            yield from current(now)
+        )
 
     def _save(self, offsets: dict[MessageQueue, int]) -> Flow[Exception | None]:
-        """Save what differs from what was saved last; one call at a time, and what comes meanwhile goes with the next."""
+        """Save what differs from what was saved last; one call at a time, and what comes meanwhile goes with the
+        next.
+        """
         self._wanted |= {queue: offset for queue, offset in offsets.items() if self._saved.get(queue) != offset}
         if self._saving:
             return None

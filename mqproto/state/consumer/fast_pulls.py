@@ -1,6 +1,7 @@
 """Answers to pulls that found something, as brokers usually write them, read without taking their headers apart.
 
-Owns: the patterns of those headers. Leaves to others: whose answer it is, and every answer that looks different in any way.
+Owns: the patterns of those headers. Leaves to others: whose answer it is, and every answer that looks different in any
+way.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ _OURS: Final = re.compile(
 
 
 def read_found(frame: bytes) -> FastPullAnswer | None:
-    """The usual answer to a pull that found something, in a frame without its length word; None for all others, good or bad."""
+    """The usual answer to a pull that found something, in a frame without its length word; None for all others, good or
+    bad.
+    """
     end = json_header_end(frame)
     if not end:
         return None

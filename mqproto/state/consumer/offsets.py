@@ -1,11 +1,12 @@
 """How far a consumer group has come: the table in memory, and the two places where it is kept.
 
-In CLUSTERING the group's brokers keep the offsets (docs/protocol/client.md 5.3), in BROADCASTING a file of the client does (5.4), unless the application
-keeps them itself (`external_offsets`). All kinds hold a
-table in memory that consumption moves; persisting copies it out every few seconds, so a crash repeats messages and never skips one.
+In CLUSTERING the group's brokers keep the offsets (docs/protocol/client.md 5.3), in BROADCASTING a file of the client
+does (5.4), unless the application keeps them itself (`external_offsets`). All kinds hold a table in memory that
+consumption moves; persisting copies it out every few seconds, so a crash repeats messages and never skips one.
 
 Owns: the table, the requests and the file's text.
-Leaves to others: which offset is right (process queue), when to persist (consumer), where the file lies and how it is written (adapter).
+Leaves to others: which offset is right (process queue), when to persist (consumer), where the file lies and how it is
+written (adapter).
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ from mqproto.wire.headers import QueryConsumerOffsetResponse
 
 #: Both requests about offsets wait this long (docs/protocol/client.md 5.3).
 OFFSET_TIMEOUT_MS: Final = 5_000
-#: How often a broker is told the offsets that it has been told before. A push consumer's pulls bring them too, every 15 s or so.
+#: How often a broker is told the offsets that it has been told before. A push consumer's pulls bring them too, every 15
+#: s or so.
 TELL_ALL_MS: Final = 30_000
 #: How long a commit waits before it looks again whether another save of the local file has ended.
 SAVE_PAUSE_MS: Final = 10
 
 _OFFSETS: Final = queue_map(I64)
 
-#: Finds the address of the broker that keeps a queue's offset, and answers the time; raises an MQError when there is none.
+#: Finds the address of the broker that keeps a queue's offset, and answers the time; raises an MQError when there is
+#: none.
 Locate = Callable[[MessageQueue, int], Flow[tuple[str, int]]]
 
 
@@ -53,14 +56,18 @@ class OffsetStore(Protocol):
         """Read the kept offset, None when none was kept, and the time. Raises MQError when that cannot be known now."""
 
     def persist(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """Keep the offsets that these queues have in memory. Failures are left to the next time (docs/protocol/client.md 5.5)."""
+        """Keep the offsets that these queues have in memory.
+
+        Failures are left to the next time (docs/protocol/client.md 5.5).
+        """
 
     def refresh(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
         """The same every few seconds: offsets that were kept already need not be told again each time."""
 
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
-        """Keep the last offset of a queue that is forgotten already. Where another member has the queue next, this ends when it can read
-        that offset, or never will."""
+        """Keep the last offset of a queue that is forgotten already. Where another member has the queue next, this ends
+        when it can read that offset, or never will.
+        """
 
     def commit(self, queue: MessageQueue, offset: int, now: int) -> Flow[tuple[MQError | None, int]]:
         """Keep an offset and wait until it is kept: None, or why it is not, and the time. The one in memory stays."""
@@ -108,13 +115,21 @@ class RemoteOffsets(GroupOffsets):
         self._told.pop(queue, None)
 
     def _fields(self, queue: MessageQueue) -> dict[str, str]:
-        return {"consumerGroup": self._group, "topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+        return {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "bname": queue.broker_name,
+        }
 
     def fetch(self, queue: MessageQueue, now: int) -> Flow[tuple[int | None, int]]:
-        """QUERY_CONSUMER_OFFSET. Only code 22 means that none was kept: after any other refusal a group that starts at the end
-        would jump over messages that it has not seen (the trap of docs/protocol/client.md 4.3)."""
+        """QUERY_CONSUMER_OFFSET. Only code 22 means that none was kept: after any other refusal a group that starts at
+        the end would jump over messages that it has not seen (the trap of docs/protocol/client.md 4.3).
+        """
         address, now = yield from self._locate(queue, now)
-        outcome, now = yield Call(address, RequestCode.QUERY_CONSUMER_OFFSET, self._fields(queue), deadline=now + OFFSET_TIMEOUT_MS)
+        outcome, now = yield Call(
+            address, RequestCode.QUERY_CONSUMER_OFFSET, self._fields(queue), deadline=now + OFFSET_TIMEOUT_MS
+        )
         command = answer(outcome)
         if command.code == ResponseCode.QUERY_NOT_FOUND:
             return None, now
@@ -151,7 +166,9 @@ class RemoteOffsets(GroupOffsets):
         fields = {**self._fields(queue), "commitOffset": str(offset)}
         try:
             address, now = yield from self._locate(queue, now)
-            outcome, now = yield Call(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
+            outcome, now = yield Call(
+                address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS
+            )
             success(outcome, address)
         except MQError as error:
             return error, (yield from current(now))
@@ -161,7 +178,9 @@ class RemoteOffsets(GroupOffsets):
         fields = {**self._fields(queue), "commitOffset": str(offset)}
         try:
             address, now = yield from self._locate(queue, now)
-            lost, now = yield Oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS)
+            lost, now = yield Oneway(
+                address, RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + OFFSET_TIMEOUT_MS
+            )
             if lost is None:
                 self._told[queue] = offset
         except MQError:  # the next time brings it
@@ -178,8 +197,10 @@ class OffsetFile(Protocol):
     backup: bytes | None
 
     def save(self, text_of: Callable[[bytes | None], str], *, set_aside: bool) -> Job:
-        """A job that replaces the file, all or nothing, by what `text_of` makes of what it holds then, and keeps that as the backup.
-        With `set_aside` it is damaged: it goes to a third name, where nothing overwrites it, and the backup stays."""
+        """A job that replaces the file, all or nothing, by what `text_of` makes of what it holds then, and keeps that
+        as the backup.
+        With `set_aside` it is damaged: it goes to a third name, where nothing overwrites it, and the backup stays.
+        """
 
 
 class LocalOffsets(GroupOffsets):
@@ -188,8 +209,9 @@ class LocalOffsets(GroupOffsets):
     __slots__ = ("_file", "_kept", "_saving", "_set_aside", "_wanted", "_warn")
 
     def __init__(self, file: OffsetFile, warn: Callable[[str], None]) -> None:
-        """Reads what the adapter found. A damaged file never stops the start: the backup stands in, else the group begins where it is
-        configured to; both are told to `warn`."""
+        """Reads what the adapter found. A damaged file never stops the start: the backup stands in, else the group
+        begins where it is configured to; both are told to `warn`.
+        """
         super().__init__()
         self._file = file
         self._warn = warn
@@ -231,19 +253,24 @@ class LocalOffsets(GroupOffsets):
         while self._saving:  # it takes this one along, or fails and is tried again here
             _, now = yield Sleep(now + SAVE_PAUSE_MS)
         failure = yield from self._save({})
-        return None if failure is None else ClientError(f"local offset file cannot be written: {failure}"), (yield from current(now))
+        return None if failure is None else ClientError(f"local offset file cannot be written: {failure}"), (
+            yield from current(now)
+        )
 
     def _save(self, offsets: dict[MessageQueue, int]) -> Flow[Exception | None]:
-        """Merge the offsets into the file, if they are new; one save at a time. Entries that others have written meanwhile stay: a
-        Java program of the same group may use the file too. A failure is told and tried again the next time: a file that cannot be
-        written must not stop consumption."""
+        """Merge the offsets into the file, if they are new; one save at a time. Entries that others have written
+        meanwhile stay: a Java program of the same group may use the file too. A failure is told and tried again the
+        next time: a file that cannot be written must not stop consumption.
+        """
         self._wanted.update(offsets)
         if self._saving:
             return None  # the save under way goes on with these
         self._saving = True
         failure: Exception | None = None
         while (merged := {**self._kept, **self._wanted}) != self._kept:
-            failure, _ = yield Work(self._file.save(partial(merged_text, self._kept, dict(self._wanted)), set_aside=self._set_aside))
+            failure, _ = yield Work(
+                self._file.save(partial(merged_text, self._kept, dict(self._wanted)), set_aside=self._set_aside)
+            )
             if failure is not None:
                 self._warn(f"local offset file cannot be written, going on in memory: {failure}")
                 break
@@ -254,7 +281,10 @@ class LocalOffsets(GroupOffsets):
 
 
 def parse_offsets(text: bytes) -> dict[MessageQueue, int]:
-    """Read Java's offset file (docs/protocol/client.md 5.4). Raises JsonError for anything else, an empty file included."""
+    """Read Java's offset file (docs/protocol/client.md 5.4).
+
+    Raises JsonError for anything else, an empty file included.
+    """
     document = fastjson.loads(text)
     if not isinstance(document, dict) or "offsetTable" not in document:
         raise fastjson.JsonError("no offset table")
@@ -265,7 +295,10 @@ def parse_offsets(text: bytes) -> dict[MessageQueue, int]:
 
 
 def merged_text(known: dict[MessageQueue, int], changed: dict[MessageQueue, int], held: bytes | None) -> str:
-    """The text of a file that holds `held`, with the changed entries. Of a damaged or missing file what was known counts."""
+    """The text of a file that holds `held`, with the changed entries.
+
+    Of a damaged or missing file what was known counts.
+    """
     try:
         present = parse_offsets(held or b"")
     except fastjson.JsonError:

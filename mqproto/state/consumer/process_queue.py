@@ -1,8 +1,8 @@
 """One assigned queue: what was pulled and is not finished yet.
 
-A *process queue* lives from the moment its queue is assigned until it is taken away; then it is `dropped` for good. A queue that is
-assigned again gets a new one, so whatever still runs for the old one (a pull on its way, a listener) finds it dropped and changes
-nothing.
+A *process queue* lives from the moment its queue is assigned until it is taken away; then it is `dropped` for good. A
+queue that is assigned again gets a new one, so whatever still runs for the old one (a pull on its way, a listener)
+finds it dropped and changes nothing.
 
 Owns: cached messages and their counts, the offset below which everything is finished, how much may be cached.
 Leaves to others: pulling (pull), handing messages out (consumption, handout), which queues there are (assignment).
@@ -65,7 +65,8 @@ class ProcessQueue:
         #: The pull trouble that was told last, so that it is told once and not with every pull.
         self.trouble = ""
         self._messages: dict[int, MessageExt] = {}
-        # Offsets in rising order. Finished ones are swept off both ends when these are looked at, so each costs O(1) once.
+        # Offsets in rising order. Finished ones are swept off both ends when these are looked at, so each costs O(1)
+        # once.
         self._order: deque[int] = deque()
 
     def __len__(self) -> int:
@@ -83,7 +84,8 @@ class ProcessQueue:
     def put(self, messages: Iterable[MessageExt], next_offset: int) -> list[MessageExt]:
         """Take in what a pull brought and answer the new messages.
 
-        Messages below the offset that was asked for, or out of order, were seen before (or belong to nobody) and are left out.
+        Messages below the offset that was asked for, or out of order, were seen before (or belong to nobody) and are
+        left out.
         """
         fresh: list[MessageExt] = []
         floor = self.next_offset
@@ -100,7 +102,10 @@ class ProcessQueue:
         return fresh
 
     def settle(self, messages: Iterable[MessageExt]) -> int:
-        """Messages are finished. Those that are not (or no longer) cached are passed over. Answers the offset to commit."""
+        """Messages are finished.
+
+        Those that are not (or no longer) cached are passed over. Answers the offset to commit.
+        """
         cached = self._messages
         for message in messages:
             if cached.get(message.queue_offset) is message:
@@ -145,7 +150,10 @@ class ProcessQueue:
 
 @dataclass(slots=True)
 class Window:
-    """How much of a queue may be cached (docs/protocol/client.md 4.9, checks 5 to 7a). One pull may go beyond by its batch."""
+    """How much of a queue may be cached (docs/protocol/client.md 4.9, checks 5 to 7a).
+
+    One pull may go beyond by its batch.
+    """
 
     count: int = 1_000
     size_mib: int = 100
@@ -153,4 +161,8 @@ class Window:
     span: int | None = 2_000
 
     def is_full(self, queue: ProcessQueue) -> bool:
-        return len(queue) > self.count or queue.size >> _MIB_SHIFT > self.size_mib or (self.span is not None and queue.span > self.span)
+        return (
+            len(queue) > self.count
+            or queue.size >> _MIB_SHIFT > self.size_mib
+            or (self.span is not None and queue.span > self.span)
+        )

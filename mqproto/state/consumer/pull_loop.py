@@ -1,8 +1,8 @@
 """The loop that pulls a queue: exactly one runs for each process queue (docs/protocol/client.md 4.9).
 
 Owns: when the next pull goes out, the request, the reading of its answer, what becomes of what cannot be read.
-Leaves to others: what was pulled and is not finished (process_queue), handing messages out (consumption), the offsets (offsets), which
-queues there are (assignment).
+Leaves to others: what was pulled and is not finished (process_queue), handing messages out (consumption), the offsets
+(offsets), which queues there are (assignment).
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from mqproto.wire.flags import COMPRESSED, pull_flag
 from mqproto.wire.headers import PullMessageRequest, PullMessageResponse
 from mqproto.wire.record import RecordError, decode_records
 
-#: How long a broker may hold a pull at the end of a queue, and how long we wait for the answer (docs/protocol/client.md 1.9.3).
+#: How long a broker may hold a pull at the end of a queue, and how long we wait for the answer (docs/protocol/client.md
+#: 1.9.3).
 SUSPEND_MS: Final = 15_000
 PULL_TIMEOUT_MS: Final = 30_000
 #: Before the next pull after FLOW_CONTROL (215).
 FLOW_CONTROL_MS: Final = 20
-#: Least time between two pulls that bring nothing: a broker that holds no pull (any more) must not be asked in a tight loop.
+#: Least time between two pulls that bring nothing: a broker that holds no pull (any more) must not be asked in a tight
+#: loop.
 EMPTY_PAUSE_MS: Final = 50
 #: How long the pull loop waits for a heartbeat that shall make the broker know the subscription.
 HEARTBEAT_WAIT_MS: Final = 3_000
@@ -43,7 +45,8 @@ class Subscribed:
     #: TAG or SQL92.
     kind: str
     version: int
-    #: Tags to keep; empty keeps all. The broker compares hashes, so tags that share one come too and are sorted out here.
+    #: Tags to keep; empty keeps all. The broker compares hashes, so tags that share one come too and are sorted out
+    #: here.
     tags: frozenset[str] = frozenset()
 
 
@@ -101,9 +104,16 @@ class PullHost(Protocol):
 
 
 def pull_header(
-    group: str, queue: ProcessQueue, subscribed: Subscribed, *, batch: int, commit_offset: int | None, post_subscription: bool
+    group: str,
+    queue: ProcessQueue,
+    subscribed: Subscribed,
+    *,
+    batch: int,
+    commit_offset: int | None,
+    post_subscription: bool,
 ) -> dict[str, str]:
-    """The extFields of PULL_MESSAGE (docs/protocol/client.md 4.9). `commit_offset` None: there is nothing to commit, or not at this broker.
+    """The extFields of PULL_MESSAGE (docs/protocol/client.md 4.9). `commit_offset` None: there is nothing to commit, or
+    not at this broker.
 
     A slave cannot take an offset, so only a pull from the master carries the flag that it is valid.
     """
@@ -128,10 +138,11 @@ def pull_header(
 
 
 def read_answer(command: Command, queue: MessageQueue, tags: frozenset[str], address: str) -> Pulled:
-    """The answer to PULL_MESSAGE. Raises BrokerError for a refusal, HeaderError and RecordError for what cannot be read.
+    """The answer to PULL_MESSAGE. Raises BrokerError for a refusal, HeaderError and RecordError for what cannot be
+    read.
 
-    A record whose body cannot be read (damaged, or compressed in a way that needs a package) comes as an empty message whose sysFlag
-    still says that it is compressed: it goes the way of failed messages and does not block the queue.
+    A record whose body cannot be read (damaged, or compressed in a way that needs a package) comes as an empty message
+    whose sysFlag still says that it is compressed: it goes the way of failed messages and does not block the queue.
     """
     if command.code not in _ANSWERS:
         raise refusal(command.code, command.remark, address)
@@ -139,7 +150,9 @@ def read_answer(command: Command, queue: MessageQueue, tags: frozenset[str], add
     broker_id, next_offset = header.suggest_which_broker_id, header.next_begin_offset
     if command.code != _SUCCESS:
         return Pulled(None if command.code == ResponseCode.PULL_OFFSET_MOVED else [], next_offset, broker_id)
-    found = FastPullAnswer(broker_id, next_offset, header.min_offset, header.max_offset, command.body, command.opaque, command.version)
+    found = FastPullAnswer(
+        broker_id, next_offset, header.min_offset, header.max_offset, command.body, command.opaque, command.version
+    )
     return _read_found(found, queue, tags)
 
 
@@ -180,7 +193,9 @@ def _salvage(error: RecordError, queue: MessageQueue) -> tuple[list[MessageExt],
 
 
 class UnreadableMessage(MessageExt):
-    """Stands for a message whose body cannot be read; `reason` says why, and which package would help where one is missing."""
+    """Stands for a message whose body cannot be read; `reason` says why, and which package would help where one is
+    missing.
+    """
 
     __slots__ = ("reason",)
     reason: str
@@ -193,13 +208,21 @@ def reason_of(message: MessageExt) -> str:
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _ANSWERS: Final = frozenset(
-    {ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
 )
 _UNKNOWN_SUBSCRIPTION: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 
 
 def pull_loop(queue: ProcessQueue, host: PullHost, now: int) -> Flow[None]:
-    """Pull until the queue is dropped. Whatever a broker does ends in another round, after a pause where it brought nothing."""
+    """Pull until the queue is dropped.
+
+    Whatever a broker does ends in another round, after a pause where it brought nothing.
+    """
     asked_to_know = False
     while not queue.dropped:
         ticket = host.hold(queue)
@@ -239,7 +262,9 @@ def _pull(queue: ProcessQueue, host: PullHost, now: int) -> Flow[tuple[Pulled | 
     queue.last_pull_at = now
     fields = host.pull_fields(queue, subscribed)
     try:
-        outcome, now = yield Call(address, RequestCode.PULL_MESSAGE, fields, deadline=now + host.pull_timeout_ms, found=True)
+        outcome, now = yield Call(
+            address, RequestCode.PULL_MESSAGE, fields, deadline=now + host.pull_timeout_ms, found=True
+        )
         if queue.dropped:
             return None, now
         # The subscription may have changed while the broker held the pull; it answers by the new one, once it knows it.

@@ -1,4 +1,5 @@
-"""What a consumer tells operators of itself: the answer to GET_CONSUMER_RUNNING_INFO (docs/protocol/client.md 6, docs/protocol/wire.md 15).
+"""What a consumer tells operators of itself: the answer to GET_CONSUMER_RUNNING_INFO (docs/protocol/client.md 6,
+docs/protocol/wire.md 15).
 
 Owns: rates over the last minute and hour, kept as sums of a few slots of time, and the text of the answer.
 """
@@ -94,7 +95,11 @@ def running_info(
     queues: Mapping[MessageQueue, ProcessQueueInfo],
     statuses: Mapping[str, ConsumeStatusData],
 ) -> bytes:
-    """The body. Every setting stands in it under its Java name, as operators' tools print them; `facts` are the properties of the start."""
+    """The body.
+
+    Every setting stands in it under its Java name, as operators' tools print them; `facts` are the properties of the
+    start.
+    """
     properties = _properties(settings, ConsumeType.CONSUME_PASSIVELY) | {
         "PROP_CONSUMEORDERLY": _java_text(settings.orderly),
         "PROP_THREADPOOL_CORE_SIZE": str(settings.consume_thread_min),
@@ -108,7 +113,10 @@ def active_running_info(
     subscriptions: Iterable[SubscriptionData],
     queues: Mapping[MessageQueue, ProcessQueueInfo],
 ) -> bytes:
-    """The body for a consumer that is asked for messages. Java's tells no settings and no queues; here operators see both."""
+    """The body for a consumer that is asked for messages.
+
+    Java's tells no settings and no queues; here operators see both.
+    """
     properties = _properties(settings, ConsumeType.CONSUME_ACTIVELY)
     return ConsumerRunningInfo({**properties, **facts}, list(subscriptions), dict(queues), {}).to_json()
 
@@ -120,10 +128,15 @@ def _properties(settings: ConsumerSettings | PullingSettings, consume_type: Cons
 
 def start_facts(started_at: int, name_servers: Collection[str]) -> dict[str, str]:
     """The properties of the start: its wall time, and every name server with a semicolon behind it."""
-    return {"PROP_CONSUMER_START_TIMESTAMP": str(started_at), "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in name_servers)}
+    return {
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_at),
+        "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in name_servers),
+    }
 
 
-def queue_info(queue: ProcessQueue, commit_offset: int | None, locked_at: int | None, wall_ahead: int) -> ProcessQueueInfo:
+def queue_info(
+    queue: ProcessQueue, commit_offset: int | None, locked_at: int | None, wall_ahead: int
+) -> ProcessQueueInfo:
     """One queue, with the offset that is known in memory, and since when it is locked for us."""
     return ProcessQueueInfo(
         commit_offset=commit_offset or 0,

@@ -1,7 +1,7 @@
 """What a push consumer can be told, with the defaults of Apache's 4.9 client (docs/protocol/client.md 1.9.3).
 
-Names are snake_case forms of Apache's, with their units (milliseconds where nothing else is said). Settings without an effect in
-any release (`consumeThreadMax`, `adjustThreadPoolNumsThreshold`) are left out.
+Names are snake_case forms of Apache's, with their units (milliseconds where nothing else is said). Settings without an
+effect in any release (`consumeThreadMax`, `adjustThreadPoolNumsThreshold`) are left out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class ConsumerSettings:
     pull_time_delay_millis_when_exception: int = 1_000
     persist_consumer_offset_interval: int = 5_000
     rebalance_interval: int = 20_000
-    #: Tell the trace topic of everything that is consumed (docs/protocol/client.md 3.14); an empty topic means the usual one.
+    #: Tell the trace topic of everything that is consumed (docs/protocol/client.md 3.14); an empty topic means the
+    #: usual one.
     enable_msg_trace: bool = False
     customized_trace_topic: str = ""
 

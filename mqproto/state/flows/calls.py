@@ -1,12 +1,13 @@
 """A node that runs flows over links that it dials.
 
 Owns: the links by address, the calls on them, and calls that wait for a link to be connected.
-Leaves to others: flows and what else they wait for (`tasks`), which name server a call without an address goes to, what a request of a peer
-means, what is due when besides flows (`client`).
+Leaves to others: flows and what else they wait for (`tasks`), which name server a call without an address goes to, what
+a request of a peer means, what is due when besides flows (`client`).
 
-Nothing is sent for a call whose deadline has passed: a call for a link that is still being dialled waits beside it, not in its buffer.
-A call that expires while its peer says nothing at all ends the link, as Apache's clients do since 4.9.1 (docs/protocol/client.md 7): the next call dials
-anew. A peer that answers others meanwhile keeps its link, because ending it would take the others down too.
+Nothing is sent for a call whose deadline has passed: a call for a link that is still being dialled waits beside it, not
+in its buffer. A call that expires while its peer says nothing at all ends the link, as Apache's clients do since 4.9.1
+(docs/protocol/client.md 7): the next call dials anew. A peer that answers others meanwhile keeps its link, because
+ending it would take the others down too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from mqproto.wire.hosts import HostError
 
 #: Calls that the node makes on its own behalf beyond the limit of the application's operations.
 OWN_CALLS: Final = 4_096
-#: On a link whose peer has left this many bytes unread the application's operations are refused: nothing else bounds one-way sends.
+#: On a link whose peer has left this many bytes unread the application's operations are refused: nothing else bounds
+#: one-way sends.
 UNSENT_MAX: Final = 64 << 20
 
 _GO_AWAY: Final = int(ResponseCode.GO_AWAY)
@@ -66,7 +68,9 @@ class FlowNode(TaskNode):
 
     @abstractmethod
     def name_server(self, tried: Collection[str]) -> str | None:
-        """Where a call without an address goes that has tried these; None when it has tried every name server, or none is known."""
+        """Where a call without an address goes that has tried these; None when it has tried every name server, or none
+        is known.
+        """
 
     @abstractmethod
     def share_ms(self, tried: Collection[str], left_ms: int) -> int:
@@ -74,7 +78,10 @@ class FlowNode(TaskNode):
 
     @abstractmethod
     def search(self, now: int) -> Ticket[None] | None:
-        """Find name servers where none are known; None where there is no way to. A call without an address waits for it, once."""
+        """Find name servers where none are known; None where there is no way to.
+
+        A call without an address waits for it, once.
+        """
 
     @abstractmethod
     def dial_timeout_ms(self, address: str) -> int:
@@ -101,7 +108,9 @@ class FlowNode(TaskNode):
         return self._open + self._fast_open < self.limit and self.calls.open < self.calls.limit
 
     def launch(self, call: FastCall[Any], head: bytes, body: bytes, deadline: int) -> None:
-        """Make a call without a flow on its usable link, as `may_call` allows; the head of its frame bears its opaque, of `free_opaque`."""
+        """Make a call without a flow on its usable link, as `may_call` allows; the head of its frame bears its opaque,
+        of `free_opaque`.
+        """
         self._fast_open += 1
         link = call.link
         link.used = call.since
@@ -132,7 +141,9 @@ class FlowNode(TaskNode):
 
     def request(self, task: Task[Any], effect: Call | Oneway, now: int) -> None:
         if now >= effect.deadline:
-            self._ready.append((task, (Expired(effect.address or self.any_name_server(), max(0, effect.deadline - task.since)), now)))
+            self._ready.append(
+                (task, (Expired(effect.address or self.any_name_server(), max(0, effect.deadline - task.since)), now))
+            )
             return
         address = effect.address
         if address is None:
@@ -309,7 +320,8 @@ class FlowNode(TaskNode):
         task.link = None
         self.peer_version = link.peer_version = command.version
         if command.code == _GO_AWAY and not task.sent_away:
-            # The peer is about to stop (5.3.2 and later): one new try by a new link (docs/protocol/client.md 7.5). Calls that it has still taken stay.
+            # The peer is about to stop (5.3.2 and later): one new try by a new link (docs/protocol/client.md 7.5).
+            # Calls that it has still taken stay.
             if not link.leaving:
                 link.leaving = True
                 self._leaving.add(link)

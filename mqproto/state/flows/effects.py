@@ -1,7 +1,9 @@
 """Flows: operations that are a sequence (find a route, send, retry elsewhere), written as generators.
 
-A flow yields one *effect* at a time and is resumed with the effect's outcome and the time: `outcome, now = yield effect`.
-The client node performs effects; a flow knows no link, no clock and no runtime. Closing the generator cancels the operation.
+A flow yields one *effect* at a time and is resumed with the effect's outcome and the time:
+`outcome, now = yield effect`.
+The client node performs effects; a flow knows no link, no clock and no runtime. Closing the generator cancels the
+operation.
 Sync and async faces share every flow: they differ only in how they wait for the ticket that `ClientNode.start` returns.
 """
 
@@ -65,7 +67,8 @@ LATER: Final = Later()
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Go on when a ticket of this node is settled (`ClientNode.spawn`, `ClientNode.wake`), or at `deadline` if that comes first.
+    """Go on when a ticket of this node is settled (`ClientNode.spawn`, `ClientNode.wake`), or at `deadline` if that
+    comes first.
 
     Outcome: None; `ticket.settled` tells which it was.
     """
@@ -78,8 +81,9 @@ class Wait:
 class Refresh:
     """Bring the cached route of a topic up to date. Flows that ask at the same time share one request.
 
-    Outcome: None when the name server's answer is in the route table, else the `MQError` that says why not: `NoNameServer`,
-    `ConnectFailed`, `ConnectionLost`, `CallExpired`, or `BrokerError` (code 17: no such topic). A route that was known stays.
+    Outcome: None when the name server's answer is in the route table, else the `MQError` that says why not:
+    `NoNameServer`, `ConnectFailed`, `ConnectionLost`, `CallExpired`, or `BrokerError` (code 17: no such topic). A route
+    that was known stays.
     """
 
     topic: str
@@ -125,7 +129,10 @@ def failure(outcome: Lost | Expired) -> MQError:
 
 
 def answer(outcome: Command | Lost | Expired) -> Command:
-    """The answer of a call, whatever its code. Raises `ConnectFailed`, `ConnectionLost` or `CallExpired` when there is none."""
+    """The answer of a call, whatever its code.
+
+    Raises `ConnectFailed`, `ConnectionLost` or `CallExpired` when there is none.
+    """
     if isinstance(outcome, Command):
         return outcome
     raise failure(outcome)
@@ -140,6 +147,8 @@ def success(outcome: Command | Lost | Expired, address: str) -> Command:
 
 
 def current(now: int) -> Flow[int]:
-    """The time now, for a flow whose `now` is old: after a failure of another flow that took time and could not say how much."""
+    """The time now, for a flow whose `now` is old: after a failure of another flow that took time and could not say how
+    much.
+    """
     _, now = yield Sleep(now)
     return now

@@ -26,7 +26,9 @@ NAME_SERVER: Final = "name server"
 
 
 class FastCall(Ticket[R]):
-    """A call of the application's without a flow, and the ticket of it: a `Task` takes its place as soon as anything unusual happens."""
+    """A call of the application's without a flow, and the ticket of it: a `Task` takes its place as soon as anything
+    unusual happens.
+    """
 
     __slots__ = ("link", "opaque", "reads", "since")
 
@@ -95,7 +97,8 @@ class DialledLink(Connection["Caller"]):
         self.waiting: dict[Task[Any], None] = {}
         #: When something was last sent or received.
         self.used = now
-        #: Whether calls to its address go out on it, and at once: it is connected, and the one of its address. Kept by whoever dials.
+        #: Whether calls to its address go out on it, and at once: it is connected, and the one of its address. Kept by
+        #: whoever dials.
         self.usable = False
         #: True once the peer asked us to go away: no new calls, ended when the last one has its answer.
         self.leaving = False
@@ -128,7 +131,8 @@ class TaskNode(NodeBase, ABC):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
-        #: Tasks that sleep, wait with a limit or wait for a link, and whatever else a node wants to be told of by `tick`.
+        #: Tasks that sleep, wait with a limit or wait for a link, and whatever else a node wants to be told of by
+        #: `tick`.
         self.timers: Deadlines[Hashable] = Deadlines()
         #: Oddities worth a line in a log, oldest first; the adapter may empty it.
         self.notices: deque[str] = deque(maxlen=NOTICES_MAX)
@@ -176,7 +180,8 @@ class TaskNode(NodeBase, ABC):
     # --- for others
 
     def start(self, flow: Flow[R], now: int, *, limited: bool = True) -> Ticket[R]:
-        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which is among the actions then.
+        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which is among the actions
+        then.
 
         `limited` False is for what must be possible however many sends are in flight: shutting something down, say.
         """
@@ -189,14 +194,20 @@ class TaskNode(NodeBase, ABC):
         return self._begin(task, now)
 
     def spawn(self, flow: Flow[R], now: int) -> Ticket[R]:
-        """Run a flow of the node's own (a heartbeat, a loop of a consumer): no action, no limit. A failure becomes a notice."""
+        """Run a flow of the node's own (a heartbeat, a loop of a consumer): no action, no limit.
+
+        A failure becomes a notice.
+        """
         task = Task(flow, Ticket(), False)
         if self.over:
             return self._refuse(task, StateError("the node is closed"), now)
         return self._begin(task, now)
 
     def cancel(self, ticket: Ticket[Any], now: int, reason: str = "the operation was cancelled") -> None:
-        """Give an operation up: its ticket fails with StateError, a late answer is dropped. Nothing happens to a settled one."""
+        """Give an operation up: its ticket fails with StateError, a late answer is dropped.
+
+        Nothing happens to a settled one.
+        """
         task = self._tasks.get(ticket)
         if task is None and isinstance(ticket, FastCall) and not ticket.settled:
             task = self.unfolded(ticket)
@@ -212,7 +223,10 @@ class TaskNode(NodeBase, ABC):
             self._drain(now)
 
     def wake_soon(self, ticket: Ticket[None]) -> None:
-        """The same for whoever knows no time: a flow that gives something up, perhaps because it is being closed. Never raises."""
+        """The same for whoever knows no time: a flow that gives something up, perhaps because it is being closed.
+
+        Never raises.
+        """
         if not ticket.settled:
             ticket.settle(None)
             self._woken.append(ticket)
@@ -267,7 +281,8 @@ class TaskNode(NodeBase, ABC):
             self._end(task, None, now)
         except Exception as failure:  # a flow's failure belongs to whoever holds its ticket
             self._end(task, failure, now)
-        except BaseException as interrupt:  # the thread that is inside was told to stop: its affair, but the ticket must not stay open
+        except BaseException as interrupt:
+            # the thread that is inside was told to stop: its affair, but the ticket must not stay open
             self._end(task, interrupt, now)
             raise
         else:

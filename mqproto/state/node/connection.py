@@ -1,11 +1,12 @@
 """One remoting connection, on either side.
 
-Owns: received bytes that are not a whole frame yet, the frames to send, the calls in flight on this link and (in `Calls`, which
-all links of a node share) the opaque numbers and deadlines of those calls.
+Owns: received bytes that are not a whole frame yet, the frames to send, the calls in flight on this link and (in
+`Calls`, which all links of a node share) the opaque numbers and deadlines of those calls.
 Leaves to others: sockets and clocks (drivers), retries (flows), the meaning of codes (client, broker, name server).
 
-An answer belongs to the link that its call went out on; one that nothing waits for is dropped (docs/protocol/wire.md 1), so a late or doubled
-answer cannot reach anybody. Every call ends exactly once: by `answered`, `take`, `Calls.expire`, `forget` or `end`.
+An answer belongs to the link that its call went out on; one that nothing waits for is dropped (docs/protocol/wire.md
+1), so a late or doubled answer cannot reach anybody. Every call ends exactly once: by `answered`, `take`,
+`Calls.expire`, `forget` or `end`.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _ONEWAY: Final = 2
 class Calls(Generic[W]):
     """What all connections of one node share: opaque numbers, how many calls may be open, and when they expire.
 
-    A call is open as long as its link knows its opaque, so ending one costs no look-up here: what is left of it is swept once it
-    outnumbers the open ones (calls with 30 s to go that were answered at once would pile up otherwise). Calls that expire in the same
-    millisecond are kept together, so that there is no object for each.
+    A call is open as long as its link knows its opaque, so ending one costs no look-up here: what is left of it is
+    swept once it outnumbers the open ones (calls with 30 s to go that were answered at once would pile up otherwise).
+    Calls that expire in the same millisecond are kept together, so that there is no object for each.
     """
 
     __slots__ = ("_deadlines", "_due", "_kept", "limit", "opaque", "open")
@@ -48,7 +49,8 @@ class Calls(Generic[W]):
         self.open = 0
         #: The next number.
         self.opaque = opaque & _OPAQUE_MASK
-        # By deadline the links of calls by their opaque, open or not, in the order they were made; all deadlines as a heap.
+        # By deadline the links of calls by their opaque, open or not, in the order they were made; all deadlines as a
+        # heap.
         self._due: dict[int, dict[int, Connection[W]]] = {}
         self._deadlines: list[int] = []
         self._kept = 0
@@ -63,7 +65,10 @@ class Calls(Generic[W]):
         return opaque
 
     def add(self, link: Connection[W], opaque: int, deadline: int) -> None:
-        """A call of a link is open now, until `deadline` at the latest. Whoever takes it from the link's calls counts `open` down."""
+        """A call of a link is open now, until `deadline` at the latest.
+
+        Whoever takes it from the link's calls counts `open` down.
+        """
         self.open += 1
         self._kept += 1
         due = self._due.get(deadline)
@@ -138,7 +143,8 @@ class Connection(Link, Generic[W]):
         self.broken: RemoteProtocolError | None = None
         #: How often bytes arrived. A call that expires without a change of this number had a silent peer.
         self.reads = 0
-        #: What requests are signed with. Whoever writes frames by itself signs them by `acl.sign`, or leaves links with credentials alone.
+        #: What requests are signed with. Whoever writes frames by itself signs them by `acl.sign`, or leaves links with
+        #: credentials alone.
         self.credentials: Credentials | None = None
         #: The release of the peer, as its last answer said; before that what its owner thinks.
         self.peer_version = VERSION
@@ -163,12 +169,19 @@ class Connection(Link, Generic[W]):
             self.unsent += len(data)
 
     def call(
-        self, waiter: W, code: int, fields: Mapping[str, str], body: Buffer = b"", *, deadline: int, serialize_type: int = JSON
+        self,
+        waiter: W,
+        code: int,
+        fields: Mapping[str, str],
+        body: Buffer = b"",
+        *,
+        deadline: int,
+        serialize_type: int = JSON,
     ) -> int:
         """Send a request whose answer `waiter` waits for until `deadline`; returns its opaque.
 
-        Raises `TooManyRequests` when the node has too many calls open, `LocalProtocolError` on a link that is over and `AclError` where
-        it cannot be signed; nothing is sent then.
+        Raises `TooManyRequests` when the node has too many calls open, `LocalProtocolError` on a link that is over and
+        `AclError` where it cannot be signed; nothing is sent then.
         """
         if self.ended:
             raise LocalProtocolError(f"call on a link to {self.address} that is over")
@@ -204,16 +217,21 @@ class Connection(Link, Generic[W]):
         *,
         remark: str | None = None,
     ) -> None:
-        """Answer a request of the peer in the form it used (docs/protocol/wire.md 4). One-way requests and links that are over get nothing."""
+        """Answer a request of the peer in the form it used (docs/protocol/wire.md 4).
+
+        One-way requests and links that are over get nothing.
+        """
         if self.ended or request.flag & _ONEWAY:
             return
-        self.write(encode_response(request.opaque, code, fields, body, remark=remark, serialize_type=request.serialize_type))
+        self.write(
+            encode_response(request.opaque, code, fields, body, remark=remark, serialize_type=request.serialize_type)
+        )
 
     def receive(self, data: bytes) -> list[Command]:
         """The commands that `data` completes: requests, and answers for `answered`.
 
-        Bytes that break the protocol end the list and set `broken`; whatever came before them is still in it, so that the
-        outcome does not depend on how the stream was cut into reads.
+        Bytes that break the protocol end the list and set `broken`; whatever came before them is still in it, so that
+        the outcome does not depend on how the stream was cut into reads.
         """
         commands: list[Command] = []
         for frame in self.frames(data):
@@ -224,7 +242,10 @@ class Connection(Link, Generic[W]):
         return commands
 
     def frames(self, data: bytes) -> list[bytes]:
-        """The frames that `data` completes, each without its length word. What breaks the stream sets `broken`, as for `receive`."""
+        """The frames that `data` completes, each without its length word.
+
+        What breaks the stream sets `broken`, as for `receive`.
+        """
         if self.ended or self.broken is not None:
             return []
         self.reads += 1
@@ -237,7 +258,10 @@ class Connection(Link, Generic[W]):
         return frames
 
     def command(self, frame: bytes) -> Command | None:
-        """The command of a frame. None when it cannot be read: that sets `broken`, and what follows the frame is not looked at."""
+        """The command of a frame.
+
+        None when it cannot be read: that sets `broken`, and what follows the frame is not looked at.
+        """
         try:
             return decode(frame)
         except RemoteProtocolError as error:
@@ -259,20 +283,30 @@ class Connection(Link, Generic[W]):
             self.take(opaque)
 
     def end(self) -> list[W]:
-        """The link is over, whoever closed it: ends every open call, in the order they were made, and returns their waiters."""
+        """The link is over, whoever closed it: ends every open call, in the order they were made, and returns their
+        waiters.
+        """
         self.ended = True
         waiters = list(self.calls.values())
         self.shared.open -= len(waiters)
         self.calls.clear()
         return waiters
 
-    def _request(self, code: int, opaque: int, fields: Mapping[str, str], body: Buffer, flag: int, serialize_type: int) -> None:
+    def _request(
+        self, code: int, opaque: int, fields: Mapping[str, str], body: Buffer, flag: int, serialize_type: int
+    ) -> None:
         version = VERSION
         if self.credentials is not None:
             fields, version = sign(self.credentials, fields, body, self.peer_version)
         if len(body) < SEPARATE_BODY:
-            self.write(encode_request(code, opaque, fields, body, oneway=flag != 0, version=version, serialize_type=serialize_type))
+            self.write(
+                encode_request(
+                    code, opaque, fields, body, oneway=flag != 0, version=version, serialize_type=serialize_type
+                )
+            )
             return
-        command = Command(code=code, fields=dict(fields), opaque=opaque, flag=flag, version=version, serialize_type=serialize_type)
+        command = Command(
+            code=code, fields=dict(fields), opaque=opaque, flag=flag, version=version, serialize_type=serialize_type
+        )
         self.write(encode_head(command, len(body)))
         self.write(body)

@@ -1,15 +1,17 @@
 """The contract between a node and whatever drives it.
 
 A *node* is a machine that owns many links: a client, a broker, a name server. It opens no socket, starts no thread and
-reads no clock; a *driver* (one for each runtime, under `adapters`) brings bytes, times and the ends of jobs in, and carries
-bytes and actions out. Every driver can drive every node, because all it knows is on this page.
+reads no clock; a *driver* (one for each runtime, under `adapters`) brings bytes, times and the ends of jobs in, and
+carries bytes and actions out. Every driver can drive every node, because all it knows is on this page.
 
 Rules that both sides keep:
 
 - One thread is inside a node at a time. The driver owns the lock, if its runtime needs one.
-- `now` is a monotonic time in whole milliseconds. Wall time, which only stored and shown times use, is `now + wall_ahead`; the
-  driver sets `wall_ahead` before it enters the node, so a stepped wall clock moves time stamps and never a deadline.
-- After each entry the driver empties `touched` (links that have bytes to send) and `actions`, then asks `next_deadline`.
+- `now` is a monotonic time in whole milliseconds. Wall time, which only stored and shown times use, is
+  `now + wall_ahead`; the driver sets `wall_ahead` before it enters the node, so a stepped wall clock moves time stamps
+  and never a deadline.
+- After each entry the driver empties `touched` (links that have bytes to send) and `actions`, then asks
+  `next_deadline`.
 - Nothing that a peer sends raises out of `received`: a link whose peer broke the protocol ends by a `HangUp` action.
 - Early, late and repeated `timer` calls are harmless.
 """
@@ -34,9 +36,9 @@ T = TypeVar("T")
 class Link:
     """One byte stream between a node and a peer.
 
-    The node makes every link (`Node.accept` for a stream that came in, a `Dial` action for one that goes out) and writes into
-    `out`. The driver takes the buffers by `Node.data_to_send`, counts `unsent` down as the peer takes them, and reads from the
-    stream only while `wants_read` holds.
+    The node makes every link (`Node.accept` for a stream that came in, a `Dial` action for one that goes out) and
+    writes into `out`. The driver takes the buffers by `Node.data_to_send`, counts `unsent` down as the peer takes them,
+    and reads from the stream only while `wants_read` holds.
     """
 
     __slots__ = ("address", "driver_slot", "ended", "listener", "out", "unsent", "unsent_limit")
@@ -58,15 +60,19 @@ class Link:
 
     @property
     def wants_read(self) -> bool:
-        """Whether the driver should read. Only servers refuse to: if both ends stopped reading they would stall each other."""
+        """Whether the driver should read.
+
+        Only servers refuse to: if both ends stopped reading they would stall each other.
+        """
         return self.unsent_limit is None or self.unsent <= self.unsent_limit
 
 
 class Job(Protocol):
     """Something that may block: an fsync, the creation or deletion of a file, a local offset file.
 
-    The driver calls `run` once, beside its loop (in a thread, or inline where the runtime simulates), and then enters the node
-    with `done`. A job keeps what it found in itself. It may touch only what it owns: the node runs on meanwhile.
+    The driver calls `run` once, beside its loop (in a thread, or inline where the runtime simulates), and then enters
+    the node with `done`. A job keeps what it found in itself. It may touch only what it owns: the node runs on
+    meanwhile.
     """
 
     def run(self) -> None:
@@ -131,7 +137,9 @@ class Run:
 
 @dataclass(slots=True)  # made for every message: frozen ones take three times as long
 class Deliver:
-    """Hand messages to the application; `task` is a `mqproto.state.consumer.push.concurrent.ConsumeTask`, answered by `consumed`."""
+    """Hand messages to the application; `task` is a `mqproto.state.consumer.push.concurrent.ConsumeTask`, answered by
+    `consumed`.
+    """
 
     task: Any
 
@@ -145,7 +153,8 @@ class Node(Protocol):
 
     #: Wall clock minus monotonic clock in milliseconds; the driver sets it.
     wall_ahead: int
-    #: How long ago, in milliseconds, the driver saw that the bytes which it brings were there; it sets this where it is busy.
+    #: How long ago, in milliseconds, the driver saw that the bytes which it brings were there; it sets this where it is
+    #: busy.
     behind: int
     #: Links that have bytes to send. The driver empties it.
     touched: set[Link]

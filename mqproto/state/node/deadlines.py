@@ -1,8 +1,8 @@
 """When things expire.
 
-Owns: a set of keys, each with one absolute time. Setting and cancelling cost O(log n) and O(1); memory follows what is live,
-because entries that were replaced or cancelled are swept once they outnumber the live ones (calls with 30 s to go that were
-answered at once would pile up otherwise).
+Owns: a set of keys, each with one absolute time. Setting and cancelling cost O(log n) and O(1); memory follows what is
+live, because entries that were replaced or cancelled are swept once they outnumber the live ones (calls with 30 s to go
+that were answered at once would pile up otherwise).
 Leaves to others: clocks (drivers), and what a key means (owners).
 """
 
@@ -17,7 +17,8 @@ NO_LIMIT: Final = 1 << 62
 
 K = TypeVar("K", bound=Hashable)
 
-#: Stale heap entries that are tolerated beyond the number of live ones, so that small tables are not swept all the time.
+#: Stale heap entries that are tolerated beyond the number of live ones, so that small tables are not swept all the
+#: time.
 SWEEP_SLACK: Final = 64
 
 
@@ -69,7 +70,9 @@ class Deadlines(Generic[K]):
         return None
 
     def due(self, now: int, limit: int = NO_LIMIT) -> list[K]:
-        """Remove and return the keys whose time is `now` or earlier, in order of their times: `limit` of them, the rest stays due."""
+        """Remove and return the keys whose time is `now` or earlier, in order of their times: `limit` of them, the rest
+        stays due.
+        """
         keys: list[K] = []
         heap = self._heap
         while heap and heap[0][0] <= now and len(keys) < limit:
@@ -80,6 +83,9 @@ class Deadlines(Generic[K]):
         return keys
 
     def _is_live(self, entry: tuple[int, int, K]) -> bool:
-        """Whether a heap entry was neither replaced nor cancelled. By its turn: a tuple's identity does not outlive compilation."""
+        """Whether a heap entry was neither replaced nor cancelled.
+
+        By its turn: a tuple's identity does not outlive compilation.
+        """
         live = self._live.get(entry[2])
         return live is not None and live[1] == entry[1]

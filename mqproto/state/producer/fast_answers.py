@@ -1,6 +1,7 @@
 """Answers to sends as brokers usually write them, read without taking their headers apart.
 
-Owns: the patterns of those headers. Leaves to others: whose answer it is, and every answer that looks different in any way.
+Owns: the patterns of those headers. Leaves to others: whose answer it is, and every answer that looks different in any
+way.
 """
 
 from __future__ import annotations
@@ -45,9 +46,16 @@ def _pattern(
 
 
 def _usual(*fields: str) -> re.Pattern[bytes]:
-    """The same from a broker that traces and has no region of its own. Of the fields it finds but those that vary, in half the time."""
+    """The same from a broker that traces and has no region of its own.
+
+    Of the fields it finds but those that vary, in half the time.
+    """
     fixed = {_REGION: f'"MSG_REGION":"{DEFAULT_REGION}"', _TRACE: '"TRACE_ON":"true"'}
-    return _pattern(*(fixed.get(field, field) for field in fields), language="JAVA", serialize_type='"serializeTypeCurrentRPC":"JSON",')
+    return _pattern(
+        *(fixed.get(field, field) for field in fields),
+        language="JAVA",
+        serialize_type='"serializeTypeCurrentRPC":"JSON",',
+    )
 
 
 #: Headers of the answer to a send, as brokers of 4.x and of 5.x usually write them.
@@ -62,7 +70,8 @@ _OTHERS: Final = (
 
 
 def read_taken(frame: bytes) -> tuple[Any, ...] | None:
-    """The fields of `SendAnswer` of the usual answer to a send, in a frame without its length word; None for all others, good or bad.
+    """The fields of `SendAnswer` of the usual answer to a send, in a frame without its length word; None for all
+    others, good or bad.
 
     A plain tuple: there is one for every message.
     """

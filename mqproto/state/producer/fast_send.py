@@ -1,9 +1,9 @@
 """Sends that go the usual way: known route, connected link, a broker that just takes the message.
 
 Owns: the frames of such sends, made from a template for each queue, and what the one answer that ends them means.
-Leaves to others: reading that answer (`fast_answers`) and everything else. As soon as anything but that answer happens (a refusal, a
-lost link, a time-out), the flow of `ProducerCore` takes over at the point where it would be had it made the call itself, so there is one
-place that knows what follows.
+Leaves to others: reading that answer (`fast_answers`) and everything else. As soon as anything but that answer happens
+(a refusal, a lost link, a time-out), the flow of `ProducerCore` takes over at the point where it would be had it made
+the call itself, so there is one place that knows what follows.
 
 The frames are those that the flow would send, byte for byte; the templates are cut from frames of the general encoder.
 """
@@ -46,7 +46,12 @@ class FrameTemplate:
     __slots__ = ("broker_name", "general", "index", "link", "ordinary", "queue", "queue_template")
 
     def __init__(
-        self, queue_template: QueueTemplate, index: int, queue: MessageQueue, ordinary: bytes | None, general: bytes | None
+        self,
+        queue_template: QueueTemplate,
+        index: int,
+        queue: MessageQueue,
+        ordinary: bytes | None,
+        general: bytes | None,
     ) -> None:
         self.queue_template = queue_template
         self.index = index
@@ -55,7 +60,8 @@ class FrameTemplate:
         self.queue = queue
         #: The header of a message that has no properties of its own, open for its id, time and opaque.
         self.ordinary = ordinary
-        #: The header of any other, open for properties, time and opaque. Both are None where a name in them would confuse the cutting.
+        #: The header of any other, open for properties, time and opaque. Both are None where a name in them would
+        #: confuse the cutting.
         self.general = general
         #: Where its broker was the last time, as long as the routes have not changed.
         self.link: DialledLink | None = None
@@ -85,7 +91,9 @@ class QueueTemplate:
         """The queue with this index."""
         found = self.frame_templates[index]
         if found is None:
-            fields = self.producer.request_builder.send_request(self.topic, "", _MARK, b"").addressed(self.info.queues[index], 0)
+            fields = self.producer.request_builder.send_request(self.topic, "", _MARK, b"").addressed(
+                self.info.queues[index], 0
+            )
             fields["g"] = _MARK
             header = encode_request(_SEND, 0, fields)[8:].replace(b"%", b"%%")
             head, opaque, tail = header.rpartition(b'"opaque":0,')
@@ -108,7 +116,17 @@ class QueueTemplate:
 class FastSend(FastCall[SendResult]):
     """A send that is under way and has no flow, because nothing but its answer is expected."""
 
-    __slots__ = ("_chosen", "_deadline", "_encoded", "_for_callback", "_frame_template", "_generation", "_msg_id", "_wall", "body")
+    __slots__ = (
+        "_chosen",
+        "_deadline",
+        "_encoded",
+        "_for_callback",
+        "_frame_template",
+        "_generation",
+        "_msg_id",
+        "_wall",
+        "body",
+    )
 
     def __init__(
         self,
@@ -156,7 +174,9 @@ class FastSend(FastCall[SendResult]):
         queue = frame_template.queue
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-        self.settle(SendResult(SendStatus.SEND_OK, self._msg_id, queue, offset, offset_msg_id, transaction_id, region, trace_on))
+        self.settle(
+            SendResult(SendStatus.SEND_OK, self._msg_id, queue, offset, offset_msg_id, transaction_id, region, trace_on)
+        )
 
     def unfold(self) -> Flow[SendResult]:
         """The flow of this send; its first effect is the call that was made already."""
@@ -164,20 +184,40 @@ class FastSend(FastCall[SendResult]):
         producer = queue_template.producer
         encoded = self._encoded
         if encoded is None:
-            encoded = properties.encode({properties.WAIT: "true", **queue_template.extra, properties.UNIQ_KEY: self._msg_id})
+            encoded = properties.encode(
+                {properties.WAIT: "true", **queue_template.extra, properties.UNIQ_KEY: self._msg_id}
+            )
         send_request = producer.request_builder.send_request(queue_template.topic, self._msg_id, encoded, self.body)
         queue = queue_template.info.queues[self._frame_template.index]
-        call = Call(self.link.address, send_request.code, send_request.addressed(queue, self._wall), self.body, self._deadline)
+        call = Call(
+            self.link.address, send_request.code, send_request.addressed(queue, self._wall), self.body, self._deadline
+        )
         place = producer.window.adopt(self._generation, len(self.body))
         return producer.go_on(
-            send_request, place, call, queue, None if self._chosen else queue_template.info, self.since, self._for_callback
+            send_request,
+            place,
+            call,
+            queue,
+            None if self._chosen else queue_template.info,
+            self.since,
+            self._for_callback,
         )
 
 
 class FastSends:
     """The plain sends of one producer on one node."""
 
-    __slots__ = ("_ids", "_node", "_producer", "_queue_templates", "_routes", "_size_max", "_timeout_ms", "_usual", "_window")
+    __slots__ = (
+        "_ids",
+        "_node",
+        "_producer",
+        "_queue_templates",
+        "_routes",
+        "_size_max",
+        "_timeout_ms",
+        "_usual",
+        "_window",
+    )
 
     def __init__(self, node: FlowNode, host: ProducerHost, producer: ProducerCore) -> None:
         self._node = node
@@ -191,14 +231,18 @@ class FastSends:
         self._size_max = min(settings.compress_body_over, settings.max_message_size + 1, SEPARATE_BODY)
         #: Whether calls go where the route says, as they are, and nobody wants to know how long they take.
         as_they_are = node.credentials is None and node.reroute is None and not node.marks
-        unwatched = not settings.latency_fault_tolerance and not settings.enable_msg_trace and settings.attempt_timeout_ms < 0
+        unwatched = (
+            not settings.latency_fault_tolerance and not settings.enable_msg_trace and settings.attempt_timeout_ms < 0
+        )
         self._usual = as_they_are and unwatched
         self._timeout_ms = settings.send_timeout_ms
 
     def begin(
         self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, for_callback: bool, now: int
     ) -> Ticket[SendResult] | None:
-        """Send a message the usual way; None, and nothing has happened, where that is not possible or not known to be."""
+        """Send a message the usual way; None, and nothing has happened, where that is not possible or not known to
+        be.
+        """
         if type(message) is not Message or type(message.topic) is not str:
             return None
         queue_template = self._queue_templates.get(message.topic)
@@ -223,7 +267,12 @@ class FastSends:
             if link is None or not link.usable:
                 return None
         deadline = now + (self._timeout_ms if timeout_ms is None else timeout_ms)
-        if frame_template.ordinary is None or frame_template.general is None or deadline <= now or not self._node.may_call(link):
+        if (
+            frame_template.ordinary is None
+            or frame_template.general is None
+            or deadline <= now
+            or not self._node.may_call(link)
+        ):
             return None
         is_ordinary = not (message.properties or message.keys or message.tags or message.delay_level) and message.wait
         if not is_ordinary and not self._is_sound(message):
@@ -240,10 +289,14 @@ class FastSends:
         if is_ordinary:
             header = frame_template.ordinary % (msg_id.encode(), wall, opaque)
         else:
-            encoded = properties.encode({**message.wire_properties(), **queue_template.extra, properties.UNIQ_KEY: msg_id})
+            encoded = properties.encode(
+                {**message.wire_properties(), **queue_template.extra, properties.UNIQ_KEY: msg_id}
+            )
             header = frame_template.general % (quote(encoded).encode("utf-8", "replace"), wall, opaque)
         chosen = queue is not None
-        send = FastSend(frame_template, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now)
+        send = FastSend(
+            frame_template, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now
+        )
         size = len(header)
         self._node.launch(send, _HEAD.pack(4 + size + len(body), size) + header, body, deadline)
         return send
@@ -252,7 +305,11 @@ class FastSends:
         """The lane of a topic; None where its sends are of another kind, or where to send to is not known."""
         queue_template = self._queue_templates.get(topic)
         routes = self._routes
-        if queue_template is not None and queue_template.info is routes.publish(queue_template.topic) and not self._producer.closed:
+        if (
+            queue_template is not None
+            and queue_template.info is routes.publish(queue_template.topic)
+            and not self._producer.closed
+        ):
             queue_template.routes_changed(routes.changes)
             return queue_template
         self._queue_templates.pop(topic, None)

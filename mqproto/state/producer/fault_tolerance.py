@@ -3,7 +3,8 @@
 Owns: for each broker its last latency and the time from which it is taken again.
 Leaves to others: the round robin over queues (`routes.PublishInfo`), when to measure (producer).
 
-Nothing here touches the shared list of queues. Up to 4.9.7 Java's picking of a less bad broker edited a queue in that list.
+Nothing here touches the shared list of queues. Up to 4.9.7 Java's picking of a less bad broker edited a queue in that
+list.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ class _Fault:
 
 
 class FaultTable:
-    """Latencies by broker name. `latency_max` rises; a latency of at least entry i keeps its broker off for `not_available[i]` ms."""
+    """Latencies by broker name.
+
+    `latency_max` rises; a latency of at least entry i keeps its broker off for `not_available[i]` ms.
+    """
 
     __slots__ = ("_faults", "_latency_max", "_not_available", "_turn")
 
@@ -50,8 +54,8 @@ class FaultTable:
         return fault is None or now >= fault.available_from
 
     def pick(self, info: PublishInfo, now: int, last_broker: str | None = None) -> MessageQueue | None:
-        """The next queue in turn whose broker is not avoided, at another than `last_broker` where there is one; if all brokers are
-        avoided, one at the better half of them. None of no queues.
+        """The next queue in turn whose broker is not avoided, at another than `last_broker` where there is one; if all
+        brokers are avoided, one at the better half of them. None of no queues.
         """
         queues = info.queues
         count = len(queues)
@@ -71,10 +75,18 @@ class FaultTable:
         return MessageQueue(queues[0].topic, broker_name, turn % info.write_queues[broker_name])
 
     def _least_bad(self, info: PublishInfo, now: int) -> str | None:
-        """A broker of the topic from the better half of the avoided ones. Brokers that do not hold the topic are left alone here:
-        Java drops them from the table when it stumbles on them, although other topics may need to avoid them."""
+        """A broker of the topic from the better half of the avoided ones. Brokers that do not hold the topic are left
+        alone here:
+        Java drops them from the table when it stumbles on them, although other topics may need to avoid them.
+        """
         known = [name for name in info.write_queues if name in self._faults]
-        known.sort(key=lambda name: (not self.available(name, now), self._faults[name].latency_ms, self._faults[name].available_from))
+        known.sort(
+            key=lambda name: (
+                not self.available(name, now),
+                self._faults[name].latency_ms,
+                self._faults[name].available_from,
+            )
+        )
         half = len(known) // 2
         if half == 0:
             return known[0] if known else None

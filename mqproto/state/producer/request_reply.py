@@ -1,11 +1,11 @@
 """Messages that wait for a reply (docs/protocol/client.md 3.13).
 
-Owns: the requests of one client that wait, by correlation id; how brokers learn of the client before they are to pass a reply on.
-Leaves to others: the send (`producer`), reading what brokers push (`broker_requests`).
+Owns: the requests of one client that wait, by correlation id; how brokers learn of the client before they are to pass a
+reply on. Leaves to others: the send (`producer`), reading what brokers push (`broker_requests`).
 
-A request has one outcome: its reply, the failure of its send, or `RequestTimeout`. (Apache's releases from 4.9.4 on also report the
-acknowledgement of the send as a reply.) Late, doubled and unknown replies are dropped. A request is an operation of the application, so
-the node's `in_flight_limit` bounds how many wait.
+A request has one outcome: its reply, the failure of its send, or `RequestTimeout`. (Apache's releases from 4.9.4 on
+also report the acknowledgement of the send as a reply.) Late, doubled and unknown replies are dropped. A request is an
+operation of the application, so the node's `in_flight_limit` bounds how many wait.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from mqproto.wire.headers import ReplyMessageRequest
 from mqproto.wire.hosts import HostError, encode_host
 from mqproto.wire.ids import UniqueIds
 
-#: How long a request waits for brokers that do not know this client, and at most half of its budget: one that is down must not cost more.
+#: How long a request waits for brokers that do not know this client, and at most half of its budget: one that is down
+#: must not cost more.
 INTRODUCTION_MS: Final = 1_000
 #: How many clusters' reply topics are kept fresh; a client meets one or two.
 REPLY_TOPICS_MAX: Final = 100
@@ -88,12 +89,19 @@ class RequestReply:
     # --- asking
 
     def ask(
-        self, producer: ProducerCore, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+        self,
+        producer: ProducerCore,
+        message: Message,
+        now: int,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
     ) -> Flow[MessageExt]:
-        """Send `message` and wait for the reply to it, both within `timeout_ms` (the producer's `send_timeout_ms` unless given).
+        """Send `message` and wait for the reply to it, both within `timeout_ms` (the producer's `send_timeout_ms`
+        unless given).
 
-        Raises RequestTimeout when it was sent and nothing came; what `ProducerCore.send_async` raises when it could not be sent; BodyError
-        or CompressionMissing for a reply whose body cannot be inflated.
+        Raises RequestTimeout when it was sent and nothing came; what `ProducerCore.send_async` raises when it could not
+        be sent; BodyError or CompressionMissing for a reply whose body cannot be inflated.
         """
         timeout_ms = producer.settings.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline = now + timeout_ms
@@ -120,7 +128,13 @@ class RequestReply:
         raise waiting.failure or RequestTimeout(message.topic, correlation_id, timeout_ms)
 
     def _sent(
-        self, waiting: _Waiting, producer: ProducerCore, message: Message, queue: MessageQueue | None, deadline: int, now: int
+        self,
+        waiting: _Waiting,
+        producer: ProducerCore,
+        message: Message,
+        queue: MessageQueue | None,
+        deadline: int,
+        now: int,
     ) -> Flow[None]:
         try:
             yield from producer.send_async(message, now, queue=queue, timeout_ms=deadline - now, checked=True)
@@ -132,8 +146,8 @@ class RequestReply:
     def _introduce(self, producer: ProducerCore, topic: str, now: int, deadline: int) -> Flow[int]:
         """See that every broker which may have to pass the reply on knows this client; returns the time.
 
-        That is any broker of the cluster: whoever replies sends to the cluster's reply topic. Apache's client tells the brokers of known
-        topics only, and only when the request's own topic is new to it.
+        That is any broker of the cluster: whoever replies sends to the cluster's reply topic. Apache's client tells the
+        brokers of known topics only, and only when the request's own topic is new to it.
         """
         host = self._host
         yield from producer.publish_queues(topic, now, timeout_ms=deadline - now)
@@ -194,7 +208,9 @@ def _message(header: ReplyMessageRequest, wall: int) -> MessageExt:
 
 
 def _host(text: str) -> tuple[bytes, bool]:
-    """The bytes of `ip:port`, and whether they are IPv6; nowhere for anything else, which is no reason to lose a reply."""
+    """The bytes of `ip:port`, and whether they are IPv6; nowhere for anything else, which is no reason to lose a
+    reply.
+    """
     try:
         data = encode_host(text.lstrip("/"))
     except HostError:

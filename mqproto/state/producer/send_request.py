@@ -1,4 +1,5 @@
-"""Messages as they travel: the parcels that attempts of a send carry, and what a broker says of one (docs/protocol/client.md 3.6, 3.7).
+"""Messages as they travel: the parcels that attempts of a send carry, and what a broker says of one
+(docs/protocol/client.md 3.6, 3.7).
 
 Owns: the fields of the send header, ids, compression, what a namespace adds.
 Leaves to others: where a parcel goes, and when (producer).
@@ -61,7 +62,9 @@ class SendRequest:
 class RequestBuilder:
     """Makes the parcels of one producer."""
 
-    def __init__(self, settings: ProducerSettings, group: str, namespace: Namespace, client: ClientSettings, ids: UniqueIds) -> None:
+    def __init__(
+        self, settings: ProducerSettings, group: str, namespace: Namespace, client: ClientSettings, ids: UniqueIds
+    ) -> None:
         """`group` as it travels."""
         self._settings = settings
         self._group = group
@@ -85,13 +88,18 @@ class RequestBuilder:
         if values.get(properties.TRANSACTION_PREPARED) == "true":
             sys_flag |= TRANSACTION_PREPARED
         code = _SEND_REPLY if is_reply else _SEND
-        send_request = SendRequest(topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body)
+        send_request = SendRequest(
+            topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body
+        )
         if with_trace:
             send_request.traced = (traced(msg_id, values, body),)
         return send_request
 
     def pack_batch(self, messages: Sequence[Message], wall: int, with_trace: bool) -> SendRequest:
-        """Messages of one topic as one request (docs/protocol/client.md 3.10), never compressed. Raises InvalidMessage or InvalidName."""
+        """Messages of one topic as one request (docs/protocol/client.md 3.10), never compressed.
+
+        Raises InvalidMessage or InvalidName.
+        """
         check_batch(messages, self._settings.max_message_size)
         entries: list[BatchEntry] = []
         ids: list[str] = []
@@ -104,12 +112,18 @@ class RequestBuilder:
                 told.append(traced(ids[-1], values, message.body))
         body = encode_batch(entries)
         if len(body) > self._settings.max_message_size:
-            raise InvalidMessage(f"the batch takes {len(body)} bytes, more than {self._settings.max_message_size}: split it")
+            raise InvalidMessage(
+                f"the batch takes {len(body)} bytes, more than {self._settings.max_message_size}: split it"
+            )
         topic, values = self.named(messages[0].topic, {properties.WAIT: "true" if messages[0].wait else "false"})
-        return SendRequest(topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages), told)
+        return SendRequest(
+            topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages), told
+        )
 
     def named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """The topic as it travels, and the properties with what the namespace adds to them (docs/protocol/client.md 1.8)."""
+        """The topic as it travels, and the properties with what the namespace adds to them (docs/protocol/client.md
+        1.8).
+        """
         if not self._namespace:
             return topic, values
         topic = self._namespace.wrap(topic)
@@ -122,7 +136,9 @@ class RequestBuilder:
         return msg_id
 
     def _fields(self, topic: str, values: dict[str, str], flag: int, sys_flag: int, batch: bool) -> dict[str, str]:
-        """The send header under its one-letter names (docs/protocol/client.md 3.6.1), without queue (e), time (g) and broker name (n)."""
+        """The send header under its one-letter names (docs/protocol/client.md 3.6.1), without queue (e), time (g) and
+        broker name (n).
+        """
         settings = self._settings
         fields = {
             "a": self._group,
@@ -143,7 +159,9 @@ class RequestBuilder:
         return fields
 
     def send_request(self, topic: str, msg_id: str, encoded: str, body: bytes) -> SendRequest:
-        """A message as it travels that has nothing special about it: for a topic on the wire, with its property string."""
+        """A message as it travels that has nothing special about it: for a topic on the wire, with its property
+        string.
+        """
         fields = self._fields(topic, {}, 0, 0, False)
         fields["i"] = encoded
         return SendRequest(topic, msg_id, _SEND, fields, body)
@@ -160,7 +178,9 @@ def traced(msg_id: str, values: Mapping[str, str], body: bytes) -> Traced:
 
 
 def send_result(answer: Command, queue: MessageQueue, msg_id: str, address: str) -> SendResult | MQError:
-    """What an answer to a send says (docs/protocol/client.md 3.7); BrokerError for other codes, RemoteProtocolError for a success without its fields."""
+    """What an answer to a send says (docs/protocol/client.md 3.7); BrokerError for other codes, RemoteProtocolError for
+    a success without its fields.
+    """
     status = _STATUS.get(answer.code)
     if status is None:
         return refusal(answer.code, answer.remark, address)

@@ -1,10 +1,12 @@
-"""How much a producer may have in flight: a loop that sends faster than brokers take waits for room instead of filling the memory.
+"""How much a producer may have in flight: a loop that sends faster than brokers take waits for room instead of filling
+the memory.
 
-Owns: the messages and bytes of the sends under way, who waits for room in which order, and which sends a flush waits for.
+Owns: the messages and bytes of the sends under way, who waits for room in which order, and which sends a flush waits
+for.
 Leaves to others: how long a send may wait, and what it does then (producer); waking who waits (the node).
 
-First come, first served: a small message does not pass a large one that waits. What is larger than the whole window is let in once
-nothing else is in flight, so it passes alone.
+First come, first served: a small message does not pass a large one that waits. What is larger than the whole window is
+let in once nothing else is in flight, so it passes alone.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ class WindowPlace:
 class SendWindow:
     """At most `messages_max` messages and `size_max` bytes in flight.
 
-    `wake` settles a ticket and resumes the flows that wait for it, at the node's next step: it is called from flows that are being
-    closed too, which know no time.
+    `wake` settles a ticket and resumes the flows that wait for it, at the node's next step: it is called from flows
+    that are being closed too, which know no time.
     """
 
     __slots__ = ("_generation", "_messages_max", "_older", "_size_max", "_wake", "line", "messages", "size")
@@ -68,7 +70,10 @@ class SendWindow:
         return len(self.line)
 
     def enter(self, messages: int, size: int) -> WindowPlace:
-        """Begin a send of so many messages and bytes. Where `waits` is set it may go on once `room` is settled and `waits` is not."""
+        """Begin a send of so many messages and bytes.
+
+        Where `waits` is set it may go on once `room` is settled and `waits` is not.
+        """
         generation = self._generation
         generation.count += 1
         place = WindowPlace(messages, size, generation)
@@ -82,7 +87,9 @@ class SendWindow:
         return place
 
     def take(self, size: int) -> Generation | None:
-        """Begin a send of one message that is to have no place of its own, where there is room: ended by `give`, or `adopt` and `leave`."""
+        """Begin a send of one message that is to have no place of its own, where there is room: ended by `give`, or
+        `adopt` and `leave`.
+        """
         if self.line:
             return None
         messages = self.messages
@@ -131,7 +138,9 @@ class SendWindow:
             self._admit()
 
     def in_flight(self) -> list[Ticket[None]]:
-        """Tickets that are settled when all sends that have begun by now are over; none where there are no such sends."""
+        """Tickets that are settled when all sends that have begun by now are over; none where there are no such
+        sends.
+        """
         generation = self._generation
         if generation.count:
             generation.ended = Ticket()

@@ -1,14 +1,15 @@
 """One producer: what it sends, where, how often it tries, and what came of it (docs/protocol/client.md 3).
 
-Owns: the sequence of one send (pack, wait for room, find queues, attempts within one budget, result), queues of topics that do not exist
-yet, which brokers it avoids.
-Leaves to others: what travels (`send_requests`), how much may be in flight (`send_window`), links, calls and route requests (the client node
-performs the effects), routes (`routes`), selectors of the application (an adapter calls them outside the node, between `publish_queues`
-and a send to the queue).
+Owns: the sequence of one send (pack, wait for room, find queues, attempts within one budget, result), queues of topics
+that do not exist yet, which brokers it avoids.
+Leaves to others: what travels (`send_requests`), how much may be in flight (`send_window`), links, calls and route
+requests (the client node performs the effects), routes (`routes`), selectors of the application (an adapter calls them
+outside the node, between `publish_queues` and a send to the queue).
 
-The budget is one deadline for everything: finding the route, connecting, every attempt. Nothing starts after it (PRO-03).
-A message is packed once, before the first attempt, so an attempt never compresses what is compressed already, and the application's
-message stays as it is (MSG-09): every send of one object gets an id of its own.
+The budget is one deadline for everything: finding the route, connecting, every attempt. Nothing starts after it
+(PRO-03).
+A message is packed once, before the first attempt, so an attempt never compresses what is compressed already, and the
+application's message stays as it is (MSG-09): every send of one object gets an id of its own.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ from mqproto.wire.tracing import Traced
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 
-#: A one-way send waits while a broker has left more than this unread, or more than the window has; well before the node refuses.
+#: A one-way send waits while a broker has left more than this unread, or more than the window has; well before the node
+#: refuses.
 UNSENT_WAIT_MAX: Final = 32 << 20
 #: How often a one-way send looks whether the broker has read what was sent before.
 UNREAD_PAUSE_MS: Final = 10
@@ -79,10 +81,14 @@ class ProducerHost(Protocol):
 class SendTrace(Protocol):
     """What a producer tells the message trace (`trace`)."""
 
-    def published(self, messages: Sequence[Traced], topic: str, result: SendResult, address: str, started: int, now: int) -> None:
+    def published(
+        self, messages: Sequence[Traced], topic: str, result: SendResult, address: str, started: int, now: int
+    ) -> None:
         """A broker has answered an attempt that began at `started`."""
 
-    def ending(self, message: Traced, topic: str, address: str, transaction_id: str | None, state: str, checked: bool, now: int) -> None:
+    def ending(
+        self, message: Traced, topic: str, address: str, transaction_id: str | None, state: str, checked: bool, now: int
+    ) -> None:
         """A broker is about to be told what came of a local transaction."""
 
     def close(self, now: int, deadline: int) -> Flow[None]:
@@ -90,7 +96,9 @@ class SendTrace(Protocol):
 
 
 def check_producer(settings: ProducerSettings) -> None:
-    """Raises InvalidName for a group that no producer may have, InvalidSetting for other settings, and CompressionMissing."""
+    """Raises InvalidName for a group that no producer may have, InvalidSetting for other settings, and
+    CompressionMissing.
+    """
     check_group(settings.group)
     if settings.group == DEFAULT_GROUP:
         raise InvalidName("group", settings.group, "it is the placeholder of a group that was not set")
@@ -102,7 +110,9 @@ class ProducerCore:
     """The producer of one group in a client node; made by `ClientNode.add_producer`."""
 
     def __init__(self, settings: ProducerSettings, host: ProducerHost) -> None:
-        """Raises InvalidName for a group that no producer may have, InvalidSetting for other settings, and CompressionMissing."""
+        """Raises InvalidName for a group that no producer may have, InvalidSetting for other settings, and
+        CompressionMissing.
+        """
         check_producer(settings)
         self.settings = settings
         #: As it travels; that of the settings is the application's.
@@ -127,19 +137,28 @@ class ProducerCore:
         self._topics: set[str] = set()
 
     def topics(self) -> set[str]:
-        """The topics whose routes this producer needs: those it sent to, and the template as long as it stands for one of them."""
+        """The topics whose routes this producer needs: those it sent to, and the template as long as it stands for one
+        of them.
+        """
         return self._topics | {self.settings.create_topic_key} if self._provisional else self._topics
 
     # --- sends
 
     def send(
-        self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None, checked: bool = False
+        self,
+        message: Message,
+        now: int,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+        checked: bool = False,
     ) -> Flow[SendResult]:
-        """Send and wait for the broker: 1 + `retry_times` attempts, or a single one when the queue is given (docs/protocol/client.md 3.2, 3.3).
+        """Send and wait for the broker: 1 + `retry_times` attempts, or a single one when the queue is given
+        (docs/protocol/client.md 3.2, 3.3).
 
-        Raises InvalidMessage or InvalidName before anything is sent; BrokerError for an answer that another attempt would not change;
-        TooManyRequests when the budget went by without room in the window; NoNameServer, NoRoute or CallExpired when no queue could
-        be found; else SendFailed with every attempt.
+        Raises InvalidMessage or InvalidName before anything is sent; BrokerError for an answer that another attempt
+        would not change; TooManyRequests when the budget went by without room in the window; NoNameServer, NoRoute or
+        CallExpired when no queue could be found; else SendFailed with every attempt.
         `checked` leaves the check of the message out: the client's own messages carry reserved properties.
         """
         send_request = self._pack(message, now, checked)
@@ -147,20 +166,33 @@ class ProducerCore:
         return (yield from self._deliver(send_request, now, queue, timeout_ms, attempts, True))
 
     def send_async(
-        self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None, checked: bool = False
+        self,
+        message: Message,
+        now: int,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+        checked: bool = False,
     ) -> Flow[SendResult]:
-        """Send for a callback: another attempt follows only a link that could not be made or was lost, never an answer (docs/protocol/client.md 3.5).
+        """Send for a callback: another attempt follows only a link that could not be made or was lost, never an answer
+        (docs/protocol/client.md 3.5).
 
-        A send to a given queue is tried again at that queue. Where Apache's client kept the queue id of the first attempt and changed
-        the broker under it, an attempt here goes to a queue that was chosen as a whole. `checked` and errors as of `send`.
+        A send to a given queue is tried again at that queue. Where Apache's client kept the queue id of the first
+        attempt and changed the broker under it, an attempt here goes to a queue that was chosen as a whole. `checked`
+        and errors as of `send`.
         """
         send_request = self._pack(message, now, checked)
-        return (yield from self._deliver(send_request, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
+        return (
+            yield from self._deliver(send_request, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False)
+        )
 
     def send_batch(
         self, messages: Sequence[Message], now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> Flow[SendResult]:
-        """Send messages of one topic as one request (docs/protocol/client.md 3.10); errors as of `send`. The result's ids are joined by commas."""
+        """Send messages of one topic as one request (docs/protocol/client.md 3.10); errors as of `send`.
+
+        The result's ids are joined by commas.
+        """
         send_request = self._pack_batch(messages, now)
         attempts = 1 if queue is not None else 1 + self.settings.retry_times
         return (yield from self._deliver(send_request, now, queue, timeout_ms, attempts, True))
@@ -170,12 +202,18 @@ class ProducerCore:
     ) -> Flow[SendResult]:
         """The same with the attempts of `send_async`."""
         send_request = self._pack_batch(messages, now)
-        return (yield from self._deliver(send_request, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False))
+        return (
+            yield from self._deliver(send_request, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False)
+        )
 
-    def send_oneway(self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> Flow[None]:
-        """Send without an answer, in one attempt; ends once the request is on a connected link. Errors as of `send`, no BrokerError.
+    def send_oneway(
+        self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> Flow[None]:
+        """Send without an answer, in one attempt; ends once the request is on a connected link. Errors as of `send`, no
+        BrokerError.
 
-        Where the broker leaves what was sent before unread, the send waits as it does for room in the window (TooManyRequests).
+        Where the broker leaves what was sent before unread, the send waits as it does for room in the window
+        (TooManyRequests).
         """
         send_request = self._pack(message, now, False)
         deadline = self._deadline(now, timeout_ms)
@@ -191,7 +229,9 @@ class ProducerCore:
             address, cause, now = yield from self._hand_over(send_request, target, now, deadline)
             self._measure(target.broker_name, now - started, now, failed=cause is not None)
             if cause is not None:
-                raise SendFailed(send_request.topic, (Attempt(target.broker_name, address, cause, now - started),), cause)
+                raise SendFailed(
+                    send_request.topic, (Attempt(target.broker_name, address, cause, now - started),), cause
+                )
         finally:
             self.window.leave(place)
 
@@ -205,15 +245,24 @@ class ProducerCore:
         started = now
         while self._host.unsent(address) > self._unsent_max:
             if now >= deadline:
-                raise TooManyRequests(f"{address} has left {self._host.unsent(address)} bytes unread for {now - started} ms")
+                raise TooManyRequests(
+                    f"{address} has left {self._host.unsent(address)} bytes unread for {now - started} ms"
+                )
             _, now = yield Sleep(min(deadline, now + UNREAD_PAUSE_MS))
         outcome, now = yield Oneway(
-            address, send_request.code, send_request.addressed(target, now + self._host.wall_ahead), send_request.body, deadline
+            address,
+            send_request.code,
+            send_request.addressed(target, now + self._host.wall_ahead),
+            send_request.body,
+            deadline,
         )
         return address, None if outcome is None else failure(outcome), now
 
     def publish_queues(self, topic: str, now: int, *, timeout_ms: int | None = None) -> Flow[tuple[MessageQueue, ...]]:
-        """The queues that a message of the topic could go to, in order, for a selector. Raises NoNameServer, NoRoute or CallExpired."""
+        """The queues that a message of the topic could go to, in order, for a selector.
+
+        Raises NoNameServer, NoRoute or CallExpired.
+        """
         deadline = self._deadline(now, timeout_ms)
         info, _ = yield from self._publish_info(self.namespace.wrap(topic), now, deadline)
         return self.namespace.unwrap_queues(info.queues) if self.namespace else info.queues
@@ -253,7 +302,9 @@ class ProducerCore:
         return now
 
     def room(self, place: Ticket[None]) -> Flow[None]:
-        """Wait as long as the send does whose ticket of `SendWindow.last` this is: until there is room for it, or it is over."""
+        """Wait as long as the send does whose ticket of `SendWindow.last` this is: until there is room for it, or it is
+        over.
+        """
         yield Wait(place)
 
     def flush(self, deadline: int | None = None) -> Flow[bool]:
@@ -296,14 +347,20 @@ class ProducerCore:
         begun: int,
         for_callback: bool,
     ) -> Flow[SendResult]:
-        """A send whose first call, which is the first effect, was made at `begun`, to a queue that was taken from `info` or given."""
+        """A send whose first call, which is the first effect, was made at `begun`, to a queue that was taken from
+        `info` or given.
+        """
         settings = self.settings
         try:
             outcome, now = yield call
             assert call.address is not None
             made = call.address, self._result(outcome, queue, send_request, call.address), now
             retries = settings.retry_times_async if for_callback else settings.retry_times if info is not None else 0
-            return (yield from self._attempts(send_request, begun, queue, call.deadline, 1 + retries, not for_callback, info, made))
+            return (
+                yield from self._attempts(
+                    send_request, begun, queue, call.deadline, 1 + retries, not for_callback, info, made
+                )
+            )
         finally:
             self.window.leave(place)
 
@@ -335,7 +392,9 @@ class ProducerCore:
                 more_to_come = len(attempts) + 1 < attempts_max
                 limit = min(deadline, now + self._attempt_ms) if more_to_come else deadline
                 try:
-                    made = yield from self._attempt(send_request, target, now, limit, bool(attempts) and not retry_answers)
+                    made = yield from self._attempt(
+                        send_request, target, now, limit, bool(attempts) and not retry_answers
+                    )
                 except MQError as error:  # a limit of our own: this attempt sent nothing, of those before nobody knows
                     if not attempts and kept is None:
                         raise
@@ -345,7 +404,11 @@ class ProducerCore:
             made = None
             self._measure(last, now - started, now, failed=isinstance(result, Exception))
             if isinstance(result, SendResult):
-                if result.status is SendStatus.SEND_OK or not self.settings.retry_another_broker_when_not_store_ok or not retry_answers:
+                if (
+                    result.status is SendStatus.SEND_OK
+                    or not self.settings.retry_another_broker_when_not_store_ok
+                    or not retry_answers
+                ):
                     return result
                 kept = result
                 attempts_max -= 1
@@ -353,14 +416,20 @@ class ProducerCore:
             attempts.append(Attempt(last, address, result, now - started))
             if isinstance(result, RemoteProtocolError):
                 break  # it was stored, as far as one can tell
-            if isinstance(result, BrokerError) and not (retry_answers and info is not None and self._worth_retrying(result, info)):
+            if isinstance(result, BrokerError) and not (
+                retry_answers and info is not None and self._worth_retrying(result, info)
+            ):
                 if kept is None:
                     raise result
                 break
         if kept is not None:
             return kept
         self._provisional.pop(send_request.topic, None)
-        cause = attempts[-1].failure if attempts else CallExpired(f"name servers about topic {send_request.topic!r}", now - begun)
+        cause = (
+            attempts[-1].failure
+            if attempts
+            else CallExpired(f"name servers about topic {send_request.topic!r}", now - begun)
+        )
         raise SendFailed(send_request.topic, tuple(attempts), cause)
 
     def _attempt(
@@ -390,7 +459,9 @@ class ProducerCore:
         return failure(outcome)
 
     def _worth_retrying(self, failure: BrokerError, info: PublishInfo) -> bool:
-        """Whether another attempt may fare better: only for some codes, and a missing permission is the same again at the same broker."""
+        """Whether another attempt may fare better: only for some codes, and a missing permission is the same again at
+        the same broker.
+        """
         if isinstance(failure, AccessDenied) or failure.code not in self.settings.retry_codes:
             return False
         return failure.code != _NO_PERMISSION or len(info.write_queues) > 1
@@ -415,7 +486,10 @@ class ProducerCore:
     # --- routes
 
     def _publish_info(self, topic: str, now: int, deadline: int) -> Flow[tuple[PublishInfo, int]]:
-        """Queues to send to, of which there is at least one, and the time. For a topic that does not exist yet: those of the template."""
+        """Queues to send to, of which there is at least one, and the time.
+
+        For a topic that does not exist yet: those of the template.
+        """
         routes = self._host.routes
         info = routes.publish(topic) or self._provisional.get(topic)
         if info is not None and info.queues:
@@ -441,7 +515,9 @@ class ProducerCore:
         self._provisional.pop(topic, None)
 
     def _master(self, queue: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | MQError, int]]:
-        """The address of the queue's master, after asking for the route once more where it is not known, or why there is none; the time."""
+        """The address of the queue's master, after asking for the route once more where it is not known, or why there
+        is none; the time.
+        """
         address = self._host.routes.master(queue.broker_name)
         if address is not None:
             return address, now

@@ -1,11 +1,12 @@
 """The message trace of one producer or consumer of a node (docs/protocol/client.md 3.14).
 
 Owns: records that wait to be sent, when they go and in which messages, how many were lost.
-Leaves to others: the text of records (`tracing`), when something is worth one (`producer`, `consumer`, `transactions`), the send itself.
+Leaves to others: the text of records (`tracing`), when something is worth one (`producer`, `consumer`, `transactions`),
+the send itself.
 
-A trace never holds up what it tells of: what finds the queue full is dropped and counted, and trace messages are sent by a producer of
-their own that nothing waits for but the end of the client, within its time. That producer is traced by nobody, and is no member of the
-node: brokers need not hear of it, because they never ask it anything.
+A trace never holds up what it tells of: what finds the queue full is dropped and counted, and trace messages are sent
+by a producer of their own that nothing waits for but the end of the client, within its time. That producer is traced by
+nobody, and is no member of the node: brokers need not hear of it, because they never ask it anything.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class TraceHost(ProducerHost, Protocol):
 
 
 class TracedDelivery(Protocol):
-    """Messages that went to the application together: a list for a listener, a message that was taken, what a poll brought."""
+    """Messages that went to the application together: a list for a listener, a message that was taken, what a poll
+    brought.
+    """
 
     messages: list[MessageExt]
     #: When they went.
@@ -101,7 +104,9 @@ class Tracer:
 
     # --- what is told
 
-    def published(self, messages: Sequence[Traced], topic: str, result: SendResult, address: str, started: int, now: int) -> None:
+    def published(
+        self, messages: Sequence[Traced], topic: str, result: SendResult, address: str, started: int, now: int
+    ) -> None:
         """A broker has answered a send; each message of a batch has a record, so that each can be found."""
         if not result.trace_on or topic.startswith(self.topic):
             return
@@ -120,10 +125,14 @@ class Tracer:
             )
             self.add(Record(text, message.msg_id, message.keys), now)
 
-    def ending(self, message: Traced, topic: str, address: str, transaction_id: str | None, state: str, checked: bool, now: int) -> None:
+    def ending(
+        self, message: Traced, topic: str, address: str, transaction_id: str | None, state: str, checked: bool, now: int
+    ) -> None:
         """A broker is told what came of a local transaction."""
         wall, region = now + self._host.wall_ahead, "DefaultRegion"
-        text = tracing.transaction_ended(message, wall, region, self._group, topic, address, transaction_id, state, checked)
+        text = tracing.transaction_ended(
+            message, wall, region, self._group, topic, address, transaction_id, state, checked
+        )
         self.add(Record(text, message.msg_id, message.keys), now)
 
     def consuming(self, delivery: TracedDelivery, now: int) -> None:
@@ -133,7 +142,9 @@ class Tracer:
         for message in delivery.messages:
             if _traced(message):
                 region, keys = message.properties.get(properties.MSG_REGION), message.properties.get(properties.KEYS)
-                text = tracing.consuming(wall, region, self._group, delivery.trace_id, message.msg_id, message.reconsume_times, keys)
+                text = tracing.consuming(
+                    wall, region, self._group, delivery.trace_id, message.msg_id, message.reconsume_times, keys
+                )
                 self.add(Record(text, message.msg_id, keys), now)
 
     def consumed(self, delivery: TracedDelivery, code: ConsumeCode, succeeded: int, now: int) -> None:
@@ -143,7 +154,9 @@ class Tracer:
         for index, message in enumerate(delivery.messages):
             if _traced(message):
                 keys, success = message.properties.get(properties.KEYS), index < succeeded
-                text = tracing.consumed(delivery.trace_id, message.msg_id, cost_ms, success, keys, code, wall, self._group)
+                text = tracing.consumed(
+                    delivery.trace_id, message.msg_id, cost_ms, success, keys, code, wall, self._group
+                )
                 self.add(Record(text, message.msg_id, keys), now)
 
     # --- sending

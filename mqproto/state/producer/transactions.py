@@ -1,15 +1,15 @@
 """Messages in transactions, for one producer group (docs/protocol/client.md 3.11).
 
-Owns: what is sent before and after a local transaction, what a verdict means on the wire, the broker's questions that wait for an answer.
-Leaves to others: the send itself (`producer`), the application's listener (an adapter calls it, outside the node), reading questions
-(`broker_requests`).
+Owns: what is sent before and after a local transaction, what a verdict means on the wire, the broker's questions that
+wait for an answer. Leaves to others: the send itself (`producer`), the application's listener (an adapter calls it,
+outside the node), reading questions (`broker_requests`).
 
     half = send_half(message)                     the broker has the message, nobody gets it
     listener.execute(half.message, argument)      by the adapter, if `half.accepted`
     end(half, judged(half, verdict, failure))     commits, rolls back, or leaves it open: then a broker asks
 
-A question goes out as a `Deliver` action with a `CheckTask`, and is answered by `ClientNode.checked`. A broker that hears no answer asks
-again in its next round, so what is lost here is only late.
+A question goes out as a `Deliver` action with a `CheckTask`, and is answered by `ClientNode.checked`. A broker that
+hears no answer asks again in its next round, so what is lost here is only late.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Half:
 class CheckTask:
     """One question: call `listener.check(message)` and answer by `ClientNode.checked(task, result, now)`, once.
 
-    The result is what the listener returned, or the exception that it raised. A task may stay unanswered: the broker asks again.
+    The result is what the listener returned, or the exception that it raised. A task may stay unanswered: the broker
+    asks again.
     """
 
     group: str
@@ -92,7 +93,10 @@ class TransactionCore:
     """Transactions of one producer; made by `ClientNode.add_transaction_producer`."""
 
     def __init__(self, producer: ProducerCore, listener: object, host: TransactionHost, checks_max: int) -> None:
-        """`listener` marks the questions as its own. `checks_max` may wait for its answer; more are dropped, with a notice."""
+        """`listener` marks the questions as its own.
+
+        `checks_max` may wait for its answer; more are dropped, with a notice.
+        """
         self.producer = producer
         self._listener = listener
         self.group = producer.group
@@ -105,8 +109,8 @@ class TransactionCore:
     def send_half(self, message: Message, now: int, *, timeout_ms: int | None = None) -> Flow[Half]:
         """Give the message to a broker, which keeps it back: attempts and errors as of `ProducerCore.send`.
 
-        Raises InvalidMessage for a delayed message, of which neither the delay nor the transaction would be what the application meant
-        (TXN-05), and for a reply.
+        Raises InvalidMessage for a delayed message, of which neither the delay nor the transaction would be what the
+        application meant (TXN-05), and for a reply.
         """
         check_message(message, self.producer.settings.max_message_size)
         if message.delay_level:
@@ -119,7 +123,8 @@ class TransactionCore:
         return Half(half_message(message, result.msg_id), result)
 
     def judged(self, half: Half, verdict: object, raised: BaseException | None) -> TransactionSendResult:
-        """What came of it, by the listener's `verdict`, or by what it `raised`. Of a half that was not accepted both are left unread.
+        """What came of it, by the listener's `verdict`, or by what it `raised`. Of a half that was not accepted both
+        are left unread.
 
         May be called outside the node.
         """
@@ -143,11 +148,16 @@ class TransactionCore:
         )
 
     def state_of(self, verdict: object) -> LocalTransactionState:
-        """What a listener's answer, or its exception, counts as; a notice tells of one that is no verdict. Also outside the node."""
+        """What a listener's answer, or its exception, counts as; a notice tells of one that is no verdict.
+
+        Also outside the node.
+        """
         if isinstance(verdict, LocalTransactionState):
             return verdict
         if verdict is not None and not isinstance(verdict, BaseException):
-            self._host.notices.append(f"the listener of transaction group {self.group} said {verdict!r}, which counts as UNKNOW")
+            self._host.notices.append(
+                f"the listener of transaction group {self.group} said {verdict!r}, which counts as UNKNOW"
+            )
         return LocalTransactionState.UNKNOW
 
     def end(self, half: Half, ended: TransactionSendResult, now: int) -> Flow[TransactionSendResult]:
@@ -174,13 +184,17 @@ class TransactionCore:
             False,
             result.transaction_id,
         )
-        self._trace(half.message.wire_properties(), half.message.topic, address, header, ended.local_transaction_state, now)
+        self._trace(
+            half.message.wire_properties(), half.message.topic, address, header, ended.local_transaction_state, now
+        )
         yield from self._tell(address, header, result.queue.broker_name, now + self.producer.settings.send_timeout_ms)
         return ended
 
     # --- questions
 
-    def check(self, asked: CheckTransactionStateRequest, message: MessageExt, address: str, broker_name: str | None) -> None:
+    def check(
+        self, asked: CheckTransactionStateRequest, message: MessageExt, address: str, broker_name: str | None
+    ) -> None:
         """A broker asks what came of a message of the group, whoever has sent it."""
         if self.producer.closed:
             return
@@ -214,7 +228,13 @@ class TransactionCore:
             self._host.spawn(self._tell(task.address, header, task.broker_name, now + ANSWER_TIMEOUT_MS), now)
 
     def _trace(
-        self, values: Mapping[str, str], topic: str, address: str, header: EndTransactionRequest, state: LocalTransactionState, now: int
+        self,
+        values: Mapping[str, str],
+        topic: str,
+        address: str,
+        header: EndTransactionRequest,
+        state: LocalTransactionState,
+        now: int,
     ) -> None:
         trace = self.producer.trace
         if trace is not None:

@@ -1,4 +1,5 @@
-"""JSON bodies of requests and answers (docs/protocol/wire.md 15), and the configuration files that have the same form (docs/protocol/store.md 10).
+"""JSON bodies of requests and answers (docs/protocol/wire.md 15), and the configuration files that have the same form
+(docs/protocol/store.md 10).
 
 route = TopicRoute.from_json(body)      lenient reading; raises `fastjson.JsonError`, which is a RemoteProtocolError
 route.to_json()                         what every peer accepts
@@ -47,7 +48,14 @@ from mqproto.wire.bodies.filters import BloomData, ConsumerFilter, ConsumerFilte
 from mqproto.wire.bodies.members import Body
 from mqproto.wire.bodies.pieces import json_pieces, pretty_pieces
 from mqproto.wire.bodies.registration import RegisterBrokerBody, read_registration, topic_from_text, topic_to_text
-from mqproto.wire.bodies.routes import BrokerData, BrokerMemberGroup, BrokerMemberGroupBody, ClusterInfo, QueueData, TopicRoute
+from mqproto.wire.bodies.routes import (
+    BrokerData,
+    BrokerMemberGroup,
+    BrokerMemberGroupBody,
+    ClusterInfo,
+    QueueData,
+    TopicRoute,
+)
 from mqproto.wire.bodies.statistics import (
     BrokerStats,
     ClientConnection,

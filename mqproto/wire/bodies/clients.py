@@ -44,7 +44,10 @@ class MessageModel(StrEnum):
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group without a committed offset begins. The second to fourth are old names that Java reads as the first."""
+    """Where a group without a committed offset begins.
+
+    The second to fourth are old names that Java reads as the first.
+    """
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
@@ -86,13 +89,18 @@ class SubscriptionData(Body):
 
 @body
 class ConsumerData(Body):
-    """One consumer group of a client. An enum is None when the peer's word for it is unknown: such a heartbeat is refused."""
+    """One consumer group of a client.
+
+    An enum is None when the peer's word for it is unknown: such a heartbeat is refused.
+    """
 
     group: str = member("groupName", TEXT, default="")
     consume_type: ConsumeType | None = member("consumeType", enum_of(ConsumeType), default=None)
     message_model: MessageModel | None = member("messageModel", enum_of(MessageModel), default=None)
     consume_from_where: ConsumeFromWhere | None = member("consumeFromWhere", enum_of(ConsumeFromWhere), default=None)
-    subscriptions: list[SubscriptionData] = member("subscriptionDataSet", list_of(nested(SubscriptionData)), default_factory=list)
+    subscriptions: list[SubscriptionData] = member(
+        "subscriptionDataSet", list_of(nested(SubscriptionData)), default_factory=list
+    )
     unit_mode: bool = member("unitMode", BOOL, default=False)
 
 
@@ -127,7 +135,9 @@ class CheckClient(Body):
 
     client_id: str = member("clientId", TEXT, default="")
     group: str = member("group", TEXT, default="")
-    subscription: SubscriptionData = member("subscriptionData", nested(SubscriptionData), default_factory=SubscriptionData)
+    subscription: SubscriptionData = member(
+        "subscriptionData", nested(SubscriptionData), default_factory=SubscriptionData
+    )
 
 
 # --- locks ------------------------------------------------------------------------------------------------------------
@@ -187,7 +197,9 @@ class ConsumerStatus(Body):
     limit: ClassVar[int] = LARGE
 
     offsets: dict[MessageQueue, int] = member("messageQueueTable", _OFFSETS, default_factory=dict)
-    by_client: dict[str, dict[MessageQueue, int]] = member("consumerTable", map_of(TEXT, _OFFSETS), default_factory=dict)
+    by_client: dict[str, dict[MessageQueue, int]] = member(
+        "consumerTable", map_of(TEXT, _OFFSETS), default_factory=dict
+    )
 
 
 @body
@@ -229,9 +241,15 @@ class ConsumerRunningInfo(Body):
     limit: ClassVar[int] = LARGE
 
     properties: dict[str, str] = member("properties", map_of(TEXT, TEXT), default_factory=dict)
-    subscriptions: list[SubscriptionData] = member("subscriptionSet", list_of(nested(SubscriptionData)), default_factory=list)
-    queues: dict[MessageQueue, ProcessQueueInfo] = member("mqTable", queue_map(nested(ProcessQueueInfo)), default_factory=dict)
-    statuses: dict[str, ConsumeStatusData] = member("statusTable", map_of(TEXT, nested(ConsumeStatusData)), default_factory=dict)
+    subscriptions: list[SubscriptionData] = member(
+        "subscriptionSet", list_of(nested(SubscriptionData)), default_factory=list
+    )
+    queues: dict[MessageQueue, ProcessQueueInfo] = member(
+        "mqTable", queue_map(nested(ProcessQueueInfo)), default_factory=dict
+    )
+    statuses: dict[str, ConsumeStatusData] = member(
+        "statusTable", map_of(TEXT, nested(ConsumeStatusData)), default_factory=dict
+    )
     stack: str | None = member("jstack", OPTIONAL_TEXT, default=None)
 
 

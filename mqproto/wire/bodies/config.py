@@ -1,4 +1,6 @@
-"""Bodies that are configuration files too: topics, subscription groups, offsets (docs/protocol/wire.md 15; docs/protocol/store.md 10)."""
+"""Bodies that are configuration files too: topics, subscription groups, offsets (docs/protocol/wire.md 15;
+docs/protocol/store.md 10).
+"""
 
 from __future__ import annotations
 
@@ -121,16 +123,22 @@ class GroupConfigList(Body):
 
 @body
 class GroupTable(Body):
-    """All subscription groups of a broker: subscriptionGroup.json, and the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201."""
+    """All subscription groups of a broker: subscriptionGroup.json, and the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    201.
+    """
 
     data_version: DataVersion = member("dataVersion", nested(DataVersion), default_factory=DataVersion)
-    groups: dict[str, GroupConfig] = member("subscriptionGroupTable", map_of(TEXT, nested(GroupConfig)), default_factory=dict)
+    groups: dict[str, GroupConfig] = member(
+        "subscriptionGroupTable", map_of(TEXT, nested(GroupConfig)), default_factory=dict
+    )
     unknown: dict[str, Any] = member("", UNKNOWN, default_factory=dict)
 
 
 @body
 class OffsetTable(Body):
-    """Committed offsets by `topic@group` and queue id: consumerOffset.json, and the body of GET_ALL_CONSUMER_OFFSET 43."""
+    """Committed offsets by `topic@group` and queue id: consumerOffset.json, and the body of GET_ALL_CONSUMER_OFFSET
+    43.
+    """
 
     limit: ClassVar[int] = LARGE
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqproto.wire.bodies.members import BOOL, I32, I64, TEXT, UNKNOWN, Body, body, list_of, map_of, member, nested, optional
+from mqproto.wire.bodies.members import (
+    BOOL,
+    I32,
+    I64,
+    TEXT,
+    UNKNOWN,
+    Body,
+    body,
+    list_of,
+    map_of,
+    member,
+    nested,
+    optional,
+)
 
 
 @body
@@ -17,7 +30,10 @@ class BloomData(Body):
 
 @body
 class ConsumerFilter(Body):
-    """What one group wants of one topic. Times in wall milliseconds; a `dead_time` of 0 means that the group is there."""
+    """What one group wants of one topic.
+
+    Times in wall milliseconds; a `dead_time` of 0 means that the group is there.
+    """
 
     topic: str = member("topic", TEXT, default="")
     group: str = member("consumerGroup", TEXT, default="")
@@ -36,12 +52,16 @@ class TopicFilters(Body):
     """All groups' of one topic."""
 
     topic: str = member("topic", TEXT, default="")
-    groups: dict[str, ConsumerFilter] = member("groupFilterData", map_of(TEXT, nested(ConsumerFilter)), default_factory=dict)
+    groups: dict[str, ConsumerFilter] = member(
+        "groupFilterData", map_of(TEXT, nested(ConsumerFilter)), default_factory=dict
+    )
 
 
 @body
 class ConsumerFilters(Body):
     """The whole file."""
 
-    topics: dict[str, TopicFilters] = member("filterDataByTopic", map_of(TEXT, nested(TopicFilters)), default_factory=dict)
+    topics: dict[str, TopicFilters] = member(
+        "filterDataByTopic", map_of(TEXT, nested(TopicFilters)), default_factory=dict
+    )
     unknown: dict[str, Any] = member("", UNKNOWN, default_factory=dict)

@@ -1,8 +1,9 @@
 """How a body class becomes a table of members, and the table drives reading and writing.
 
-A body class names each member once: its Java name, its kind, what stands for it when it is absent. Reading is as lenient as the Java
-peers are (docs/protocol/wire.md 14): absent and null members are the default, unknown ones are skipped, names match in any case where the exact
-one is missing, numbers may be texts, enums may be ordinals. Writing leaves None out and sorts members by name, as Java does.
+A body class names each member once: its Java name, its kind, what stands for it when it is absent. Reading is as
+lenient as the Java peers are (docs/protocol/wire.md 14): absent and null members are the default, unknown ones are
+skipped, names match in any case where the exact one is missing, numbers may be texts, enums may be ordinals. Writing
+leaves None out and sorts members by name, as Java does.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ LARGE: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A map or a list as the JSON writer takes it, one entry at a time: pairs of key and value if `paired`, else values alone."""
+    """A map or a list as the JSON writer takes it, one entry at a time: pairs of key and value if `paired`, else values
+    alone.
+    """
 
     entries: Iterator[Any]
     paired: bool
@@ -33,7 +36,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """How values of one kind are read from what the JSON reader gives (never None) and turned into what the writer takes.
+    """How values of one kind are read from what the JSON reader gives (never None) and turned into what the writer
+    takes.
 
     What may be long has `table`: it gives the entries that there are now, each to be written when it is asked for.
     """
@@ -136,7 +140,9 @@ def read_queue(value: Any) -> MessageQueue:
     """A message queue (docs/protocol/wire.md 15, MQ)."""
     if not isinstance(value, dict):
         raise JsonError(f"no message queue: {type(value).__name__}")
-    return MessageQueue(to_text(value.get("topic") or ""), to_text(value.get("brokerName") or ""), I32.read(value.get("queueId") or 0))
+    return MessageQueue(
+        to_text(value.get("topic") or ""), to_text(value.get("brokerName") or ""), I32.read(value.get("queueId") or 0)
+    )
 
 
 def write_queue(queue: MessageQueue) -> dict[str, Any]:
@@ -165,7 +171,11 @@ def queue_map(kind: Kind[T]) -> Kind[dict[MessageQueue, T]]:
     def table(entries: dict[MessageQueue, T]) -> Table:
         return Table(((write_queue(queue), kind.write(entry)) for queue, entry in list(entries.items())), paired=True)
 
-    return Kind(read, lambda entries: JavaMap((write_queue(queue), kind.write(entry)) for queue, entry in entries.items()), table)
+    return Kind(
+        read,
+        lambda entries: JavaMap((write_queue(queue), kind.write(entry)) for queue, entry in entries.items()),
+        table,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +206,10 @@ def member(name: str, kind: Kind[T], *, default: T, also: str = "") -> T: ...
 @overload
 def member(name: str, kind: Kind[T], *, default_factory: Callable[[], T], also: str = "") -> T: ...
 def member(name: str, kind: Kind[T], *, default: Any = MISSING, default_factory: Any = MISSING, also: str = "") -> Any:
-    """Declare a member. `also` is a second Java name of the same value: read where the first is absent, written beside it."""
+    """Declare a member.
+
+    `also` is a second Java name of the same value: read where the first is absent, written beside it.
+    """
     facts = {"name": name, "kind": kind, "also": also}
     if default_factory is not MISSING:
         return field(default_factory=default_factory, metadata=facts)
@@ -213,7 +226,8 @@ class Body:
     _names: ClassVar[dict[str, str]] = {}
     #: The attribute that keeps unknown members, or "".
     _keeps: ClassVar[str] = ""
-    #: How much text that is no strict JSON is read. `LARGE` where Java never writes strict JSON and a large table is in order.
+    #: How much text that is no strict JSON is read. `LARGE` where Java never writes strict JSON and a large table is in
+    #: order.
     limit: ClassVar[int] = MAX_TOLERANT
 
     @classmethod
@@ -226,7 +240,9 @@ class Body:
             value = cls._by_other_case(value, strangers)
         result = cast("Callable[..., Self]", cls)(**{one.attribute: one.value_in(value) for one in cls.members})
         if cls._keeps:
-            setattr(result, cls._keeps, {name: value[name] for name in strangers if name in value and isinstance(name, str)})
+            setattr(
+                result, cls._keeps, {name: value[name] for name in strangers if name in value and isinstance(name, str)}
+            )
         return result
 
     @classmethod
@@ -291,7 +307,9 @@ def body(plain: type[B]) -> type[B]:
             continue
         factory = None if one.default_factory is MISSING else one.default_factory
         default = None if one.default is MISSING else one.default
-        table.append(BodyMember(one.name, one.metadata["name"], one.metadata["kind"], one.metadata["also"], default, factory))
+        table.append(
+            BodyMember(one.name, one.metadata["name"], one.metadata["kind"], one.metadata["also"], default, factory)
+        )
     names = [(name, row.attribute, row.kind) for row in table for name in (row.name, row.also) if name]
     made.members = tuple(table)
     made._written = tuple(sorted(names, key=lambda row: row[0]))

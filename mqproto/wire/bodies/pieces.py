@@ -1,7 +1,8 @@
 """Bodies with long tables, written piece by piece: the same text as `to_json` and `to_pretty` give, an entry at a time.
 
-A table of ten thousand topics takes 100 ms to write. Whoever takes the pieces decides how many at a time, and does other things between.
-Which entries there are is settled when the first piece is taken; what changes within an entry meanwhile may show.
+A table of ten thousand topics takes 100 ms to write. Whoever takes the pieces decides how many at a time, and does
+other things between. Which entries there are is settled when the first piece is taken; what changes within an entry
+meanwhile may show.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What a broker tells a name server: the body of REGISTER_BROKER 103 (docs/protocol/wire.md 15; docs/protocol/broker.md 1.6).
+"""What a broker tells a name server: the body of REGISTER_BROKER 103 (docs/protocol/wire.md 15; docs/protocol/broker.md
+1.6).
 
-Such a body may tell of ten thousand topics, and reading or writing it in one go would take 100 ms. So both can be done in slices:
-`json_pieces` and `compressed_pieces` give the text piece by piece, `read_registration` yields between slices of its work.
+Such a body may tell of ten thousand topics, and reading or writing it in one go would take 100 ms. So both can be done
+in slices: `json_pieces` and `compressed_pieces` give the text piece by piece, `read_registration` yields between slices
+of its work.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class RegisterBrokerBody(Body):
         yield "}"
 
     def compressed_pieces(self, version: int = VERSION) -> Iterator[bytes]:
-        """The compressed form that a name server reads in a request of `version`: what there is of it after each topic, often nothing."""
+        """The compressed form that a name server reads in a request of `version`: what there is of it after each topic,
+        often nothing.
+        """
         zipper = zlib.compressobj(9)
         topics = self.topic_table.topics
         yield zipper.compress(_piece(dumps(self.topic_table.data_version.to_value())) + _WORD.pack(len(topics)))
@@ -86,8 +90,9 @@ def read_registration(
 ) -> Steps[RegisterBrokerBody]:
     """The body of a request of `version` in any of its forms, in slices. Raises `RemoteProtocolError`.
 
-    No body is an empty table; below version 37 the body is the topic table alone; and a 5.3 broker that compresses does not say so, so
-    the first byte of a zlib stream counts too. Topics under a version that is `known` are left out where that saves the reading of them.
+    No body is an empty table; below version 37 the body is the topic table alone; and a 5.3 broker that compresses does
+    not say so, so the first byte of a zlib stream counts too. Topics under a version that is `known` are left out where
+    that saves the reading of them.
     """
     if not data:
         return RegisterBrokerBody()
@@ -169,7 +174,10 @@ class _Cursor:
 
 
 class _JsonReader:
-    """Reads a registration a topic at a time. Raises ValueError for what is no strict JSON, JsonError for what is no registration."""
+    """Reads a registration a topic at a time.
+
+    Raises ValueError for what is no strict JSON, JsonError for what is no registration.
+    """
 
     def __init__(self, text: str, known: Callable[[DataVersion], bool]) -> None:
         if "\\ud" in text or "\\uD" in text or "$ref" in text:
@@ -232,7 +240,8 @@ class _JsonReader:
                 yield
 
 
-# --- compressed ---------------------------------------------------------------------------------------------------------
+# --- compressed
+# ---------------------------------------------------------------------------------------------------------
 
 
 def topic_to_text(topic: TopicConfig, version: int = VERSION) -> str:
@@ -250,7 +259,9 @@ def topic_from_text(text: str) -> TopicConfig:
     facts: dict[str, Any] = {"topicName": name, "readQueueNums": read, "writeQueueNums": write, "perm": perm}
     if filter_type not in TopicFilterType.__members__:
         raise RemoteProtocolError(f"no topic filter type: {filter_type[:40]!r}")
-    return TopicConfig.from_value({**facts, "topicFilterType": filter_type, "attributes": loads(words[5]) if len(words) > 5 else None})
+    return TopicConfig.from_value(
+        {**facts, "topicFilterType": filter_type, "attributes": loads(words[5]) if len(words) > 5 else None}
+    )
 
 
 class _Pieces:
@@ -308,7 +319,9 @@ def _inflated(data: bytes | memoryview) -> Steps[bytes]:
     return bytes(plain)
 
 
-def _read_compressed(data: bytes | memoryview, version: int, known: Callable[[DataVersion], bool]) -> Steps[RegisterBrokerBody]:
+def _read_compressed(
+    data: bytes | memoryview, version: int, known: Callable[[DataVersion], bool]
+) -> Steps[RegisterBrokerBody]:
     plain = yield from _inflated(data)
     pieces = _Pieces(plain)
     table = TopicTable(DataVersion.from_json(pieces.text()))

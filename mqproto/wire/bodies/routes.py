@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from mqproto.wire.bodies.members import I32, I64, LARGE, OPTIONAL_TEXT, TEXT, Body, body, list_of, map_of, member, nested
+from mqproto.wire.bodies.members import (
+    I32,
+    I64,
+    LARGE,
+    OPTIONAL_TEXT,
+    TEXT,
+    Body,
+    body,
+    list_of,
+    map_of,
+    member,
+    nested,
+)
 from mqproto.wire.fastjson import dumps, dumps_standard
 
 MASTER_ID: Final = 0
@@ -38,13 +50,15 @@ class TopicRoute(Body):
     queues: list[QueueData] = member("queueDatas", list_of(nested(QueueData)), default_factory=list)
     brokers: list[BrokerData] = member("brokerDatas", list_of(nested(BrokerData)), default_factory=list)
     order_conf: str | None = member("orderTopicConf", OPTIONAL_TEXT, default=None)
-    filter_servers: dict[str, list[str]] = member("filterServerTable", map_of(TEXT, list_of(TEXT)), default_factory=dict)
+    filter_servers: dict[str, list[str]] = member(
+        "filterServerTable", map_of(TEXT, list_of(TEXT)), default_factory=dict
+    )
 
     def to_json(self, standard: bool = False) -> bytes:
         """In Java's dialect, or with quoted broker ids and ASCII only.
 
-        Standard is for requests of version 401 and later and for those that ask with `acceptStandardJsonOnly`. Older Go clients
-        read a quoted id as 0, so a slave would take its master's place.
+        Standard is for requests of version 401 and later and for those that ask with `acceptStandardJsonOnly`. Older Go
+        clients read a quoted id as 0, so a slave would take its master's place.
         """
         value = self.to_value()
         return dumps_standard(value).encode() if standard else dumps(value).encode("utf-8", "replace")

@@ -45,7 +45,9 @@ class ConsumeStats(Body):
 
     limit: ClassVar[int] = LARGE
 
-    offsets: dict[MessageQueue, ConsumeOffsets] = member("offsetTable", queue_map(nested(ConsumeOffsets)), default_factory=dict)
+    offsets: dict[MessageQueue, ConsumeOffsets] = member(
+        "offsetTable", queue_map(nested(ConsumeOffsets)), default_factory=dict
+    )
     tps: float = member("consumeTps", F64, default=0.0)
 
 
@@ -77,7 +79,9 @@ class TopicStats(Body):
 
     limit: ClassVar[int] = LARGE
 
-    offsets: dict[MessageQueue, TopicOffset] = member("offsetTable", queue_map(nested(TopicOffset)), default_factory=dict)
+    offsets: dict[MessageQueue, TopicOffset] = member(
+        "offsetTable", queue_map(nested(TopicOffset)), default_factory=dict
+    )
 
 
 @body
@@ -129,7 +133,9 @@ def _read_language(value: Any) -> Language | None:
     return Language(number)
 
 
-LANGUAGE: Final[Kind[Language | None]] = Kind(_read_language, lambda language: None if language is None else language.name)
+LANGUAGE: Final[Kind[Language | None]] = Kind(
+    _read_language, lambda language: None if language is None else language.name
+)
 
 
 @body
@@ -146,8 +152,12 @@ class ClientConnection(Body):
 class ConsumerConnection(Body):
     """Members and subscriptions of a consumer group: the answer to GET_CONSUMER_CONNECTION_LIST 203."""
 
-    connections: list[ClientConnection] = member("connectionSet", list_of(nested(ClientConnection)), default_factory=list)
-    subscriptions: dict[str, SubscriptionData] = member("subscriptionTable", map_of(TEXT, nested(SubscriptionData)), default_factory=dict)
+    connections: list[ClientConnection] = member(
+        "connectionSet", list_of(nested(ClientConnection)), default_factory=list
+    )
+    subscriptions: dict[str, SubscriptionData] = member(
+        "subscriptionTable", map_of(TEXT, nested(SubscriptionData)), default_factory=dict
+    )
     consume_type: ConsumeType | None = member("consumeType", enum_of(ConsumeType), default=None)
     message_model: MessageModel | None = member("messageModel", enum_of(MessageModel), default=None)
     consume_from_where: ConsumeFromWhere | None = member("consumeFromWhere", enum_of(ConsumeFromWhere), default=None)
@@ -155,7 +165,9 @@ class ConsumerConnection(Body):
 
 @body
 class GroupSubscription(Body):
-    """What an online group has subscribed of a topic, None for nothing: the answer to QUERY_SUBSCRIPTION_BY_CONSUMER 345 of 5.x."""
+    """What an online group has subscribed of a topic, None for nothing: the answer to QUERY_SUBSCRIPTION_BY_CONSUMER
+    345 of 5.x.
+    """
 
     group: str = member("group", TEXT, default="")
     topic: str = member("topic", TEXT, default="")
@@ -166,7 +178,9 @@ class GroupSubscription(Body):
 class ProducerConnection(Body):
     """Members of a producer group: the answer to GET_PRODUCER_CONNECTION_LIST 204."""
 
-    connections: list[ClientConnection] = member("connectionSet", list_of(nested(ClientConnection)), default_factory=list)
+    connections: list[ClientConnection] = member(
+        "connectionSet", list_of(nested(ClientConnection)), default_factory=list
+    )
 
 
 @body
@@ -184,7 +198,9 @@ class ProducerInfo(Body):
 class ProducerTable(Body):
     """All producers of a broker by group: the answer to GET_ALL_PRODUCER_INFO 328."""
 
-    producers: dict[str, list[ProducerInfo]] = member("data", map_of(TEXT, list_of(nested(ProducerInfo))), default_factory=dict)
+    producers: dict[str, list[ProducerInfo]] = member(
+        "data", map_of(TEXT, list_of(nested(ProducerInfo))), default_factory=dict
+    )
 
 
 # --- dumps ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
-"""The Bloom filter in which a broker notes which consumer groups' expressions a message passes (docs/protocol/broker.md 4.6).
+"""The Bloom filter in which a broker notes which consumer groups' expressions a message passes (docs/protocol/broker.md
+4.6).
 
-A bitmap has `bits` bits; every group owns `hashes` of them for each topic. A message that passes the expression of a group has all the
-bits of that group set, so one whose bits are not all set does not pass it. The other way round nothing is certain: groups share bits.
+A bitmap has `bits` bits; every group owns `hashes` of them for each topic. A message that passes the expression of a
+group has all the bits of that group set, so one whose bits are not all set does not pass it. The other way round
+nothing is certain: groups share bits.
 
 Owns: size, positions and the order of bits, all as Apache's brokers have them.
 """
@@ -22,7 +24,8 @@ _C2: Final = 0x4CF5AD432745937F
 class BloomFilter:
     """The shape of all bitmaps of one broker.
 
-    `error_rate` in per cent (1 to 99): how many messages that do not pass may look as if they did, with `expected` groups (1 or more)
+    `error_rate` in per cent (1 to 99): how many messages that do not pass may look as if they did, with `expected`
+    groups (1 or more)
     in one bitmap. Raises ClientError for others.
     """
 

@@ -1,7 +1,8 @@
 """SQL92 expressions over the properties of a message, as Apache's brokers understand them (docs/protocol/broker.md 4).
 
-`compile_sql` gives a `Condition`, whose `matches` judges one message. The meaning is Apache's to the letter, odd as it is in places:
-`NOT` binds tighter than comparisons, integers do not match decimal text, what follows a complete expression is ignored.
+`compile_sql` gives a `Condition`, whose `matches` judges one message. The meaning is Apache's to the letter, odd as it
+is in places: `NOT` binds tighter than comparisons, integers do not match decimal text, what follows a complete
+expression is ignored.
 `CONTAINS`, `STARTSWITH` and `ENDSWITH` are those of 5.x.
 
 Owns: tokens, grammar, what is refused.
@@ -15,7 +16,17 @@ from collections.abc import Callable
 from typing import Final
 
 from mqproto.wire.filters import sql_parts
-from mqproto.wire.filters.sql_parts import Constant, Expression, Function, Logic, Long, Properties, Property, UnfitError, Value
+from mqproto.wire.filters.sql_parts import (
+    Constant,
+    Expression,
+    Function,
+    Logic,
+    Long,
+    Properties,
+    Property,
+    UnfitError,
+    Value,
+)
 from mqproto.wire.filters.tags import InvalidExpressionError
 
 #: Characters of an expression, and how deep it may be nested: evaluation recurses.
@@ -28,7 +39,9 @@ _SMALLEST: Final = 5e-324
 # --- tokens
 
 
-_KEYWORDS: Final = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "IS", "NULL", *sql_parts.TEXT_TESTS})
+_KEYWORDS: Final = frozenset(
+    {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "IS", "NULL", *sql_parts.TEXT_TESTS}
+)
 _blank: Final = re.compile(r"(?:[ \t\r\n\f]+|--[^\r\n]*(?:\r\n?|\n)|/\*[^*]*\*+(?:[^*/][^*]*\*+)*/)*").match
 _token: Final = re.compile(
     r"(?P<float>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
@@ -213,10 +226,20 @@ class _Parser:
         if isinstance(low, Constant) and isinstance(high, Constant):
             if low.constant is None or high.constant is None:
                 raise self._refuse("NULL is no bound of BETWEEN")
-            if isinstance(low.constant, int | float) and isinstance(high.constant, int | float) and low.constant > high.constant:
+            if (
+                isinstance(low.constant, int | float)
+                and isinstance(high.constant, int | float)
+                and low.constant > high.constant
+            ):
                 raise self._refuse(f"BETWEEN {low.text} AND {high.text} holds nothing")
         if positive:
-            return Logic(False, [self._ordered(sql_parts.greater_or_equal, left, low), self._ordered(sql_parts.less_or_equal, left, high)])
+            return Logic(
+                False,
+                [
+                    self._ordered(sql_parts.greater_or_equal, left, low),
+                    self._ordered(sql_parts.less_or_equal, left, high),
+                ],
+            )
         return Logic(True, [self._ordered(sql_parts.less, left, low), self._ordered(sql_parts.greater, left, high)])
 
     def _ordered(self, apply: Callable[[list[Value]], Value], left: Expression, right: Expression) -> Expression:
@@ -305,8 +328,9 @@ class Condition:
 
 
 def compile_sql(expression: str) -> Condition:
-    """Read an expression. Raises InvalidExpressionError for one that is incomplete, compares what cannot be compared, or is longer than
-    65,536 characters or nested more than 64 levels deep."""
+    """Read an expression. Raises InvalidExpressionError for one that is incomplete, compares what cannot be compared,
+    or is longer than 65,536 characters or nested more than 64 levels deep.
+    """
     if len(expression) > LENGTH_MAX:
         raise InvalidExpressionError(f"{expression[:40]}...", f"it is longer than {LENGTH_MAX} characters")
     parser = _Parser(expression)

@@ -116,7 +116,10 @@ def _order(left: Value, right: Value) -> int | None:
 
 
 class Expression(Protocol):
-    """A part of an expression. `boolean`: its value is a truth, so it may stand in AND, OR and NOT. `depth`: levels below and with it."""
+    """A part of an expression.
+
+    `boolean`: its value is a truth, so it may stand in AND, OR and NOT. `depth`: levels below and with it.
+    """
 
     boolean: bool
     depth: int

@@ -1,7 +1,8 @@
 """Typed extFields of requests and answers (docs/protocol/headers.json; docs/protocol/wire.md 2, 3, 5).
 
-A handler decodes the fields of a command into the class of its code (`REQUESTS`); a caller encodes one, and decodes the answer's fields
-into the class of `RESPONSES`, provided that the answer's code says that they are there. Requests that are not listed carry none.
+A handler decodes the fields of a command into the class of its code (`REQUESTS`); a caller encodes one, and decodes the
+answer's fields into the class of `RESPONSES`, provided that the answer's code says that they are there. Requests that
+are not listed carry none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Headers of the requests that operators send to brokers.
 
-Each docstring names the requests, with their codes; who sends them is in docs/protocol/broker.md and docs/protocol/client.md.
+Each docstring names the requests, with their codes; who sends them is in docs/protocol/broker.md and
+docs/protocol/client.md.
 """
 
 from __future__ import annotations

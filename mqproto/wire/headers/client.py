@@ -1,6 +1,7 @@
 """Headers between clients and brokers, both ways.
 
-Each docstring names the requests, with their codes; who sends them is in docs/protocol/broker.md and docs/protocol/client.md.
+Each docstring names the requests, with their codes; who sends them is in docs/protocol/broker.md and
+docs/protocol/client.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class SendMessageRequest(Header):
 
 @header(msg_region="MSG_REGION", trace_on="TRACE_ON")
 class SendMessageResponse(Header):
-    """Answer to SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, SEND_REPLY_MESSAGE 324, SEND_REPLY_MESSAGE_V2 325."""
+    """Answer to SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, SEND_REPLY_MESSAGE 324,
+    SEND_REPLY_MESSAGE_V2 325.
+    """
 
     msg_id: str
     queue_id: I32
@@ -56,7 +59,9 @@ class SendMessageResponse(Header):
     broker_name="n",
 )
 class SendMessageRequestV2(SendMessageRequest):
-    """SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, SEND_REPLY_MESSAGE_V2 325: the fields of `SendMessageRequest` under one-letter names."""
+    """SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, SEND_REPLY_MESSAGE_V2 325: the fields of `SendMessageRequest` under
+    one-letter names.
+    """
 
     broker_name: str | None = None
 

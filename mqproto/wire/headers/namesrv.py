@@ -1,6 +1,7 @@
 """Headers of the name server: registrations, routes, key-value settings, topic lists.
 
-Each docstring names the requests, with their codes; who sends them is in docs/protocol/broker.md and docs/protocol/client.md.
+Each docstring names the requests, with their codes; who sends them is in docs/protocol/broker.md and
+docs/protocol/client.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Headers of requests that only 5.x has, as far as brokers of 4.x can answer them, and fields that 5.x adds to others."""
+"""Headers of requests that only 5.x has, as far as brokers of 4.x can answer them, and fields that 5.x adds to
+others.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from mqproto.wire.headers.table import I32, I64, Header, header
 
 @header()
 class ResetOneQueueFields(Header):
-    """What 5.x adds to INVOKE_BROKER_TO_RESET_OFFSET 222: one queue instead of all (-1), and an offset instead of a time."""
+    """What 5.x adds to INVOKE_BROKER_TO_RESET_OFFSET 222: one queue instead of all (-1), and an offset instead of a
+    time.
+    """
 
     queue_id: I32 = -1
     offset: I64 | None = None

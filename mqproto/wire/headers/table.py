@@ -1,7 +1,7 @@
 """How a header class becomes a table, and the table drives decoding, checking and encoding.
 
-A header class lists its fields once: name, kind (`str`, `I32`, `I64`, `bool`), required (no default) or not. The name on the wire is
-the camel-case form of the Python name unless `header` is told another one.
+A header class lists its fields once: name, kind (`str`, `I32`, `I64`, `bool`), required (no default) or not. The name
+on the wire is the camel-case form of the Python name unless `header` is told another one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ I64: TypeAlias = Annotated[int, 64]
 
 #: Longer texts are no numbers of ours; leading zeros are allowed up to here.
 _DIGITS_MAX: Final = 64
-#: Digits of the largest numbers by kind: whatever has fewer of them, and nothing else, is one that fits, and needs no reader.
+#: Digits of the largest numbers by kind: whatever has fewer of them, and nothing else, is one that fits, and needs no
+#: reader.
 _DIGITS: Final = {"I32": 10, "I64": 19}
 
 
@@ -52,7 +53,9 @@ _READERS: Final[dict[str, _Reader | None]] = {"str": None, "I32": _i32, "I64": _
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One extField: Python name, wire name, kind, whether the receiver needs it, and what stands for it when it is absent."""
+    """One extField: Python name, wire name, kind, whether the receiver needs it, and what stands for it when it is
+    absent.
+    """
 
     attribute: str
     name: str
@@ -128,7 +131,9 @@ def header(**names: str) -> Callable[[type[H]], type[H]]:
             )
             for one in fields(cast(Any, made))
         )
-        made._plan = tuple((row.name, _DIGITS.get(row.kind, 0), _READERS[row.kind], row.required, row.default) for row in made.table)
+        made._plan = tuple(
+            (row.name, _DIGITS.get(row.kind, 0), _READERS[row.kind], row.required, row.default) for row in made.table
+        )
         return made
 
     return make

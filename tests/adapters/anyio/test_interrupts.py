@@ -1,4 +1,5 @@
-"""Ctrl-C in programs of tasks, as `asyncio.run` and `trio.run` handle it, at every place of ours: once, or twice by an impatient user.
+"""Ctrl-C in programs of tasks, as `asyncio.run` and `trio.run` handle it, at every place of ours: once, or twice by an
+impatient user.
 
 The program ends by KeyboardInterrupt, at once, and nobody complains of what was left behind.
 """
@@ -77,7 +78,8 @@ def no_complaints() -> Iterator[None]:
     finally:
         logger.removeHandler(complaints)
         sys.unraisablehook = hook
-    ours = re.compile("AnyIO|mqproto-(producer|consumer|admin)")  # the broker, which lives on, may start threads for jobs
+    # the broker, which lives on, may start threads for jobs
+    ours = re.compile("AnyIO|mqproto-(producer|consumer|admin)")
     left = [thread.name for thread in set(threading.enumerate()) - before if ours.match(thread.name)]
     complaints.heard += [str(warning.message) for warning in warned] + [f"a thread is left: {name}" for name in left]
     assert not complaints.heard, complaints.heard
@@ -91,7 +93,9 @@ def _usual_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def run_interrupted(backend: str, main: Main, at: int, how: Callable[[], None], counts: Callable[[str], bool] = our_files) -> Interrupt:
+def run_interrupted(
+    backend: str, main: Main, at: int, how: Callable[[], None], counts: Callable[[str], bool] = our_files
+) -> Interrupt:
     """Run a program to which Ctrl-C comes at the `at`-th place. It ends by that, unless there are no so many places."""
 
     def run() -> None:
@@ -143,7 +147,9 @@ def broker() -> Iterator[Standalone]:
 
 
 def consumer_of(broker: Standalone, group: str, listener: Callable[..., Any]) -> PushConsumer:
-    consumer = PushConsumer(group, listener, broker.namesrv_address, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    consumer = PushConsumer(
+        group, listener, broker.namesrv_address, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
     consumer.subscribe("topic")
     return consumer
 

@@ -1,4 +1,6 @@
-"""Filter hooks of consumers that are asked for messages, over every runtime; those of push consumers are in test_push_consumer."""
+"""Filter hooks of consumers that are asked for messages, over every runtime; those of push consumers are in
+test_push_consumer.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,9 @@ def test_one_producer_of_a_group_for_each_instance(world: World) -> None:
 
 
 def test_two_clusters_in_one_process(world: World) -> None:
-    """The same name, but not the same cluster: Apache's client would send both to the first (docs/protocol/client.md CI-7)."""
+    """The same name, but not the same cluster: Apache's client would send both to the first (docs/protocol/client.md
+    CI-7).
+    """
     other = world.start(world.runtime.module.Standalone)
     here = world.producer("same", instance_name="shared")
     there = world.start(world.runtime.module.Producer, "same", other.namesrv_address, instance_name="shared")
@@ -86,7 +88,9 @@ def test_a_client_that_cannot_start_leaves_the_others_alone(world: World) -> Non
     producer = world.producer("first", instance_name="shared")
     with pytest.raises(InvalidName):
         world.consumer(lambda messages, context: None, group="bad group!", instance_name="shared")
-    nowhere = world.make(world.runtime.module.PushConsumer, "g", lambda messages: None, "127.0.0.1:1", instance_name="shared")
+    nowhere = world.make(
+        world.runtime.module.PushConsumer, "g", lambda messages: None, "127.0.0.1:1", instance_name="shared"
+    )
     nowhere.subscribe(world.topic)
     with pytest.raises(NoNameServer):
         nowhere.start()

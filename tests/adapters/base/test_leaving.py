@@ -1,4 +1,6 @@
-"""What brokers see when clients leave: on every runtime groups are unregistered, offsets stored, queues and their locks given up."""
+"""What brokers see when clients leave: on every runtime groups are unregistered, offsets stored, queues and their locks
+given up.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def consumed_by_push(world: World, **settings: Any) -> Any:
 def consumed_by_iteration(kind: str) -> Callable[..., Any]:
     def consumed(world: World, **settings: Any) -> Any:
         first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        consumer = world.make(getattr(world.runtime.module, kind), world.group, world.namesrv, consume_from_where=first, **settings)
+        consumer = world.make(
+            getattr(world.runtime.module, kind), world.group, world.namesrv, consume_from_where=first, **settings
+        )
         consumer.subscribe(world.topic)
         consumer.start()
         consume(world.runtime, consumer, COUNT)
@@ -89,15 +93,18 @@ CONSUMED: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kind", CONSUMED)
 def test_a_member_that_leaves(world: World, kind: str, shared: bool) -> None:
-    """At the return of `close` the broker knows no member of the group any more, and its offsets are stored; also where the connection
-    stays, because others use it."""
+    """At the return of `close` the broker knows no member of the group any more, and its offsets are stored; also where
+    the connection stays, because others use it.
+    """
     filled(world)
     name = "one" if shared else ""
     world.producer("other", instance_name=name).send(Message("elsewhere", b"x"))
     admin = world.start(world.runtime.module.Admin, world.namesrv)
     ask = world.runtime.call
     consumer = CONSUMED[kind](world, instance_name=name)
-    assert [member.client_id for member in ask(admin._target.groups.connection, world.group).connections] == [consumer.client_id]
+    assert [member.client_id for member in ask(admin._target.groups.connection, world.group).connections] == [
+        consumer.client_id
+    ]
     consumer.close()
     with pytest.raises(NoClients):
         ask(admin._target.groups.connection, world.group)
@@ -113,7 +120,9 @@ def test_a_producer_that_leaves(world: World, kind: str, shared: bool) -> None:
     world.producer("other", instance_name=name).send(Message(world.topic, b"x"))
     admin = world.start(world.runtime.module.Admin, world.namesrv)
     listener = () if kind == "Producer" else ((lambda *_: None, lambda *_: None),)
-    producer = world.start(getattr(world.runtime.module, kind), world.group, *listener, world.namesrv, instance_name=name)
+    producer = world.start(
+        getattr(world.runtime.module, kind), world.group, *listener, world.namesrv, instance_name=name
+    )
     producer.send(Message(world.topic, b"x"))
     ask = world.runtime.call
 
@@ -131,7 +140,9 @@ def test_a_producer_that_leaves(world: World, kind: str, shared: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["PushConsumer", "Consumer"])
 def test_the_locks_of_queues_are_given_up(world: World, kind: str) -> None:
-    """The next member has them at once: a lock that was left behind would keep it out for a minute, and the test does not wait so long."""
+    """The next member has them at once: a lock that was left behind would keep it out for a minute, and the test does
+    not wait so long.
+    """
     filled(world)
     consumer = CONSUMED[kind](world, orderly=True)
     consumer.close()

@@ -41,7 +41,9 @@ def test_what_goes_wrong_is_told_without_secrets(world: World, caplog: pytest.Lo
     ours = [record for record in caplog.records if not record.name.startswith(("asyncio", "concurrent"))]
     assert ours
     assert {record.name.partition(".")[0] for record in ours} == {"mqproto"}
-    told = "\n".join([*(record.getMessage() for record in ours), caplog.text, str(failure.value), repr(producer._target)])
+    told = "\n".join(
+        [*(record.getMessage() for record in ours), caplog.text, str(failure.value), repr(producer._target)]
+    )
     assert "the listener's own" in told
     for private in (SECRET, BODY):
         assert private not in told

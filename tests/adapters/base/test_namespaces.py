@@ -1,4 +1,6 @@
-"""Clients of every kind in a namespace, on every runtime: the application writes and sees plain names (docs/protocol/client.md 1.8, NSP-01)."""
+"""Clients of every kind in a namespace, on every runtime: the application writes and sees plain names
+(docs/protocol/client.md 1.8, NSP-01).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from mqproto import ConsumeFromWhere, ConsumeStatus, LocalTransactionState, Message, MessageExt, MessageModel, MessageQueue, reply_to
+from mqproto import (
+    ConsumeFromWhere,
+    ConsumeStatus,
+    LocalTransactionState,
+    Message,
+    MessageExt,
+    MessageModel,
+    MessageQueue,
+    reply_to,
+)
 from mqproto.transactions import HalfMessage
 from tests.adapters.conftest import QUICK_RETRIES, World
 from tests.adapters.harness import PATIENCE, Anyio, Collector, into
@@ -36,7 +47,9 @@ def test_clients_of_different_namespaces_do_not_meet(world: World) -> None:
         assert result.queue.topic == world.topic
         chosen: list[MessageQueue] = []
 
-        def first(queues: list[MessageQueue], message: Any, argument: Any, chosen: list[MessageQueue] = chosen) -> MessageQueue:
+        def first(
+            queues: list[MessageQueue], message: Any, argument: Any, chosen: list[MessageQueue] = chosen
+        ) -> MessageQueue:
             chosen.extend(queues)
             return queues[0]
 
@@ -64,7 +77,11 @@ def test_a_failed_message_comes_back_inside_its_namespace(world: World) -> None:
 def test_a_broadcast_keeps_its_offsets_under_the_whole_name_of_the_group(world: World, tmp_path: Path) -> None:
     """As Java does, so that both find the same file."""
     collector = Collector()
-    settings: dict[str, Any] = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": str(tmp_path), "namespace": SPACE}
+    settings: dict[str, Any] = {
+        "message_model": MessageModel.BROADCASTING,
+        "local_offset_store_dir": str(tmp_path),
+        "namespace": SPACE,
+    }
     consumer = world.consumer(into(collector), group="g", **settings)
     world.producer(namespace=SPACE).send(Message(world.topic, b"x"))
     collector.wait(1)
@@ -76,7 +93,9 @@ def test_a_broadcast_keeps_its_offsets_under_the_whole_name_of_the_group(world: 
 
 def test_messages_taken_one_by_one(world: World) -> None:
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-    consumer = world.start(world.runtime.module.Consumer, world.group, world.namesrv, namespace=SPACE, consume_from_where=first)
+    consumer = world.start(
+        world.runtime.module.Consumer, world.group, world.namesrv, namespace=SPACE, consume_from_where=first
+    )
     consumer.subscribe(world.topic)
     world.producer(namespace=SPACE).send(Message(world.topic, b"x"))
     message = consumer.receive(int(PATIENCE * 1000))
@@ -117,7 +136,9 @@ def test_transactions(world: World) -> None:
         asked.put(message)
         return LocalTransactionState.COMMIT_MESSAGE
 
-    producer = world.start(world.runtime.module.TransactionProducer, "t", (execute, check), world.namesrv, namespace=SPACE)
+    producer = world.start(
+        world.runtime.module.TransactionProducer, "t", (execute, check), world.namesrv, namespace=SPACE
+    )
     assert producer.send_in_transaction(Message(world.topic, b"paid")).queue.topic == world.topic
     assert [asked.get(timeout=PATIENCE).topic for _ in range(2)] == [world.topic] * 2
     (message,) = world.collect(namespace=SPACE).wait(1)

@@ -71,7 +71,9 @@ def test_messages_over_tls(secure: SecureWorld) -> None:
 def test_why_no_connection_was_made(secure: SecureWorld) -> None:
     """Not believed: the reason reaches whoever sends."""
     producer = secure.producer(tls=True, tls_client_trust_cert_path=certificate("stranger"))
-    with pytest.raises(NoNameServer, match="the server's certificate is not believed: unable to get local issuer certificate"):
+    with pytest.raises(
+        NoNameServer, match="the server's certificate is not believed: unable to get local issuer certificate"
+    ):
         producer.send(Message(secure.topic, b"x"))
 
 
@@ -96,7 +98,10 @@ def test_settings_that_contradict_each_other(runtime: Runtime) -> None:
         ({"ssl_context": object(), "tls_check_hostname": False}, "says all of it"),
         ({"ssl_context": object()}, "an ssl.SSLContext expected"),
         ({"tls": 1}, "bool expected"),
-        ({"tls": True, "tls_client_key_password": b"hidden"}, r"tls_client_key_password=\.\.\.: a value of type str expected"),
+        (
+            {"tls": True, "tls_client_key_password": b"hidden"},
+            r"tls_client_key_password=\.\.\.: a value of type str expected",
+        ),
         ({"tls": True, "tls_client_trust_cert_path": "/nowhere.pem"}, "cannot be read"),
         ({"tls": True, "tls_client_trust_cert_path": __file__}, "no certificate"),
         ({"tls": True, "tls_client_cert_path": "/nowhere.pem"}, "certificate or key cannot be read"),
@@ -122,7 +127,9 @@ def test_a_wrong_password_is_not_shown(runtime: Runtime) -> None:
 
 def test_javas_file_has_the_last_word(secure: SecureWorld, tmp_path: Path) -> None:
     file = tmp_path / "tls.properties"
-    file.write_text(f"tls.test.mode.enable=false\ntls.client.trustCertPath={certificate('authority')}\ntls.server.mode=enforcing\n")
+    file.write_text(
+        f"tls.test.mode.enable=false\ntls.client.trustCertPath={certificate('authority')}\ntls.server.mode=enforcing\n"
+    )
     producer = secure.producer(tls=True, tls_client_trust_cert_path=certificate("stranger"), tls_config_file=str(file))
     assert producer.send(Message(secure.topic, b"x")).status is SendStatus.SEND_OK
     file.write_text("tls.test.mode.enable=true\n")

@@ -129,7 +129,9 @@ def test_hooks_of_requests(world: World) -> None:
 
 
 def test_hooks_of_messages_in_transactions(world: World) -> None:
-    producer = world.start(world.runtime.module.TransactionProducer, f"t-{world.group}", (commit, commit), world.namesrv)
+    producer = world.start(
+        world.runtime.module.TransactionProducer, f"t-{world.group}", (commit, commit), world.namesrv
+    )
     watching = Watching()
     producer.register_send_message_hook(watching)
     result = producer.send_in_transaction(Message(world.topic, b"x"))

@@ -120,13 +120,37 @@ CONSUMER: ConsumerOptions = {
 
 def test_every_option_arrives() -> None:
     client = client_settings("a:1;b:2", CLIENT)
-    expected = ClientSettings(("a:1", "b:2"), "u", True, True, True, 1001, 1002, 1003, 1004, 7000, namespace="ns", namespace_v2="ns2")
+    expected = ClientSettings(
+        ("a:1", "b:2"), "u", True, True, True, 1001, 1002, 1003, 1004, 7000, namespace="ns", namespace_v2="ns2"
+    )
     expected.credentials = SessionCredentials("key", "secret")
     assert client == expected
-    assert tls_options(CLIENT) == {"ssl_context": None, **{name: value for name, value in CLIENT.items() if name.startswith("tls_")}}
+    assert tls_options(CLIENT) == {
+        "ssl_context": None,
+        **{name: value for name, value in CLIENT.items() if name.startswith("tls_")},
+    }
     codes = frozenset({2, 1500})
     assert producer_settings("g", PRODUCER) == ProducerSettings(
-        "g", "T", 5, 1005, 10, 1, 6, 7, True, 1000, True, (1, 2), (3, 4), codes, 11, 12, Compression.ZSTD, True, "traces", 400
+        "g",
+        "T",
+        5,
+        1005,
+        10,
+        1,
+        6,
+        7,
+        True,
+        1000,
+        True,
+        (1, 2),
+        (3, 4),
+        codes,
+        11,
+        12,
+        Compression.ZSTD,
+        True,
+        "traces",
+        400,
     )
     settings = consumer_settings("g", CONSUMER)
     for name, value in CONSUMER.items():
@@ -176,13 +200,22 @@ def test_an_address_server_is_asked_only_where_the_user_names_one(monkeypatch: p
         monkeypatch.delenv(name, raising=False)
     assert client_settings(None, {}).address_server == ""
     assert client_settings(None, {"namesrv_domain": "d"}).address_server == "http://d:8080/rocketmq/nsaddr"
-    assert client_settings(None, {"namesrv_domain": "d:81", "namesrv_domain_subgroup": "s"}).address_server == "http://d:81/rocketmq/s"
-    assert client_settings("", {"namesrv_domain": "d", "unit_name": "u"}).address_server == "http://d:8080/rocketmq/nsaddr-u?nofix=1"
+    assert (
+        client_settings(None, {"namesrv_domain": "d:81", "namesrv_domain_subgroup": "s"}).address_server
+        == "http://d:81/rocketmq/s"
+    )
+    assert (
+        client_settings("", {"namesrv_domain": "d", "unit_name": "u"}).address_server
+        == "http://d:8080/rocketmq/nsaddr-u?nofix=1"
+    )
     assert client_settings("a:1", {"namesrv_domain": "d"}).address_server == "", "who names servers asks nobody"
     monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN", "e")
     monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP", "t")
     assert client_settings(None, {}).address_server == "http://e:8080/rocketmq/t"
-    assert client_settings(None, {"namesrv_domain": "d", "namesrv_domain_subgroup": "s"}).address_server == "http://d:8080/rocketmq/s"
+    assert (
+        client_settings(None, {"namesrv_domain": "d", "namesrv_domain_subgroup": "s"}).address_server
+        == "http://d:8080/rocketmq/s"
+    )
     monkeypatch.setenv("NAMESRV_ADDR", "c:3")
     assert client_settings(None, {"namesrv_domain": "d"}).address_server == ""
 
@@ -286,7 +319,10 @@ def test_what_is_no_list_of_name_servers(namesrv: Any) -> None:
     with pytest.raises(InvalidSetting, match=r"^setting namesrv=.*host:port") as caught:
         mqproto.adapters.threaded.Producer("g", namesrv)
     assert caught.value.key == "namesrv"
-    with mqproto.adapters.threaded.Producer("g", "a:1") as producer, pytest.raises(InvalidSetting, match=r"^setting namesrv=.*host:port"):
+    with (
+        mqproto.adapters.threaded.Producer("g", "a:1") as producer,
+        pytest.raises(InvalidSetting, match=r"^setting namesrv=.*host:port"),
+    ):
         producer.update_name_server_addresses(namesrv)
 
 

@@ -56,11 +56,15 @@ def within(world: World, consumer: Any, change: Callable[[ConsumeTask, int], obj
     world.runtime.call(consumer._target._enter, change_all)
 
 
-@pytest.mark.parametrize(("status", "outcome"), [(ConsumeStatus.SUCCESS, SUCCESS), (ConsumeStatus.RECONSUME_LATER, FAILED)])
+@pytest.mark.parametrize(
+    ("status", "outcome"), [(ConsumeStatus.SUCCESS, SUCCESS), (ConsumeStatus.RECONSUME_LATER, FAILED)]
+)
 def test_an_answer_counts_as_what_it_is_also_where_the_close_is_the_first_to_say_so(
     world: World, status: ConsumeStatus, outcome: ConsumeOutcome
 ) -> None:
-    """Whoever answers may be held up between the node and the hooks, while the close that waited for the answer goes on."""
+    """Whoever answers may be held up between the node and the hooks, while the close that waited for the answer goes
+    on.
+    """
     watcher = Watcher()
     consumer = watched(world, watcher)
     send(world, b"x")
@@ -92,7 +96,9 @@ def test_a_message_is_seen_before_the_application_has_it_and_after_its_answer(wo
     assert not consumer.retry_later(second)
     assert watcher.ended == [(context, FAILED), (watcher.begun[1], SUCCESS)], "once for each time"
     assert watcher.begun[1].result is ConsumeStatus.SUCCESS
-    assert watcher.threads == {world.runtime.call(lambda: threading.current_thread().name)}, "hooks run where it is asked for"
+    assert watcher.threads == {world.runtime.call(lambda: threading.current_thread().name)}, (
+        "hooks run where it is asked for"
+    )
 
 
 def test_a_hook_sees_what_comes_after_it(world: World) -> None:

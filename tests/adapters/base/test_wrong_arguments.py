@@ -1,5 +1,6 @@
-"""What methods of clients cannot be told, on every runtime: each wrong argument is an error of ours that says what is expected, and the
-client goes on."""
+"""What methods of clients cannot be told, on every runtime: each wrong argument is an error of ours that says what is
+expected, and the client goes on.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ def send(request: pytest.FixtureRequest, world: World) -> Any:
     producer = world.producer()
     producer.send(Message(world.topic, b"first"))
     method = getattr(producer, request.param)
-    return (lambda *arguments, **more: method(*arguments, **more).result()) if request.param.startswith("submit") else method
+    return (
+        (lambda *arguments, **more: method(*arguments, **more).result())
+        if request.param.startswith("submit")
+        else method
+    )
 
 
 def test_wrong_arguments_of_sends(world: World, send: Any) -> None:
@@ -54,7 +59,11 @@ def test_what_is_no_time(world: World, send: Any, timeout_ms: Any, selected: boo
 def test_a_send_without_time(world: World, timeout_ms: int) -> None:
     """Nothing was sent, and nobody is to blame for not answering."""
     producer, message = world.producer(), Message(world.topic, b"x")
-    for send in (producer.send, producer.send_oneway, producer.request):  # of a topic that is not known, then of one that is
+    for send in (
+        producer.send,
+        producer.send_oneway,
+        producer.request,
+    ):  # of a topic that is not known, then of one that is
         with pytest.raises(TooManyRequests, match=f"a budget of {timeout_ms} ms leaves no time"):
             send(message, timeout_ms=timeout_ms)
     producer.send(message)
@@ -84,7 +93,8 @@ def test_wrong_times_of_consumers(world: World) -> None:
     module, producer = world.runtime.module, world.producer()
     producer.send(Message(world.topic, b"first"))
     iterated, polled = (
-        world.make(getattr(module, kind), f"{kind}-{world.group}", world.namesrv) for kind in ("Consumer", "LitePullConsumer")
+        world.make(getattr(module, kind), f"{kind}-{world.group}", world.namesrv)
+        for kind in ("Consumer", "LitePullConsumer")
     )
     for consumer, method in ((iterated, "receive"), (polled, "poll")):
         consumer.subscribe(world.topic)

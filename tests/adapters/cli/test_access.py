@@ -37,13 +37,26 @@ def test_keys_and_tls(tmp_path: Path) -> None:
     keys = tmp_path / "key"
     keys.write_text("AccessKey=operator\nSecretKey=hidden-word\n")
     trust = tmp_path / "tls.properties"
-    trust.write_text(f"tls.test.mode.enable=false\ntls.client.authServer=true\ntls.client.trustCertPath={certificate('authority')}\n")
+    trust.write_text(
+        f"tls.test.mode.enable=false\ntls.client.authServer=true\ntls.client.trustCertPath={certificate('authority')}\n"
+    )
     with Standalone() as server, Producer("p", server.namesrv_address) as producer:
         producer.send(Message("Orders", b"first"))
         relay = tls_relay(server.namesrv_address, server_context())
         try:
             # The name server is behind TLS, the broker that it names is not: the handshake with it fails, and says so.
-            done = run(tmp_path, "send", "-n", relay.address, "--tls-config", str(trust), "--key-file", str(keys), "Orders", "x")
+            done = run(
+                tmp_path,
+                "send",
+                "-n",
+                relay.address,
+                "--tls-config",
+                str(trust),
+                "--key-file",
+                str(keys),
+                "Orders",
+                "x",
+            )
         finally:
             relay.close()
     assert done.returncode == 1

@@ -33,7 +33,14 @@ def environment(home: Path) -> dict[str, str]:
 
 def run(home: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*arguments), cwd=ROOT, env=environment(home), input=stdin, capture_output=True, text=True, timeout=LIMIT, check=False
+        command(*arguments),
+        cwd=ROOT,
+        env=environment(home),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
     )
 
 
@@ -75,7 +82,20 @@ def test_standalone_serves_and_stops(tmp_path: Path, adapter: str, number: signa
         assert ready, line
         assert ready[3] == str(store)
         sent = run(
-            tmp_path, "send", "-n", ready[1], "Orders", "one", "zwei ß", "--tags", "eu", "--keys", "k1 k2", "--property", "a=b", "--json"
+            tmp_path,
+            "send",
+            "-n",
+            ready[1],
+            "Orders",
+            "one",
+            "zwei ß",
+            "--tags",
+            "eu",
+            "--keys",
+            "k1 k2",
+            "--property",
+            "a=b",
+            "--json",
         )
         assert sent.returncode == 0, sent.stderr
         results = [json.loads(text) for text in sent.stdout.splitlines()]
@@ -116,7 +136,13 @@ def test_separate_servers_and_lines_of_standard_input(tmp_path: Path) -> None:
 
 def test_configuration_file_and_settings(tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
-    lines = ["brokerName = broker-z", "# a comment", f"storePathRootDir={tmp_path / 'data'}", "listenPort=0", "noSuchKey=1"]
+    lines = [
+        "brokerName = broker-z",
+        "# a comment",
+        f"storePathRootDir={tmp_path / 'data'}",
+        "listenPort=0",
+        "noSuchKey=1",
+    ]
     config.write_text("\n".join([*lines, "sendMessageThreadPoolNums=4", ""]))
     arguments = ("standalone", "--namesrv-port", "0", "-c", str(config), "--set", "autoCreateTopicEnable=false")
     with server(tmp_path, *arguments) as (process, line):
@@ -149,7 +175,9 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         assert port in said
         assert "in use" in said
         assert port in refused(tmp_path, "namesrv", "--port", port)
-        assert port in refused(tmp_path, "standalone", "--namesrv-port", port, "--port", "0", "--store", str(tmp_path / "s"))
+        assert port in refused(
+            tmp_path, "standalone", "--namesrv-port", port, "--port", "0", "--store", str(tmp_path / "s")
+        )
 
 
 def test_a_data_directory_that_is_locked(tmp_path: Path) -> None:

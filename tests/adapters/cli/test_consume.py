@@ -13,7 +13,9 @@ from mqproto.adapters.cli import consume, main
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_is_printed_once_a_signal_has_come(number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_nothing_is_printed_once_a_signal_has_come(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     """The group's next member gets it."""
     answers: list[ConsumeStatus] = []
 
@@ -29,7 +31,9 @@ def test_nothing_is_printed_once_a_signal_has_come(number: signal.Signals, monke
             signal.raise_signal(number)
             return self
 
-        def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None:
             answers.append(self._listener([MessageExt("topic", b"behind")]))
 
     monkeypatch.setattr(consume, "PushConsumer", Consumer)

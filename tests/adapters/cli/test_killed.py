@@ -1,7 +1,7 @@
 """A broker process that is killed under load, again and again: no acknowledged message is missing.
 
-`--kills 200` is the long run (`docs/testing.md`). Senders over several connections note every acknowledgement; after each start all of them
-are compared with what the broker serves.
+`--kills 200` is the long run (`docs/testing.md`). Senders over several connections note every acknowledgement; after
+each start all of them are compared with what the broker serves.
 """
 
 from __future__ import annotations
@@ -120,7 +120,13 @@ def send_fields(queue_id: int, key: str) -> dict[str, str]:
 
 def pull(link: Link, queue_id: int, offset: int) -> tuple[list[MessageExt], int]:
     """Messages from an offset on, and the queue's end."""
-    fields = {"consumerGroup": "judge", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(offset), "maxMsgNums": "32"}
+    fields = {
+        "consumerGroup": "judge",
+        "topic": TOPIC,
+        "queueId": str(queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+    }
     rest = {
         "sysFlag": "4",
         "commitOffset": "0",
@@ -136,7 +142,10 @@ def pull(link: Link, queue_id: int, offset: int) -> tuple[list[MessageExt], int]
 
 
 def compare(address: str, ledger: Ledger, begin: list[int], rng: random.Random) -> list[int]:
-    """Every acknowledged message from `begin` on is there, offsets are dense, a sample from before is still there. Gives the ends."""
+    """Every acknowledged message from `begin` on is there, offsets are dense, a sample from before is still there.
+
+    Gives the ends.
+    """
     link = Link(address)
     ends = []
     with link.sock:
@@ -146,10 +155,14 @@ def compare(address: str, ledger: Ledger, begin: list[int], rng: random.Random) 
                 messages, end = pull(link, queue_id, offset)
                 assert messages or offset == end, f"nothing at {offset} of {end} in queue {queue_id}"
                 for message in messages:
-                    assert message.queue_offset == offset, f"offset {message.queue_offset} instead of {offset} in queue {queue_id}"
+                    assert message.queue_offset == offset, (
+                        f"offset {message.queue_offset} instead of {offset} in queue {queue_id}"
+                    )
                     assert_same(message, acknowledged.get(offset))
                     offset += 1
-            assert not acknowledged or max(acknowledged) < end, f"queue {queue_id} ends at {end}, acknowledged was {max(acknowledged)}"
+            assert not acknowledged or max(acknowledged) < end, (
+                f"queue {queue_id} ends at {end}, acknowledged was {max(acknowledged)}"
+            )
             for place in rng.sample(sorted(acknowledged), min(10, len(acknowledged))):
                 assert_same(pull(link, queue_id, place)[0][0], acknowledged[place])
             ends.append(end)
@@ -158,12 +171,26 @@ def compare(address: str, ledger: Ledger, begin: list[int], rng: random.Random) 
 
 def assert_same(message: MessageExt, expected: tuple[str, int] | None) -> None:
     if expected is not None:
-        assert (message.properties["UNIQ_KEY"], crc32(message.body)) == expected, f"another message at {message.queue_offset}"
+        assert (message.properties["UNIQ_KEY"], crc32(message.body)) == expected, (
+            f"another message at {message.queue_offset}"
+        )
 
 
 @contextmanager
 def broker(folder: Path, flush: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "adapters", "standalone", "--json", "--port", "0", "--namesrv-port", "0", "--store", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "adapters",
+        "standalone",
+        "--json",
+        "--port",
+        "0",
+        "--namesrv-port",
+        "0",
+        "--store",
+        str(folder),
+    ]
     for key, value in {**SETTINGS, "flushDiskType": flush}.items():
         command += ["--set", f"{key}={value}"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

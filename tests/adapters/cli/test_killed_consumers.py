@@ -1,5 +1,6 @@
-"""Consumer processes that are killed in the middle of their work, on every runtime: every message is handled at least once, and what comes
-again has the id that it had."""
+"""Consumer processes that are killed in the middle of their work, on every runtime: every message is handled at least
+once, and what comes again has the id that it had.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from tests.adapters.harness import NAMES, PATIENCE
 
 ROOT: Final = Path(__file__).parents[3]
 KILLS: Final = 2
-#: Messages that are sent in each half of the life of a consumer, and how many it handles; the others it has fetched. In the second half it
-#: pulls again, which tells the broker how far it is.
+#: Messages that are sent in each half of the life of a consumer, and how many it handles; the others it has fetched. In
+#: the second half it pulls again, which tells the broker how far it is.
 SENT: Final = 40
 HANDLED: Final = 20
 

@@ -1,4 +1,7 @@
-"""Whole programs: how they end, and what monkey patching does. Each runs in a process of its own against a server of this one."""
+"""Whole programs: how they end, and what monkey patching does.
+
+Each runs in a process of its own against a server of this one.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def start(server: Standalone, program: str | Path) -> Iterator[subprocess.Popen[
     what = [str(program)] if isinstance(program, Path) else ["-c", PRELUDE + textwrap.dedent(program)]
     command = [sys.executable, "-W", "error", "-X", "dev", *what, server.namesrv_address]
     paths = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=ROOT, env=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -61,7 +66,8 @@ def run(server: Standalone, program: str | Path) -> str:
     """What the program prints; it must end well and complain about nothing."""
     with start(server, program) as process:
         out, err = process.communicate(timeout=PATIENCE)
-    err = re.sub(r"^Executing <.* took [\d.]+ seconds\n", "", err, flags=re.MULTILINE)  # asyncio's debug mode: the machine was slow
+    # asyncio's debug mode: the machine was slow
+    err = re.sub(r"^Executing <.* took [\d.]+ seconds\n", "", err, flags=re.MULTILINE)
     assert (process.returncode, err) == (0, "")
     return out
 

@@ -18,11 +18,15 @@ SIZES = {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "100", "maxIndexN
 
 def damaged_store(root: Path) -> Path:
     """A store of three messages, the second of them damaged."""
-    settings = StoreSettings(store_path_root_dir=str(root), mapped_file_size_commit_log=65_536, max_hash_slot_num=100, max_index_num=400)
+    settings = StoreSettings(
+        store_path_root_dir=str(root), mapped_file_size_commit_log=65_536, max_hash_slot_num=100, max_index_num=400
+    )
     store = Store.open(settings, wall=1000)
     host = bytes(8)
     offsets = [
-        store.writer.append(store.queue("T", 0), b"body %d" % number, b"", 0, 0, 1, host, host, 0, 0, 0, None, None, 1000 + number)
+        store.writer.append(
+            store.queue("T", 0), b"body %d" % number, b"", 0, 0, 1, host, host, 0, 0, 0, None, None, 1000 + number
+        )
         for number in range(3)
     ]
     store.close(2000)
@@ -34,7 +38,13 @@ def damaged_store(root: Path) -> Path:
 
 
 def options(root: Path) -> list[str]:
-    return ["--port", "0", "--store", str(root), *(part for key, value in SIZES.items() for part in ("--set", f"{key}={value}"))]
+    return [
+        "--port",
+        "0",
+        "--store",
+        str(root),
+        *(part for key, value in SIZES.items() for part in ("--set", f"{key}={value}")),
+    ]
 
 
 @pytest.mark.parametrize("command", ["broker", "standalone"])

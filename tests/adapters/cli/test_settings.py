@@ -59,11 +59,15 @@ def stop(process: subprocess.Popen[str]) -> list[str]:
 
 def test_a_change_is_in_the_file_and_in_the_next_start(tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
-    config.write_text(f"# ours\nbrokerName=broker-z\nlistenPort=0\nstorePathRootDir={tmp_path / 'data'}\nmystery=1\nfileReservedTime=48\n")
+    config.write_text(
+        f"# ours\nbrokerName=broker-z\nlistenPort=0\nstorePathRootDir={tmp_path / 'data'}\nmystery=1\nfileReservedTime=48\n"
+    )
     with server(tmp_path, "broker", "-c", str(config), "--json") as (process, line):
         address = json.loads(line)["broker"]
         assert ask(address, UPDATE_BROKER, "fileReservedTime=24\n").remark is None
-        assert ask(address, UPDATE_BROKER, "brokerName=broker-y\n").remark == "brokerName takes effect at the next start"
+        assert (
+            ask(address, UPDATE_BROKER, "brokerName=broker-y\n").remark == "brokerName takes effect at the next start"
+        )
         refused = ask(address, UPDATE_BROKER, "fileReservedTime=soon\n")
         assert (refused.code, refused.remark) == (1, "setting fileReservedTime=soon: a whole number expected")
         lines = config.read_text().splitlines()
@@ -116,14 +120,22 @@ def test_name_server(tmp_path: Path, own_file: bool) -> None:
 
 
 def test_settings_are_printed(tmp_path: Path) -> None:
-    """Nothing is opened for it, and the later comes before the earlier: defaults, environment, file, `--set`, options of their own."""
+    """Nothing is opened for it, and the later comes before the earlier: defaults, environment, file, `--set`, options
+    of their own.
+    """
     config = tmp_path / "broker.conf"
     config.write_text("namesrvAddr=10.0.0.1:9876\nregionId=a\nlistenPort=1\nnoSuchKey=1\nbrokerId=1\n")
     variables = {"NAMESRV_ADDR": "10.0.0.2:9876", "ROCKETMQ_HOME": "/opt/rocketmq"}
     every = printed(tmp_path, "broker", "-p", variables=variables)
     assert len(every) > 180
     facts = ("namesrvAddr", "rocketmqHome", "listenPort", "storePathRootDir", "brokerRole")
-    assert [every[key] for key in facts] == ["10.0.0.2:9876", "/opt/rocketmq", "10911", str(tmp_path / "store"), "ASYNC_MASTER"]
+    assert [every[key] for key in facts] == [
+        "10.0.0.2:9876",
+        "/opt/rocketmq",
+        "10911",
+        str(tmp_path / "store"),
+        "ASYNC_MASTER",
+    ]
     options = ("broker", "--configFile", str(config), "--set", "regionId=b", "--port", "2")
     found = printed(tmp_path, *options, "--printConfigItem", variables=variables)
     facts = ("namesrvAddr", "regionId", "listenPort", "noSuchKey", "brokerId")

@@ -40,10 +40,15 @@ def test_inspect_shows_what_apache_left(version: str, kind: str, tmp_path: Path,
     assert found["log"]["start"] == int(runtime["commitLogMinOffset"])
     if kind == "clean":
         assert found["log"]["end"] == int(runtime["commitLogMaxOffset"])
-        expected = {(queue["topic"], queue["queueId"]): (queue["min"], queue["max"]) for queue in sample.expected["queues"]}
+        expected = {
+            (queue["topic"], queue["queueId"]): (queue["min"], queue["max"]) for queue in sample.expected["queues"]
+        }
         for queue in found["queues"]:
             assert (queue["begin"], queue["end"]) == expected[queue["topic"], queue["queue_id"]]
-    assert {config["name"]: (config["warning"], config["damage"]) for config in found["configs"]}["topics.json"] == ("", "")
+    assert {config["name"]: (config["warning"], config["damage"]) for config in found["configs"]}["topics.json"] == (
+        "",
+        "",
+    )
     for arguments in ((), ("--queues",)):
         code, text, _ = run(capsys, "inspect", str(root), *arguments)
         assert code == 0
@@ -65,7 +70,11 @@ def test_inspect_sees_the_broker_that_runs(rig: Rig, capsys: Out) -> None:
 def test_what_is_no_data_directory_is_said_in_a_line(subcommand: str, tmp_path: Path, capsys: Out) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "empty").mkdir()
-    for name, why in (("none", "there is no such directory"), ("file", "it is a file"), ("empty", "it is not a data directory")):
+    for name, why in (
+        ("none", "there is no such directory"),
+        ("file", "it is a file"),
+        ("empty", "it is not a data directory"),
+    ):
         code, text, complaint = run(capsys, subcommand, str(tmp_path / name))
         assert (code, text) == (2, "")
         assert why in complaint
@@ -106,7 +115,10 @@ def test_repair_shows_first_and_then_does(rig: Rig, capsys: Out) -> None:
     tree = rig.tree()
     code, text, _ = run(capsys, "repair", rig.root, "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
     assert (code, text.splitlines()[-1], rig.tree()) == (1, "nothing was changed; --yes does it", tree)
-    assert "to do: make queues and index again from 30 records of the log (queue files of 200 bytes; index: 100 slots" in text
+    assert (
+        "to do: make queues and index again from 30 records of the log (queue files of 200 bytes; index: 100 slots"
+        in text
+    )
     code, text, _ = run(capsys, "repair", rig.root, "--yes", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
     assert (code, text.splitlines()[-1]) == (0, "repaired")
     assert run(capsys, "check", rig.root)[0] == 0
@@ -121,7 +133,10 @@ def test_repair_of_a_damaged_log_wants_a_choice(rig: Rig, capsys: Out) -> None:
     rig.close()
     rig.set_log(600, bytes(30))
     code, _, complaint = run(capsys, "repair", rig.root, "--yes")
-    assert (code, complaint) == (1, "mqproto: the log is damaged: choose --recover skip or --recover cut; nothing was changed\n")
+    assert (code, complaint) == (
+        1,
+        "mqproto: the log is damaged: choose --recover skip or --recover cut; nothing was changed\n",
+    )
     code, text, _ = run(capsys, "repair", rig.root, "--yes", "--recover", "skip")
     assert (code, text.splitlines()[-1]) == (0, "repaired")
     assert "lost: Topic/0 " in text

@@ -159,11 +159,18 @@ def test_members_and_how_far_they_are(world: World, operator: Operator) -> None:
     info = operator(groups.running_info, world.group, consumer.client_id)
     assert {queue.queue_id for queue in info.queues if queue.topic == world.topic} == {0, 1, 2, 3}
     check = operator(groups.check, world.group)
-    assert (list(check.members), check.silent, check.same_subscriptions, check.held_twice) == ([consumer.client_id], {}, True, {})
+    assert (list(check.members), check.silent, check.same_subscriptions, check.held_twice) == (
+        [consumer.client_id],
+        {},
+        True,
+        {},
+    )
     with pytest.raises(BrokerError, match="not online"):
         operator(groups.running_info, world.group, "nobody@nowhere")
     assert world.group in operator(operator.topics.consumers, world.topic)
-    assert [one.client_id for one in operator(groups.producers, f"p-{world.group}", world.topic)] == [producer.client_id]
+    assert [one.client_id for one in operator(groups.producers, f"p-{world.group}", world.topic)] == [
+        producer.client_id
+    ]
     assert f"p-{world.group}" in operator(groups.all_producers, operator.broker)
     consumer.close()  # commits
     progress = operator(groups.progress, world.group)
@@ -210,7 +217,11 @@ def test_offsets_of_a_group_that_is_away(world: World, operator: Operator) -> No
     first, second = queues(world, operator, 2)
     for number in range(3):
         producer.send(Message(world.topic, b"%d" % number), queue=first)
-    assert [operator(offsets.minimum, first), operator(offsets.maximum, first), operator(offsets.maximum, second)] == [0, 3, 0]
+    assert [operator(offsets.minimum, first), operator(offsets.maximum, first), operator(offsets.maximum, second)] == [
+        0,
+        3,
+        0,
+    ]
     assert operator(offsets.earliest_time, first) > 0
     assert operator(offsets.at_time, first, 0) == 0
     assert operator(offsets.committed, world.group, first) == 0  # nothing of the queue is gone
@@ -268,7 +279,12 @@ def test_finding_messages(world: World, operator: Operator) -> None:
         operator(messages.by_id, world.topic, sent.offset_msg_id),
         operator(messages.at, sent.queue, sent.queue_offset),
     ):
-        assert (found.msg_id, found.offset_msg_id, found.body, found.tags) == (sent.msg_id, sent.offset_msg_id, b"one" * 5000, "a")
+        assert (found.msg_id, found.offset_msg_id, found.body, found.tags) == (
+            sent.msg_id,
+            sent.offset_msg_id,
+            b"one" * 5000,
+            "a",
+        )
     for key, hit in (("k1", sent), ("k2", sent), ("has", other), ("space", other)):
         assert [one.msg_id for one in operator(messages.by_key, world.topic, key)] == [hit.msg_id]
     with pytest.raises(ClientError, match="blank"):
@@ -382,14 +398,19 @@ def test_two_brokers_and_two_name_servers(world: World) -> None:
     names = [world.start(module.NameServer).address for _ in range(2)]
     world.namesrv = ";".join(names)
     brokers = [
-        world.start(module.Broker, world.namesrv, settings={"brokerName": name, "brokerClusterName": "pair"}).address for name in "ab"
+        world.start(module.Broker, world.namesrv, settings={"brokerName": name, "brokerClusterName": "pair"}).address
+        for name in "ab"
     ]
     operator = Operator(world)
-    assert operator(operator.topics.create, world.topic, cluster="pair", read_queues=2, write_queues=2) == sorted(brokers)
+    assert operator(operator.topics.create, world.topic, cluster="pair", read_queues=2, write_queues=2) == sorted(
+        brokers
+    )
     assert [queue.broker_name for queue in operator(operator.topics.stats, world.topic)] == ["a", "a", "b", "b"]
     producer = world.producer()
     queues = [MessageQueue(world.topic, name, number) for name in "ab" for number in range(2)]
-    sent = [producer.send(Message(world.topic, queue.broker_name.encode(), keys="all"), queue=queue) for queue in queues]
+    sent = [
+        producer.send(Message(world.topic, queue.broker_name.encode(), keys="all"), queue=queue) for queue in queues
+    ]
     found = operator(operator.messages.by_key, world.topic, "all")
     assert {one.msg_id for one in found} == {one.msg_id for one in sent}
     assert {one.broker_name for one in found} == {"a", "b"}

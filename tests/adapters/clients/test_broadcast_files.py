@@ -27,7 +27,9 @@ def broadcast(world: World, collector: Collector, folder: Path, **settings: Any)
         collector.take(messages)
         return ConsumeStatus.SUCCESS
 
-    return world.consumer(listener, message_model=MessageModel.BROADCASTING, local_offset_store_dir=str(folder), **settings)
+    return world.consumer(
+        listener, message_model=MessageModel.BROADCASTING, local_offset_store_dir=str(folder), **settings
+    )
 
 
 def files(folder: Path) -> list[Path]:
@@ -62,13 +64,16 @@ def test_progress_outlives_the_consumer_and_groups_do_not_share_a_file(world: Wo
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b'{\n\t"offsetTable":{{\n\t\t\t"brokerName":"br', bytes(range(200)), b"[]", b'{"offsetTable":{"q":"7"}}']
+    "damage",
+    [b"", b'{\n\t"offsetTable":{{\n\t\t\t"brokerName":"br', bytes(range(200)), b"[]", b'{"offsetTable":{"q":"7"}}'],
 )
 @pytest.mark.parametrize("backed_up", [True, False])
 def test_a_damaged_file_stops_nobody(
     world: World, tmp_path: Path, damage: bytes, backed_up: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """BRO-01: the backup counts, else the configured beginning; the damaged file is kept aside, and whoever looks after it is told."""
+    """BRO-01: the backup counts, else the configured beginning; the damaged file is kept aside, and whoever looks after
+    it is told.
+    """
     producer = world.producer()
     queue = producer.send(Message(world.topic, b"old")).queue
     producer.send(Message(world.topic, b"new"), queue=queue)
@@ -88,7 +93,9 @@ def test_a_damaged_file_stops_nobody(
     assert path.with_name("offsets.json.damaged-1").read_bytes() == damage
 
 
-def test_a_file_that_cannot_be_written_stops_nobody(world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_written_stops_nobody(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """BRO-02: consumption goes on in memory, each message once, and a warning says so."""
     producer = world.producer()
     queue = producer.send(Message(world.topic, b"old")).queue
@@ -129,7 +136,9 @@ def test_a_kill_in_the_middle_of_a_save_leaves_a_file_that_can_be_read(tmp_path:
     rng = random.Random(5)
     saved = 0
     for _ in range(10):
-        process = subprocess.Popen([sys.executable, "-c", SAVER, str(tmp_path), str(saved)], cwd=ROOT, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", SAVER, str(tmp_path), str(saved)], cwd=ROOT, stdout=subprocess.PIPE
+        )
         assert process.stdout is not None
         for _ in range(rng.randrange(1, 20)):
             saved = int(process.stdout.readline())

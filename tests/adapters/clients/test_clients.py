@@ -28,7 +28,9 @@ from tests.adapters.harness import PATIENCE, Anyio, Proxy, Runtime
 
 def test_what_is_sent_arrives(world: World) -> None:
     producer = world.producer()
-    sent = producer.send(Message(world.topic, b"hello", tags="greeting", keys=["k1", "k2"], properties={"colour": "blue"}, flag=7))
+    sent = producer.send(
+        Message(world.topic, b"hello", tags="greeting", keys=["k1", "k2"], properties={"colour": "blue"}, flag=7)
+    )
     assert sent.status is SendStatus.SEND_OK
     received = world.collect().wait(1)[0]
     assert (received.topic, received.body, received.tags, received.keys, received.flag) == (
@@ -79,7 +81,9 @@ def test_a_batch_is_one_request_with_many_messages(world: World) -> None:
     """MSG-08: each message has an id of its own, and the result lists them in order."""
     sent = world.producer().send([Message(world.topic, b"%d" % number, tags="t") for number in range(10)])
     messages = world.collect().wait(10)
-    assert [message.msg_id for message in sorted(messages, key=lambda each: each.queue_offset)] == sent.msg_id.split(",")
+    assert [message.msg_id for message in sorted(messages, key=lambda each: each.queue_offset)] == sent.msg_id.split(
+        ","
+    )
     assert len({message.msg_id for message in messages}) == 10
     assert {message.queue_id for message in messages} == {sent.queue.queue_id}
 
@@ -172,7 +176,10 @@ def test_refusals_name_what_is_wrong(world: World) -> None:
 
 
 def test_settings_are_checked_before_anything_starts(runtime: Runtime) -> None:
-    """CON-01: a listener that takes another number of arguments too. LIM-01: a group whose retry topic would be too long."""
+    """CON-01: a listener that takes another number of arguments too.
+
+    LIM-01: a group whose retry topic would be too long.
+    """
     make = runtime.module.Producer
     for settings in ({"send_msg_timeout": 0}, {"send_msg_timeout": "1"}, {"unit_mode": 1}, {"no_such_setting": 1}):
         with pytest.raises(InvalidSetting):

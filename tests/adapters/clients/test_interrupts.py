@@ -1,6 +1,7 @@
 """An interrupt (Ctrl-C, SystemExit out of a handler) that comes to whoever is inside a node, or has just been there.
 
-What is half-changed is not used any more: the driver ends, everybody who waits is told, and no byte is written that does not belong there.
+What is half-changed is not used any more: the driver ends, everybody who waits is told, and no byte is written that
+does not belong there.
 """
 
 from __future__ import annotations
@@ -229,7 +230,10 @@ def test_before_the_node_is_entered_nothing_happens(rig: Rig) -> None:
 
 
 def test_in_the_send_only_the_connection_is_lost(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows how much went out. Everything else goes on, and whoever was to be told by this caller is told by the loop."""
+    """Nobody knows how much went out.
+
+    Everything else goes on, and whoever was to be told by this caller is told by the loop.
+    """
     told = threading.Event()
 
     def verb(now: int) -> Ticket[bytes]:
@@ -284,7 +288,9 @@ def server() -> Iterator[Recorder]:
 
 
 def test_at_every_place_of_a_send(server: Recorder) -> None:
-    """Each time with a new client: nobody waits for ever, and the broker never gets bytes that do not belong together."""
+    """Each time with a new client: nobody waits for ever, and the broker never gets bytes that do not belong
+    together.
+    """
     ends = set()
     at = 1
     while True:
@@ -305,7 +311,8 @@ def not_in_threading(name: str) -> bool:
     return name != threading.__file__
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets of drivers that were being made
+# sockets of drivers that were being made
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("step", ["start", "close"])
 def test_at_every_place_of_a_start_and_an_end(server: Recorder, step: str) -> None:
     at = 1

@@ -26,7 +26,15 @@ from tests.adapters.harness import PATIENCE, Anyio, Collector, Runtime, into
 
 @pytest.mark.parametrize(
     "outcome",
-    [ValueError("wrong"), None, True, "SUCCESS", SystemExit(1), asyncio.CancelledError(), ConsumeStatus.RECONSUME_LATER],
+    [
+        ValueError("wrong"),
+        None,
+        True,
+        "SUCCESS",
+        SystemExit(1),
+        asyncio.CancelledError(),
+        ConsumeStatus.RECONSUME_LATER,
+    ],
     ids=lambda outcome: type(outcome).__name__,
 )
 def test_whatever_is_not_success_brings_the_message_again(world: World, outcome: Any) -> None:
@@ -165,13 +173,17 @@ def test_two_consumers_of_a_group_share_the_queues(world: World) -> None:
         world.consumer(into(collector))
 
     def play(number: int) -> list[set[int]]:
-        """Send a message to each queue, and see who gets which: until the queues are shared out, both may get the same one."""
+        """Send a message to each queue, and see who gets which: until the queues are shared out, both may get the same
+        one.
+        """
         for queue in range(4):
             message = Message(world.topic, b"%d/%d" % (number, queue))
             producer.send(message, selector=lambda queues, message, argument: queues[argument], argument=queue)
 
         def seen() -> list[set[int]]:
-            return [{one.queue_id for one in each.messages if one.body.startswith(b"%d/" % number)} for each in collectors]
+            return [
+                {one.queue_id for one in each.messages if one.body.startswith(b"%d/" % number)} for each in collectors
+            ]
 
         with changed:
             assert changed.wait_for(lambda: len(set().union(*seen())) == 4, PATIENCE)
@@ -255,10 +267,16 @@ def test_suspending_and_resuming(world: World) -> None:
     collector.wait(1)
     consumer.suspend()
     for number in range(4):  # pulls that were waiting at the broker bring one message of each queue at most
-        producer.send(Message(world.topic, b"%d" % number), selector=lambda queues, message, argument: queues[argument], argument=number)
+        producer.send(
+            Message(world.topic, b"%d" % number),
+            selector=lambda queues, message, argument: queues[argument],
+            argument=number,
+        )
     for number in range(4, 8):
         producer.send(
-            Message(world.topic, b"%d" % number), selector=lambda queues, message, argument: queues[argument], argument=number - 4
+            Message(world.topic, b"%d" % number),
+            selector=lambda queues, message, argument: queues[argument],
+            argument=number - 4,
         )
     consumer.resume()
     collector.wait(9)
@@ -288,7 +306,9 @@ def test_another_expression_counts_for_what_is_sent_from_then_on(world: World) -
     """CON-12: also where a pull waits at the broker since before."""
     producer = world.producer()
     queues = [producer.send(Message(world.topic, b"first", tags="A")).queue]
-    queues += [MessageQueue(world.topic, queues[0].broker_name, number) for number in range(4) if number != queues[0].queue_id]
+    queues += [
+        MessageQueue(world.topic, queues[0].broker_name, number) for number in range(4) if number != queues[0].queue_id
+    ]
     collector = Collector()
     consumer = world.consumer(into(collector), "A")
     collector.wait(1)

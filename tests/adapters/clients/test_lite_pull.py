@@ -346,7 +346,11 @@ def test_a_listener_may_close_its_own_consumer(world: World) -> None:
 
 def test_broadcasting_keeps_offsets_in_a_file(world: World, tmp_path: Path) -> None:
     queue = send(world, 3)
-    settings = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": str(tmp_path), "instance_name": f"i-{world.group}"}
+    settings = {
+        "message_model": MessageModel.BROADCASTING,
+        "local_offset_store_dir": str(tmp_path),
+        "instance_name": f"i-{world.group}",
+    }
     consumer = polling(world, **settings)
     assert poll(consumer, 3) == numbers(3)
     consumer.commit_sync()

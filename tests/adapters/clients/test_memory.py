@@ -1,4 +1,6 @@
-"""Nothing piles up in a client, however much it sends, fails to send and receives: on every runtime, counted in objects (PRO-07)."""
+"""Nothing piles up in a client, however much it sends, fails to send and receives: on every runtime, counted in objects
+(PRO-07).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from tests.adapters.io.test_lifecycle import NOWHERE
 
 #: So many of each kind, after as many to warm up; a leak of one object of ours for each of them is seen.
 COUNT = 300
-#: Deadlines that were cancelled are swept now and then: so many operations more may be remembered (`mqproto.state.node.deadlines`).
+#: Deadlines that were cancelled are swept now and then: so many operations more may be remembered
+#: (`mqproto.state.node.deadlines`).
 SLACK = 100
 #: What these hold (frames of failures, most of all), and the time limits of dials.
 OTHERS = COUNT * 4

@@ -51,7 +51,9 @@ def test_polls_are_told(world: World) -> None:
     producer = world.producer()
     first = producer.send(Message(world.topic, b"x", keys="key"))
     second = producer.send(Message(world.topic, b"y"), queue=first.queue)
-    consumer = world.make(world.runtime.module.LitePullConsumer, "polls", world.namesrv, enable_msg_trace=True, consume_from_where=FIRST)
+    consumer = world.make(
+        world.runtime.module.LitePullConsumer, "polls", world.namesrv, enable_msg_trace=True, consume_from_where=FIRST
+    )
     consumer.subscribe(world.topic)
     consumer.start()
     for body in (b"x", b"y"):

@@ -77,7 +77,9 @@ def all_at_once(world: World, producer: Any, message: Message, count: int) -> li
 
 
 def test_a_broker_that_resets_every_connection(world: World) -> None:
-    """COD-11: each of 1,000 sends ends once and with an error, all room of the window is free again, and a healthy broker is sent to."""
+    """COD-11: each of 1,000 sends ends once and with an error, all room of the window is free again, and a healthy
+    broker is sent to.
+    """
     producer = world.producer(send_window_messages=100)
     with resetting() as broken, register(world.namesrv, broken):
         outcomes = all_at_once(world, producer, Message("topic", b"x"), 1000)

@@ -1,4 +1,6 @@
-"""What producers offer besides single sends, on every runtime: windows, flush, lists, several brokers, ways of packing."""
+"""What producers offer besides single sends, on every runtime: windows, flush, lists, several brokers, ways of
+packing.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def test_more_senders_than_room(world: World) -> None:
     assert window(producer) == (0, 0, 0)
 
 
-def test_a_send_without_room_fails_unsent_when_its_budget_is_used_up(runtime: Runtime, mute: Callable[..., Any]) -> None:
+def test_a_send_without_room_fails_unsent_when_its_budget_is_used_up(
+    runtime: Runtime, mute: Callable[..., Any]
+) -> None:
     producer = mute(send_window_messages=1)
     beside = Beside(runtime, producer)
     beside.send(Message("topic", b"in flight"), timeout_ms=60_000)
@@ -115,7 +119,9 @@ def test_submit_holds_its_caller_up_until_there_is_room(runtime: Runtime, mute: 
             runtime.call(future.result, PATIENCE)
 
 
-def test_an_interrupted_submit_is_given_up(runtime: Runtime, mute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_submit_is_given_up(
+    runtime: Runtime, mute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever waited for room has no future, so nothing may go on in its name."""
     if isinstance(runtime, Anyio):
         pytest.skip("`send` is awaited there")
@@ -377,7 +383,9 @@ class Log(logging.Handler):
 
 
 def test_a_body_whose_package_is_missing_where_it_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts as failed and comes again, so that it is not lost on the way to a consumer that can read it; the log says what to do."""
+    """It counts as failed and comes again, so that it is not lost on the way to a consumer that can read it; the log
+    says what to do.
+    """
     world.producer(compress_type="LZ4").send(Message(world.topic, b"0123456789" * 1000))
     log = Log()
     logger = logging.getLogger("mqproto")

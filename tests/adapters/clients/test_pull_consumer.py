@@ -64,7 +64,9 @@ def test_a_blocking_pull_waits_for_a_message(world: World) -> None:
     else:
         found = world.runtime.call(pull_while_sending, consumer._target, producer._target, queue)
     assert [message.body for message in found.messages] == [b"late"]
-    assert consumer.pull_block_if_not_found(queue, "*", 2, timeout_ms=300).status is PullStatus.NO_NEW_MSG, "the broker answers in time"
+    assert consumer.pull_block_if_not_found(queue, "*", 2, timeout_ms=300).status is PullStatus.NO_NEW_MSG, (
+        "the broker answers in time"
+    )
 
 
 async def pull_while_sending(consumer: Any, producer: Any, queue: MessageQueue) -> Any:

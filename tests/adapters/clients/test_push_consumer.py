@@ -188,7 +188,9 @@ def test_an_ordered_listener_may_commit_and_roll_back(world: World) -> None:
     collector.wait(7)
     consumer.close()
     assert collector.bodies() == [b"0", b"1", b"2", b"0", b"1", b"2", b"3"]
-    assert [message.body for message in world.collect().wait(1)] == [b"3"], "the last one was consumed and not committed"
+    assert [message.body for message in world.collect().wait(1)] == [b"3"], (
+        "the last one was consumed and not committed"
+    )
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -289,7 +291,9 @@ def test_settings_of_a_consumer_that_does_not_run(world: World) -> None:
     assert consumer._core.settings.consume_thread_min == 7
 
 
-def test_a_broadcast_group_goes_on_in_another_process(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broadcast_group_goes_on_in_another_process(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """BRO-03: neither process id nor time is in the path of the offset file, and groups do not share one."""
     settings: dict[str, Any] = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": str(tmp_path)}
     producer = world.producer()
@@ -320,7 +324,9 @@ def test_a_broadcast_group_goes_on_in_another_process(world: World, tmp_path: Pa
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_deliveries_in_a_row_let_others_run(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task goes on with the next delivery when it has finished one: with a listener that waits for nothing it would never stop."""
+    """A task goes on with the next delivery when it has finished one: with a listener that waits for nothing it would
+    never stop.
+    """
     left = iter(range(99))
     order: list[str] = []
 
@@ -370,7 +376,9 @@ def test_tasks_wait_for_the_next_delivery(backend: str, monkeypatch: pytest.Monk
 
         def delivery(number: int) -> ConsumeTask:
             queue = MessageQueue("topic", "b", 0)
-            return ConsumeTask("group", listen, [MessageExt("topic", b"%d" % number)], ConsumeContext(queue), ProcessQueue(queue, 0))
+            return ConsumeTask(
+                "group", listen, [MessageExt("topic", b"%d" % number)], ConsumeContext(queue), ProcessQueue(queue, 0)
+            )
 
         async with anyio.create_task_group() as tasks:
             loop = asyncio.get_running_loop() if backend == "asyncio" else None

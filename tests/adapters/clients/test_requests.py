@@ -16,7 +16,10 @@ from tests.adapters.harness import PATIENCE, Anyio, holder
 
 
 def responder(world: World, *, silent: bool = False) -> SimpleQueue[MessageExt]:
-    """Somebody who answers the messages of the topic, and the requests that came. What it sends with stays alive with the world."""
+    """Somebody who answers the messages of the topic, and the requests that came.
+
+    What it sends with stays alive with the world.
+    """
     producer = world.producer(f"r-{world.group}")
     requests: SimpleQueue[MessageExt] = SimpleQueue()
 
@@ -87,7 +90,9 @@ def test_futures(world: World) -> None:
     called: SimpleQueue[bytes] = SimpleQueue()
     futures = [producer.submit_request(Message(world.topic, b"%d" % number), timeout_ms=30_000) for number in range(5)]
     world.runtime.call(futures[0].add_done_callback, lambda future: called.put(future.result().body))
-    assert [world.runtime.call(future.result, PATIENCE).body for future in futures] == [b"re: %d" % number for number in range(5)]
+    assert [world.runtime.call(future.result, PATIENCE).body for future in futures] == [
+        b"re: %d" % number for number in range(5)
+    ]
     assert called.get(timeout=PATIENCE) == b"re: 0"
     failed = producer.submit_request(Message(world.topic, b""))
     assert isinstance(world.runtime.call(failed.exception, PATIENCE), InvalidMessage)
@@ -133,7 +138,10 @@ def test_a_given_queue_and_a_chosen_queue(world: World) -> None:
         producer.request(Message(world.topic, b"same %d" % number), queue=queue, timeout_ms=30_000)
         assert requests.get(timeout=PATIENCE).queue_id == queue.queue_id
     chosen = producer.request(
-        Message(world.topic, b"chosen"), selector=lambda queues, message, argument: queues[argument], argument=3, timeout_ms=30_000
+        Message(world.topic, b"chosen"),
+        selector=lambda queues, message, argument: queues[argument],
+        argument=3,
+        timeout_ms=30_000,
     )
     assert (chosen.body, requests.get(timeout=PATIENCE).queue_id) == (b"re: chosen", 3)
     with pytest.raises(InvalidMessage, match="batch"):

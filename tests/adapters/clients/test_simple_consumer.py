@@ -161,7 +161,11 @@ def test_in_order(world: World) -> None:
 
 
 def test_broadcasting(world: World, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": str(tmp_path), "instance_name": "one"}
+    settings: dict[str, Any] = {
+        "message_model": MessageModel.BROADCASTING,
+        "local_offset_store_dir": str(tmp_path),
+        "instance_name": "one",
+    }
     one = make(world, **settings)
     other = make(world, **{**settings, "instance_name": "other"})
     send(world, b"0", b"1")
@@ -268,7 +272,12 @@ def test_suspending_and_other_topics(world: World) -> None:
 
 def test_settings(runtime: Runtime) -> None:
     factory = runtime.module.Consumer
-    for settings in ({"max_unacked": 0}, {"max_unacked": 1001}, {"consume_thread_min": 3}, {"consume_message_batch_max_size": 1}):
+    for settings in (
+        {"max_unacked": 0},
+        {"max_unacked": 1001},
+        {"consume_thread_min": 3},
+        {"consume_message_batch_max_size": 1},
+    ):
         with pytest.raises(InvalidSetting):
             runtime.call(factory, "g", "127.0.0.1:9", **settings)
     consumer = Proxy(runtime, runtime.call(factory, "g", ""))

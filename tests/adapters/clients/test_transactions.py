@@ -45,7 +45,9 @@ def in_the_way_of(runtime: Runtime, function: Callable[..., Any]) -> Callable[..
 class Books:
     """A listener that says what it is told to say, and remembers what it was asked."""
 
-    def __init__(self, runtime: Runtime, executed: object = COMMIT, checked: object = COMMIT, *, plain: bool = False) -> None:
+    def __init__(
+        self, runtime: Runtime, executed: object = COMMIT, checked: object = COMMIT, *, plain: bool = False
+    ) -> None:
         self.executed, self.checked = executed, checked
         self.executions: SimpleQueue[tuple[HalfMessage, Any, str]] = SimpleQueue()
         self.checks: SimpleQueue[MessageExt] = SimpleQueue()
@@ -73,7 +75,9 @@ def curious(world: World) -> None:
 
 
 def transactor(world: World, listener: object, group: str = "", **settings: Any) -> Any:
-    return world.start(world.runtime.module.TransactionProducer, group or f"t-{world.group}", listener, world.namesrv, **settings)
+    return world.start(
+        world.runtime.module.TransactionProducer, group or f"t-{world.group}", listener, world.namesrv, **settings
+    )
 
 
 def test_committed_messages_arrive_and_others_do_not(world: World) -> None:
@@ -127,7 +131,10 @@ def test_what_nobody_decided_is_asked_about(world: World, said: object, caplog: 
     body = b"the same again " * 1000
     with caplog.at_level(logging.WARNING, "mqproto.client"):
         result = producer.send_in_transaction(Message(world.topic, body, keys="k"))
-    assert (result.local_transaction_state, result.local_failure) == (UNKNOW, said if isinstance(said, ValueError) else None)
+    assert (result.local_transaction_state, result.local_failure) == (
+        UNKNOW,
+        said if isinstance(said, ValueError) else None,
+    )
     logged = [record for record in caplog.records if record.name == "mqproto.client"]
     assert [record.exc_info is not None for record in logged] == ([True] if isinstance(said, ValueError) else [])
     asked = books.checks.get(timeout=PATIENCE)
@@ -162,7 +169,9 @@ def test_a_question_may_be_left_open_and_comes_again(world: World) -> None:
     producer.send_in_transaction(Message(world.topic, b"paid"))
     first = books.checks.get(timeout=PATIENCE)
     books.checked = None
-    while books.checks.get(timeout=PATIENCE).properties.get("TRANSACTION_CHECK_TIMES") == first.properties.get("TRANSACTION_CHECK_TIMES"):
+    while books.checks.get(timeout=PATIENCE).properties.get("TRANSACTION_CHECK_TIMES") == first.properties.get(
+        "TRANSACTION_CHECK_TIMES"
+    ):
         pass
     books.checked = ROLLBACK
     producer.send_in_transaction(Message(world.topic, b"other"))
@@ -192,7 +201,10 @@ def test_groups_of_one_instance_are_asked_each_about_its_own(world: World) -> No
     """TXN-06: two producers that share a connection."""
     curious(world)
     books = [Books(world.runtime, UNKNOW) for _ in range(2)]
-    producers = [transactor(world, one, f"t-{world.group}-{n}", instance_name=f"shared-{world.group}") for n, one in enumerate(books)]
+    producers = [
+        transactor(world, one, f"t-{world.group}-{n}", instance_name=f"shared-{world.group}")
+        for n, one in enumerate(books)
+    ]
     for number, producer in enumerate(producers):
         producer.send_in_transaction(Message(world.topic, b"%d" % number))
     for number, one in enumerate(books):
@@ -385,7 +397,9 @@ def test_cancelling_a_local_transaction_leaves_it_to_a_question(world: World) ->
 
 
 def test_cancelling_waits_for_a_local_transaction_in_a_thread(world: World) -> None:
-    """It cannot be stopped, so what it says is told: cut off half-way it would be a commit that the broker has to ask for."""
+    """It cannot be stopped, so what it says is told: cut off half-way it would be a commit that the broker has to ask
+    for.
+    """
     if not isinstance(world.runtime, Anyio):
         pytest.skip("only tasks are cancelled")
     books = Books(world.runtime)

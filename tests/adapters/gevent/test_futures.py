@@ -35,7 +35,11 @@ def test_whoever_waits_and_whoever_comes_later_get_the_outcome() -> None:
     for asked in (future.result, future.exception):
         with pytest.raises(TimeoutError):
             asked(0)
-    waiting = [gevent.spawn(future.result, PATIENCE), gevent.spawn(failed.exception, PATIENCE), gevent.spawn(left.exception, PATIENCE)]
+    waiting = [
+        gevent.spawn(future.result, PATIENCE),
+        gevent.spawn(failed.exception, PATIENCE),
+        gevent.spawn(left.exception, PATIENCE),
+    ]
     gevent.sleep(0)
     future.ticket.settle("done")
     failed.ticket.fail(NoRoute("topic"))

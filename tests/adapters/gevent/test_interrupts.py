@@ -1,4 +1,5 @@
-"""Interrupts that come to greenlets, of which the main one is meant: inside the node, in a driver's loop, in the application's own code.
+"""Interrupts that come to greenlets, of which the main one is meant: inside the node, in a driver's loop, in the
+application's own code.
 
 Signals find whichever greenlet runs.
 """
@@ -86,7 +87,9 @@ def test_in_a_listener() -> None:
             with mqproto.adapters.gevent.Producer("p", broker.namesrv_address) as producer:
                 producer.send(Message("topic", b"x"))
             first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-            with mqproto.adapters.gevent.PushConsumer("g", listener, broker.namesrv_address, consume_from_where=first) as consumer:
+            with mqproto.adapters.gevent.PushConsumer(
+                "g", listener, broker.namesrv_address, consume_from_where=first
+            ) as consumer:
                 consumer.subscribe("topic")
                 with pytest.raises(KeyboardInterrupt):
                     came_again.wait(PATIENCE)
@@ -148,7 +151,8 @@ def test_at_every_place_of_a_send(server: Recorder, who: str) -> None:
 
 
 @pytest.mark.pure
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets of drivers that were being made
+# sockets of drivers that were being made
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("step", ["start", "close"])
 def test_at_every_place_of_a_start_and_an_end(server: Recorder, step: str) -> None:
     """Those of the driver's greenlet are among them."""

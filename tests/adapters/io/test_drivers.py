@@ -117,8 +117,12 @@ def test_many_buffers_and_views_are_sent_in_order(runtime: Runtime, start: Start
         assert receive_all(sock, len(expected)) == expected
 
 
-def test_entries_of_one_turn_are_written_together(runtime: Runtime, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first at once, so that a single one never waits; the others when the loop turns, or when they have become many bytes."""
+def test_entries_of_one_turn_are_written_together(
+    runtime: Runtime, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first at once, so that a single one never waits; the others when the loop turns, or when they have become
+    many bytes.
+    """
     writes: list[int] = []
     send_buffers = sockets.send_buffers
 
@@ -198,7 +202,9 @@ def test_hanging_up_waits_for_a_peer_that_still_reads(start: Start) -> None:
         assert sock.recv(1) == b""
 
 
-def test_hanging_up_does_not_wait_long_for_a_peer_that_does_not_read(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_up_does_not_wait_long_for_a_peer_that_does_not_read(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mqproto.adapters.io.loop.HANG_UP_MS", 20)
     node = Echo()
     driver, port = start(node)
@@ -300,7 +306,9 @@ def test_nothing_comes_before_it_was_sent(start: Start) -> None:
 
 
 @pytest.mark.pure
-def test_peers_that_were_first_are_answered_while_there_is_more_to_read(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_that_were_first_are_answered_while_there_is_more_to_read(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mqproto.adapters.io.loop._EXCHANGE_SIZE", 4)
     go_on = threading.Event()
     unsent: list[int] = []
@@ -421,7 +429,13 @@ def test_dialling_by_number_and_by_name(start: Start, host: str) -> None:
 
 @pytest.mark.parametrize(
     ("address", "reason"),
-    [("127.0.0.1:1", "refused"), ("no port", ""), ("name.invalid:80", ""), ("x" * 300 + ".invalid:80", ""), ("[::1]:x", "")],
+    [
+        ("127.0.0.1:1", "refused"),
+        ("no port", ""),
+        ("name.invalid:80", ""),
+        ("x" * 300 + ".invalid:80", ""),
+        ("[::1]:x", ""),
+    ],
 )
 def test_a_dial_that_fails_says_why(start: Start, address: str, reason: str) -> None:
     node = Caller()
@@ -467,7 +481,9 @@ def test_a_ticket_that_is_settled_at_once(start: Start) -> None:
 
 
 def test_an_entry_that_fails_late_gives_its_operation_up(start: Start) -> None:
-    """An interrupt may come at any place: here it comes when the operation has begun and the caller has no ticket yet."""
+    """An interrupt may come at any place: here it comes when the operation has begun and the caller has no ticket
+    yet.
+    """
     server = Echo()
     _, port = start(server)
     node = Caller()
@@ -545,7 +561,9 @@ def test_a_node_that_does_not_end_is_cut_off(start: Start) -> None:
         assert sock.recv(1) == b""
 
 
-def test_a_fault_of_the_node_ends_the_driver_and_everybody_who_waits(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_the_node_ends_the_driver_and_everybody_who_waits(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     server = Caller()  # never answers by itself
     _, port = start(server)
 

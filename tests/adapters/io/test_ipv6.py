@@ -37,7 +37,11 @@ def test_a_message_there_and_back(world: World) -> None:
     sent = world.producer().send(Message(world.topic, b"hello", keys="k"))
     (received,) = world.collect().wait(1)
     assert len(sent.offset_msg_id) == 56
-    assert (received.offset_msg_id, received.msg_id, received.sys_flag & 0x30) == (sent.offset_msg_id, sent.msg_id, 0x30)
+    assert (received.offset_msg_id, received.msg_id, received.sys_flag & 0x30) == (
+        sent.offset_msg_id,
+        sent.msg_id,
+        0x30,
+    )
     assert received.store_host == world.server.broker_address
     assert received.born_host.startswith("[::1]:")
     admin = world.start(world.runtime.module.Admin, world.namesrv)

@@ -71,7 +71,9 @@ def forgotten(client: Proxy) -> bool:
 
 
 def at_once(count: int, function: Callable[[], Any]) -> list[BaseException | None]:
-    """Call it from several threads at once, which on other runtimes means from several greenlets or tasks; how each ended."""
+    """Call it from several threads at once, which on other runtimes means from several greenlets or tasks; how each
+    ended.
+    """
     outcomes: list[BaseException | None] = []
 
     def call() -> None:
@@ -193,7 +195,8 @@ def test_closed_before_its_instance_has_begun(runtime: Runtime, kind: str) -> No
         target = client._target
         if isinstance(runtime, Anyio):
             outcomes = runtime.call(_start_and_close, target)
-            assert {type(outcome) for outcome in outcomes} <= {StateError}  # none where trio let it come to its end first
+            # none where trio let it come to its end first
+            assert {type(outcome) for outcome in outcomes} <= {StateError}
         else:
             prepare = target._prepare
 
@@ -231,7 +234,9 @@ POINTS = ("_prepare", "join", "start", "wait", "stop")
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("name", ["threaded", "gevent"])
 def test_interrupted_on_its_way(name: str, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interrupt (Ctrl-C, a killed greenlet) at the places where a client starts and ends: what has begun by then ends."""
+    """An interrupt (Ctrl-C, a killed greenlet) at the places where a client starts and ends: what has begun by then
+    ends.
+    """
     with runtime_without_threads_left(name) as runtime, open_tidy_world(runtime) as world:
         kit = runtime.module.PushConsumer._kit
         client = make(runtime, "PushConsumer", "g", world.namesrv, world.topic)
@@ -259,7 +264,9 @@ def interrupted_after(function: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize("cancel", ["scope", "task"])
 @pytest.mark.parametrize("name", ["asyncio", "trio"])
 def test_cancelled_anywhere(name: str, cancel: str, kind: str) -> None:
-    """A task that starts a client, uses it and closes it is cancelled after so many steps: nothing is left of it, whatever it was at."""
+    """A task that starts a client, uses it and closes it is cancelled after so many steps: nothing is left of it,
+    whatever it was at.
+    """
     if (name, cancel) == ("trio", "task"):
         pytest.skip("tasks are cancelled by scopes there")
     with runtime_without_threads_left(name) as runtime, open_tidy_world(runtime) as world:
@@ -298,7 +305,9 @@ async def _cancelled_after(steps: int, cancel: str, function: Callable[..., Any]
 
 
 def test_an_event_loop_that_ends_before_its_clients(kind: str) -> None:
-    """The loop is closed, not only left: the next client, or a close, finds out and gives back what the dead one had."""
+    """The loop is closed, not only left: the next client, or a close, finds out and gives back what the dead one
+    had.
+    """
     with Standalone() as server, Producer("p", server.namesrv_address) as producer:
         producer.send(Message("topic", b"makes the topic"))
         before = descriptors()
@@ -321,7 +330,9 @@ def test_an_event_loop_that_ends_before_its_clients(kind: str) -> None:
 
 
 def test_two_event_loops_in_two_threads(kind: str) -> None:
-    """Each has clients of its own, also under one name; the wrong loop is told, and can neither use nor close what is not its own."""
+    """Each has clients of its own, also under one name; the wrong loop is told, and can neither use nor close what is
+    not its own.
+    """
     with Standalone() as server, Producer("p", server.namesrv_address) as producer, ExitStack() as stack:
         producer.send(Message("topic", b"makes the topic"))
         clients = []

@@ -1,4 +1,6 @@
-"""How whole programs end that leave clients behind, and what forks and other processes make of them: every kind of client."""
+"""How whole programs end that leave clients behind, and what forks and other processes make of them: every kind of
+client.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def test_a_program_whose_servers_do_not_answer(server: Standalone, module: str) 
 
 
 def test_a_program_whose_listener_never_ends(server: Standalone) -> None:
-    """Neither does it keep the interpreter, nor do the consumers wait for it one after the other: that would take too long for the test."""
+    """Neither does it keep the interpreter, nor do the consumers wait for it one after the other: that would take too
+    long for the test.
+    """
     out = run(
         server,
         """
@@ -170,7 +174,9 @@ def test_the_child_of_a_fork_is_told_by_every_kind(server: Standalone, module: s
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes_of_multiprocessing(server: Standalone, method: str, tmp_path: Path) -> None:
-    """A worker process makes its own clients, whatever its parent had running when it began, and need not close them."""
+    """A worker process makes its own clients, whatever its parent had running when it began, and need not close
+    them.
+    """
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip("not on this system")
     program = with_all_kinds(
@@ -233,7 +239,9 @@ def test_a_program_of_tasks_that_forgets_all_of_its_clients(server: Standalone, 
 
 
 def test_nothing_is_printed_of_failures(server: Standalone) -> None:
-    """Who has not set up logging reads of failures in exceptions alone: standard error stays empty, which `run` checks."""
+    """Who has not set up logging reads of failures in exceptions alone: standard error stays empty, which `run`
+    checks.
+    """
     out = run(
         server,
         """

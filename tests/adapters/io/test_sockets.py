@@ -118,7 +118,9 @@ def test_a_socket_that_met_itself_is_not_connected() -> None:
 @pytest.mark.parametrize("has_sendmsg", [True, False])
 @given(sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=40))
 def test_everything_is_sent_or_left_in_order(has_sendmsg: bool, sizes: list[int]) -> None:
-    buffers: list[Buffer] = [memoryview(bytes([index]) * size) if index % 2 else bytes([index]) * size for index, size in enumerate(sizes)]
+    buffers: list[Buffer] = [
+        memoryview(bytes([index]) * size) if index % 2 else bytes([index]) * size for index, size in enumerate(sizes)
+    ]
     expected = b"".join(buffers)
     left, right = socket.socketpair()
     with left, right, pytest.MonkeyPatch.context() as patch:
@@ -135,7 +137,9 @@ def test_everything_is_sent_or_left_in_order(has_sendmsg: bool, sizes: list[int]
     assert received == expected
 
 
-def test_more_buffers_than_a_vector_takes(pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_buffers_than_a_vector_takes(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
     left, right = pair
     monkeypatch.setattr(sockets, "_VECTOR_MAX", 3)
     rest: list[Buffer] = [bytes([index]) * 5000 for index in range(10)]
@@ -154,7 +158,9 @@ def test_a_broken_connection_raises(pair: tuple[socket.socket, socket.socket]) -
 
 
 @pytest.mark.parametrize("make", [selectors.DefaultSelector, selectors.SelectSelector])
-def test_a_poller_over_selectors(make: Callable[[], selectors.BaseSelector], pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_poller_over_selectors(
+    make: Callable[[], selectors.BaseSelector], pair: tuple[socket.socket, socket.socket]
+) -> None:
     left, right = pair
     poller = SelectorPoller(make())
     fd = left.fileno()

@@ -81,7 +81,10 @@ class Place:
         return found()[0]
 
     def arrived(self, size: int) -> bytes:
-        wait_until(lambda: len(self.node.arrived) >= size or any(line.startswith("closed") for line in self.node.log), self.node.changed)
+        wait_until(
+            lambda: len(self.node.arrived) >= size or any(line.startswith("closed") for line in self.node.log),
+            self.node.changed,
+        )
         return bytes(self.node.arrived)
 
     def write(self, driver: Any, data: bytes) -> None:
@@ -185,7 +188,9 @@ def test_hanging_up_sends_the_rest_first(place: Place) -> None:
 )
 def test_a_certificate_that_is_not_believed(place: Place, server: str, options: dict[str, Any], says: str) -> None:
     place.dial(place.secure_echo(server_context(server)), **options)
-    assert place.heard("closed").startswith("closed TLS handshake failed: the server's certificate is not believed: " + says)
+    assert place.heard("closed").startswith(
+        "closed TLS handshake failed: the server's certificate is not believed: " + says
+    )
 
 
 @pytest.mark.parametrize(

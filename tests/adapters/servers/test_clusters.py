@@ -1,4 +1,6 @@
-"""Name servers and brokers in processes of their own: clusters that lose a member and get it back, as clients see it."""
+"""Name servers and brokers in processes of their own: clusters that lose a member and get it back, as clients see
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from tests.adapters.cli.test_cli import server
 from tests.adapters.harness import PATIENCE, Collector
 
 TOPIC = "Orders"
-MADE = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+MADE = {
+    "topic": TOPIC,
+    "defaultTopic": "TBW102",
+    "readQueueNums": "4",
+    "writeQueueNums": "4",
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+}
 MADE |= {"topicSysFlag": "0", "order": "false"}
 
 

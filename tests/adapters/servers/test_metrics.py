@@ -35,7 +35,18 @@ def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_a_broker_shows_its_numbers(tmp_path: Path, adapter: str) -> None:
-    arguments = ("--adapter", adapter, "--namesrv-port", "0", "--port", "0", "--store", str(tmp_path / "store"), "--metrics-port", "0")
+    arguments = (
+        "--adapter",
+        adapter,
+        "--namesrv-port",
+        "0",
+        "--port",
+        "0",
+        "--store",
+        str(tmp_path / "store"),
+        "--metrics-port",
+        "0",
+    )
     with server(tmp_path, "standalone", *arguments, "--json") as (process, line):
         ready = json.loads(line)
         assert run(tmp_path, "send", "-n", ready["namesrv"], "Orders", "one", "two", "three").returncode == 0
@@ -88,7 +99,10 @@ def test_without_the_package(tmp_path: Path) -> None:
         else:
             os.environ["PYTHONPATH"] = kept
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "mqproto: metrics need the package prometheus-client: install mqproto[metrics], or leave --metrics-port out\n"
+    assert (
+        done.stderr
+        == "mqproto: metrics need the package prometheus-client: install mqproto[metrics], or leave --metrics-port out\n"
+    )
     assert not (tmp_path / "s").exists()
 
 

@@ -157,7 +157,9 @@ def test_an_address_of_another_machine(make: Any) -> None:
         make("NameServer", host="192.0.2.1").start()
 
 
-@pytest.mark.parametrize("settings", [{"brokerName": ""}, {"listenPort": "70000"}, {"flushDiskType": "NEVER"}, {"brokerNam": "x"}])
+@pytest.mark.parametrize(
+    "settings", [{"brokerName": ""}, {"listenPort": "70000"}, {"flushDiskType": "NEVER"}, {"brokerNam": "x"}]
+)
 def test_a_setting_that_cannot_be(make: Any, settings: dict[str, str]) -> None:
     with pytest.raises(InvalidSetting):
         make("Broker", settings=settings).start()
@@ -226,7 +228,10 @@ def test_half_a_frame_waits_and_disturbs_nobody(world: World) -> None:
 def test_a_peer_that_reads_nothing_holds_up_nobody(world: World) -> None:
     producer = world.producer()
     body = bytes(range(256)) * 256  # 64 KiB
-    sent = [producer.send(Message(world.topic, body), selector=lambda queues, message, argument: queues[0]) for _ in range(8)]
+    sent = [
+        producer.send(Message(world.topic, body), selector=lambda queues, message, argument: queues[0])
+        for _ in range(8)
+    ]
     queue = sent[0].queue
     fields = {
         "consumerGroup": "slow",

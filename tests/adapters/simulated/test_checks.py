@@ -89,7 +89,9 @@ def damaged(scene: Scene) -> None:
 
 def place_given_twice(scene: Scene) -> None:
     first, second = scene.cluster.records.sends[:2]
-    result = replace(first.ticket.result(), queue=second.ticket.result().queue, queue_offset=second.ticket.result().queue_offset)
+    result = replace(
+        first.ticket.result(), queue=second.ticket.result().queue, queue_offset=second.ticket.result().queue_offset
+    )
     first.ticket = Ticket()
     first.ticket.settle(result)
 
@@ -205,7 +207,11 @@ class Clerks:
         self.cluster = Cluster(1, weather=Weather(delay_max=1, job_max=1))
         producer = self.cluster.producer("shop")
         producer.send(Message("orders", b"x"))
-        options: Any = {"topics": ("orders",), "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "orderly": True}
+        options: Any = {
+            "topics": ("orders",),
+            "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            "orderly": True,
+        }
         for _ in range(2):
             self.cluster.consumer("clerks", lambda messages: ConsumeStatus.SUCCESS, takes_ms=5, **options).start()
         self.cluster.run_for(60_000)
@@ -216,7 +222,9 @@ class Clerks:
         queue = MessageQueue("orders", "broker-a", 0)
         #: Deliveries of one queue.
         self.deliveries = [delivery for delivery in self.cluster.records.deliveries if delivery.queue == queue]
-        (self.other,) = [consumer for consumer in self.cluster.consumers if consumer.name != self.deliveries[-1].consumer]
+        (self.other,) = [
+            consumer for consumer in self.cluster.consumers if consumer.name != self.deliveries[-1].consumer
+        ]
 
 
 def test_a_message_that_passes_another_is_seen() -> None:

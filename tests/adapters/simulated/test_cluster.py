@@ -106,11 +106,16 @@ def test_a_consumer_may_subscribe_by_tags_and_later() -> None:
     for tag in ("red", "blue"):
         producer.send(Message("orders", tag.encode(), tag))
         producer.send(Message("bills", tag.encode(), tag))
-    consumer = cluster.consumer("readers", consume_all, topics=("orders",), expression="red", consume_from_where=FIRST).start()
+    consumer = cluster.consumer(
+        "readers", consume_all, topics=("orders",), expression="red", consume_from_where=FIRST
+    ).start()
     cluster.run_for(30_000)
     consumer.subscribe("bills", "blue")
     cluster.run_for(30_000)
-    assert sorted((message.topic, message.body) for message in consumer.messages) == [("bills", b"blue"), ("orders", b"red")]
+    assert sorted((message.topic, message.body) for message in consumer.messages) == [
+        ("bills", b"blue"),
+        ("orders", b"red"),
+    ]
     assert cluster.records.filtering == {"readers"}
 
 
@@ -141,13 +146,19 @@ def test_the_disk_keeps_what_was_promised() -> None:
         for power in (False, True):
             lost = 0
             for seed in range(6):
-                cluster = Cluster(seed, weather=Weather(delay_max=1, job_max=1), settings={"flushDiskType": "SYNC_FLUSH"} if sync else {})
+                cluster = Cluster(
+                    seed,
+                    weather=Weather(delay_max=1, job_max=1),
+                    settings={"flushDiskType": "SYNC_FLUSH"} if sync else {},
+                )
                 producer = cluster.producer("shop")
                 for number in range(5):
                     producer.send(Message("orders", b"%d" % number))
                 cluster.broker.crash(power=power)
                 cluster.broker.start()
-                stored = sum(queue.max_offset for queue in cluster.broker.node.store.queues() if queue.topic == "orders")
+                stored = sum(
+                    queue.max_offset for queue in cluster.broker.node.store.queues() if queue.topic == "orders"
+                )
                 lost += 5 - stored
                 assert cluster.broker.incomplete == (power and not sync)
             kept.append(lost == 0)

@@ -65,7 +65,11 @@ def test_a_turn_with_much_to_read_makes_the_last_of_it_old(monkeypatch: pytest.M
 def test_the_wall_clock_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Echo()
     driver = threaded.Driver(node, name="test")
-    for monotonic, wall, ahead in ((5_000_000, 905_000_000, 900), (5_999_999, 405_000_000, 400), (6_000_000, 406_000_000, 400)):
+    for monotonic, wall, ahead in (
+        (5_000_000, 905_000_000, 900),
+        (5_999_999, 405_000_000, 400),
+        (6_000_000, 406_000_000, 400),
+    ):
         monkeypatch.setattr(time, "monotonic_ns", lambda ns=monotonic: ns)
         monkeypatch.setattr(time, "time_ns", lambda ns=wall: ns)
         assert driver._now() == monotonic // 1_000_000

@@ -149,7 +149,9 @@ class Traced(Ticket[Any]):
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("settle", [end, partial(fail, failure=NoRoute("topic"))])
 def test_what_has_ended_is_not_kept(pool: Workers, settle: Callable[[SendFuture[Any]], None], watched: bool) -> None:
-    """Nor does it wait for the garbage collector: the operation leads to the future, which must not lead back, and has the message."""
+    """Nor does it wait for the garbage collector: the operation leads to the future, which must not lead back, and has
+    the message.
+    """
     gc.collect()
     gc.disable()
     try:
@@ -248,7 +250,9 @@ class Announced:
         self.lock.release()
 
 
-def test_nothing_ends_while_somebody_is_about_to_wait(make: Callable[[], SendFuture[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_ends_while_somebody_is_about_to_wait(
+    make: Callable[[], SendFuture[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for settle in (end, partial(fail, failure=NoRoute("topic"))):
         events: SimpleQueue[str] = SimpleQueue()
         future = make()
@@ -348,7 +352,9 @@ def test_whoever_counts_what_is_done_as_it_ends_counts_right(make: Callable[[], 
 
 
 def interrupted_at(place: str) -> Callable[..., Any]:
-    """A function in the place of a part of the standard library's, to which an interrupt comes: before or after it has done its work."""
+    """A function in the place of a part of the standard library's, to which an interrupt comes: before or after it has
+    done its work.
+    """
 
     def call(real: Callable[..., Any], *arguments: Any) -> Any:
         if place == "after":
@@ -361,7 +367,10 @@ def interrupted_at(place: str) -> Callable[..., Any]:
 @pytest.mark.parametrize("place", ["before", "after"])
 @pytest.mark.parametrize("settle", [end, partial(fail, failure=NoRoute("topic"))])
 def test_who_was_not_told_because_of_an_interrupt_is_told_again(
-    make: Callable[[], SendFuture[Any]], settle: Callable[[SendFuture[Any]], None], place: str, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], SendFuture[Any]],
+    settle: Callable[[SendFuture[Any]], None],
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The end of the driver does that. Callbacks are called once all the same."""
     future = make()

@@ -10,7 +10,8 @@ import pytest
 
 from tests.adapters.harness import PATIENCE
 
-#: Signals itself at the line of a number among those that follow the announcement, `serve`'s own and those of what it waits by.
+#: Signals itself at the line of a number among those that follow the announcement, `serve`'s own and those of what it
+#: waits by.
 PROGRAM = """
 import signal, sys
 from mqproto.adapters.threaded.run_until_signal import serve
@@ -28,8 +29,8 @@ def announce(opened):
 serve(lambda: (), announce)
 """
 
-#: While the main thread waits, another one gets the signal: to the interpreter it is one that came too late to be seen before the wait and
-#: too early to interrupt it.
+#: While the main thread waits, another one gets the signal: to the interpreter it is one that came too late to be seen
+#: before the wait and too early to interrupt it.
 MISSED = """
 import signal, sys, threading
 from mqproto.adapters.threaded.run_until_signal import serve

@@ -1,4 +1,6 @@
-"""What type checkers know of the futures of threads: `concurrent.futures` takes them as they are. The types are checked with the tree's."""
+"""What type checkers know of the futures of threads: `concurrent.futures` takes them as they are. The types are checked
+with the tree's.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,18 @@ PEER = "192.0.2.3:40000"
 
 def send_fields(topic: str = "T", properties: str = "", **changes: Any) -> dict[str, str]:
     """The header of a plain SEND_MESSAGE_V2; `changes` by one-letter names, `-` leaves a field out."""
-    fields = {"a": "PG", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1699999999000", "h": "0", "i": properties, "j": "0"}
+    fields = {
+        "a": "PG",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": "0",
+        "f": "0",
+        "g": "1699999999000",
+        "h": "0",
+        "i": properties,
+        "j": "0",
+    }
     fields |= {"k": "false", "l": "0", "m": "false"}
     fields |= changes
     return {name: value for name, value in fields.items() if value != "-"}
@@ -31,15 +42,32 @@ def send_fields(topic: str = "T", properties: str = "", **changes: Any) -> dict[
 
 def pull_fields(topic: str = "T", group: str = "G", queue: int = 0, offset: int = 0, **changes: Any) -> dict[str, str]:
     """The header of a pull that carries its subscription and is not held; `changes` by Java's names."""
-    fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "queueOffset": str(offset), "maxMsgNums": "32", "sysFlag": "4"}
-    fields |= {"commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+    fields = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": str(queue),
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "4",
+    }
+    fields |= {
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "15000",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
     fields |= changes
     return {name: value for name, value in fields.items() if value != "-"}
 
 
-def heartbeat(client: str = "c1", groups: tuple[str, ...] = ("G",), producers: tuple[str, ...] = (), **changes: Any) -> bytes:
+def heartbeat(
+    client: str = "c1", groups: tuple[str, ...] = ("G",), producers: tuple[str, ...] = (), **changes: Any
+) -> bytes:
     """The body of a heartbeat of one client; `changes` by Java's names."""
-    subscriptions = [{"topic": "T", "subString": "*", "subVersion": 1, "expressionType": "TAG", "tagsSet": [], "codeSet": []}]
+    subscriptions = [
+        {"topic": "T", "subString": "*", "subVersion": 1, "expressionType": "TAG", "tagsSet": [], "codeSet": []}
+    ]
     consumer = {
         "consumeType": "CONSUME_PASSIVELY",
         "messageModel": "CLUSTERING",
@@ -48,7 +76,11 @@ def heartbeat(client: str = "c1", groups: tuple[str, ...] = ("G",), producers: t
         "unitMode": False,
     }
     consumers = [consumer | {"groupName": group} | changes for group in groups]
-    body = {"clientID": client, "consumerDataSet": consumers, "producerDataSet": [{"groupName": name} for name in producers]}
+    body = {
+        "clientID": client,
+        "consumerDataSet": consumers,
+        "producerDataSet": [{"groupName": name} for name in producers],
+    }
     return json.dumps(body).encode()
 
 
@@ -75,7 +107,9 @@ class Peer:
         language: int = 0,
     ) -> bytes:
         self.opaque += 1
-        return encode(Command(code, fields, body, self.opaque, flag, language=language, version=version, serialize_type=kind))
+        return encode(
+            Command(code, fields, body, self.opaque, flag, language=language, version=version, serialize_type=kind)
+        )
 
     def feed(self, data: bytes) -> None:
         self.world.broker.received(self.link, data, self.world.now)
@@ -86,7 +120,9 @@ class Peer:
         self.feed(self.frame(code, fields, body, **options))
 
     def ask(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"", **options: Any) -> Command:
-        """Send a request and give its answer, which is the only thing that comes: at once, or when what is due now has been done."""
+        """Send a request and give its answer, which is the only thing that comes: at once, or when what is due now has
+        been done.
+        """
         self.tell(code, fields, body, **options)
         answers = self.read()
         if not answers:
@@ -106,7 +142,12 @@ class Peer:
         return [decode(frame) for frame in frames]
 
     def answer(
-        self, request: Command, code: int = 0, fields: dict[str, str] | None = None, body: bytes = b"", remark: str | None = None
+        self,
+        request: Command,
+        code: int = 0,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        remark: str | None = None,
     ) -> None:
         """Answer a request of the broker."""
         self.feed(encode(Command(code, fields, body, request.opaque, 1, remark)))

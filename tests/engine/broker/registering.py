@@ -22,7 +22,9 @@ def taken(server: Peer) -> Command:
 
 
 def topics(request: Command) -> set[str]:
-    body = RegisterBrokerBody.decode(request.body, compressed=request.fields["compressed"] == "true", version=request.version)
+    body = RegisterBrokerBody.decode(
+        request.body, compressed=request.fields["compressed"] == "true", version=request.version
+    )
     return set(body.topic_table.topics)
 
 

@@ -1,8 +1,9 @@
 """Requests of recorded clients, fed to a broker of ours, and how its answers differ from the recorded ones.
 
-The requests of the recorded scenarios are fed to one broker in order and at their times, as Apache's got them, so that the state that
-one scenario leaves is there for the next. Compared are code, remark, names of the fields, the offsets in them, messages and bodies.
-Physical offsets differ between two logs; requests that name one are translated by where the same message lies in ours.
+The requests of the recorded scenarios are fed to one broker in order and at their times, as Apache's got them, so that
+the state that one scenario leaves is there for the next. Compared are code, remark, names of the fields, the offsets in
+them, messages and bodies. Physical offsets differ between two logs; requests that name one are translated by where the
+same message lies in ours.
 """
 
 from __future__ import annotations
@@ -47,7 +48,15 @@ class Excuse:
     """A difference that we stand for, and why."""
 
     def __init__(
-        self, reason: str, versions: str, code: int, what: str, scenarios: str = "", *, suite: str = "plain", **values: Any
+        self,
+        reason: str,
+        versions: str,
+        code: int,
+        what: str,
+        scenarios: str = "",
+        *,
+        suite: str = "plain",
+        **values: Any,
     ) -> None:
         self.reason = reason
         self.suite = suite
@@ -71,7 +80,9 @@ def place(message: MessageExt) -> tuple[str, int, int, bytes, str | None]:
     return message.topic, message.queue_id, message.queue_offset, message.body, message.tags
 
 
-def differences(version: str, scenario: str, request: Entry, theirs: Command | None, ours: Command | None) -> list[Difference]:
+def differences(
+    version: str, scenario: str, request: Entry, theirs: Command | None, ours: Command | None
+) -> list[Difference]:
     """How two answers to one request differ."""
     found: list[tuple[str, Any, Any]] = []
     if theirs is None or ours is None:
@@ -86,7 +97,11 @@ def differences(version: str, scenario: str, request: Entry, theirs: Command | N
             found.append(("remark", theirs.remark, ours.remark))
         if set(theirs.fields) != set(ours.fields):
             found.append(
-                ("fields", tuple(sorted(set(theirs.fields) - set(ours.fields))), tuple(sorted(set(ours.fields) - set(theirs.fields))))
+                (
+                    "fields",
+                    tuple(sorted(set(theirs.fields) - set(ours.fields))),
+                    tuple(sorted(set(ours.fields) - set(theirs.fields))),
+                )
             )
         for name in VALUES:
             if name in theirs.fields and theirs.fields[name] != ours.fields.get(name):
@@ -97,8 +112,27 @@ def differences(version: str, scenario: str, request: Entry, theirs: Command | N
 
 #: Members of bodies that differ in any two runs, or with the log.
 VOLATILE = {
-    *("timestamp", "counter", "lastUpdateTimestamp", "lastTimestamp", "lastConsumeTimestamp", "lastLockTimestamp", "lastPullTimestamp"),
-    *("physicOffset", "physicSize", "consumeTps", "tps", "sum", "avgpt", "spentTimeMills", "clientAddr", "remoteIP", "brokerAddr"),
+    *(
+        "timestamp",
+        "counter",
+        "lastUpdateTimestamp",
+        "lastTimestamp",
+        "lastConsumeTimestamp",
+        "lastLockTimestamp",
+        "lastPullTimestamp",
+    ),
+    *(
+        "physicOffset",
+        "physicSize",
+        "consumeTps",
+        "tps",
+        "sum",
+        "avgpt",
+        "spentTimeMills",
+        "clientAddr",
+        "remoteIP",
+        "brokerAddr",
+    ),
 }
 #: Codes whose answers have message records for a body.
 RECORDS = (11, 361, 12, 33)
@@ -162,7 +196,11 @@ def common(one: Any, other: Any) -> Any:
 def apart(one: Any, other: Any) -> tuple[Any, Any]:
     """Only what differs, for a text that can be read and an excuse that can be written."""
     if isinstance(one, dict) and isinstance(other, dict):
-        pairs = {key: apart(one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+        pairs = {
+            key: apart(one.get(key), other.get(key))
+            for key in one.keys() | other.keys()
+            if one.get(key) != other.get(key)
+        }
         return {key: pair[0] for key, pair in pairs.items()}, {key: pair[1] for key, pair in pairs.items()}
     if isinstance(one, list) and isinstance(other, list):
         return [each for each in one if each not in other], [each for each in other if each not in one]
@@ -214,7 +252,9 @@ class Replay:
             found += self.run(scenario)
             self.count += len(self.requests)
             for number, pushes in self.their_pushes.items():
-                told = {push.fields.get("consumerGroup") for push in self.our_pushes.get(number, []) if push.code == NOTIFY}
+                told = {
+                    push.fields.get("consumerGroup") for push in self.our_pushes.get(number, []) if push.code == NOTIFY
+                }
                 groups = {push.fields.get("consumerGroup") for push in pushes if push.code == NOTIFY}
                 self.untold += [f"{scenario}: {group}" for group in groups - told]
         return found
@@ -278,7 +318,9 @@ class Replay:
         return encode(command)
 
     def check(self, number: int, unique_id: str) -> dict[str, str]:
-        """Where our broker said that a half message is when it asked for its outcome; it may ask some seconds later than Apache's did."""
+        """Where our broker said that a half message is when it asked for its outcome; it may ask some seconds later
+        than Apache's did.
+        """
         for _ in range(40):
             for push in reversed(self.our_pushes[number]):
                 if push.code == CHECK and push.fields["msgId"] == unique_id:
@@ -292,7 +334,9 @@ class Replay:
         if request is None:
             return
         if request.code in (310, 320) and ours is not None:
-            pairs = zip(theirs.fields.get("msgId", "").split(","), ours.fields.get("msgId", "").split(","), strict=False)
+            pairs = zip(
+                theirs.fields.get("msgId", "").split(","), ours.fields.get("msgId", "").split(","), strict=False
+            )
             self.known.update((int(a[-16:], 16), int(b[-16:], 16)) for a, b in pairs if a and b)
         if request.code in (11, 361) and theirs.code == 0:
             for message in decode_records(theirs.body):

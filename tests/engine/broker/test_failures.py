@@ -22,7 +22,9 @@ def put(world: World, topic: str, queue: int, properties: dict[str, str], due: i
     """Store a record as it should not be, past all checks."""
     host = bytes(8)
     place = world.store.queue(topic, queue)
-    world.store.writer.append(place, b"x", names.encode_bytes(properties), 0, 0, 1, host, host, 0, 0, due, None, None, world.wall)
+    world.store.writer.append(
+        place, b"x", names.encode_bytes(properties), 0, 0, 1, host, host, 0, 0, due, None, None, world.wall
+    )
 
 
 class TestFullDisk:
@@ -69,7 +71,9 @@ class TestFullDisk:
         assert [message.body for message in world.connect().messages(queue=3)] == [bytes(1000)]
 
     def test_a_nearly_full_disk_takes_nothing_until_it_has_room_again(self) -> None:
-        world = World(files=MemoryFiles(space=2_000_000), store={"clean_resource_interval": 10_000, "disk_free_files_enough": 0})
+        world = World(
+            files=MemoryFiles(space=2_000_000), store={"clean_resource_interval": 10_000, "disk_free_files_enough": 0}
+        )
         world.files.capacity = 20_000_000
         peer = world.connect()
         peer.send(properties="DELAY\x014\x02", e="3")
@@ -141,7 +145,9 @@ class TestScheduleTopic:
         fields = {"REAL_TOPIC": "T", "REAL_QID": "0", "K": "v" * 30_000}
         put(world, "SCHEDULE_TOPIC_XXXX", 0, fields, world.wall + 500)
         message_writer = world.broker.sending.message_writer
-        message_writer.append(NewMessage("SCHEDULE_TOPIC_XXXX", 1, b"", {}, born_time=0, born_host=bytes(8), store_host=bytes(8)))
+        message_writer.append(
+            NewMessage("SCHEDULE_TOPIC_XXXX", 1, b"", {}, born_time=0, born_host=bytes(8), store_host=bytes(8))
+        )
         world.store.settings.max_message_size = 0
         world.advance(2000)
         assert any("left out" in notice for notice in world.broker.notices)
@@ -163,7 +169,16 @@ class TestDamagedRecords:
         ("code", "fields"),
         [
             (36, {"group": "G", "delayLevel": "0", "offset": "0"}),
-            (37, {"producerGroup": "PG", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8", "msgId": "x"}),
+            (
+                37,
+                {
+                    "producerGroup": "PG",
+                    "tranStateTableOffset": "0",
+                    "commitLogOffset": "0",
+                    "commitOrRollback": "8",
+                    "msgId": "x",
+                },
+            ),
         ],
     )
     def test_damaged(self, peer: Peer, monkeypatch: pytest.MonkeyPatch, code: int, fields: dict[str, str]) -> None:
@@ -178,7 +193,13 @@ class TestDamagedRecords:
 
     def test_a_half_that_does_not_say_where_it_belongs(self, world: World, peer: Peer) -> None:
         put(world, "RMQ_SYS_TRANS_HALF_TOPIC", 0, {"PGROUP": "PG"}, 0)
-        fields = {"producerGroup": "PG", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8", "msgId": "x"}
+        fields = {
+            "producerGroup": "PG",
+            "tranStateTableOffset": "0",
+            "commitLogOffset": "0",
+            "commitOrRollback": "8",
+            "msgId": "x",
+        }
         answer = peer.ask(37, fields)
         assert (answer.code, answer.remark) == (1, "the prepared message does not say where it belongs")
 

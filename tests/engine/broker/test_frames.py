@@ -80,11 +80,16 @@ def open_peers() -> tuple[Peer, Peer]:
 
 
 def talk(peer: Peer) -> bytes:
-    """Requests of several kinds, the quick ones among them, about a topic that is there already: the first acknowledgement of a new one
-    waits, and others pass it."""
+    """Requests of several kinds, the quick ones among them, about a topic that is there already: the first
+    acknowledgement of a new one waits, and others pass it.
+    """
     frames = [peer.frame(310, send_fields(properties="TAGS\x01a\x02"), b"%d" % n) for n in range(4)]
     frames += [peer.frame(11, pull_fields(offset=n)) for n in range(3)]
-    frames += [peer.frame(34, None, b'{"clientID":"c"}'), peer.frame(9999), peer.frame(30, {"topic": "T", "queueId": "0"}, kind=BINARY)]
+    frames += [
+        peer.frame(34, None, b'{"clientID":"c"}'),
+        peer.frame(9999),
+        peer.frame(30, {"topic": "T", "queueId": "0"}, kind=BINARY),
+    ]
     return b"".join(frames)
 
 
@@ -130,7 +135,8 @@ SHORT_CODES = [3442, 32767, -1, 13, 301]
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [(JSON, code) for code in [*SHORT_CODES, 200_050, 2**31 - 1]] + [(BINARY, code) for code in SHORT_CODES]
+    ("kind", "code"),
+    [(JSON, code) for code in [*SHORT_CODES, 200_050, 2**31 - 1]] + [(BINARY, code) for code in SHORT_CODES],
 )
 def test_unknown_codes(peer: Peer, code: int, kind: int) -> None:
     """COD-08. Longer codes cannot travel in a binary header."""
@@ -179,7 +185,9 @@ FIELDS = st.dictionaries(
             "key",
         ]
     ),
-    st.one_of(st.sampled_from(["0", "1", "-1", "T", "%RETRY%g", "9223372036854775807", "true", ""]), st.text(max_size=5)),
+    st.one_of(
+        st.sampled_from(["0", "1", "-1", "T", "%RETRY%g", "9223372036854775807", "true", ""]), st.text(max_size=5)
+    ),
 )
 
 
@@ -211,14 +219,29 @@ def test_answers_that_nobody_waits_for_are_dropped(peer: Peer) -> None:
 
 def test_unknown_languages_and_versions_are_tolerated(peer: Peer) -> None:
     """COD-10."""
-    header = {"code": 30, "extFields": {"topic": "T", "queueId": "0"}, "flag": 0, "language": "PYTHON3", "opaque": 5, "version": 9999}
+    header = {
+        "code": 30,
+        "extFields": {"topic": "T", "queueId": "0"},
+        "flag": 0,
+        "language": "PYTHON3",
+        "opaque": 5,
+        "version": 9999,
+    }
     data = json.dumps(header).encode()
     peer.feed((4 + len(data)).to_bytes(4, "big") + len(data).to_bytes(4, "big") + data)
     assert [answer.opaque for answer in peer.read()] == [5]
 
 
 def test_numbers_in_fields_count_as_text(peer: Peer) -> None:
-    header = {"code": 30, "extFields": {"topic": "T", "queueId": 0}, "flag": 0, "language": "CPP", "opaque": 5, "version": 63, "remark": ""}
+    header = {
+        "code": 30,
+        "extFields": {"topic": "T", "queueId": 0},
+        "flag": 0,
+        "language": "CPP",
+        "opaque": 5,
+        "version": 63,
+        "remark": "",
+    }
     data = json.dumps(header).encode() + b"\n"
     peer.feed((4 + len(data)).to_bytes(4, "big") + len(data).to_bytes(4, "big") + data)
     assert [answer.code for answer in peer.read()] == [0]

@@ -1,4 +1,6 @@
-"""Whatever peers send: answers or a closed link, never an error of ours, never a link that hangs, never more memory than the limits say."""
+"""Whatever peers send: answers or a closed link, never an error of ours, never a link that hangs, never more memory
+than the limits say.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def make() -> World:
 
 
 def take(world: World, peer: Peer) -> list[Command]:
-    """What has come, once requests that wait for something have been answered; answers to the broker's own requests are none."""
+    """What has come, once requests that wait for something have been answered; answers to the broker's own requests are
+    none.
+    """
     answers = [one for one in peer.read() if one.is_response]
     if not answers:
         world.advance_until(lambda: bool(peer.link.out) or peer.ended(), 60_000)
@@ -47,7 +51,12 @@ def test_missing_malformed_negative_and_huge_fields(code: int) -> None:
             answers = take(world, peer)
             assert [answer.opaque for answer in answers] == [number], what
             assert not peer.ended(), what
-    assert peer.ask(310, {"a": "P", "b": "Alive", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}).code == 0
+    assert (
+        peer.ask(
+            310, {"a": "P", "b": "Alive", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}
+        ).code
+        == 0
+    )
 
 
 class Swarm:
@@ -63,7 +72,9 @@ class Swarm:
     def step(self) -> None:
         random, world = self.random, self.world
         if len(self.peers) < 3 or (len(self.peers) < 12 and random.random() < 0.1):
-            peer = world.connect(f"192.0.2.{random.randrange(1, 250)}:{random.randrange(1, 65536)}", random.choice((MAIN, MAIN, FAST)))
+            peer = world.connect(
+                f"192.0.2.{random.randrange(1, 250)}:{random.randrange(1, 65536)}", random.choice((MAIN, MAIN, FAST))
+            )
             self.peers.append(peer)
         peer = random.choice(self.peers)
         match random.randrange(10):

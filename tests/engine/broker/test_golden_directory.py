@@ -1,4 +1,6 @@
-"""A whole broker over a directory that Apache's broker left behind, asked on the wire for everything that Apache's was asked for."""
+"""A whole broker over a directory that Apache's broker left behind, asked on the wire for everything that Apache's was
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Served:
             offset = int(answer.fields["nextBeginOffset"])
 
 
-@pytest.fixture(scope="module", params=[(version, kind) for version in VERSIONS for kind in ("clean", "crashed")], ids="-".join)
+@pytest.fixture(
+    scope="module", params=[(version, kind) for version in VERSIONS for kind in ("clean", "crashed")], ids="-".join
+)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     version, kind = request.param
     opened = Served(version, kind, tmp_path_factory.mktemp("served"))
@@ -81,7 +85,10 @@ def test_every_queue_and_message(served: Served) -> None:
         known[line["topic"], line["queueId"]].append(line)
     for queue in served.expected["queues"]:
         place = {"topic": queue["topic"], "queueId": queue["queueId"]}
-        assert (int(served.fields(31, **place)["offset"]), int(served.fields(30, **place)["offset"])) == (queue["min"], queue["max"])
+        assert (int(served.fields(31, **place)["offset"]), int(served.fields(30, **place)["offset"])) == (
+            queue["min"],
+            queue["max"],
+        )
         if queue["max"]:
             assert int(served.fields(32, **place)["timestamp"]) == queue["earliest"]
         if queue["problem"] is not None:
@@ -117,7 +124,13 @@ def test_queues_by_time(served: Served) -> None:
 
 def test_messages_by_key(served: Served) -> None:
     for line in served.expected["queries"]:
-        fields = {"topic": line["topic"], "key": line["key"], "maxNum": "64", "beginTimestamp": "0", "endTimestamp": str((1 << 63) - 1)}
+        fields = {
+            "topic": line["topic"],
+            "key": line["key"],
+            "maxNum": "64",
+            "beginTimestamp": "0",
+            "endTimestamp": str((1 << 63) - 1),
+        }
         answer = served.peer.ask(12, fields)
         found = [message.physical_offset for message in decode_records(answer.body)] if answer.code == 0 else []
         wanted = [int(offset) for offset in (line["physicalOffsets"] or "").split()]
@@ -148,14 +161,30 @@ def test_tables(served: Served) -> None:
 
 def _is_kept(key: object, value: Any) -> bool:
     """Not what a release makes for itself at its start, nor a level of which nothing has been delivered."""
-    own = ("rmq_sys_", "RMQ_SYS_", "CID_", "SELF_TEST", "TOOLS_", "FILTERSRV_", "BenchmarkTest", "TRANS_CHECK", "OFFSET_MOVED", "TBW102")
-    return value != 0 and not str(key).startswith(own) and key not in ("broker-a", "DefaultCluster", "SCHEDULE_TOPIC_XXXX")
+    own = (
+        "rmq_sys_",
+        "RMQ_SYS_",
+        "CID_",
+        "SELF_TEST",
+        "TOOLS_",
+        "FILTERSRV_",
+        "BenchmarkTest",
+        "TRANS_CHECK",
+        "OFFSET_MOVED",
+        "TBW102",
+    )
+    return (
+        value != 0 and not str(key).startswith(own) and key not in ("broker-a", "DefaultCluster", "SCHEDULE_TOPIC_XXXX")
+    )
 
 
 @pytest.mark.parametrize("kind", ["clean", "crashed"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_transaction_that_is_open(version: str, kind: str, tmp_path: Path) -> None:
-    """The one that Apache's broker asked about in vain. In those that crashed it lies open two or three times, as each copy was."""
+    """The one that Apache's broker asked about in vain.
+
+    In those that crashed it lies open two or three times, as each copy was.
+    """
     opened = Served(version, kind, tmp_path)
     world = opened.world
     producer = Producer(world, "probe-transactions")

@@ -54,7 +54,9 @@ TIMING = "Apache's threads handled the pull before the heartbeat that came first
 FORGOTTEN = "a remark that Apache forgets to clear"
 NEWER = "only 5.x says that"
 BATCH_IDS = "each message of a batch keeps its own id (MSG-08)"
-LATE_OPS = "5.x notes up to 3 s late what was ended, and asked again about it meanwhile: halves and commits were there twice"
+LATE_OPS = (
+    "5.x notes up to 3 s late what was ended, and asked again about it meanwhile: halves and commits were there twice"
+)
 UNLINKED = "the consumer's first heartbeat came by a link that the recorder did not see"
 BUILT_IN = "the op topic and the group of the check-back are there from the start, as in 5.x"
 REFUSED = "an unknown key is refused and named"
@@ -75,14 +77,33 @@ EXCUSES = (
     Excuse(TIMING, "4.4.0 4.9.7", 11, "code", suite="", theirs=(25, LATE), ours=(0, "FOUND")),
     # --- plain ---
     Excuse("the first at or after the time, and the end for a later one (REB-08)", "4.4.0 4.9.7", 29, "offset"),
-    Excuse("Apache lost an offset that was committed at the same time as another", "4.9.7", 14, "offset", "offsets", theirs="0", ours="4"),
-    Excuse("Apache ends a hold up to 5 s late", "4.4.0", 11, "extra answer", "rebalance", ours=(19, "NO_MESSAGE_IN_QUEUE")),
+    Excuse(
+        "Apache lost an offset that was committed at the same time as another",
+        "4.9.7",
+        14,
+        "offset",
+        "offsets",
+        theirs="0",
+        ours="4",
+    ),
+    Excuse(
+        "Apache ends a hold up to 5 s late", "4.4.0", 11, "extra answer", "rebalance", ours=(19, "NO_MESSAGE_IN_QUEUE")
+    ),
     Excuse("the capture ends before Apache's answer", "5.3.3", 34, "extra answer", "view", ours=(0, None)),
     Excuse("the capture ends before Apache's answer", "5.3.3", 34, "extra answer", "sql-wrong", ours=(0, None)),
-    Excuse("who asked closes without a word: Apache waits out its 10 s, ours knows at once", "5.3.3", 325, "extra answer", "request-reply"),
+    Excuse(
+        "who asked closes without a word: Apache waits out its 10 s, ours knows at once",
+        "5.3.3",
+        325,
+        "extra answer",
+        "request-reply",
+    ),
     Excuse("a parser's message in its own words", ALL, 46, "remark", "sql-wrong"),
     Excuse(LATE_OPS, "5.3.3", 310, "queueOffset", "transact-rollback transact-check transact-check-rollback"),
-    *(Excuse(LATE_OPS, "5.3.3", 11, what, "transact-consume") for what in ("nextBeginOffset", "maxOffset", "messages", "extra answer")),
+    *(
+        Excuse(LATE_OPS, "5.3.3", 11, what, "transact-consume")
+        for what in ("nextBeginOffset", "maxOffset", "messages", "extra answer")
+    ),
     # --- admin ---
     Excuse("4.4 takes any name", "4.4.0", 17, "code", "admin-updateTopic-bad-name", suite="admin", theirs=(0, None)),
     Excuse("code 1 as in 4.9, not 29", "5.3.3", 17, "code", "admin-updateTopic-bad-name", suite="admin"),
@@ -92,19 +113,30 @@ EXCUSES = (
         for code, what in ((11, "extra answer"), (203, "code"), (38, "code"))
     ),
     Excuse(UNLINKED, "4.4.0", 315, "code", "admin-statsAll admin-statsAll-t", suite="admin"),
-    Excuse("a time beyond the last message is the end (REB-08)", "4.4.0", 222, "body", "admin-resetOffsetByTime-now", suite="admin"),
+    Excuse(
+        "a time beyond the last message is the end (REB-08)",
+        "4.4.0",
+        222,
+        "body",
+        "admin-resetOffsetByTime-now",
+        suite="admin",
+    ),
     Excuse(BUILT_IN, "4.4.0 4.9.7", 317, "body", "admin-brokerConsumeStats", suite="admin"),
     Excuse(BUILT_IN, "4.9.7", 201, "body", suite="admin"),
     Excuse(BUILT_IN, "4.9.7", 21, "body", suite="admin"),
     Excuse(REFUSED, ALL, 25, "code", "admin-updateBrokerConfig-unknown", suite="admin", theirs=(0, None)),
     Excuse("unknown keys of the recorder's file", "4.9.7", 26, "body", suite="admin", ours=dict.fromkeys(UNKNOWN_KEYS)),
     Excuse("5.x counts topics that it keeps for itself", "5.3.3", 305, "body", suite="admin"),
-    Excuse("5.x takes an offset of pulls for one of a topic", "5.3.3", 300, "body", suite="admin", ours={"groupList": []}),
+    Excuse(
+        "5.x takes an offset of pulls for one of a topic", "5.3.3", 300, "body", suite="admin", ours={"groupList": []}
+    ),
     Excuse("5.x adds offsets of pulls", "5.3.3", 317, "body", suite="admin"),
     Excuse("5.x leaves a topic ordered whose configuration is gone", "5.3.3", 21, "body", suite="admin"),
     Excuse(RESET, "5.3.3", 222, "code", "admin-resetOffsetByTime-offline", suite="admin", theirs=(0, None)),
     Excuse(RESET, "5.3.3", 208, "body", "admin-cloneGroupOffset admin-consumerProgress-offline", suite="admin"),
-    Excuse("5.x keeps offsets of groups only that it knows", "5.3.3", 15, "code", "admin-cloneGroupOffset", suite="admin"),
+    Excuse(
+        "5.x keeps offsets of groups only that it knows", "5.3.3", 15, "code", "admin-cloneGroupOffset", suite="admin"
+    ),
 )
 
 

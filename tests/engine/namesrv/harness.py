@@ -36,7 +36,9 @@ class Rig:
         save_settings: Callable[[dict[str, str]], Job] | None = None,
     ) -> None:
         self.settings = settings or NamesrvSettings()
-        self.node = NameServerNode(self.settings, kv_config=kv_config, save_kv_config=save_kv_config, save_settings=save_settings)
+        self.node = NameServerNode(
+            self.settings, kv_config=kv_config, save_kv_config=save_kv_config, save_settings=save_settings
+        )
         self.now = 1_000
         self._opaque = 100
         self._accepted = 0
@@ -65,7 +67,9 @@ class Rig:
         self._opaque += 1
         return Command(code, fields or {}, body, opaque=self._opaque, **facts)
 
-    def ask(self, link: Link, code: int, fields: dict[str, str] | None = None, body: bytes = b"", **facts: Any) -> Command:
+    def ask(
+        self, link: Link, code: int, fields: dict[str, str] | None = None, body: bytes = b"", **facts: Any
+    ) -> Command:
         """One request, one answer."""
         request = self.request(code, fields, body, **facts)
         (answer,) = self.send(link, encode(request))
@@ -117,7 +121,9 @@ class Rig:
         return answer
 
     @staticmethod
-    def broker(name: str = "broker-a", address: str = "10.0.0.1:10911", broker_id: int = 0, cluster: str = "c") -> dict[str, str]:
+    def broker(
+        name: str = "broker-a", address: str = "10.0.0.1:10911", broker_id: int = 0, cluster: str = "c"
+    ) -> dict[str, str]:
         """Header fields that name a broker."""
         return {
             "brokerName": name,

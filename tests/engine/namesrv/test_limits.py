@@ -1,4 +1,6 @@
-"""What a name server keeps for peers has an end: connections, requests that do not come whole, answers that nobody takes."""
+"""What a name server keeps for peers has an end: connections, requests that do not come whole, answers that nobody
+takes.
+"""
 
 from __future__ import annotations
 

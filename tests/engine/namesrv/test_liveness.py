@@ -1,4 +1,6 @@
-"""Brokers and links end at their deadlines, or at once when a connection breaks; an idle name server waits for nothing."""
+"""Brokers and links end at their deadlines, or at once when a connection breaks; an idle name server waits for
+nothing.
+"""
 
 from __future__ import annotations
 

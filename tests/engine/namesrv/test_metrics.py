@@ -19,7 +19,11 @@ def numbers(rig: Rig) -> dict[str, list[tuple[tuple[str, ...], float]]]:
 
 def test_what_is_registered() -> None:
     rig = Rig()
-    nothing = {"rocketmq_namesrv_brokers": [], "rocketmq_namesrv_live_brokers": [((), 0)], "rocketmq_namesrv_topics": [((), 0)]}
+    nothing = {
+        "rocketmq_namesrv_brokers": [],
+        "rocketmq_namesrv_live_brokers": [((), 0)],
+        "rocketmq_namesrv_topics": [((), 0)],
+    }
     assert numbers(rig) == nothing
     rig.register(rig.connect())
     assert numbers(rig) == {

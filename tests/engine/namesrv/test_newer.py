@@ -14,7 +14,11 @@ from mqproto.wire.bodies import DataVersion, QueueData, RegisterBrokerBody, Topi
 from mqproto.wire.codes import RequestCode
 from tests.engine.namesrv.harness import Rig
 
-REGISTER, HEARTBEAT, MEMBERS = RequestCode.REGISTER_BROKER, RequestCode.BROKER_HEARTBEAT, RequestCode.GET_BROKER_MEMBER_GROUP
+REGISTER, HEARTBEAT, MEMBERS = (
+    RequestCode.REGISTER_BROKER,
+    RequestCode.BROKER_HEARTBEAT,
+    RequestCode.GET_BROKER_MEMBER_GROUP,
+)
 TOPIC = RequestCode.REGISTER_TOPIC_IN_NAMESRV
 
 
@@ -23,7 +27,9 @@ def patient() -> Rig:
 
 
 def register(rig: Rig, link: Link, address: str = "10.0.0.1:10911", state: int | None = None, **fields: str) -> int:
-    body = RegisterBrokerBody(TopicTable(DataVersion(1, 1, state), {"T": TopicConfig("T"), "U": TopicConfig("U")})).to_json()
+    body = RegisterBrokerBody(
+        TopicTable(DataVersion(1, 1, state), {"T": TopicConfig("T"), "U": TopicConfig("U")})
+    ).to_json()
     return rig.ask(link, REGISTER, {**rig.broker(address=address), **fields}, body).code
 
 
@@ -74,7 +80,9 @@ def test_members_of_a_broker_set() -> None:
         b'{"brokerMemberGroup":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"broker-a","cluster":"c"}}'
     )
     answer = rig.ask(link, MEMBERS, {"clusterName": "c", "brokerName": "nobody"})
-    assert json.loads(bytes(answer.body)) == {"brokerMemberGroup": {"brokerAddrs": {}, "brokerName": "nobody", "cluster": "c"}}
+    assert json.loads(bytes(answer.body)) == {
+        "brokerMemberGroup": {"brokerAddrs": {}, "brokerName": "nobody", "cluster": "c"}
+    }
     answer = rig.ask(link, MEMBERS, {"clusterName": "c"})
     assert (answer.code, answer.remark) == (1, "header field brokerName: is missing")
 
@@ -96,7 +104,9 @@ def test_a_topic_is_registered_alone() -> None:
     body = TopicRoute([QueueData("broker-a", 3, 2, 4)]).to_json()
     assert rig.ask(link, TOPIC, {"topic": "New"}, body).code == 0
     assert queues(rig, link, "New") == {"broker-a": (3, 2, 4)}
-    assert rig.ask(link, RequestCode.QUERY_DATA_VERSION, rig.broker(), DataVersion(1, 1).to_json()).fields == {"changed": "false"}
+    assert rig.ask(link, RequestCode.QUERY_DATA_VERSION, rig.broker(), DataVersion(1, 1).to_json()).fields == {
+        "changed": "false"
+    }
     rig.ask(link, RequestCode.UNREGISTER_BROKER, rig.broker())
     assert rig.node.state.registry.topics == {}
 
@@ -126,7 +136,9 @@ def test_topics_alone_have_the_same_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert (answer.code, answer.remark) == (1, "this name server takes 2 queue entries and not more")
 
 
-@pytest.mark.parametrize(("before", "after", "code"), [(2, 1, 1), (2, None, 1), (2, 2, 0), (2, 3, 0), (None, None, 0), (None, 1, 0)])
+@pytest.mark.parametrize(
+    ("before", "after", "code"), [(2, 1, 1), (2, None, 1), (2, 2, 0), (2, 3, 0), (None, None, 0), (None, 1, 0)]
+)
 def test_an_id_does_not_go_back_to_an_older_state(before: int | None, after: int | None, code: int) -> None:
     rig = Rig()
     old, new = rig.connect(), rig.connect()

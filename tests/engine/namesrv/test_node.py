@@ -19,7 +19,31 @@ CODES = sorted(node_module.HANDLERS)
 
 
 def test_every_request_of_the_name_server_is_served() -> None:
-    assert CODES == [100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 901, 904]
+    assert CODES == [
+        100,
+        101,
+        102,
+        103,
+        104,
+        105,
+        106,
+        205,
+        206,
+        216,
+        217,
+        219,
+        224,
+        304,
+        311,
+        312,
+        313,
+        318,
+        319,
+        322,
+        327,
+        901,
+        904,
+    ]
 
 
 @pytest.mark.parametrize("code", [0, 902, 3442, 32767, -1])
@@ -144,7 +168,18 @@ def test_settings_that_cannot_be_used_are_refused() -> None:
 
 texts = st.text(max_size=6)
 names = st.sampled_from(
-    ["brokerName", "brokerAddr", "clusterName", "haServerAddr", "brokerId", "topic", "namespace", "key", "value", "compressed"]
+    [
+        "brokerName",
+        "brokerAddr",
+        "clusterName",
+        "haServerAddr",
+        "brokerId",
+        "topic",
+        "namespace",
+        "key",
+        "value",
+        "compressed",
+    ]
 )
 requests = st.builds(
     Command,
@@ -159,7 +194,9 @@ requests = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(requests, max_size=8), st.lists(st.binary(max_size=12), max_size=3))
-def test_whatever_comes_every_request_has_one_answer_and_others_are_served(commands: list[Command], noise: list[bytes]) -> None:
+def test_whatever_comes_every_request_has_one_answer_and_others_are_served(
+    commands: list[Command], noise: list[bytes]
+) -> None:
     rig = Rig()
     peer, other = rig.connect(), rig.connect()
     rig.register(other)

@@ -18,7 +18,11 @@ REGISTER = RequestCode.REGISTER_BROKER
 def perms(rig: Rig, link: Link, topic: str) -> dict[str, int] | None:
     """Permission of a topic by broker, None without a route."""
     answer = rig.ask(link, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-    return None if answer.code else {queues.broker_name: queues.perm for queues in TopicRoute.from_json(answer.body).queues}
+    return (
+        None
+        if answer.code
+        else {queues.broker_name: queues.perm for queues in TopicRoute.from_json(answer.body).queues}
+    )
 
 
 TABLE = TopicTable(DataVersion(1_700_000_000_000, 2), {"T1": TopicConfig("T1", 4, 4)})
@@ -246,7 +250,9 @@ def test_announced_topics_after_one_another_keep_the_version_known() -> None:
 
 
 def test_an_announcement_at_a_name_server_that_knows_nothing_does_not_hide_the_other_topics() -> None:
-    """The next whole table has the same version; Apache's name server would skip it for ever (docs/protocol/broker.md 1.6, Trap)."""
+    """The next whole table has the same version; Apache's name server would skip it for ever (docs/protocol/broker.md
+    1.6, Trap).
+    """
     rig = Rig()
     link = rig.connect()
     rig.register(link, topics=("V",), version=DataVersion(2, 2))

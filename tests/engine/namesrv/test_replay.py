@@ -1,4 +1,6 @@
-"""Name-server requests that Apache's clients, tools and brokers sent, asked again: our answers agree with those of Apache's name server."""
+"""Name-server requests that Apache's clients, tools and brokers sent, asked again: our answers agree with those of
+Apache's name server.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from mqproto.wire.ids import body_crc
 from tests.engine.namesrv.harness import Rig
 from tests.golden.golden import GOLDEN, VERSIONS, Entry, Exchange
 
-LIFE: Final = [f"{part}{kind}" for kind in ("", "-unforced", "-compressed") for part in ("boot", "register-again", "shutdown")]
+LIFE: Final = [
+    f"{part}{kind}" for kind in ("", "-unforced", "-compressed") for part in ("boot", "register-again", "shutdown")
+]
 #: In the order of recording; broadcasting, rebalancing and the like were recorded anew elsewhere.
 PLAIN: Final = (
     "topics produce-sync produce-auto-create produce-unicode produce-async produce-oneway produce-batch produce-compressed produce-orderly "
@@ -61,7 +65,9 @@ def scenarios(version: str, group: str) -> list[str]:
     if group == "admin":
         # One capture for each command. Connections were numbered throughout.
         opened = {
-            name: [e.connection for e in GOLDEN.capture(version, name) if e.event == "open"] for name in names if name[:6] == "admin-"
+            name: [e.connection for e in GOLDEN.capture(version, name) if e.event == "open"]
+            for name in names
+            if name[:6] == "admin-"
         }
         return sorted((name for name in opened if opened[name]), key=lambda name: min(opened[name]))
     return [name for name in GROUPS[group] if name in names]
@@ -104,12 +110,16 @@ def route_facts(body: bytes | memoryview) -> TopicRoute:
     return replace(route, queues=queues, brokers=sorted(route.brokers, key=lambda each: each.broker_name))
 
 
-#: A one-way registration has no answer that tells when it took effect; on the recorder's busy machine it took up to 75 ms.
+#: A one-way registration has no answer that tells when it took effect; on the recorder's busy machine it took up to 75
+#: ms.
 UNSEEN_MS: Final = 100
 
 
 def happened(entry: Entry) -> float:
-    """When an entry took effect. In one capture a PUT_KV_CONFIG overtook a registration that had come 4 ms before, on another link."""
+    """When an entry took effect.
+
+    In one capture a PUT_KV_CONFIG overtook a registration that had come 4 ms before, on another link.
+    """
     return entry.at - 10 if entry.is_request and entry.code == RequestCode.PUT_KV_CONFIG else entry.at
 
 
@@ -125,10 +135,16 @@ class Replay:
         self.refused = False
 
     def seed(self, topics: dict[str, int]) -> None:
-        """What happened before the first capture of a group: the broker came, with its system topics and these (and their queues)."""
-        (registration,) = [entry for entry in GOLDEN.capture(self.version, "boot") if entry.is_request and entry.code == 103]
+        """What happened before the first capture of a group: the broker came, with its system topics and these (and
+        their queues).
+        """
+        (registration,) = [
+            entry for entry in GOLDEN.capture(self.version, "boot") if entry.is_request and entry.code == 103
+        ]
         command = decode(registration.frame[4:])
-        body = RegisterBrokerBody.decode(command.body, compressed=command.fields["compressed"] == "true", version=command.version)
+        body = RegisterBrokerBody.decode(
+            command.body, compressed=command.fields["compressed"] == "true", version=command.version
+        )
         body.topic_table.topics |= {name: TopicConfig(name, queues, queues) for name, queues in topics.items()}
         command.body = body.to_json()
         command.fields |= {"bodyCrc32": str(body_crc(command.body)), "compressed": "false"}

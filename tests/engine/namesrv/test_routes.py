@@ -61,7 +61,9 @@ def test_a_route_to_the_byte() -> None:
         ({"acceptStandardJsonOnly": "false"}, 399, False),
     ],
 )
-def test_quoted_ids_for_new_clients_and_for_those_that_ask(fields: dict[str, str], version: int, standard: bool) -> None:
+def test_quoted_ids_for_new_clients_and_for_those_that_ask(
+    fields: dict[str, str], version: int, standard: bool
+) -> None:
     """COD-06."""
     rig = Rig()
     link = rig.connect()

@@ -87,7 +87,10 @@ def test_links_are_bounded() -> None:
 def test_every_key_of_apaches_is_shown() -> None:
     text = (GOLDEN.root / "bodies" / "319-GET_NAMESRV_CONFIG-response.4.9.7.json").read_text()
     rig = Rig()
-    assert parse_properties(text.partition("\n")[2]).keys() <= parse_properties(bytes(rig.ask(rig.connect(), GET).body)).keys()
+    assert (
+        parse_properties(text.partition("\n")[2]).keys()
+        <= parse_properties(bytes(rig.ask(rig.connect(), GET).body)).keys()
+    )
 
 
 def test_a_change_that_needs_a_restart_and_one_without_effect() -> None:

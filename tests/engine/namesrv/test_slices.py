@@ -143,7 +143,9 @@ def test_a_broker_that_comes_anew_in_the_middle_overtakes_itself() -> None:
     answer, _ = slices(rig, old)
     assert (answer.opaque, answer.code) == (first, 0)
     assert perm(rig, new, NAMES[-1]) == 4
-    assert rig.ask(new, RequestCode.QUERY_DATA_VERSION, rig.broker(), DataVersion(2, 2).to_json()).fields == {"changed": "false"}
+    assert rig.ask(new, RequestCode.QUERY_DATA_VERSION, rig.broker(), DataVersion(2, 2).to_json()).fields == {
+        "changed": "false"
+    }
 
 
 def test_a_name_that_is_taken_away_in_the_middle() -> None:
@@ -183,7 +185,12 @@ def test_a_broker_that_comes_back_before_it_is_forgotten(monkeypatch: pytest.Mon
     assert sorted(rig.node.state.registry.topics) == ["New", NAMES[0], NAMES[-3]]
     monkeypatch.setattr(registry, "ENTRIES_MAX", 4)
     rig.register(new, topics=(NAMES[0], "New", "Newer"), version=DataVersion(9, 10))
-    answer = rig.ask(new, REGISTER, rig.broker(), RegisterBrokerBody(TopicTable(DataVersion(9, 11), {"X": TopicConfig("X")})).to_json())
+    answer = rig.ask(
+        new,
+        REGISTER,
+        rig.broker(),
+        RegisterBrokerBody(TopicTable(DataVersion(9, 11), {"X": TopicConfig("X")})).to_json(),
+    )
     assert answer.code == 1, "the count of entries is right"
 
 
@@ -300,7 +307,9 @@ def test_the_end_drops_what_is_under_way() -> None:
 def test_what_cannot_be_read_is_told_in_the_middle_of_it() -> None:
     rig = Rig()
     link = rig.connect()
-    begin(rig, link, REGISTER, rig.broker(), FIRST.replace(f'"topicName":"{NAMES[-1]}"'.encode(), b'"readQueueNums":"x"'))
+    begin(
+        rig, link, REGISTER, rig.broker(), FIRST.replace(f'"topicName":"{NAMES[-1]}"'.encode(), b'"readQueueNums":"x"')
+    )
     answer, _ = slices(rig, link)
     assert answer.code == 1
     assert rig.node.state.registry.brokers == {}

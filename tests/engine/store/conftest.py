@@ -1,5 +1,6 @@
-"""Every test that asks for `rig` or `make_rig` runs over files on disk and over files in memory, and those at the core of the store also
-over files on a disk whose system lacks everything that a system may lack."""
+"""Every test that asks for `rig` or `make_rig` runs over files on disk and over files in memory, and those at the core
+of the store also over files on a disk whose system lacks everything that a system may lack.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,17 @@ class MakeRig(Protocol):
         """A rig on a new directory, with small files and these settings."""
 
 
-CORE = frozenset(["test_reading", "test_flushing", "test_recovery", "test_extension", "test_layout", "test_closing", "test_many_queues"])
+CORE = frozenset(
+    [
+        "test_reading",
+        "test_flushing",
+        "test_recovery",
+        "test_extension",
+        "test_layout",
+        "test_closing",
+        "test_many_queues",
+    ]
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -47,10 +47,14 @@ class Rig:
     def settings(self, **changes: Any) -> StoreSettings:
         return StoreSettings(store_path_root_dir=self.root, **{**self.changes, **changes})
 
-    def open(self, *, recover: Recover = Recover.REFUSE, thorough: bool = False, utc_offset_ms: int = 0, **changes: Any) -> Store:
+    def open(
+        self, *, recover: Recover = Recover.REFUSE, thorough: bool = False, utc_offset_ms: int = 0, **changes: Any
+    ) -> Store:
         """Open the directory; the store before must have ended."""
         settings = self.settings(**changes)
-        self.store = Store.open(settings, self.files, wall=self.wall, utc_offset_ms=utc_offset_ms, recover=recover, thorough=thorough)
+        self.store = Store.open(
+            settings, self.files, wall=self.wall, utc_offset_ms=utc_offset_ms, recover=recover, thorough=thorough
+        )
         return self.store
 
     def close(self) -> None:

@@ -23,7 +23,10 @@ ROUNDS: dict[str, Any] = {"flush_consume_queue_thorough_interval": 1000, "messag
 
 
 def aged(make_rig: MakeRig, files: int = 5, **settings: Any) -> Rig:
-    """A rig whose log has so many files, the last of them written now, each one before 30 hours earlier. In a second it looks."""
+    """A rig whose log has so many files, the last of them written now, each one before 30 hours earlier.
+
+    In a second it looks.
+    """
     rig = make_rig(**{"clean_resource_interval": 10_000, "delete_when": NOW, **settings})
     fill(rig, files)
     rig.pass_time(59_000)
@@ -63,7 +66,9 @@ def log_files(rig: Rig) -> list[int]:
     return [int(name) // 4096 for name in rig.files.names(f"{rig.root}/commitlog")]
 
 
-def usage(rig: Rig, monkeypatch: pytest.MonkeyPatch, percent: int | None, free: int = 100, queues: int | None = None) -> None:
+def usage(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, percent: int | None, free: int = 100, queues: int | None = None
+) -> None:
     """Let the disks be so full."""
 
     def find(path: str) -> tuple[int, int] | None:
@@ -74,7 +79,9 @@ def usage(rig: Rig, monkeypatch: pytest.MonkeyPatch, percent: int | None, free: 
 
 
 def check(rig: Rig, topic: str = "Topic") -> None:
-    """What is left is whole: the queue begins with the first message of the log, and every message is read, by key too."""
+    """What is left is whole: the queue begins with the first message of the log, and every message is read, by key
+    too.
+    """
     queue = rig.store.queue(topic, 0)
     messages = rig.read(topic)
     assert [message.queue_offset for message in messages] == list(range(queue.min_offset, queue.max_offset))

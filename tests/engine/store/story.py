@@ -1,7 +1,8 @@
-"""A store that lives through a story by seed, with a ledger of what was promised, and what has to be true after a crash.
+"""A store that lives through a story by seed, with a ledger of what was promised, and what has to be true after a
+crash.
 
-Jobs run late and in any order, and their ends are told later still. The story calls `cut` before every change of a file and after every
-step; a test then looks at what a crash would have left.
+Jobs run late and in any order, and their ends are told later still. The story calls `cut` before every change of a file
+and after every step; a test then looks at what a crash would have left.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Death(BaseException):
 
 
 class Generation:
-    """What was sent to one queue, until it was deleted: body and key of each message, and where its record begins and ends."""
+    """What was sent to one queue, until it was deleted: body and key of each message, and where its record begins and
+    ends.
+    """
 
     def __init__(self) -> None:
         self.messages: list[tuple[bytes, str]] = []
@@ -46,7 +49,10 @@ class Generation:
 
 
 class History:
-    """What happened to one queue. While nothing of the last generation is there for sure, those before may come back."""
+    """What happened to one queue.
+
+    While nothing of the last generation is there for sure, those before may come back.
+    """
 
     def __init__(self) -> None:
         self.generations = [Generation()]
@@ -56,13 +62,18 @@ class History:
         return self.generations[-1]
 
     def recognise(self, first: int, bodies: list[bytes], flushed: int | None, log_start: int) -> Generation | None:
-        """The generation that was found, if everything is there that was promised; None for anything else. `first` is the offset of the
-        first message; those before must lie before the start of the log."""
+        """The generation that was found, if everything is there that was promised; None for anything else. `first` is
+        the offset of the first message; those before must lie before the start of the log.
+        """
         end = first + len(bodies)
         for generation in reversed(self.generations):
             promised = generation.promised(flushed)
             is_it = bodies == [body for body, _ in generation.messages[first:end]]
-            if is_it and promised <= end <= len(generation.messages) and first == bisect_left(generation.begins, log_start, 0, end):
+            if (
+                is_it
+                and promised <= end <= len(generation.messages)
+                and first == bisect_left(generation.begins, log_start, 0, end)
+            ):
                 return generation
             if promised:
                 break
@@ -161,7 +172,9 @@ class Story:
         queue = self.rng.choice(QUEUES)
         messages = [(self._body(), self._key()) for _ in range(self.rng.randint(1, 4))]
         entries = [BatchPart(body, f"UNIQ_KEY\x01{key}".encode(), 0, 0, key, None) for body, key in messages]
-        offsets = self.rig.store.writer.append_batch(self.rig.store.queue(*queue), entries, 0, 0, HOST, HOST, 0, self.rig.wall)
+        offsets = self.rig.store.writer.append_batch(
+            self.rig.store.queue(*queue), entries, 0, 0, HOST, HOST, 0, self.rig.wall
+        )
         for (body, key), begin, end in zip(messages, offsets, [*offsets[1:], self.rig.store.end], strict=True):
             self._note(queue, body, key, begin, end)
 
@@ -191,7 +204,9 @@ class Story:
         self.histories[queue].generations.append(Generation())
 
     def grow_old(self) -> None:
-        """So much time passes that files of the log are old, and somebody asks to delete them; all but the last one may go."""
+        """So much time passes that files of the log are old, and somebody asks to delete them; all but the last one may
+        go.
+        """
         for ms in (60_000, 60_000, OLD_MS):
             self.rig.now += ms
             self.rig.wall += ms
@@ -237,8 +252,9 @@ class Story:
 
 
 def check_contents(story: Story, rig: Rig, flushed: int | None) -> dict[tuple[str, int], Generation]:
-    """What an opened store serves is what was sent, in order, and everything that was promised. `flushed`: what was durable when
-    power was lost; None: only the process died, or nothing did. Gives what was found in each queue."""
+    """What an opened store serves is what was sent, in order, and everything that was promised. `flushed`: what was
+    durable when power was lost; None: only the process died, or nothing did. Gives what was found in each queue.
+    """
     recognised = {}
     log_start = rig.store.min_physical
     assert log_start <= story.rig.store.min_physical or rig is story.rig
@@ -270,7 +286,9 @@ def check_next(rig: Rig) -> None:
 
 
 def check_config(story: Story, files: MemoryFiles) -> None:
-    """The table of the last save that ended, or of the one that was under way; and the next save makes good what the crash left."""
+    """The table of the last save that ended, or of the one that was under way; and the next save makes good what the
+    crash left.
+    """
     file = ConfigFile(CONFIG, files)
     found = file.load(json.loads)
     assert (0 if found is None else found["generation"]) in range(story.saved, story.begun + 1)

@@ -1,4 +1,6 @@
-"""A disk that is full, or fails, at any of its calls: messages are refused, and what was acknowledged before and after is there."""
+"""A disk that is full, or fails, at any of its calls: messages are refused, and what was acknowledged before and after
+is there.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ class Faulty(Story):
         self.open_again()
 
     def open_again(self) -> None:
-        """When a sync has failed the machine is started anew: until then nobody knows what the disk has. A full disk is tried again."""
+        """When a sync has failed the machine is started anew: until then nobody knows what the disk has.
+
+        A full disk is tried again.
+        """
         self.jobs = LateJobs()
         flushed = None
         if self._code == errno.EIO:
@@ -82,7 +87,9 @@ class Faulty(Story):
 
     def lose_power(self) -> MemoryFiles:
         chance = self.rng.choice((0.0, 0.5, 1.0))
-        return self.files.power_loss(lambda path, sector: self.rng.random() < chance, self.rng.randint(0, self.files.pending_names))
+        return self.files.power_loss(
+            lambda path, sector: self.rng.random() < chance, self.rng.randint(0, self.files.pending_names)
+        )
 
     def check(self) -> None:
         """After a power loss everything is there that was acknowledged, and the store works."""

@@ -25,7 +25,12 @@ from tests.golden.golden import GOLDEN, VERSIONS
 from tests.golden.served import assert_apaches
 
 #: What is derived from the log and may be taken away before opening.
-CASES = [(version, kind, taken) for version in VERSIONS for kind in ("clean", "crashed") for taken in ((), ("consumequeue", "index"))]
+CASES = [
+    (version, kind, taken)
+    for version in VERSIONS
+    for kind in ("clean", "crashed")
+    for taken in ((), ("consumequeue", "index"))
+]
 
 
 class Sample:
@@ -63,7 +68,10 @@ def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_log_ends_where_apaches_does(sample: Sample) -> None:
     runtime = json.loads(sample.expected["answers"]["runtime"])["table"]
-    assert (sample.store.min_physical, sample.store.end) == (int(runtime["commitLogMinOffset"]), int(runtime["commitLogMaxOffset"]))
+    assert (sample.store.min_physical, sample.store.end) == (
+        int(runtime["commitLogMinOffset"]),
+        int(runtime["commitLogMaxOffset"]),
+    )
 
 
 def test_queues_have_apaches_ends(sample: Sample) -> None:
@@ -90,7 +98,9 @@ def test_messages_are_apaches(sample: Sample) -> None:
 
 
 def test_queues_that_apache_keeps_to_itself_are_whole(sample: Sample) -> None:
-    """Topics without configuration or permission in 4.x: dense, their messages where the log has them, delayed ones with their times."""
+    """Topics without configuration or permission in 4.x: dense, their messages where the log has them, delayed ones
+    with their times.
+    """
     hidden = [queue for queue in sample.expected["queues"] if queue["problem"] is not None]
     assert bool(hidden) is sample.expected["version"].startswith("4")
     delays = delay_table(sample.settings.message_delay_level)
@@ -107,7 +117,9 @@ def test_queues_that_apache_keeps_to_itself_are_whole(sample: Sample) -> None:
             if queue.topic == SCHEDULE_TOPIC:
                 assert entry[2] == message.store_time + delays[queue.queue_id]
             elif queue.topic == OP_HALF_TOPIC:
-                assert (message.body, message.tags) == (b"%d" % offset, "d"), "the first halves were ended, in their order"
+                assert (message.body, message.tags) == (b"%d" % offset, "d"), (
+                    "the first halves were ended, in their order"
+                )
             else:
                 assert message.properties["RETRY_TOPIC"] == "Retried"
 
@@ -128,7 +140,9 @@ def test_queues_give_all_messages_in_order(sample: Sample) -> None:
 
 
 def test_queries_find_what_has_the_key(sample: Sample) -> None:
-    """All of it, which is more than Apache's broker finds where it forgot keys in a crash, or cannot be asked for want of a route."""
+    """All of it, which is more than Apache's broker finds where it forgot keys in a crash, or cannot be asked for want
+    of a route.
+    """
     by_key: dict[tuple[str, str], list[int]] = defaultdict(list)
     for queue in sample.store.queues():
         for offset in range(queue.min_offset, queue.max_offset):
@@ -144,7 +158,9 @@ def test_queries_find_what_has_the_key(sample: Sample) -> None:
         assert found == sorted(by_key[topic, key]), expected
         wanted = [int(offset) for offset in (expected["physicalOffsets"] or "").split()]
         assert set(found) >= set(wanted), expected
-        unforgotten = sample.store.recovery.clean and not (expected["problem"] or "").startswith("MQClientException: CODE: 17")
+        unforgotten = sample.store.recovery.clean and not (expected["problem"] or "").startswith(
+            "MQClientException: CODE: 17"
+        )
         assert found == wanted or not unforgotten, expected
 
 

@@ -32,7 +32,20 @@ def send_known(rig: Rig) -> int:
     unique = properties.partition(b"UNIQ_KEY\x01")[2].partition(b"\x02")[0].decode()
     queue = rig.store.queue("TA", 3)
     return rig.store.writer.append(
-        queue, b"hello", properties, 0, 0, BORN, bytes.fromhex("7f0000010000927c"), HOST, 0, 0, 2598942, unique, "k1 k2", STORED
+        queue,
+        b"hello",
+        properties,
+        0,
+        0,
+        BORN,
+        bytes.fromhex("7f0000010000927c"),
+        HOST,
+        0,
+        0,
+        2598942,
+        unique,
+        "k1 k2",
+        STORED,
     )
 
 
@@ -125,14 +138,32 @@ def test_hosts_of_ipv6_lengthen_the_record(rig: Rig) -> None:
 
 def test_all_fields_of_a_record_are_kept(rig: Rig) -> None:
     offset = rig.store.writer.append(
-        rig.store.queue("Topic", 5), b"\0abc", b"A\x01b", -1, 0x101, -2, HOST, HOST, 2**31 - 1, 2**62, -5, None, None, START
+        rig.store.queue("Topic", 5),
+        b"\0abc",
+        b"A\x01b",
+        -1,
+        0x101,
+        -2,
+        HOST,
+        HOST,
+        2**31 - 1,
+        2**62,
+        -5,
+        None,
+        None,
+        START,
     )
     record = rig.store.record(offset)
     assert record is not None
     message = decode_record(record)
     assert message.body_crc == body_crc(b"\0abc") == 1797343180
     assert (message.flag, message.sys_flag, message.born_time, message.store_time) == (-1, 0x101, -2, START)
-    assert (message.reconsume_times, message.prepared_offset, message.queue_id, message.queue_offset) == (2**31 - 1, 2**62, 5, 0)
+    assert (message.reconsume_times, message.prepared_offset, message.queue_id, message.queue_offset) == (
+        2**31 - 1,
+        2**62,
+        5,
+        0,
+    )
     assert (message.topic, message.properties, message.store_size) == ("Topic", {"A": "b"}, len(record))
     assert rig.store.entry(rig.store.queue("Topic", 5), 0) == (offset, len(record), -5)
 

@@ -36,8 +36,8 @@ class Sent(NamedTuple):
 class StoreModel(RuleBasedStateMachine):
     """Appends, reads, time, late jobs, deletions, orderly ends, deaths of the process and of the machine in any order.
 
-    `sent` is what was appended. What was flushed must outlive power losses, everything must outlive the death of the process, and nothing
-    may ever change or move. What lies before the beginning of the log is gone.
+    `sent` is what was appended. What was flushed must outlive power losses, everything must outlive the death of the
+    process, and nothing may ever change or move. What lies before the beginning of the log is gone.
     """
 
     folder = ""
@@ -77,9 +77,16 @@ class StoreModel(RuleBasedStateMachine):
     @rule(topic=TOPICS, bodies=st.lists(BODIES, min_size=1, max_size=5))
     def send_batch(self, topic: str, bodies: list[bytes]) -> None:
         keys = [self.key() for _ in bodies]
-        entries = [BatchPart(body, f"UNIQ_KEY\x01{key}".encode(), 0, 0, key, None) for body, key in zip(bodies, keys, strict=True)]
-        places = self.rig.store.writer.append_batch(self.rig.store.queue(topic, 0), entries, 0, 0, HOST, HOST, 0, self.rig.wall)
-        found = [Sent(body, key, "", self.rig.wall, place) for body, key, place in zip(bodies, keys, places, strict=True)]
+        entries = [
+            BatchPart(body, f"UNIQ_KEY\x01{key}".encode(), 0, 0, key, None)
+            for body, key in zip(bodies, keys, strict=True)
+        ]
+        places = self.rig.store.writer.append_batch(
+            self.rig.store.queue(topic, 0), entries, 0, 0, HOST, HOST, 0, self.rig.wall
+        )
+        found = [
+            Sent(body, key, "", self.rig.wall, place) for body, key, place in zip(bodies, keys, places, strict=True)
+        ]
         self.sent.setdefault(topic, []).extend(found)
 
     @rule(topic=TOPICS, count=st.integers(50, 150))
@@ -186,7 +193,11 @@ class StoreModel(RuleBasedStateMachine):
             found += [message.body for message in records(result.views)]
             assert result.next_offset > offset
             offset = result.next_offset
-        assert found == [message.body for message in self.sent.get(topic, [])[queue.min_offset : queue.max_offset] if message.tag == tag]
+        assert found == [
+            message.body
+            for message in self.sent.get(topic, [])[queue.min_offset : queue.max_offset]
+            if message.tag == tag
+        ]
 
     @rule(topic=TOPICS, place=st.floats(0, 1))
     def get_by_time(self, topic: str, place: float) -> None:
@@ -196,7 +207,9 @@ class StoreModel(RuleBasedStateMachine):
             return
         time = sent[int(place * (len(sent) - 1))].time
         visible = range(queue.min_offset, queue.max_offset)
-        assert self.rig.store.offset_by_time(queue, time) == next((at for at in visible if sent[at].time >= time), queue.max_offset)
+        assert self.rig.store.offset_by_time(queue, time) == next(
+            (at for at in visible if sent[at].time >= time), queue.max_offset
+        )
 
     @rule(topic=TOPICS, place=st.floats(0, 1))
     def get_by_key(self, topic: str, place: float) -> None:

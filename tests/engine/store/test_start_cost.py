@@ -65,7 +65,12 @@ class CountingFiles(DiskFiles):
 def bytes_of_a_start(folder: Path, count: int, ending: str, *, manifest: bool = True) -> int:
     """Of a log of so many files, each with few large messages."""
     files = CountingFiles()
-    rig = Rig(files, str(folder / f"{count}-{ending}-{manifest}" / "store"), mapped_file_size_commit_log=FILE, allocation_window=4096)
+    rig = Rig(
+        files,
+        str(folder / f"{count}-{ending}-{manifest}" / "store"),
+        mapped_file_size_commit_log=FILE,
+        allocation_window=4096,
+    )
     while rig.store.end < count * FILE:
         rig.wall += 1000
         rig.send(body=bytes(20_000), uniq_key=f"key-{rig.store.end}")

@@ -25,7 +25,9 @@ def message(offset: int, **others: Any) -> MessageExt:
 
 
 def task(count: int, **context: Any) -> ConsumeTask:
-    return ConsumeTask("g", "listener", [message(n) for n in range(count)], ConsumeContext(QUEUE, **context), ProcessQueue(QUEUE, 0))
+    return ConsumeTask(
+        "g", "listener", [message(n) for n in range(count)], ConsumeContext(QUEUE, **context), ProcessQueue(QUEUE, 0)
+    )
 
 
 def locate(queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
@@ -119,7 +121,9 @@ class Bench:
         self.host = HandHost()
         self.host.resend_failure = NoRoute("%RETRY%g")
         self.offsets = RemoteOffsets("g", locate)
-        self.consumption = ConcurrentConsumption(ConsumerSettings(group="g", **settings), "listener", self.offsets, self.host)
+        self.consumption = ConcurrentConsumption(
+            ConsumerSettings(group="g", **settings), "listener", self.offsets, self.host
+        )
         self.queue = ProcessQueue(QUEUE, 0)
         self.queue.start(0)
 
@@ -141,7 +145,9 @@ class OrderedBench(HandHost):
         self.unlocked: set[MessageQueue] = set()
         self.leavings: list[ProcessQueue] = []
         self.offsets = RemoteOffsets("g", locate)
-        self.ordered = OrderlyConsumption(ConsumerSettings(group="g", orderly=True, **settings), "listener", self.offsets, self)
+        self.ordered = OrderlyConsumption(
+            ConsumerSettings(group="g", orderly=True, **settings), "listener", self.offsets, self
+        )
         self.queues = {queue: self.make(queue) for queue in (Q0, Q1)}
 
     def make(self, queue: MessageQueue, start: int = 0) -> ProcessQueue:

@@ -18,7 +18,11 @@ Q0, Q1 = queue_of("T"), queue_of("T", 1)
 
 def pulls(cluster: Cluster, queue_id: int = 0) -> list[int]:
     """The offsets that a queue was pulled from."""
-    return [int(one.fields["queueOffset"]) for one in cluster.requests(RequestCode.PULL_MESSAGE) if one.fields["queueId"] == str(queue_id)]
+    return [
+        int(one.fields["queueOffset"])
+        for one in cluster.requests(RequestCode.PULL_MESSAGE)
+        if one.fields["queueId"] == str(queue_id)
+    ]
 
 
 def make(cluster: Cluster, *topics: str, group: str = "g", file: File | None = None, **settings: Any) -> LitePullCore:
@@ -45,7 +49,9 @@ def assigned(cluster: Cluster, *queues: MessageQueue, **settings: Any) -> LitePu
     return consumer
 
 
-def begin_poll(cluster: Cluster, consumer: LitePullCore, timeout_ms: int = 0, limit: int | None = None) -> Ticket[list[MessageExt]]:
+def begin_poll(
+    cluster: Cluster, consumer: LitePullCore, timeout_ms: int = 0, limit: int | None = None
+) -> Ticket[list[MessageExt]]:
     return cluster.stage.start(consumer.poll(Claim(), timeout_ms, limit, cluster.stage.now))
 
 

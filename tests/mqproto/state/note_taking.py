@@ -26,7 +26,11 @@ class Consumer:
     def heartbeat_data(self) -> ConsumerData:
         subscriptions = [SubscriptionData(topic, "*") for topic in self._topics]
         return ConsumerData(
-            self.group, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, subscriptions
+            self.group,
+            ConsumeType.CONSUME_PASSIVELY,
+            MessageModel.CLUSTERING,
+            ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            subscriptions,
         )
 
     def topics(self) -> tuple[str, ...]:
@@ -47,7 +51,9 @@ class Consumer:
     def running_info(self, now: int) -> bytes:
         return b'{"properties":{}}'
 
-    def consume_directly(self, message: MessageExt, broker_name: str, answer: Callable[[bytes, int], None], now: int) -> None:
+    def consume_directly(
+        self, message: MessageExt, broker_name: str, answer: Callable[[bytes, int], None], now: int
+    ) -> None:
         self.seen.append(("direct", message.body, message.topic, broker_name))
         self.answers.append(answer)
 

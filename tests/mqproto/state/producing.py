@@ -1,4 +1,6 @@
-"""What tests of producers have in common: a node as a producer sees it, and short forms for what its flows ask and are told."""
+"""What tests of producers have in common: a node as a producer sees it, and short forms for what its flows ask and are
+told.
+"""
 
 from __future__ import annotations
 

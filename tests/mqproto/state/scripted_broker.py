@@ -1,4 +1,6 @@
-"""A name server and brokers that are scripted, for consumers on a `Stage`: queues in memory, held pulls, switches for trouble."""
+"""A name server and brokers that are scripted, for consumers on a `Stage`: queues in memory, held pulls, switches for
+trouble.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ class Cluster:
     def _members(self, broker: Broker, request: Command) -> bytes:
         group = request.fields["consumerGroup"]
         known = any(one.group == group for data in broker.heartbeats[-1:] for one in data.consumers)
-        return success(request, body=ConsumerIds([*broker.others, *([self.stage.node.client_id] if known else [])]).to_json())
+        return success(
+            request, body=ConsumerIds([*broker.others, *([self.stage.node.client_id] if known else [])]).to_json()
+        )
 
     def _query(self, broker: Broker, request: Command) -> bytes:
         key = (request.fields["topic"], int(request.fields["queueId"]))
@@ -133,7 +137,9 @@ class Cluster:
         return success(request, {"offset": str(len(self._queue(broker, request)))})
 
     def _min(self, broker: Broker, request: Command) -> bytes:
-        return success(request, {"offset": str(broker.minimum.get((request.fields["topic"], int(request.fields["queueId"])), 0))})
+        return success(
+            request, {"offset": str(broker.minimum.get((request.fields["topic"], int(request.fields["queueId"])), 0))}
+        )
 
     def _earliest(self, broker: Broker, request: Command) -> bytes:
         queue = self._queue(broker, request)
@@ -149,7 +155,9 @@ class Cluster:
 
     def _lock(self, broker: Broker, request: Command) -> bytes:
         asked = LockRequest.from_json(bytes(request.body)).queues
-        return success(request, body=LockAnswer([queue for queue in asked if queue not in broker.locked_elsewhere]).to_json())
+        return success(
+            request, body=LockAnswer([queue for queue in asked if queue not in broker.locked_elsewhere]).to_json()
+        )
 
     def _queue(self, broker: Broker, request: Command) -> list[MessageExt]:
         return broker.queues.setdefault((request.fields["topic"], int(request.fields["queueId"])), [])
@@ -168,26 +176,36 @@ class Cluster:
         low = broker.minimum.get((request.fields["topic"], int(request.fields["queueId"])), 0)
         fields = {"suggestWhichBrokerId": "0", "minOffset": str(low), "maxOffset": str(len(queue))}
         if offset < low or offset > len(queue):
-            return encode_response(request.opaque, 21, {**fields, "nextBeginOffset": str(low if offset < low else len(queue))})
+            return encode_response(
+                request.opaque, 21, {**fields, "nextBeginOffset": str(low if offset < low else len(queue))}
+            )
         found = queue[offset : offset + int(request.fields["maxMsgNums"])]
         if not found and not held:
             return None
         body = b"".join(map(encode_record, found))
-        return encode_response(request.opaque, 0 if found else 19, {**fields, "nextBeginOffset": str(offset + len(found))}, body)
+        return encode_response(
+            request.opaque, 0 if found else 19, {**fields, "nextBeginOffset": str(offset + len(found))}, body
+        )
 
     # --- what tests do
 
-    def put(self, topic: str, *bodies: bytes, queue_id: int = 0, broker: str = "", tag: str = "", **others: Any) -> list[MessageExt]:
+    def put(
+        self, topic: str, *bodies: bytes, queue_id: int = 0, broker: str = "", tag: str = "", **others: Any
+    ) -> list[MessageExt]:
         """Store messages, and answer the pulls that wait for them."""
         at = self.brokers[broker] if broker else self.broker
         queue = at.queues.setdefault((topic, queue_id), [])
         for body in bodies:
             offset = len(queue)
             number = sum(map(len, at.queues.values()))
-            one = MessageExt(topic, body, queue_id=queue_id, queue_offset=offset, physical_offset=1_000 * number, **others)
+            one = MessageExt(
+                topic, body, queue_id=queue_id, queue_offset=offset, physical_offset=1_000 * number, **others
+            )
             one.properties = {"TAGS": tag, **one.properties} if tag else one.properties
             queue.append(one)
-        self.release(at, lambda held: (held.request.fields["topic"], int(held.request.fields["queueId"])) == (topic, queue_id))
+        self.release(
+            at, lambda held: (held.request.fields["topic"], int(held.request.fields["queueId"])) == (topic, queue_id)
+        )
         return queue
 
     def release(self, broker: Broker, which: Callable[[Held], bool]) -> None:

@@ -24,12 +24,17 @@ WALL = 1_700_000_000_000
 Answer = Callable[[Command], bytes | None]
 
 
-def route(*brokers: str, queues: int = 2, perm: int = 6, order: str | None = None, slaves: Mapping[str, str] | None = None) -> TopicRoute:
+def route(
+    *brokers: str, queues: int = 2, perm: int = 6, order: str | None = None, slaves: Mapping[str, str] | None = None
+) -> TopicRoute:
     """A route over brokers written `name=address`."""
     pairs = [broker.split("=") for broker in brokers]
     return TopicRoute(
         [QueueData(name, queues, queues, perm) for name, _ in pairs],
-        [BrokerData("c", name, {0: address} | ({1: slaves[name]} if slaves and name in slaves else {})) for name, address in pairs],
+        [
+            BrokerData("c", name, {0: address} | ({1: slaves[name]} if slaves and name in slaves else {}))
+            for name, address in pairs
+        ],
         order,
     )
 
@@ -88,7 +93,10 @@ def broker() -> Peer:
 
 
 class Stage:
-    """One node and the peers that it can reach. Links open at once when somebody listens, and are refused at once otherwise."""
+    """One node and the peers that it can reach.
+
+    Links open at once when somebody listens, and are refused at once otherwise.
+    """
 
     def __init__(self, node: ClientNode | None = None, name_servers: tuple[str, ...] = (NS,), **settings: Any) -> None:
         self.node = node or ClientNode(ClientSettings(name_servers=name_servers, **settings), IDENTITY)
@@ -187,7 +195,9 @@ class Stage:
         self.node.received(self.links[address], data, self.now)
         return self.settle()
 
-    def request(self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"", *, oneway: bool = False) -> Stage:
+    def request(
+        self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"", *, oneway: bool = False
+    ) -> Stage:
         """The peer asks something of the node."""
         return self.receive(address, encode(Command(code, dict(fields), body, 900, 2 if oneway else 0)))
 

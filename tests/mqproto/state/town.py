@@ -36,7 +36,10 @@ class Town:
         self.world = Simulator(seed, weather=weather)
         self.files: dict[str, MemoryFiles] = {}
         self.name_server = self.world.add("namesrv", NameServerNode(NamesrvSettings()), {"main": NAME_SERVER})
-        self.brokers = [self.add_broker(f"broker-{letter}", f"192.0.2.{10 + number}") for number, letter in enumerate("abc"[:brokers])]
+        self.brokers = [
+            self.add_broker(f"broker-{letter}", f"192.0.2.{10 + number}")
+            for number, letter in enumerate("abc"[:brokers])
+        ]
         self.clients = 0
         self.world.run_for(1_000)
 
@@ -52,7 +55,9 @@ class Town:
         store = Store.open(sizes, files, wall=self.world.wall_ahead)
         settings = BrokerSettings(broker_name=name, namesrv_addr=NAME_SERVER)
         return self.world.add(
-            name, BrokerNode(settings, store, host=ip, port=10911, files=files), {"main": f"{ip}:10911", "fast": f"{ip}:10909"}
+            name,
+            BrokerNode(settings, store, host=ip, port=10911, files=files),
+            {"main": f"{ip}:10911", "fast": f"{ip}:10909"},
         )
 
     def client(self) -> tuple[Host, ClientNode]:
@@ -101,7 +106,9 @@ class Producer:
 class Consumer:
     """A consumer whose listener answers after `takes_ms`."""
 
-    def __init__(self, town: Town, topics: tuple[str, ...], listener: Listener, settings: dict[str, Any], takes_ms: int = 0) -> None:
+    def __init__(
+        self, town: Town, topics: tuple[str, ...], listener: Listener, settings: dict[str, Any], takes_ms: int = 0
+    ) -> None:
         self.town = town
         self.takes_ms = takes_ms
         self.host, self.node = town.client()

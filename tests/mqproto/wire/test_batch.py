@@ -15,7 +15,10 @@ from tests.golden.golden import GOLDEN, VERSIONS
 def test_batches_agree_with_java() -> None:
     """4.4 and 5.3 write what we write; 4.9 leaves the last mark of the properties out, which we read (MSG-01)."""
     (vector,) = GOLDEN.vectors("batch-encode")
-    entries = [BatchEntry(bytes.fromhex(one["body"]), properties.encode_bytes(one["properties"]), one["flag"]) for one in vector.input]
+    entries = [
+        BatchEntry(bytes.fromhex(one["body"]), properties.encode_bytes(one["properties"]), one["flag"])
+        for one in vector.input
+    ]
     assert [properties.decode_bytes(entry.properties) for entry in decode_batch(encode_batch(entries))] == [
         one["properties"] for one in vector.input
     ]
@@ -29,7 +32,8 @@ def test_batches_of_java_are_read_and_written_again() -> None:
         for expected in vector.outputs.values():
             entries = decode_batch(data)
             assert [
-                {"flag": entry.flag, "body": entry.body.hex(), "properties": properties.decode_bytes(entry.properties)} for entry in entries
+                {"flag": entry.flag, "body": entry.body.hex(), "properties": properties.decode_bytes(entry.properties)}
+                for entry in entries
             ] == expected
             assert encode_batch(entries) == data
 
@@ -42,7 +46,8 @@ def test_properties_that_do_not_fit_are_refused() -> None:
 
 
 entries = st.lists(
-    st.builds(BatchEntry, st.binary(max_size=30), st.binary(max_size=30), st.integers(-(1 << 31), (1 << 31) - 1)), max_size=5
+    st.builds(BatchEntry, st.binary(max_size=30), st.binary(max_size=30), st.integers(-(1 << 31), (1 << 31) - 1)),
+    max_size=5,
 )
 
 

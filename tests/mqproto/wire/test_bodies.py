@@ -1,4 +1,6 @@
-"""Bodies against Apache's own reading and writing, against every recorded body, and against what C++, Go and Node send."""
+"""Bodies against Apache's own reading and writing, against every recorded body, and against what C++, Go and Node
+send.
+"""
 
 from __future__ import annotations
 
@@ -136,20 +138,32 @@ CLASSES: dict[str, type[Body]] = {
 }
 #: Members that only 5.x writes and no 4.x peer reads.
 ONLY_5X = {
-    *("enableActingMaster", "heartbeatFingerprint", "withoutSub", "pullOffset", "topicPutTps", "onlyThisBroker", "mqPopTable"),
+    *(
+        "enableActingMaster",
+        "heartbeatFingerprint",
+        "withoutSub",
+        "pullOffset",
+        "topicPutTps",
+        "onlyThisBroker",
+        "mqPopTable",
+    ),
     *("userConsumerInfo", "totalInflightDiff"),
 }
 QUEUE = MessageQueue("t", "b", 0)
 
 
 def without(text: str | bytes, names: set[str]) -> Any:
-    """A JSON text as a value without some members anywhere, without null and empty ones, and with sets and maps in one order."""
+    """A JSON text as a value without some members anywhere, without null and empty ones, and with sets and maps in one
+    order.
+    """
 
     def clean(value: Any) -> Any:
         if isinstance(value, JavaMap):
             return sorted((dumps(clean(key)), clean(one)) for key, one in value)
         if isinstance(value, list):
-            return sorted((clean(one) for one in value), key=lambda one: dumps(one) if isinstance(one, (dict, list)) else str(one))
+            return sorted(
+                (clean(one) for one in value), key=lambda one: dumps(one) if isinstance(one, (dict, list)) else str(one)
+            )
         if isinstance(value, dict):
             cleaned = {str(key): clean(one) for key, one in value.items() if key not in names}
             return {key: one for key, one in sorted(cleaned.items()) if one not in (None, {}, [])}
@@ -178,11 +192,20 @@ def test_body_round_trip(golden: Golden, index: int) -> None:
     # 4.9 writes one of the two names of a topic's system flag, and defaults where 4.x members were absent
     spared = {"topicSynFlag"} | ({"consumeTps"} if '"consumeTps":' not in text else set())
     for version in ("4.9.7", "5.3.3"):
-        assert without(ours, spared | ONLY_5X | FIVE_OF_GROUPS) == without(vector.output(version), spared | ONLY_5X | FIVE_OF_GROUPS)
+        assert without(ours, spared | ONLY_5X | FIVE_OF_GROUPS) == without(
+            vector.output(version), spared | ONLY_5X | FIVE_OF_GROUPS
+        )
 
 
 FIVE_OF_GROUPS = {
-    *("attributes", "stateVersion", "consumeMessageOrderly", "consumeTimeoutMinute", "groupRetryPolicy", "groupSysFlag"),
+    *(
+        "attributes",
+        "stateVersion",
+        "consumeMessageOrderly",
+        "consumeTimeoutMinute",
+        "groupRetryPolicy",
+        "groupSysFlag",
+    ),
 }
 
 
@@ -219,7 +242,9 @@ def test_topic_config_with_attributes() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_recorded_body(version: str) -> None:
-    """All JSON bodies of the captures are read; what we write of those of 4.x is the same to the byte, but for what is listed."""
+    """All JSON bodies of the captures are read; what we write of those of 4.x is the same to the byte, but for what is
+    listed.
+    """
     seen: set[tuple[int, str]] = set()
     for name in GOLDEN.capture_names(version):
         for exchange in GOLDEN.exchanges(version, name):
@@ -325,7 +350,12 @@ def test_system_flag_under_both_names() -> None:
     assert QueueData("b", 4, 4, 6, 1).to_json() == (
         b'{"brokerName":"b","perm":6,"readQueueNums":4,"topicSynFlag":1,"topicSysFlag":1,"writeQueueNums":4}'
     )
-    for text, flag in (('"topicSynFlag":1', 1), ('"topicSysFlag":2', 2), ('"topicSynFlag":1,"topicSysFlag":2', 2), ('"perm":6', 0)):
+    for text, flag in (
+        ('"topicSynFlag":1', 1),
+        ('"topicSysFlag":2', 2),
+        ('"topicSynFlag":1,"topicSysFlag":2', 2),
+        ('"perm":6', 0),
+    ):
         assert QueueData.from_json("{" + text + "}").sys_flag == flag
 
 
@@ -377,7 +407,11 @@ def test_our_heartbeat() -> None:
     """COD-10: names that every release reads; the sample of docs/protocol/wire.md 15."""
     subscription = SubscriptionData("orders", "tagx", "TAG", ["tagx"], [3552286], 1700000000000)
     consumer = ConsumerData(
-        "cg", ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, [subscription]
+        "cg",
+        ConsumeType.CONSUME_PASSIVELY,
+        MessageModel.CLUSTERING,
+        ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        [subscription],
     )
     assert HeartbeatData("10.0.0.7@4711", ["pg"], [consumer]).to_json() == (
         b'{"clientID":"10.0.0.7@4711","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY",'
@@ -391,7 +425,10 @@ def test_our_heartbeat() -> None:
     ("text", "queues"),
     [
         ('{"mqTable":{}}', {}),
-        ('{"mqTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{"commitOffset":"5","droped":"flase","locked":"true"}}}', {QUEUE: 5}),
+        (
+            '{"mqTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{"commitOffset":"5","droped":"flase","locked":"true"}}}',
+            {QUEUE: 5},
+        ),
         (
             '{"mqTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{"commitOffset":5},{"brokerName":"b","queueId":1,"topic":"t"}:{}}}',
             {QUEUE: 5, MessageQueue("t", "b", 1): 0},
@@ -431,7 +468,10 @@ def test_other_samples() -> None:
     )
     assert OffsetMoved.from_json(moved.to_json()) == moved
     status = ConsumerStatus({}, {"c": {QUEUE: 5}})
-    assert status.to_json() == b'{"consumerTable":{"c":{{"brokerName":"b","queueId":0,"topic":"t"}:5}},"messageQueueTable":{}}'
+    assert (
+        status.to_json()
+        == b'{"consumerTable":{"c":{{"brokerName":"b","queueId":0,"topic":"t"}:5}},"messageQueueTable":{}}'
+    )
     assert CorrectionOffsets({0: 3}).to_json() == b'{"correctionOffsets":{0:3}}'
     direct = ConsumeDirectlyResult.from_json('{"consumeResult":0,"spentTimeMills":3}')
     assert direct.result is DirectConsumeResult.CR_SUCCESS
@@ -463,13 +503,17 @@ def test_rates(text: str, number: float) -> None:
 
 
 def test_members_in_any_case() -> None:
-    assert BrokerData.from_json('{"Cluster":"c","BROKERNAME":"b","brokeraddrs":{0:"a"}}') == BrokerData("c", "b", {0: "a"})
+    assert BrokerData.from_json('{"Cluster":"c","BROKERNAME":"b","brokeraddrs":{0:"a"}}') == BrokerData(
+        "c", "b", {0: "a"}
+    )
     assert BrokerData.from_json('{"cluster":"c","Cluster":"x",7:1}').cluster == "c"
 
 
 # --- nonsense ---------------------------------------------------------------------------------------------------------
 
-ALL: list[type[Body]] = sorted({*REQUESTS.values(), *ANSWERS.values(), *CLASSES.values(), OffsetMoved}, key=lambda cls: cls.__name__)
+ALL: list[type[Body]] = sorted(
+    {*REQUESTS.values(), *ANSWERS.values(), *CLASSES.values(), OffsetMoved}, key=lambda cls: cls.__name__
+)
 NAMES = sorted({name for cls in ALL for name in cls._names})
 VALUES = st.recursive(
     st.none()

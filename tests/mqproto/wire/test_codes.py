@@ -8,7 +8,9 @@ from tests.golden.golden import Golden
 
 def test_codes_are_those_of_the_table(golden: Golden) -> None:
     for enum, table in ((RequestCode, "request_codes"), (ResponseCode, "response_codes"), (Language, "language_codes")):
-        assert {name: int(code) for name, code in enum.__members__.items()} == {row["name"]: row["code"] for row in golden.codes[table]}
+        assert {name: int(code) for name, code in enum.__members__.items()} == {
+            row["name"]: row["code"] for row in golden.codes[table]
+        }
 
 
 def test_language(golden: Golden) -> None:

@@ -101,7 +101,9 @@ def test_inflating_raises_nothing_but_its_error(data: bytes, flag: int) -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from(KINDS), st.data())
-def test_a_damaged_body_raises_nothing_but_its_error(plain: bytes, kind: tuple[Compression, int], data: st.DataObject) -> None:
+def test_a_damaged_body_raises_nothing_but_its_error(
+    plain: bytes, kind: tuple[Compression, int], data: st.DataObject
+) -> None:
     packed, flag = deflate(plain, kind[0])
     assert inflate(packed, flag) == plain
     at = data.draw(st.integers(0, len(packed) - 1))

@@ -90,7 +90,17 @@ def test_tolerance(text: str, value: Any) -> None:
             "{a:}",
             "}",
         ),
-        *("{a:'\\8'}", "{a:'\\u12'}", "{a:'\\xg'}", "Infinity", "[-Infinity]", '{"a":Infinity}', "a", "{a:b}", "{\u00e9:1}"),
+        *(
+            "{a:'\\8'}",
+            "{a:'\\u12'}",
+            "{a:'\\xg'}",
+            "Infinity",
+            "[-Infinity]",
+            '{"a":Infinity}',
+            "a",
+            "{a:b}",
+            "{\u00e9:1}",
+        ),
         *("1" * 5000, "[" + "1" * 5000 + "]", "{a:" + "1" * 5000 + "}"),
     ],
     ids=lambda text: text[:20],
@@ -103,7 +113,9 @@ def test_what_is_no_json_in_any_dialect(text: str) -> None:
 
 def test_references() -> None:
     """docs/protocol/wire.md 14, point 7."""
-    read = loads('{"a":{"b":[1,{"c":2}]},"x":{"$ref":"$.a.b[1]"},"y":[{"$ref":"$.a"}],"z":{"$ref":"$.nowhere"},"q":{"$ref":"a"}}')
+    read = loads(
+        '{"a":{"b":[1,{"c":2}]},"x":{"$ref":"$.a.b[1]"},"y":[{"$ref":"$.a"}],"z":{"$ref":"$.nowhere"},"q":{"$ref":"a"}}'
+    )
     assert read["x"] is read["a"]["b"][1]
     assert read["y"][0] is read["a"]
     assert (read["z"], read["q"]) == (None, None)
@@ -174,8 +186,14 @@ def test_any_text_gives_a_value_or_one_error(text: str) -> None:
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 63), 1 << 63) | st.floats(allow_nan=False, allow_infinity=False) | NAMES,
-    lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner) | st.dictionaries(st.integers(0, 99), inner, min_size=1),
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), 1 << 63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | NAMES,
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(NAMES, inner) | st.dictionaries(st.integers(0, 99), inner, min_size=1)
+    ),
     max_leaves=30,
 )
 

@@ -41,7 +41,11 @@ def test_classes_are_those_of_the_table(golden: Golden, side: str, table: dict[i
     checked = set()
     for name, request in golden.headers["requests"].items():
         code = request["code"]
-        if not IN_4X & set(request["used_in"]) or request["direction"] == "client->filter server" or code in WITHOUT_CLASS:
+        if (
+            not IN_4X & set(request["used_in"])
+            or request["direction"] == "client->filter server"
+            or code in WITHOUT_CLASS
+        ):
             continue
         theirs = rows(request.get(side))
         if not theirs:
@@ -69,7 +73,10 @@ def test_one_letter_names(golden: Golden) -> None:
         assert means == long_names.get(field.attribute, "brokerName")
 
 
-HEADERS: dict[str, type[Header]] = {"PullMessageRequestHeader": PullMessageRequest, "SendMessageRequestHeader": SendMessageRequest}
+HEADERS: dict[str, type[Header]] = {
+    "PullMessageRequestHeader": PullMessageRequest,
+    "SendMessageRequestHeader": SendMessageRequest,
+}
 
 
 def test_custom_header_decode(golden: Golden) -> None:
@@ -104,7 +111,20 @@ PULL = {
     [
         *(
             ("queueId", value)
-            for value in ("abc", "2147483648", "-2147483649", " 1", "1 ", "1_0", "1.0", "", "+", "-", "\u0661", "1" * 5000)
+            for value in (
+                "abc",
+                "2147483648",
+                "-2147483649",
+                " 1",
+                "1 ",
+                "1_0",
+                "1.0",
+                "",
+                "+",
+                "-",
+                "\u0661",
+                "1" * 5000,
+            )
         ),
         ("queueOffset", "9223372036854775808"),
         ("consumerGroup", None),
@@ -121,7 +141,9 @@ def test_malformed_fields(name: str, value: str | None) -> None:
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize(("text", "number"), [("+1", 1), ("-1", -1), ("007", 7), ("2147483647", 2147483647), ("-2147483648", -2147483648)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("+1", 1), ("-1", -1), ("007", 7), ("2147483647", 2147483647), ("-2147483648", -2147483648)]
+)
 def test_numbers_that_java_takes(text: str, number: int) -> None:
     assert PullMessageRequest.decode({**PULL, "queueId": text}).queue_id == number
 
@@ -151,7 +173,9 @@ def test_decode_and_encode() -> None:
     }
     assert isinstance(send, SendMessageRequest)
     assert UnregisterClientRequest("c").encode() == {"clientID": "c"}
-    answer = SendMessageResponse.decode({"msgId": "00", "queueId": "3", "queueOffset": "9", "MSG_REGION": "r", "TRACE_ON": "true"})
+    answer = SendMessageResponse.decode(
+        {"msgId": "00", "queueId": "3", "queueOffset": "9", "MSG_REGION": "r", "TRACE_ON": "true"}
+    )
     assert answer == SendMessageResponse("00", 3, 9, msg_region="r", trace_on="true")
 
 
@@ -179,7 +203,9 @@ def test_decoding_undoes_encoding(cls: type[Header], data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_recorded_request_and_answer(version: str) -> None:
-    """All requests of 4.x and 5.x peers, and all answers that carry what was asked for, decode and encode to the same."""
+    """All requests of 4.x and 5.x peers, and all answers that carry what was asked for, decode and encode to the
+    same.
+    """
     requests = answers = 0
     for name in GOLDEN.capture_names(version):
         for exchange in GOLDEN.exchanges(version, name):
@@ -188,7 +214,12 @@ def test_every_recorded_request_and_answer(version: str) -> None:
                 requests += 1
                 agrees(REQUESTS[code], exchange.request.fields)
             answer = exchange.answer
-            if answer is not None and answer.code == 0 and code in RESPONSES and not (code == 322 and not answer.fields):
+            if (
+                answer is not None
+                and answer.code == 0
+                and code in RESPONSES
+                and not (code == 322 and not answer.fields)
+            ):
                 answers += 1
                 agrees(RESPONSES[code], answer.fields)
     assert requests > 1000

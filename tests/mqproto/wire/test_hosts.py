@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.wire.hosts import HostError, decode_host, decode_ip, encode_host, encode_ip, join_address, split_address, vip_address
+from mqproto.wire.hosts import (
+    HostError,
+    decode_host,
+    decode_ip,
+    encode_host,
+    encode_ip,
+    join_address,
+    split_address,
+    vip_address,
+)
 from tests.golden.golden import GOLDEN
 
 
@@ -26,7 +35,9 @@ def test_the_last_colon_splits(address: str, host: str, port: int) -> None:
     assert split_address(join_address(host, port)) == (host, port)
 
 
-@pytest.mark.parametrize("address", ["", "host", ":1", "[]:1", "host:", "host:-1", "host:65536", "host:1 ", "host:٣", "host:1_0"])
+@pytest.mark.parametrize(
+    "address", ["", "host", ":1", "[]:1", "host:", "host:-1", "host:65536", "host:1 ", "host:٣", "host:1_0"]
+)
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(HostError):
         split_address(address)

@@ -94,7 +94,11 @@ def test_offset_ids_are_read_as_java_reads_them(vector: Vector) -> None:
     assert offset == expected["offset"]
 
 
-@given(st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16), st.integers(0, 65535), st.integers(0, (1 << 63) - 1))
+@given(
+    st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16),
+    st.integers(0, 65535),
+    st.integers(0, (1 << 63) - 1),
+)
 def test_offset_id_round_trip(ip: bytes, port: int, offset: int) -> None:
     """56 digits on an IPv6 broker included (MSG-06)."""
     host = ip + port.to_bytes(4, "big")
@@ -106,7 +110,13 @@ def test_offset_id_round_trip(ip: bytes, port: int, offset: int) -> None:
 
 @given(st.text() | st.text("0123456789abcdefABCDEF ", max_size=60))
 def test_reading_an_id_raises_nothing_but_its_error(text: str) -> None:
-    for read in (parse_offset_msg_id, unique_id_ip, unique_id_process, hex_to_bytes, lambda text: unique_id_time(text, 1_700_000_000_000)):
+    for read in (
+        parse_offset_msg_id,
+        unique_id_ip,
+        unique_id_process,
+        hex_to_bytes,
+        lambda text: unique_id_time(text, 1_700_000_000_000),
+    ):
         with suppress(IdError):
             read(text)
 
@@ -140,7 +150,9 @@ DAY = 86_400_000
 
 
 def test_unique_id_layout() -> None:
-    """The id of docs/protocol/wire.md 19.8, whose time and counter are known: 192.0.2.2, process 0x429f, salt 0x5ffd2b27."""
+    """The id of docs/protocol/wire.md 19.8, whose time and counter are known: 192.0.2.2, process 0x429f, salt
+    0x5ffd2b27.
+    """
     ids = UniqueIds(encode_ip("192.0.2.2"), 0x7_429F, 0x5FFD2B27)
     start, _ = month_around(NOVEMBER_14, 0)
     assert ids.next(start + 0x942A9340) == "C0000202429F5FFD2B27942A93400000"
@@ -165,12 +177,16 @@ def test_unique_id_refuses_an_address_of_another_length() -> None:
 
 @pytest.mark.parametrize("hours", [0, 8, -11])
 def test_time_of_a_unique_id(hours: int) -> None:
-    """The month is not in the id: the one around the reader's clock is taken, or the one before for what would lie in the future."""
+    """The month is not in the id: the one around the reader's clock is taken, or the one before for what would lie in
+    the future.
+    """
     offset = hours * 3_600_000
     ids = UniqueIds(bytes(4), 1, 2, offset)
     assert unique_id_time(ids.next(NOVEMBER_14), NOVEMBER_14 + 5, offset) == NOVEMBER_14
     assert unique_id_time(ids.next(NOVEMBER_14), NOVEMBER_14 + 20 * DAY, offset) == NOVEMBER_14
-    assert ids.next(NOVEMBER_14 + 18 * DAY)[20:28] < ids.next(NOVEMBER_14)[20:28], "the month begins anew, also backwards"
+    assert ids.next(NOVEMBER_14 + 18 * DAY)[20:28] < ids.next(NOVEMBER_14)[20:28], (
+        "the month begins anew, also backwards"
+    )
 
 
 @given(st.datetimes(datetime(1970, 2, 1), datetime(3000, 1, 1)), st.integers(-12, 14))

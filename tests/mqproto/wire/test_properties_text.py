@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.wire.properties_text import PropertiesError, edit_properties, format_properties, parse_properties, read_plain
+from mqproto.wire.properties_text import (
+    PropertiesError,
+    edit_properties,
+    format_properties,
+    parse_properties,
+    read_plain,
+)
 from tests.golden.golden import GOLDEN, Vector
 
 
@@ -52,7 +58,11 @@ def test_a_broken_escape_is_told_with_its_line() -> None:
 texts = st.dictionaries(st.text(), st.text(st.characters(exclude_categories=["Cs"])), max_size=5)
 
 
-@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])), max_size=5
+    )
+)
 def test_escaped_texts_read_back_the_same(pairs: dict[str, str]) -> None:
     text = format_properties(pairs, escaped=True)
     assert text.isascii()

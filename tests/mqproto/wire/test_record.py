@@ -69,7 +69,9 @@ def test_records_of_java_are_read_and_written_again(vector: Vector, version: str
     again = encode_record(stored)
     size = data.index(stored.topic.encode()) + len(stored.topic)
     assert again[4:8] + again[12:size] == data[4:8] + data[12:size]
-    if not vector.input["compress"]:  # Java's vector has the CRC of the plain body there, a broker computes that of the stored one
+    if not vector.input[
+        "compress"
+    ]:  # Java's vector has the CRC of the plain body there, a broker computes that of the stored one
         assert again[8:12] == data[8:12]
     written = properties.encode_bytes(stored.properties)
     assert again[size:] == len(written).to_bytes(2, "big") + written
@@ -244,7 +246,11 @@ def test_round_trip(message: MessageExt) -> None:
 @given(st.binary(max_size=200), st.data())
 def test_reading_raises_nothing_but_its_error(noise: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(SAMPLE)))
-    for damaged in (noise, SAMPLE[:at] + noise + SAMPLE[at:], SAMPLE[:at] + noise[: len(SAMPLE) - at] + SAMPLE[at + len(noise) :]):
+    for damaged in (
+        noise,
+        SAMPLE[:at] + noise + SAMPLE[at:],
+        SAMPLE[:at] + noise[: len(SAMPLE) - at] + SAMPLE[at + len(noise) :],
+    ):
         try:
             decode_records(damaged, inflated_max=1 << 16)
         except RecordError as failure:

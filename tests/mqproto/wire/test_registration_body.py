@@ -34,7 +34,9 @@ def run(reading: Generator[None, None, RegisterBrokerBody]) -> tuple[RegisterBro
         slices += 1
 
 
-def read(data: bytes, *, compressed: bool = False, version: int = 407, known: DataVersion | None = None) -> tuple[RegisterBrokerBody, int]:
+def read(
+    data: bytes, *, compressed: bool = False, version: int = 407, known: DataVersion | None = None
+) -> tuple[RegisterBrokerBody, int]:
     return run(read_registration(data, compressed=compressed, version=version, known=lambda one: one == known))
 
 
@@ -143,7 +145,9 @@ topics = st.dictionaries(
     st.fixed_dictionaries(
         {},
         optional={
-            "topicConfigSerializeWrapper": st.fixed_dictionaries({}, optional={"topicConfigTable": topics | values, "dataVersion": values})
+            "topicConfigSerializeWrapper": st.fixed_dictionaries(
+                {}, optional={"topicConfigTable": topics | values, "dataVersion": values}
+            )
             | values,
             "filterServerList": values,
         },

@@ -29,13 +29,36 @@ def again(record: str) -> str:
     """The same facts in our words."""
     kind, *rest = record.removesuffix("\x02").split("\x01")
     match kind, rest:
-        case "Pub", [begun, region, group, topic, msg_id, tags, keys, host, size, cost, message_kind, offset_id, success]:
+        case "Pub", [
+            begun,
+            region,
+            group,
+            topic,
+            msg_id,
+            tags,
+            keys,
+            host,
+            size,
+            cost,
+            message_kind,
+            offset_id,
+            success,
+        ]:
             message = Traced(msg_id, text_of(tags), text_of(keys), int(size), TracedKind(int(message_kind)))
             return published(message, int(begun), region, group, topic, host, int(cost), offset_id, success == "true")
         case "SubBefore", [begun, region, group, request_id, msg_id, retries, keys]:
             return consuming(int(begun), text_of(region), group, request_id, msg_id, int(retries), text_of(keys))
         case "SubAfter", [request_id, msg_id, cost, success, keys, code, ended, group]:
-            return consumed(request_id, msg_id, int(cost), success == "true", text_of(keys), ConsumeCode(int(code)), int(ended), group)
+            return consumed(
+                request_id,
+                msg_id,
+                int(cost),
+                success == "true",
+                text_of(keys),
+                ConsumeCode(int(code)),
+                int(ended),
+                group,
+            )
     raise AssertionError(record)
 
 
@@ -51,7 +74,21 @@ def test_the_end_of_a_transaction() -> None:
     """Fields in the order of docs/protocol/client.md 3.14."""
     message = Traced("ID", "tag", None, 0)
     record = transaction_ended(message, 1000, "DefaultRegion", "g", "t", "b:1", "TX", "COMMIT_MESSAGE", True)
-    fields = ["EndTransaction", "1000", "DefaultRegion", "g", "t", "ID", "tag", "null", "b:1", "2", "TX", "COMMIT_MESSAGE", "true"]
+    fields = [
+        "EndTransaction",
+        "1000",
+        "DefaultRegion",
+        "g",
+        "t",
+        "ID",
+        "tag",
+        "null",
+        "b:1",
+        "2",
+        "TX",
+        "COMMIT_MESSAGE",
+        "true",
+    ]
     assert record == "\x01".join(fields) + "\x02"
 
 

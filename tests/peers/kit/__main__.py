@@ -1,9 +1,9 @@
 """The kit by hand, from the top of the checkout:
 
-python -m tests.peers.kit install [java-4.9.7 java-4.4.0 java-5.3.3 cpp node go]
-python -m tests.peers.kit up [apache:4.9.7 | ours:threaded ...] [--home DIR] [--set key=value ...]     until Ctrl-C
-python -m tests.peers.kit java|cpp|node|go COMMAND key=value ...          a probe (no command: its help); java:5.3.3 for a release
-python -m tests.peers.kit admin COMMAND ...                               Apache's own mqadmin; admin:5.3.3 for a release
+python -m tests.peers.kit install [java-4.9.7 java-4.4.0 java-5.3.3 cpp node go] python -m tests.peers.kit up
+[apache:4.9.7 | ours:threaded ...] [--home DIR] [--set key=value ...]     until Ctrl-C python -m tests.peers.kit
+java|cpp|node|go COMMAND key=value ...          a probe (no command: its help); java:5.3.3 for a release python -m
+tests.peers.kit admin COMMAND ...                               Apache's own mqadmin; admin:5.3.3 for a release
 python -m tests.peers.kit record-mqadmin                                  tests/golden/mqadmin anew, from Apache's 4.9.7
 """
 
@@ -47,7 +47,11 @@ def _record_mqadmin() -> None:
     root = servers.ROOT / "tests" / "golden"
     (root / "mqadmin").mkdir(exist_ok=True)
     kind = f"apache:{mqadmin.VERSION}"
-    with probes.all_clients() as clients, servers.serve(kind, home, 0, **admin_story.SETTINGS) as server, mqadmin.Tool() as tool:
+    with (
+        probes.all_clients() as clients,
+        servers.serve(kind, home, 0, **admin_story.SETTINGS) as server,
+        mqadmin.Tool() as tool,
+    ):
         texts = admin_story.Story(mqadmin.Mqadmin(tool, server), clients).tell()
         print(*admin_story.record(texts, server, root), sep="\n")
 

@@ -1,8 +1,8 @@
 """One story of an operator with mqadmin, from an empty broker on: what every command printed, by the name of its step.
 
-It follows the recorded one step by step (tests/golden/captures/4.9.7/admin-*.txt), and differs where that one left something to chance: the
-queue of a message is given where Apache's client draws one, and the consumer's offsets are waited for. Steps that were not recorded there
-have their text in tests/golden/mqadmin.
+It follows the recorded one step by step (tests/golden/captures/4.9.7/admin-*.txt), and differs where that one left
+something to chance: the queue of a message is given where Apache's client draws one, and the consumer's offsets are
+waited for. Steps that were not recorded there have their text in tests/golden/mqadmin.
 """
 
 from __future__ import annotations
@@ -91,20 +91,56 @@ class Story:
     def sending(self) -> None:
         one = self.one
         hello = ["-p", "hello from the tool", "-k", "tool-key", "-c", "TagTool"]
-        one("sendMessage", "sendMessage", "-t", TOPIC, *hello, "-b", "broker-a", "-i", "2")  # the recorded one went there by chance
-        one("sendMessage-queue", "sendMessage", "-t", TOPIC, "-p", "hello queue 1", "-k", "tool-key", "-b", "broker-a", "-i", "1")
+        # the recorded one went there by chance
+        one("sendMessage", "sendMessage", "-t", TOPIC, *hello, "-b", "broker-a", "-i", "2")
+        one(
+            "sendMessage-queue",
+            "sendMessage",
+            "-t",
+            TOPIC,
+            "-p",
+            "hello queue 1",
+            "-k",
+            "tool-key",
+            "-b",
+            "broker-a",
+            "-i",
+            "1",
+        )
         one("checkMsgSendRT", "checkMsgSendRT", "-t", TOPIC, "-a", "4", "-s", "16")
         one("sendMsgStatus", "sendMsgStatus", "-b", "broker-a", "-s", "16", "-c", "3")
 
     def produced(self) -> tuple[str, str]:
         """Four messages; the broker's id of the first and the client's of the second."""
-        options: dict[str, Any] = {"count": 4, "shard": 4, "tag": "TagA", "keys": "admin", "props": "color:red", "group": "admin-producer"}
+        options: dict[str, Any] = {
+            "count": 4,
+            "shard": 4,
+            "tag": "TagA",
+            "keys": "admin",
+            "props": "color:red",
+            "group": "admin-producer",
+        }
         sent = probes.run(self.java, "produce", names=self.server.names, topic=TOPIC, **options).sent
         return sent[0]["offsetMsgId"], sent[1]["msgId"]
 
     def groups(self) -> None:
         one, broker = self.one, self.broker
-        one("updateSubGroup", "updateSubGroup", "-b", broker, "-g", GROUP, "-r", "5", "-q", "1", "-d", "true", "-m", "true")
+        one(
+            "updateSubGroup",
+            "updateSubGroup",
+            "-b",
+            broker,
+            "-g",
+            GROUP,
+            "-r",
+            "5",
+            "-q",
+            "1",
+            "-d",
+            "true",
+            "-m",
+            "true",
+        )
         one("updateSubGroup-cluster", "updateSubGroup", "-c", CLUSTER, "-g", "admin-other")
 
     def finding(self, offset_id: str, unique_id: str) -> None:
@@ -127,20 +163,52 @@ class Story:
         one("consumeMessage", "consumeMessage", "-t", TOPIC, "-c", "3")
         one("consumeMessage-queue", "consumeMessage", "-t", TOPIC, "-b", "broker-a", "-i", "1", "-o", "0", "-c", "2")
         one("queryCq", "queryCq", "-t", TOPIC, "-q", "1", "-i", "0", "-c", "3", "-b", broker)
-        one("queryCq-group", "queryCq", "-t", TOPIC, "-q", "1", "-i", "0", "-c", "1", "-b", broker, "-g", "no-such-group")
+        one(
+            "queryCq-group",
+            "queryCq",
+            "-t",
+            TOPIC,
+            "-q",
+            "1",
+            "-i",
+            "0",
+            "-c",
+            "1",
+            "-b",
+            broker,
+            "-g",
+            "no-such-group",
+        )
         one("queryCq-beyond", "queryCq", "-t", TOPIC, "-q", "1", "-i", "99", "-c", "1", "-b", broker)
         one("allocateMQ", "allocateMQ", "-t", TOPIC, "-i", "192.0.2.11,192.0.2.12,192.0.2.13")
 
     @contextmanager
     def clients(self) -> Iterator[None]:
-        """A consumer of the group and an idle producer, while the context lasts; all messages are consumed and committed when it begins."""
+        """A consumer of the group and an idle producer, while the context lasts; all messages are consumed and
+        committed when it begins.
+        """
         options = {"names": self.server.names, "topic": TOPIC}
         consumer = self.java.start(
-            "consume", group=GROUP, expect=1_000_000, seconds=300, instance="admin-consumer", settle=0, threads=4, **options
+            "consume",
+            group=GROUP,
+            expect=1_000_000,
+            seconds=300,
+            instance="admin-consumer",
+            settle=0,
+            threads=4,
+            **options,
         )
         wait_for(consumer, "started")
         idle = self.java.start(
-            "produce", group="admin-idle", queue=2, body="idle", keys="idle", tag="TagIdle", instance="idle", stay=300, **options
+            "produce",
+            group="admin-idle",
+            queue=2,
+            body="idle",
+            keys="idle",
+            tag="TagIdle",
+            instance="idle",
+            stay=300,
+            **options,
         )
         wait_for(idle, "staying")
         for _ in range(11):
@@ -169,7 +237,9 @@ class Story:
     def watching(self, offset_id: str) -> None:
         one, broker = self.one, self.broker
         connection = one("consumerConnection", "consumerConnection", "-g", GROUP)
-        client = next((word for word in connection.split() if word.endswith("@admin-consumer")), "nobody@admin-consumer")
+        client = next(
+            (word for word in connection.split() if word.endswith("@admin-consumer")), "nobody@admin-consumer"
+        )
         one("consumerConnection-b", "consumerConnection", "-g", GROUP, "-b", broker)
         one("consumerConnection-none", "consumerConnection", "-g", "no-such-group")
         one("producerConnection", "producerConnection", "-g", "admin-idle", "-t", TOPIC)
@@ -225,7 +295,9 @@ class Story:
         one("updateBrokerConfig-cluster", "updateBrokerConfig", "-c", CLUSTER, "-k", "fileReservedTime", "-v", "71")
         one("updateBrokerConfig-unknown", "updateBrokerConfig", "-b", broker, "-k", "noSuchKey", "-v", "1")
         self.texts["updateBrokerConfig-read-back"] = "\n".join(
-            line for line in self.tool.run("getBrokerConfig", "-b", broker).splitlines() if line.startswith(("fileReserved", "noSuch"))
+            line
+            for line in self.tool.run("getBrokerConfig", "-b", broker).splitlines()
+            if line.startswith(("fileReserved", "noSuch"))
         )
         one("getNamesrvConfig", "getNamesrvConfig")
         one("updateNamesrvConfig", "updateNamesrvConfig", "-k", "clusterTest", "-v", "false")
@@ -243,7 +315,9 @@ class Story:
             file = folder / f"{command.lower()}.json"
             self.texts[f"export-{command.lower()}.json"] = file.read_text() if file.exists() else ""
         one("exportMetadata-topics", "exportMetadata", "-b", broker, "-t", "-s", "-f", str(folder))
-        self.texts["export-topic.json"] = (folder / "topic.json").read_text() if (folder / "topic.json").exists() else ""
+        self.texts["export-topic.json"] = (
+            (folder / "topic.json").read_text() if (folder / "topic.json").exists() else ""
+        )
         self.texts["exportMetadata-topics"] = self.texts["exportMetadata-topics"].replace(str(folder), "FOLDER")
 
         one("exportMetadata-groups", "exportMetadata", "-b", broker, "-g", "-f", str(folder))
@@ -261,7 +335,22 @@ class Story:
         one("deleteTopic", "deleteTopic", "-c", CLUSTER, "-t", "AdminOrder")
         one("topicRoute-deleted", "topicRoute", "-t", "AdminOrder")
         one("deleteTopic-none", "deleteTopic", "-c", CLUSTER, "-t", "NoSuchTopic")
-        one("updateTopic-unit", "updateTopic", "-b", broker, "-t", "AdminUnit", "-r", "3", "-w", "2", "-u", "true", "-s", "true")
+        one(
+            "updateTopic-unit",
+            "updateTopic",
+            "-b",
+            broker,
+            "-t",
+            "AdminUnit",
+            "-r",
+            "3",
+            "-w",
+            "2",
+            "-u",
+            "true",
+            "-s",
+            "true",
+        )
         one("topicRoute-unit", "topicRoute", "-t", "AdminUnit")
         every = ["-s", "false", "-m", "true", "-d", "true", "-q", "2", "-r", "3", "-i", "0", "-w", "1", "-a", "false"]
         one("updateSubGroup-options", "updateSubGroup", "-b", broker, "-g", "admin-options", *every)
@@ -283,7 +372,9 @@ class Story:
 
 
 def recorded(root: Path) -> dict[str, str]:
-    """What Apache's server made the tool print, by step and as it is compared; `root` is the folder of the golden data."""
+    """What Apache's server made the tool print, by step and as it is compared; `root` is the folder of the golden
+    data.
+    """
     texts = {path.stem: path.read_text().strip() for path in (root / "mqadmin").glob("*.txt")}
     for path in (root / "captures" / VERSION).glob("admin-*.txt"):
         name = path.name.removeprefix("admin-").removesuffix(".txt")
@@ -297,8 +388,13 @@ def recorded(root: Path) -> dict[str, str]:
 
 def record(texts: dict[str, str], server: Server, root: Path) -> list[str]:
     """Keep the steps that the captures do not have; returns their names."""
-    known = {path.name.removeprefix("admin-").removesuffix(".txt") for path in (root / "captures" / VERSION).glob("admin-*.txt")}
+    known = {
+        path.name.removeprefix("admin-").removesuffix(".txt")
+        for path in (root / "captures" / VERSION).glob("admin-*.txt")
+    }
     new = sorted(texts.keys() - known)
     for name in new:
-        (root / "mqadmin" / f"{name}.txt").write_text(comparable(name, texts[name], server.names, server.broker, str(server.home)) + "\n")
+        (root / "mqadmin" / f"{name}.txt").write_text(
+            comparable(name, texts[name], server.names, server.broker, str(server.home)) + "\n"
+        )
     return new

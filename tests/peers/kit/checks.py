@@ -1,4 +1,6 @@
-"""What a message must look like at the other end: everything that its sender said and its broker answered, compared field by field."""
+"""What a message must look like at the other end: everything that its sender said and its broker answered, compared
+field by field.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,16 @@ _ADDED = {
     "__SHARDING_KEY",
 }
 #: Properties that a message keeps from its way through a retry topic or a delay level.
-RETRY = {"DELAY", "ORIGIN_MESSAGE_ID", "REAL_QID", "REAL_TOPIC", "RETRY_TOPIC", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_GROUP"}
+RETRY = {
+    "DELAY",
+    "ORIGIN_MESSAGE_ID",
+    "REAL_QID",
+    "REAL_TOPIC",
+    "RETRY_TOPIC",
+    "RECONSUME_TIME",
+    "MAX_RECONSUME_TIMES",
+    "CONSUME_GROUP",
+}
 
 
 @dataclass
@@ -76,7 +87,8 @@ def sent_by(outcome: Outcome, options: dict[str, object]) -> list[Sent]:
         messages.append(message)
     if batch:
         _spread(messages, outcome.sent)
-    elif options.get("mode", "sync") != "async":  # results of asynchronous sends come in any order: they are compared by id alone
+    elif options.get("mode", "sync") != "async":
+        # results of asynchronous sends come in any order: they are compared by id alone
         for message, line in zip(messages, outcome.sent, strict=bool(outcome.sent)):
             _note(message, line)
     return messages
@@ -104,10 +116,13 @@ def offset_msg_id(server: Server, physical_offset: int) -> str:
     return "".join(f"{int(part):02X}" for part in host.split(".")) + f"{int(port):08X}{physical_offset:016X}"
 
 
-def assert_same(server: Server, sent: Iterable[Sent], received: Sequence[Line], *, ids: bool = True, extra: set[str] | None = None) -> None:
+def assert_same(
+    server: Server, sent: Iterable[Sent], received: Sequence[Line], *, ids: bool = True, extra: set[str] | None = None
+) -> None:
     """Every sent message was received once and nothing else, with all that its producer gave it.
 
-    `ids=False` leaves out ids that a library or release is known to lose; `extra` names properties that may be there besides.
+    `ids=False` leaves out ids that a library or release is known to lose; `extra` names properties that may be there
+    besides.
     """
     expected = list(sent)
     by_body = {(message.body, message.keys): message for message in expected}
@@ -115,7 +130,9 @@ def assert_same(server: Server, sent: Iterable[Sent], received: Sequence[Line], 
     seen = Counter((_body_of(line, by_body), line["keys"]) for line in received)
     missing, unexpected = Counter(by_body.keys()) - seen, seen - Counter(by_body.keys())
     assert not missing, f"missing: {[by_body[key] for key in missing]}"
-    assert not unexpected, f"not sent, or more than once: {[(body[:60], keys, times) for (body, keys), times in unexpected.items()]}"
+    assert not unexpected, (
+        f"not sent, or more than once: {[(body[:60], keys, times) for (body, keys), times in unexpected.items()]}"
+    )
     for line in received:
         assert_one(server, by_body[_body_of(line, by_body), line["keys"]], line, ids=ids, extra=extra or set())
     places = Counter((line["topic"], line["queueId"], line["queueOffset"]) for line in received)

@@ -27,7 +27,8 @@ LOG_FILE = 128 << 10
 #: A blank record of the shortest kind: what has to be left at the end of a log file (docs/protocol/store.md 3.1).
 SHORTEST_FILLER = 8
 
-#: Each fill leaves messages in every queue of those: of an emptied one 4.x keeps the minimum that it had (docs/protocol/store.md 4.4).
+#: Each fill leaves messages in every queue of those: of an emptied one 4.x keeps the minimum that it had
+#: (docs/protocol/store.md 4.4).
 TOPICS = {"Orders": 4, "Batched": 1, "Later": 1, "Waiting": 1, "Bought": 2, "Retried": 1, "Big": 1, "Six": 1}
 #: Every queue that has messages when a directory has been filled.
 QUEUES = {**TOPICS, "%RETRY%retrying": 1, "%DLQ%dying": 1, HALF: 1, OP: 1, SCHEDULE: 18}
@@ -55,12 +56,20 @@ def fill(pair: Pair, filled: Filled) -> None:
     tags_and_keys: dict[str, Any] = {"tag": "TagA,TagB", "keys": f"{mark} every-turn both", "props": "color:red,n:#"}
     filled.add("Orders", pair.produce(topic="Orders", count=8, shard=4, body=mark, **tags_and_keys))
     filled.add(
-        "Orders", pair.produce(topic="Orders", count=2, tag="标签", keys=f"{mark}-键", body=f"{mark}-ä你\U0001f600", props="имя:ü中#")
+        "Orders",
+        pair.produce(
+            topic="Orders", count=2, tag="标签", keys=f"{mark}-键", body=f"{mark}-ä你\U0001f600", props="имя:ü中#"
+        ),
     )
     filled.add("Orders", pair.produce(topic="Orders", count=2, size=6000 + turn, tag="TagC", keys=f"{mark}-packed"))
-    filled.add("Batched", pair.produce(topic="Batched", count=5, mode="batch", tag="TagB", keys=f"{mark}-batch", body=mark, props="b:#"))
+    filled.add(
+        "Batched",
+        pair.produce(topic="Batched", count=5, mode="batch", tag="TagB", keys=f"{mark}-batch", body=mark, props="b:#"),
+    )
     filled.add("Later", pair.produce(topic="Later", count=2, delay=1, tag="TagD", keys=f"{mark}-later", body=mark))
-    filled.add("Waiting", pair.produce(topic="Waiting", count=1, delay=18, tag="TagD", keys=f"{mark}-waiting", body=mark))
+    filled.add(
+        "Waiting", pair.produce(topic="Waiting", count=1, delay=18, tag="TagD", keys=f"{mark}-waiting", body=mark)
+    )
     _transactions(pair, mark)
     _retries(pair, filled, mark)
     wait_for_queue(pair, "Later", 2 * turn)
@@ -97,7 +106,9 @@ def to_the_edge(pair: Pair, topic: str, mark: str) -> list[Sent]:
     sent: list[Sent] = []
     size = 1000
     for _ in range(8):
-        (message,) = pair.produce(topic=topic, count=1, size=size, compress=100_000_000, tag="TagE", keys=f"{mark}-edge")
+        (message,) = pair.produce(
+            topic=topic, count=1, size=size, compress=100_000_000, tag="TagE", keys=f"{mark}-edge"
+        )
         sent.append(message)
         (line,) = pair.run("view", topic=topic, id=message.offset_msg_id).messages
         left = LOG_FILE - ends_at(line) % LOG_FILE
@@ -120,7 +131,9 @@ def check_filled(pair: Pair, found: Survey, filled: Filled) -> None:
         ids = topic != "Batched"  # 5.3.3 gives its members the batch's id behind their own
         assert_same(pair.server, filled.sent[topic], found.of(topic), ids=ids)
     marks = [f"turn{turn + 1}" for turn in range(filled.turns)]
-    assert sorted(line["body"] for line in found.of("Bought")) == sorted(f"{mark}-commit-{index}" for mark in marks for index in range(2))
+    assert sorted(line["body"] for line in found.of("Bought")) == sorted(
+        f"{mark}-commit-{index}" for mark in marks for index in range(2)
+    )
     halves = {(line["queueId"], line["physicalOffset"]): line for line in found.of(HALF)}
     for line in found.of("Bought"):
         assert halves[0, line["preparedTransactionOffset"]]["msgId"] == line["msgId"]
@@ -133,7 +146,10 @@ def check_filled(pair: Pair, found: Survey, filled: Filled) -> None:
 
 
 def add_from_ipv6(folder: Path, broker: str) -> None:
-    """Append messages of hosts with IPv6 addresses to a directory at rest, and end in order. Release 4.4 cannot read such records."""
+    """Append messages of hosts with IPv6 addresses to a directory at rest, and end in order.
+
+    Release 4.4 cannot read such records.
+    """
     settings = StoreSettings()
     apply(settings, SMALL_FILES)
     settings.store_path_root_dir = str(folder)

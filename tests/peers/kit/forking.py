@@ -1,7 +1,8 @@
-"""Processes that begin where their program has imported everything: a start costs half a second of processor time otherwise.
+"""Processes that begin where their program has imported everything: a start costs half a second of processor time
+otherwise.
 
-One process of the program waits (`attend`) and forks for each command; the tests' side of it is `Forking`. It imports nothing but what an
-interpreter has at hand, so that a program may import it before it patches modules.
+One process of the program waits (`attend`) and forks for each command; the tests' side of it is `Forking`. It imports
+nothing but what an interpreter has at hand, so that a program may import it before it patches modules.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _fork, _waitpid, _sleep, _Socket = os.fork, os.waitpid, time.sleep, socket.socke
 
 
 def attend(descriptor: int) -> list[str] | None:
-    """Fork for each command that comes. Returns in each new process, with the command's words, and here when nobody asks any more."""
+    """Fork for each command that comes.
+
+    Returns in each new process, with the command's words, and here when nobody asks any more.
+    """
     control = _Socket(fileno=descriptor)
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, _LIMIT, 2)
@@ -90,7 +94,11 @@ class Forking:
     def __init__(self, command: list[str], cwd: Path) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [*command, str(theirs.fileno())], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            [*command, str(theirs.fileno())],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
         )
         theirs.close()
 

@@ -22,8 +22,8 @@ JAVA = "java-4.9.7"
 OURS = "ours:threaded"
 #: The last level is over when a test says so, by taking a shorter one.
 FAR, NEAR = " ".join(["1s"] * 17 + ["1h"]), " ".join(["1s"] * 18)
-#: Tables are saved soon, so that a test need not wait long before it kills a broker. Nobody is asked about pending transactions, which adds
-#: messages, unless a test wants it.
+#: Tables are saved soon, so that a test need not wait long before it kills a broker. Nobody is asked about pending
+#: transactions, which adds messages, unless a test wants it.
 SETTINGS = {
     **SMALL_FILES,
     "messageDelayLevel": FAR,
@@ -68,7 +68,9 @@ class Hands:
         return Pair(server, self._clients[JAVA], self._clients, self._numbers)
 
     def written(self, end: str) -> Directory:
-        """A directory of our broker's, `stopped` under ASYNC_FLUSH or `killed` under SYNC_FLUSH; made once, to be copied."""
+        """A directory of our broker's, `stopped` under ASYNC_FLUSH or `killed` under SYNC_FLUSH; made once, to be
+        copied.
+        """
         if end not in self._written:
             made = self.fresh(self._folder / end)
             with made.under(OURS, flushDiskType="SYNC_FLUSH" if end == "killed" else "ASYNC_FLUSH") as server:
@@ -96,7 +98,9 @@ class Hands:
 
 
 def wait_saved(directory: Directory) -> None:
-    """Return when the files hold the offsets that were served, and the places of what waits; brokers write them every so often."""
+    """Return when the files hold the offsets that were served, and the places of what waits; brokers write them every
+    so often.
+    """
     until = time.monotonic() + 60
     for name, table in (("consumerOffset.json", "offsets"), ("delayOffset.json", "delays")):
         file = directory.home / "store" / "config" / name

@@ -1,4 +1,6 @@
-"""A group of members of several libraries that come and go while messages are sent: what each was handed, and whether it was right."""
+"""A group of members of several libraries that come and go while messages are sent: what each was handed, and whether
+it was right.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Line, ProcessStep, Running
 from tests.peers.kit.steps import FORGOTTEN_S, open_group
 
-#: How long a change of members may take: an orderly Java member keeps the lock of a queue in work for 20 s (docs/protocol/client.md 3.6).
+#: How long a change of members may take: an orderly Java member keeps the lock of a queue in work for 20 s
+#: (docs/protocol/client.md 3.6).
 PATIENCE: Final = 90.0
-#: The same where one has died: a broker that takes in its last heartbeat behind the end of its connection counts it for two minutes more.
+#: The same where one has died: a broker that takes in its last heartbeat behind the end of its connection counts it for
+#: two minutes more.
 PATIENCE_WITH_THE_DEAD: Final = PATIENCE + FORGOTTEN_S
 
 
@@ -37,7 +41,9 @@ class Mixed:
     While members change, each queue gets a message every `pace` seconds. `options` are the members'.
     """
 
-    def __init__(self, pair: Pair, producer: Producer, admin: Admin, *, queues: int = 8, pace: float = 0.05, **options: Any) -> None:
+    def __init__(
+        self, pair: Pair, producer: Producer, admin: Admin, *, queues: int = 8, pace: float = 0.05, **options: Any
+    ) -> None:
         self._pair, self._producer, self._admin = pair, producer, admin
         self._topic, self.group = pair.topic("Mixed", queues), pair.name("mixed")
         open_group(pair, self._topic, self.group)
@@ -58,7 +64,10 @@ class Mixed:
     # --- members
 
     def join(self, **kinds: str) -> list[str]:
-        """Members of these kinds start at the same time; their names. Queues are shared out in the order of the letters."""
+        """Members of these kinds start at the same time; their names.
+
+        Queues are shared out in the order of the letters.
+        """
         self._moving = True
         names = [self._pair.name(f"{letter}-{kind}") for letter, kind in kinds.items()]
         for name, kind in zip(names, kinds.values(), strict=True):
@@ -114,7 +123,9 @@ class Mixed:
             while running.waiting():
                 line = running.next_line(1)
                 if line is None:
-                    assert self._leaving.pop(name, None), f"{name} ended on its own: {running.outcome.lines[-1:]} {running.outcome.errors}"
+                    assert self._leaving.pop(name, None), (
+                        f"{name} ended on its own: {running.outcome.lines[-1:]} {running.outcome.errors}"
+                    )
                     break
                 if "started" in line:
                     self._started.add(name)
@@ -142,7 +153,9 @@ class Mixed:
     # --- queues
 
     def settle(self) -> None:
-        """Return when every queue has one owner, as the members themselves say, and each has its fair share; messages go on meanwhile."""
+        """Return when every queue has one owner, as the members themselves say, and each has its fair share; messages
+        go on meanwhile.
+        """
         until = time.monotonic() + self._patience
         while not self._fair(shares := self._shares()):
             self._go_on()
@@ -159,7 +172,9 @@ class Mixed:
             return {}
         return {
             client_id.partition("@")[2]: sorted(
-                queue.queue_id for queue, state in info.queues.items() if queue.topic == self._topic and not state.dropped
+                queue.queue_id
+                for queue, state in info.queues.items()
+                if queue.topic == self._topic and not state.dropped
             )
             for client_id, info in members.items()
         }
@@ -167,7 +182,11 @@ class Mixed:
     def _fair(self, shares: dict[str, list[int]]) -> bool:
         held = sorted(number for share in shares.values() for number in share)
         sizes = {len(share) for share in shares.values()}
-        return shares.keys() == self._running.keys() and held == [*range(len(self._queues))] and max(sizes) - min(sizes) <= 1
+        return (
+            shares.keys() == self._running.keys()
+            and held == [*range(len(self._queues))]
+            and max(sizes) - min(sizes) <= 1
+        )
 
     def calm(self, count: int = 5) -> None:
         """While nobody comes or goes each message is handed to one member, once."""
@@ -190,20 +209,25 @@ class Mixed:
         return sum(self._times.values()) - len(self._times)
 
     def assert_order(self) -> None:
-        """In each queue the next message is the one behind the last, or, when the queue moved, where its new owner found the group.
+        """In each queue the next message is the one behind the last, or, when the queue moved, where its new owner
+        found the group.
 
-        So nothing is skipped, whoever owned the queue, and nothing goes back while members stay. Java's members unlock a queue before its
-        last offset is stored: the next owner may begin before that, and the one after it behind what the two have consumed. Behind ours
-        no message comes again but the one that was in work. And no member begins before the one before it has ended, which took it as
-        long as `work=` says.
+        So nothing is skipped, whoever owned the queue, and nothing goes back while members stay. Java's members unlock
+        a queue before its last offset is stored: the next owner may begin before that, and the one after it behind what
+        the two have consumed. Behind ours no message comes again but the one that was in work. And no member begins
+        before the one before it has ended, which took it as long as `work=` says.
         """
         for queue in self._queues:
             last, end, owner, busy = -1, 0, "", 0
-            for one in sorted((one for one in self.deliveries if one.queue_id == queue.queue_id), key=lambda one: one.at):
+            for one in sorted(
+                (one for one in self.deliveries if one.queue_id == queue.queue_id), key=lambda one: one.at
+            ):
                 took_over = one.member != owner
                 waits = took_over and owner not in self._abrupt
                 again = one.moving and one.offset <= (end if took_over else last)
                 first = last if waits and "-ours-" in owner else 0
-                assert one.offset == last + 1 or (again and one.offset >= first), f"queue {queue.queue_id}: {one} after {last} at {owner}"
+                assert one.offset == last + 1 or (again and one.offset >= first), (
+                    f"queue {queue.queue_id}: {one} after {last} at {owner}"
+                )
                 assert not waits or one.at >= busy, f"queue {queue.queue_id}: {one} while {owner} was at {last}"
                 last, end, owner, busy = one.offset, max(end, one.offset + 1), one.member, one.at + self._work

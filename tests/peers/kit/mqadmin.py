@@ -24,7 +24,9 @@ from tests.peers.kit.servers import Server
 VERSION = "4.9.7"
 
 #: What the tool says on its standard error besides its own failure: stack frames, and lines of its libraries.
-_NOISE = re.compile(r"\s+at |\s*\.\.\. \d+ more|WARNING: |SLF4J|\d\d:\d\d:\d\d[.,]\d+ .*(DEBUG|WARN|INFO)|OpenJDK|log4j:|RocketMQLog")
+_NOISE = re.compile(
+    r"\s+at |\s*\.\.\. \d+ more|WARNING: |SLF4J|\d\d:\d\d:\d\d[.,]\d+ .*(DEBUG|WARN|INFO)|OpenJDK|log4j:|RocketMQLog"
+)
 _LOG_LINES = re.compile(r"^\d\d:\d\d:\d\d(\.\d+ \[|,\d+ \|-).*\n", re.MULTILINE)
 
 
@@ -68,7 +70,10 @@ class ToolProcess:
         self._errors.close()
 
     def run(self, words: list[str], seconds: float) -> str:
-        """What one command prints. Raises PeerFailedError when it does not end in time, or ends the tool: close the process then."""
+        """What one command prints.
+
+        Raises PeerFailedError when it does not end in time, or ends the tool: close the process then.
+        """
         assert self._process.stdin is not None
         self._process.stdin.write(("\t".join(words) + "\n").encode())
         self._process.stdin.flush()
@@ -78,7 +83,9 @@ class ToolProcess:
             raise PeerFailedError(f"mqadmin {' '.join(words)}: no end in {seconds} s") from None
         if line is None:
             self._errors.seek(0)
-            raise PeerFailedError(f"mqadmin {' '.join(words)}: ended the tool\n{self._errors.read().decode(errors='replace')[-3000:]}")
+            raise PeerFailedError(
+                f"mqadmin {' '.join(words)}: ended the tool\n{self._errors.read().decode(errors='replace')[-3000:]}"
+            )
         out, error = (bytes.fromhex(part[1:]).decode() for part in line.decode().split()[1:])
         return report(out, error)
 
@@ -91,7 +98,10 @@ class ToolProcess:
 
 
 class Tool:
-    """The tool for any number of servers. Its process starts with the first command, and again after one that ended it."""
+    """The tool for any number of servers.
+
+    Its process starts with the first command, and again after one that ended it.
+    """
 
     def __init__(self) -> None:
         #: Where the tool writes what it writes to files.
@@ -101,7 +111,9 @@ class Tool:
     def __enter__(self) -> Tool:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -148,7 +160,12 @@ class Mqadmin:
         command = peers.admin_command(VERSION, *words, "-n", self.server.names)
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
-                command, cwd=self.folder, env=peers.admin_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+                command,
+                cwd=self.folder,
+                env=peers.admin_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
             )
             timer = threading.Timer(seconds, os.kill, (process.pid, signal.SIGKILL))
             timer.start()

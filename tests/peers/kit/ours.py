@@ -1,25 +1,29 @@
-"""Drives our own clients as java/Probe.java drives Apache's: python -m tests.peers.kit.ours ADAPTER OFFSETS COMMAND key=value ...
+"""Drives our own clients as java/Probe.java drives Apache's: python -m tests.peers.kit.ours ADAPTER OFFSETS COMMAND
+key=value ...
 
 ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting consumers' offsets.
 
-produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group= compress=
+produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group=
+compress=
          props=k:v,k:v]
-consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max= threads=4 settle=0
+consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max=
+threads=4 settle=0
          work=MILLISECONDS instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
          with settle= the listeners have ended when it leaves
 
 Both take namespace=, vip= and trace=true.
-transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown checks=MESSAGES seconds=120]
-request  names= topic= [count=1 seconds=60 group= mode=sync|async ...]
+transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown
+checks=MESSAGES seconds=120] request  names= topic= [count=1 seconds=60 group= mode=sync|async ...]
 reply    names= topic= group= [expect=1 seconds=120]
 pull     names= topic= group= [tag=* kind=TAG|SQL92 max=1000]
 offsets  names= topic= group= [time=]
 litepull names= topic= group= [expect=1 seconds=120 tag=* kind=TAG|SQL92 model= commit=auto|sync]
 
-Prints one JSON object a line for each result or message and a last one with "done". Exit status 0 when the command reached what it was
-asked for, 1 when it did not, 2 on an error. SIGTERM makes a consumer leave.
+Prints one JSON object a line for each result or message and a last one with "done". Exit status 0 when the command
+reached what it was asked for, 1 when it did not, 2 on an error. SIGTERM makes a consumer leave.
 
-attend DESCRIPTOR in the place of a command: fork for each command that comes through the socket with this number (see `forking`).
+attend DESCRIPTOR in the place of a command: fork for each command that comes through the socket with this number (see
+`forking`).
 """
 
 from __future__ import annotations
@@ -140,7 +144,9 @@ class Job:
         """How to choose queues, if they are to be chosen; the argument comes with each message."""
         if "queue" in self.options:
             wanted = self.number("queue", 0)
-            return lambda queues, message, argument: next(queue for queue in queues if queue.queue_id == wanted), "queue"
+            return lambda queues, message, argument: next(
+                queue for queue in queues if queue.queue_id == wanted
+            ), "queue"
         if "shard" in self.options:
             return lambda queues, message, argument: queues[argument % len(queues)], "shard"
         return None, ""
@@ -191,7 +197,11 @@ def produce(job: Job) -> bool:
         job.options.get("group", "probe-producer"), job.options["names"], **job.producer_options()
     ) as producer:
         if mode == "batch":
-            show_result(producer.send([job.message(index) for index in range(count)], selector=selector, argument=job.argument(0)))
+            show_result(
+                producer.send(
+                    [job.message(index) for index in range(count)], selector=selector, argument=job.argument(0)
+                )
+            )
         elif mode == "async":
             for future in [producer.submit(job.message(index)) for index in range(count)]:
                 show_result(future.result())
@@ -216,7 +226,9 @@ def consume(job: Job) -> bool:
         time.sleep(job.number("work", 0) / 1000)
         return status
 
-    consumer = sync_module(job.adapter).PushConsumer(job.options["group"], listen, job.options["names"], **job.consumer_options())
+    consumer = sync_module(job.adapter).PushConsumer(
+        job.options["group"], listen, job.options["names"], **job.consumer_options()
+    )
     for topic in job.options["topic"].split(","):
         consumer.subscribe(topic, job.options.get("tag", "*"))
     with consumer:
@@ -265,7 +277,11 @@ async def produce_async(job: Job) -> bool:
             show_result(await producer.send(job.message(index), selector=selector, argument=job.argument(index)))
 
         if mode == "batch":
-            show_result(await producer.send([job.message(index) for index in range(count)], selector=selector, argument=job.argument(0)))
+            show_result(
+                await producer.send(
+                    [job.message(index) for index in range(count)], selector=selector, argument=job.argument(0)
+                )
+            )
         elif mode == "async":
             async with anyio.create_task_group() as tasks:
                 for index in range(count):
@@ -292,7 +308,9 @@ async def consume_async(job: Job) -> bool:
         await anyio.sleep(job.number("work", 0) / 1000)
         return status
 
-    consumer = mqproto.adapters.anyio.PushConsumer(job.options["group"], listen, job.options["names"], **job.consumer_options())
+    consumer = mqproto.adapters.anyio.PushConsumer(
+        job.options["group"], listen, job.options["names"], **job.consumer_options()
+    )
     for topic in job.options["topic"].split(","):
         consumer.subscribe(topic, job.options.get("tag", "*"))
     async with consumer:

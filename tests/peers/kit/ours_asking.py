@@ -1,4 +1,6 @@
-"""Commands of our probe (see `ours`) that take two: messages in transactions and the questions about them, requests and their replies."""
+"""Commands of our probe (see `ours`) that take two: messages in transactions and the questions about them, requests and
+their replies.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,12 @@ class Books:
         return STATES[outcome]
 
     def check(self, message: MessageExt) -> LocalTransactionState:
-        show(check=message.msg_id, transactionId=message.msg_id, body=message.body.decode(errors="replace"), topic=message.topic)
+        show(
+            check=message.msg_id,
+            transactionId=message.msg_id,
+            body=message.body.decode(errors="replace"),
+            topic=message.topic,
+        )
         self.asked.add(message.msg_id)
         return STATES[self._job.options.get("check", "commit")]
 
@@ -101,9 +108,13 @@ def request(job: Job) -> bool:
     count, timeout_ms = job.number("count", 1), 1000 * job.number("seconds", 60)
     group, names = job.options.get("group", "probe-producer"), job.options["names"]
     producer: mqproto.adapters.threaded.Producer
-    with importlib.import_module(f"mqproto.adapters.{job.adapter}").Producer(group, names, **job.producer_options()) as producer:
+    with importlib.import_module(f"mqproto.adapters.{job.adapter}").Producer(
+        group, names, **job.producer_options()
+    ) as producer:
         if job.options.get("mode") == "async":
-            for future in [producer.submit_request(job.message(index), timeout_ms=timeout_ms) for index in range(count)]:
+            for future in [
+                producer.submit_request(job.message(index), timeout_ms=timeout_ms) for index in range(count)
+            ]:
                 show_reply(future.result())
         else:
             for index in range(count):
@@ -183,7 +194,9 @@ async def reply_async(job: Job) -> bool:
     """Answer requests until `expect` of them were answered."""
     import anyio
 
-    producer = mqproto.adapters.anyio.Producer(f"{job.options['group']}-replies", job.options["names"], **job.producer_options())
+    producer = mqproto.adapters.anyio.Producer(
+        f"{job.options['group']}-replies", job.options["names"], **job.producer_options()
+    )
 
     async def listen(messages: list[MessageExt]) -> ConsumeStatus:
         for message in messages:
@@ -192,7 +205,9 @@ async def reply_async(job: Job) -> bool:
             job.received += 1
         return ConsumeStatus.SUCCESS
 
-    consumer = mqproto.adapters.anyio.PushConsumer(job.options["group"], listen, job.options["names"], **replier_options(job))
+    consumer = mqproto.adapters.anyio.PushConsumer(
+        job.options["group"], listen, job.options["names"], **replier_options(job)
+    )
     consumer.subscribe(job.options["topic"])
     async with producer, consumer:
         show(started=True)
@@ -203,4 +218,8 @@ async def reply_async(job: Job) -> bool:
 
 
 COMMANDS: Final[dict[str, Callable[[Job], bool]]] = {"transact": transact, "request": request, "reply": reply}
-STEPS: Final[dict[str, Callable[[Job], Awaitable[bool]]]] = {"transact": transact_async, "request": request_async, "reply": reply_async}
+STEPS: Final[dict[str, Callable[[Job], Awaitable[bool]]]] = {
+    "transact": transact_async,
+    "request": request_async,
+    "reply": reply_async,
+}

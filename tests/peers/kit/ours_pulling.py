@@ -68,7 +68,10 @@ class Walk:
         for message in result.messages:
             show_message(message)
         self._job.received += len(result.messages)
-        stuck = result.next_begin_offset == self.offset or result.status in (PullStatus.NO_NEW_MSG, PullStatus.OFFSET_ILLEGAL)
+        stuck = result.next_begin_offset == self.offset or result.status in (
+            PullStatus.NO_NEW_MSG,
+            PullStatus.OFFSET_ILLEGAL,
+        )
         if not stuck:
             self.offset = result.next_begin_offset
         self.ended = stuck or self._job.received >= self._max
@@ -158,7 +161,9 @@ def lite_pull(job: Job) -> bool:
 
 async def pull_async(job: Job) -> bool:
     tag, kind = job.options.get("tag", "*"), job.options.get("kind", "TAG")
-    async with mqproto.adapters.anyio.PullConsumer(job.options["group"], job.options["names"], **pull_options(job)) as consumer:
+    async with mqproto.adapters.anyio.PullConsumer(
+        job.options["group"], job.options["names"], **pull_options(job)
+    ) as consumer:
         for queue in await consumer.fetch_subscribe_message_queues(job.options["topic"]):
             walk = Walk(job, await consumer.min_offset(queue))
             while not walk.ended:
@@ -169,7 +174,9 @@ async def pull_async(job: Job) -> bool:
 
 
 async def offsets_async(job: Job) -> bool:
-    async with mqproto.adapters.anyio.PullConsumer(job.options["group"], job.options["names"], **pull_options(job)) as consumer:
+    async with mqproto.adapters.anyio.PullConsumer(
+        job.options["group"], job.options["names"], **pull_options(job)
+    ) as consumer:
         for queue in await consumer.fetch_subscribe_message_queues(job.options["topic"]):
             searched = await consumer.search_offset(queue, job.number("time", 0)) if "time" in job.options else None
             low, high = await consumer.min_offset(queue), await consumer.max_offset(queue)
@@ -191,4 +198,8 @@ async def lite_pull_async(job: Job) -> bool:
 
 
 COMMANDS: Final[dict[str, Callable[[Job], bool]]] = {"pull": pull, "offsets": offsets, "litepull": lite_pull}
-STEPS: Final[dict[str, Callable[[Job], Awaitable[bool]]]] = {"pull": pull_async, "offsets": offsets_async, "litepull": lite_pull_async}
+STEPS: Final[dict[str, Callable[[Job], Awaitable[bool]]]] = {
+    "pull": pull_async,
+    "offsets": offsets_async,
+    "litepull": lite_pull_async,
+}

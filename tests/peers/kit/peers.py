@@ -1,9 +1,10 @@
 """Real RocketMQ programs: where they come from, and the command line of each.
 
-Needs a JDK 17 with Maven for Apache's servers and Java client, npm and Go for theirs, and Linux on x86-64 for the C++ client. Everything is
-installed once below PEERS_HOME (default: ~/.cache/mqproto-peers) from the public package registries, by name and version. The probes under
-java/, node/, go/ and cpp/ are small programs of ours that drive a client library from the command line and print one JSON object a line.
-What is built from sources of ours is named by their content, so two checkouts share a PEERS_HOME without disturbing each other.
+Needs a JDK 17 with Maven for Apache's servers and Java client, npm and Go for theirs, and Linux on x86-64 for the C++
+client. Everything is installed once below PEERS_HOME (default: ~/.cache/mqproto-peers) from the public package
+registries, by name and version. The probes under java/, node/, go/ and cpp/ are small programs of ours that drive a
+client library from the command line and print one JSON object a line. What is built from sources of ours is named by
+their content, so two checkouts share a PEERS_HOME without disturbing each other.
 """
 
 from __future__ import annotations
@@ -59,7 +60,13 @@ def need(*programs: str) -> None:
 
 def _run(command: list[str], cwd: Path | None = None) -> None:
     done = subprocess.run(
-        command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise PeerFailedError(f"{' '.join(command[:4])} ... ended with {done.returncode}:\n{done.stdout[-3000:]}")
@@ -102,13 +109,36 @@ def install_java(version: str) -> tuple[Path, Path]:
         if not lib.exists():
             need("mvn")
             shutil.copy(source / "pom.xml", target / "pom.xml")
-            _run(["mvn", "-q", "-B", f"-Drocketmq.version={version}", "dependency:copy-dependencies", "-DoutputDirectory=lib.new"], target)
+            _run(
+                [
+                    "mvn",
+                    "-q",
+                    "-B",
+                    f"-Drocketmq.version={version}",
+                    "dependency:copy-dependencies",
+                    "-DoutputDirectory=lib.new",
+                ],
+                target,
+            )
             (target / "lib.new").rename(lib)
         if not classes.exists():
             need("javac")
             new = target / f"classes.new-{os.getpid()}"
             new.mkdir()
-            _run(["javac", "-nowarn", "-encoding", "UTF-8", "-proc:none", "-cp", f"{lib}/*", "-d", str(new), *map(str, sources)])
+            _run(
+                [
+                    "javac",
+                    "-nowarn",
+                    "-encoding",
+                    "UTF-8",
+                    "-proc:none",
+                    "-cp",
+                    f"{lib}/*",
+                    "-d",
+                    str(new),
+                    *map(str, sources),
+                ]
+            )
             new.rename(classes)
     return lib, classes
 
@@ -136,7 +166,10 @@ def install_node() -> Path:
         if not stamp.exists() or stamp.read_text() != NODE_PACKAGE:
             need("npm")
             (target / "package.json").write_text('{"name": "peers", "private": true}\n')
-            _run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock", NODE_PACKAGE], target)
+            _run(
+                ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock", NODE_PACKAGE],
+                target,
+            )
             stamp.write_text(NODE_PACKAGE)
         if not probe.exists():
             shutil.copy(source, probe)
@@ -180,7 +213,9 @@ def java_command(version: str, main: str, *arguments: str, flags: list[str]) -> 
 
 
 def java_probe_command(version: str, *arguments: str, offsets: Path, binary: bool = False) -> list[str]:
-    """The Java probe; `offsets` is the folder of broadcasting consumers' offsets, `binary` sends headers in the ROCKETMQ form."""
+    """The Java probe; `offsets` is the folder of broadcasting consumers' offsets, `binary` sends headers in the
+    ROCKETMQ form.
+    """
     silent = HOME / "silent.xml"  # logback's own default prints to stdout, where the probe's lines go
     if not silent.exists():
         HOME.mkdir(parents=True, exist_ok=True)
@@ -223,7 +258,9 @@ def admin_service_command(version: str) -> list[str]:
 
 
 def admin_environment() -> dict[str, str]:
-    """What mqadmin needs around it: a home with a configuration folder (release 4.4 does not start without a tools.yml there)."""
+    """What mqadmin needs around it: a home with a configuration folder (release 4.4 does not start without a tools.yml
+    there).
+    """
     conf = HOME / "admin" / "conf"
     conf.mkdir(parents=True, exist_ok=True)
     write_logging(conf.parent, "tools")

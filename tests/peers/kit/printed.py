@@ -1,7 +1,7 @@
 """What mqadmin printed, made comparable with what it printed in another run of the same story (admin_story.py).
 
-Two runs differ in addresses, folders, times, ids (whose length is the host's), the places and sizes in the log that follow from these, and
-rates. A mask stands for each of them; what is left has to be equal.
+Two runs differ in addresses, folders, times, ids (whose length is the host's), the places and sizes in the log that
+follow from these, and rates. A mask stands for each of them; what is left has to be equal.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def _runtime(text: str) -> str:
     for line in text.splitlines():
         key, _, value = line.partition(": ")
         form = re.sub(r"-?\d+(\.\d+)?(E-?\d+)?", "N", value)
-        if "DistributeTime" in key and (value == "null" or re.fullmatch(r"(\[[^\]]+\]:N ?){13}", form)):  # none in the first minute
+        if "DistributeTime" in key and (
+            value == "null" or re.fullmatch(r"(\[[^\]]+\]:N ?){13}", form)
+        ):  # none in the first minute
             form = "13 NUMBERS"
         form = form.replace("MILLISECONDS", "N")
         form = re.sub(r"^N( N)*$", "N", form) if "Tps" in key else form
@@ -91,8 +93,12 @@ def _runtime(text: str) -> str:
 
 
 _RATES = (r"\d+\.\d+(E-?\d+)?", "N")
-_PROGRESS = _replacing((r"^Consume TPS: .*", "Consume TPS: N"), (r"(CLUSTERING)  \d+ ", r"\1  N "), (r"  \d+(\.\d+){3}  ", "  IP  "))
-_RUNNING = _replacing(_RATES, (r"(?s)(#Consumer jstack#).*", r"\1"), (r"(\[commitOffset|ConsumeFailedMsgsInHour).*", r"\1"))
+_PROGRESS = _replacing(
+    (r"^Consume TPS: .*", "Consume TPS: N"), (r"(CLUSTERING)  \d+ ", r"\1  N "), (r"  \d+(\.\d+){3}  ", "  IP  ")
+)
+_RUNNING = _replacing(
+    _RATES, (r"(?s)(#Consumer jstack#).*", r"\1"), (r"(\[commitOffset|ConsumeFailedMsgsInHour).*", r"\1")
+)
 
 #: What else differs in single steps. A name stands for those that begin with it.
 _CHANGES: dict[str, Callable[[str], str]] = {
@@ -108,7 +114,8 @@ _CHANGES: dict[str, Callable[[str], str]] = {
     "consumerStatus-i": _RUNNING,
     "consumerStatus-s": _RUNNING,
     "queryMsgById-resend": _replacing((r"queueId=\d+(.*)queueOffset=\d+", r"queueId=N\1queueOffset=N")),
-    "resetOffsetByTime-offline": _replacing((r"^(broker-a  \d  \d)  \d", r"\1  N")),  # where the consumer was when it left
+    # where the consumer was when it left
+    "resetOffsetByTime-offline": _replacing((r"^(broker-a  \d  \d)  \d", r"\1  N")),
     "wipeWritePerm": _replacing((r"OK, [1-9]\d*", "OK, N")),
     "addWritePerm": _replacing((r"OK, [1-9]\d*", "OK, N")),
     "queryMsgById-push": _replacing((r"spentTimeMills=\d+", "spentTimeMills=N")),
@@ -128,7 +135,15 @@ def comparable(name: str, text: str, names: str, broker: str, home: str) -> str:
 
 #: Keys whose values are of the machine, or given by the kit to be fast on it.
 OWN_VALUES = {
-    *("rocketmqHome", "storePathRootDir", "storePathCommitLog", "configStorePath", "kvConfigPath", "listenPort", "haListenPort"),
+    *(
+        "rocketmqHome",
+        "storePathRootDir",
+        "storePathCommitLog",
+        "configStorePath",
+        "kvConfigPath",
+        "listenPort",
+        "haListenPort",
+    ),
     *("waitTimeMillsInSendQueue", "osPageCacheBusyTimeOutMills", "brokerIP2", "namesrvAddr"),
     *("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"),
 }
@@ -138,4 +153,6 @@ UNKNOWN_KEYS = {"mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue"}
 
 def configuration(text: str) -> dict[str, str]:
     """Keys and values of what `getBrokerConfig` and `getNamesrvConfig` print."""
-    return {key.strip(): value.strip() for key, sign, value in (line.partition("  =") for line in text.splitlines()) if sign}
+    return {
+        key.strip(): value.strip() for key, sign, value in (line.partition("  =") for line in text.splitlines()) if sign
+    }

@@ -1,7 +1,8 @@
 """Client probes from a test's point of view: start a command, read its lines, judge its end.
 
-A probe prints one JSON object a line (java/Probe.java names the fields) and ends with status 0 when it reached what it was asked for.
-The Java probe runs many commands in one process, because a JVM's start costs a second of CPU; the others are a process for each command.
+A probe prints one JSON object a line (java/Probe.java names the fields) and ends with status 0 when it reached what it
+was asked for. The Java probe runs many commands in one process, because a JVM's start costs a second of CPU; the others
+are a process for each command.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class Outcome:
 
 
 def is_line(text: bytes) -> bool:
-    """Whether it is one of a probe. Some libraries log to the standard output now and then; who is killed may leave a piece of a line."""
+    """Whether it is one of a probe.
+
+    Some libraries log to the standard output now and then; who is killed may leave a piece of a line.
+    """
     return text.startswith(b"{") and text.endswith(b"\n")
 
 
@@ -71,7 +75,10 @@ class Running(Protocol):
     outcome: Outcome
 
     def next_line(self, seconds: float) -> Line | None:
-        """The next line that it prints, also added to `outcome`; None when it ended. Raises PeerFailedError when the time is over."""
+        """The next line that it prints, also added to `outcome`; None when it ended.
+
+        Raises PeerFailedError when the time is over.
+        """
 
     def waiting(self) -> bool:
         """Whether `next_line` would return at once."""
@@ -133,11 +140,15 @@ def _pairs(options: dict[str, object]) -> list[str]:
     return pairs
 
 
-# --- the Java probe, one process for many commands ----------------------------------------------------------------------
+# --- the Java probe, one process for many commands
+# ----------------------------------------------------------------------
 
 
 class JavaClient:
-    """Apache's Java client of one release; `binary` sends headers in the ROCKETMQ form. Its process lives until `close`."""
+    """Apache's Java client of one release; `binary` sends headers in the ROCKETMQ form.
+
+    Its process lives until `close`.
+    """
 
     def __init__(self, version: str, binary: bool = False) -> None:
         self.kind = f"java-{version}{'-binary' if binary else ''}"
@@ -294,7 +305,9 @@ class ProcessClient:
         if self._forking is None:
             adapter = self.kind.removeprefix("ours-")
             assert adapter in ADAPTERS, self.kind
-            self._forking = Forking([sys.executable, "-m", "tests.peers.kit.ours", adapter, str(self.offsets), "attend"], ROOT)
+            self._forking = Forking(
+                [sys.executable, "-m", "tests.peers.kit.ours", adapter, str(self.offsets), "attend"], ROOT
+            )
         return self._forking
 
     def close(self) -> None:
@@ -371,7 +384,10 @@ class ProcessStep:
 
 
 def install(kind: str) -> None:
-    """What a client needs, by its kind: java-VERSION, java-VERSION-binary, cpp, node, go; ours needs nothing. Raises PeerMissingError."""
+    """What a client needs, by its kind: java-VERSION, java-VERSION-binary, cpp, node, go; ours needs nothing.
+
+    Raises PeerMissingError.
+    """
     if not kind.startswith("ours-"):
         peers.INSTALLERS[kind.removesuffix("-binary")]()
 

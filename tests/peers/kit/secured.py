@@ -1,4 +1,6 @@
-"""Apache's servers with access control, and with TLS in each of its modes: started with the certificates of the adapter tests."""
+"""Apache's servers with access control, and with TLS in each of its modes: started with the certificates of the adapter
+tests.
+"""
 
 from __future__ import annotations
 
@@ -82,23 +84,31 @@ def _access_control(version: str, home: Path) -> dict[str, str]:
         "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
         "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
         "initAuthenticationUser": json.dumps({"username": ADMIN.access_key, "password": ADMIN.secret_key}),
-        "innerClientAuthenticationCredentials": json.dumps({"accessKey": ADMIN.access_key, "secretKey": ADMIN.secret_key}),
+        "innerClientAuthenticationCredentials": json.dumps(
+            {"accessKey": ADMIN.access_key, "secretKey": ADMIN.secret_key}
+        ),
         "authConfigPath": f"{home}/auth.json",
     }
 
 
 def _tls_flags(home: Path, mode: str) -> list[str]:
-    """A mode of Apache's servers: disabled, permissive or enforcing. The broker's own links to the name server follow it."""
+    """A mode of Apache's servers: disabled, permissive or enforcing.
+
+    The broker's own links to the name server follow it.
+    """
     file = home / "tls.properties"
     pem = certificate("server")
-    file.write_text(f"tls.test.mode.enable=false\ntls.server.keyPath={pem}\ntls.server.certPath={pem}\ntls.server.authClient=false\n")
+    file.write_text(
+        f"tls.test.mode.enable=false\ntls.server.keyPath={pem}\ntls.server.certPath={pem}\ntls.server.authClient=false\n"
+    )
     flags = [f"-Dtls.server.mode={mode}", f"-Dtls.config.file={file}"]
     return flags if mode == "disabled" else [*flags, "-Dtls.enable=true"]
 
 
 @contextlib.contextmanager
 def secured(home: Path, version: str, mode: str, *, accounts: bool = False) -> Iterator[Server]:
-    """Apache's name server and broker with TLS in a mode and, with `accounts`, access control (TLS must not be disabled then).
+    """Apache's name server and broker with TLS in a mode and, with `accounts`, access control (TLS must not be disabled
+    then).
 
     When it is ready, the topics AclTopic and AclReadOnly hold a message each.
     """
@@ -143,13 +153,18 @@ def _make_user(server: Server) -> None:
     context = ssl.create_default_context(cafile=certificate("authority"))
     for code, fields, body in ((3001, {"username": USER.access_key}, user), (3006, {"subject": subject}, policies)):
         data = json.dumps(body).encode()
-        with socket.create_connection((host, int(port)), 5) as plain, context.wrap_socket(plain, server_hostname=host) as link:
+        with (
+            socket.create_connection((host, int(port)), 5) as plain,
+            context.wrap_socket(plain, server_hostname=host) as link,
+        ):
             header, _ = wire.ask_on(link, code, sign(ADMIN, fields, data)[0], data)
         if header["code"] != 0:
             raise PeerFailedError(f"request {code}: {header}")
 
 
-def _wait_ready(server: Server, options: Mapping[str, Any], account: SessionCredentials | None, seconds: float = 120) -> None:
+def _wait_ready(
+    server: Server, options: Mapping[str, Any], account: SessionCredentials | None, seconds: float = 120
+) -> None:
     """Return when the broker has registered and takes messages of the administrator."""
     if account is not None:
         options = {**options, "credentials": account}

@@ -1,4 +1,6 @@
-"""Name servers and brokers as processes on loopback: Apache's, of any release of the kit, and ours, over any adapter."""
+"""Name servers and brokers as processes on loopback: Apache's, of any release of the kit, and ours, over any
+adapter.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,15 @@ SMALL = {
     "fileReservedTime": "72",
     "diskMaxUsedSpaceRatio": "99",
 }
-#: Brokers drop what they could not begin within 200 ms, and what comes while their disk is slow; a busy test machine is slower than that.
+#: Brokers drop what they could not begin within 200 ms, and what comes while their disk is slow; a busy test machine is
+#: slower than that.
 PATIENT = {"waitTimeMillsInSendQueue": "30000", "osPageCacheBusyTimeOutMills": "30000"}
-#: Release 5 spends a sixth of a core on writing its timers every second, and a whole one until the first interval of these metrics is over.
-#: Name servers forget a broker of which they have not heard for two minutes, as little as four registrations: there are twelve here.
+#: Release 5 spends a sixth of a core on writing its timers every second, and a whole one until the first interval of
+#: these metrics is over. Name servers forget a broker of which they have not heard for two minutes, as little as four
+#: registrations: there are twelve here.
 CALM = {"timerFlushIntervalMs": "60000", "transactionMetricFlushInterval": "200", "registerNameServerPeriod": "10000"}
-#: What tests want of either broker. Every level of delay is short: a refused message comes back at once and not after ten seconds.
+#: What tests want of either broker. Every level of delay is short: a refused message comes back at once and not after
+#: ten seconds.
 COMMON = {
     "brokerClusterName": "DefaultCluster",
     "brokerName": "broker-a",
@@ -55,10 +60,11 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port that is free now on loopback, and so are its neighbours that a broker takes: port - 2 (fast remoting), port + 1 (replication).
+    """A port that is free now on loopback, and so are its neighbours that a broker takes: port - 2 (fast remoting),
+    port + 1 (replication).
 
-    It lies below the range from which the system takes ports of outgoing connections, so that none of them takes it meanwhile, and in a
-    part of it that no other process of these tests chooses from.
+    It lies below the range from which the system takes ports of outgoing connections, so that none of them takes it
+    meanwhile, and in a part of it that no other process of these tests chooses from.
     """
     part = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
     for _ in range(1000):
@@ -139,14 +145,21 @@ def apache_names_command(version: str, home: Path, port: int) -> list[str]:
     """Apache's name server: writes its configuration below `home`; run it with ROCKETMQ_HOME=home."""
     home.mkdir(parents=True, exist_ok=True)
     peers.write_logging(home, "namesrv")
-    (home / "namesrv.conf").write_text(f"listenPort={port}\nkvConfigPath={home}/kvConfig.json\nserverChannelMaxIdleTimeSeconds=600\n")
+    (home / "namesrv.conf").write_text(
+        f"listenPort={port}\nkvConfigPath={home}/kvConfig.json\nserverChannelMaxIdleTimeSeconds=600\n"
+    )
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
     flags = ["-Xmx256m", *peers.SHORT_LIVED, f"-Duser.home={home}"]
     return peers.java_command(version, main, "-c", str(home / "namesrv.conf"), flags=flags)
 
 
-def apache_broker_command(version: str, home: Path, port: int, names: str, settings: Mapping[str, str], flags: list[str]) -> list[str]:
-    """Apache's broker with its store under home/store; run it with ROCKETMQ_HOME=home. `settings` are lines of its configuration."""
+def apache_broker_command(
+    version: str, home: Path, port: int, names: str, settings: Mapping[str, str], flags: list[str]
+) -> list[str]:
+    """Apache's broker with its store under home/store; run it with ROCKETMQ_HOME=home.
+
+    `settings` are lines of its configuration.
+    """
     home.mkdir(parents=True, exist_ok=True)
     peers.write_logging(home, "broker")
     values = {
@@ -170,8 +183,8 @@ def spawn(command: list[str], home: Path, name: str) -> subprocess.Popen[bytes]:
 def apache(home: Path, version: str, port: int = 0, **settings: str) -> Iterator[Server]:
     """Apache's name server and a broker that it knows. `settings` override SMALL, PATIENT, CALM and COMMON.
 
-    A `port` is given to a broker over the directory of another one. Its name server is ours, which costs nothing to start: it has no say in
-    what is in a directory.
+    A `port` is given to a broker over the directory of another one. Its name server is ours, which costs nothing to
+    start: it has no say in what is in a directory.
     """
     with _own_names() if port else apache_names(home, version) as names:
         port = port or free_port()
@@ -182,7 +195,8 @@ def apache(home: Path, version: str, port: int = 0, **settings: str) -> Iterator
         server.processes.append(process)
         try:
             wait_port(port, process, home / "broker.out")
-            wire.wait_route(names.address, "TBW102", 60)  # the broker has registered; release 5 says "boot success" earlier
+            # the broker has registered; release 5 says "boot success" earlier
+            wire.wait_route(names.address, "TBW102", 60)
             yield server
         finally:
             stop(process)  # in order: it saves its tables
@@ -219,7 +233,9 @@ def _own_names() -> Iterator[Names]:
 # --- ours -------------------------------------------------------------------------------------------------------------
 
 
-def our_command(adapter: str, store: Path, settings: Mapping[str, str], *, names_port: int = 0, port: int = 0) -> list[str]:
+def our_command(
+    adapter: str, store: Path, settings: Mapping[str, str], *, names_port: int = 0, port: int = 0
+) -> list[str]:
     """Our name server and broker in one process; it prints one line when both are ready."""
     pairs = [f"--set={key}={value}" for key, value in settings.items()]
     ports = [f"--namesrv-port={names_port}", f"--port={port}"]
@@ -236,7 +252,10 @@ def ready_addresses(line: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def ours(home: Path, adapter: str, port: int = 0, **settings: str) -> Iterator[Server]:
-    """Our name server and broker over an adapter, the broker on a given port or any. `settings` override SMALL, PATIENT and COMMON."""
+    """Our name server and broker over an adapter, the broker on a given port or any.
+
+    `settings` override SMALL, PATIENT and COMMON.
+    """
     home.mkdir(parents=True, exist_ok=True)
     command = our_command(adapter, home / "store", {**SMALL, **PATIENT, **COMMON, **settings}, port=port)
     log = home / "ours.err"

@@ -1,8 +1,9 @@
-"""Which tests of this folder run in the same process, and which of them first, when pytest-xdist spreads them over several.
+"""Which tests of this folder run in the same process, and which of them first, when pytest-xdist spreads them over
+several.
 
-What tests share costs seconds of processor time to make: servers, programs, directories that were filled. So tests that share something
-stay together as long as that keeps everybody busy, and what takes long begins early. All of it follows from a test's name: the process that
-spreads the tests knows nothing else of them.
+What tests share costs seconds of processor time to make: servers, programs, directories that were filled. So tests that
+share something stay together as long as that keeps everybody busy, and what takes long begins early. All of it follows
+from a test's name: the process that spreads the tests knows nothing else of them.
 """
 
 from __future__ import annotations
@@ -72,10 +73,11 @@ def seconds_of(name: str) -> float:
 
 
 def choose(left: Iterable[str], seconds: Mapping[str, float], made: Iterable[str], busy: Mapping[str, int]) -> str:
-    """The group that a process takes next: one that shares what it has made, else one of what most is left to do with for each process.
+    """The group that a process takes next: one that shares what it has made, else one of what most is left to do with
+    for each process.
 
-    `left` are the groups that nobody has taken, `seconds` what each takes, `made` what the process has made for groups before, and `busy`
-    how many processes have made a thing.
+    `left` are the groups that nobody has taken, `seconds` what each takes, `made` what the process has made for groups
+    before, and `busy` how many processes have made a thing.
     """
     groups = list(left)
     total: dict[str, float] = {}

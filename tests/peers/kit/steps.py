@@ -11,7 +11,8 @@ from tests.peers.kit import wire
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Line, Outcome, Running, describe, wait_for
 
-#: Apache's brokers forget a member whose connection is gone without a word after two minutes, and look every ten seconds.
+#: Apache's brokers forget a member whose connection is gone without a word after two minutes, and look every ten
+#: seconds.
 FORGOTTEN_S = 140
 
 
@@ -37,7 +38,9 @@ def stored(pair: Pair, topic: str, ids: set[str], besides: Collection[str] = ())
 
 
 def asked_about(producer: Running, bodies: set[str], seconds: float = 120) -> list[Line]:
-    """All questions about transactions that a producer has got, once it has got those about messages with these bodies."""
+    """All questions about transactions that a producer has got, once it has got those about messages with these
+    bodies.
+    """
     until = time.monotonic() + seconds
     while True:
         asked = [line for line in producer.outcome.lines if "check" in line]
@@ -47,7 +50,9 @@ def asked_about(producer: Running, bodies: set[str], seconds: float = 120) -> li
 
 
 def find(pair: Pair, command: str, **options: Any) -> list[Line]:
-    """What `query` by a key or `view` by an id finds: brokers put into their index a moment later what they have taken."""
+    """What `query` by a key or `view` by an id finds: brokers put into their index a moment later what they have
+    taken.
+    """
     until = time.monotonic() + 60
     while not (outcome := pair.run(command, status=None, **options)).messages:
         assert time.monotonic() < until, outcome
@@ -56,14 +61,17 @@ def find(pair: Pair, command: str, **options: Any) -> list[Line]:
 
 def offsets(pair: Pair, topic: str, group: str, **options: Any) -> list[Line]:
     """Offsets of every queue, by queue id."""
-    return sorted(pair.run("offsets", topic=topic, group=group, **options).queues, key=lambda line: int(line["queueId"]))
+    return sorted(
+        pair.run("offsets", topic=topic, group=group, **options).queues, key=lambda line: int(line["queueId"])
+    )
 
 
 def open_group(pair: Pair, topic: str, group: str) -> None:
     """Commit the first offset of each queue, one after the other.
 
-    Apache's broker makes a group's table with the first commit and loses those that come in the same moment; a consumer that ends right
-    after its first messages commits once only. Nobody joins the group for this: its members would share the queues with those who come.
+    Apache's broker makes a group's table with the first commit and loses those that come in the same moment; a consumer
+    that ends right after its first messages commits once only. Nobody joins the group for this: its members would share
+    the queues with those who come.
     """
     wire.make_group(pair.server.broker, group)
     for queue_id in wire.queues_of(pair.server.names, topic):
@@ -71,10 +79,11 @@ def open_group(pair: Pair, topic: str, group: str) -> None:
 
 
 def committed(pair: Pair, topic: str, group: str, expect: list[int]) -> None:
-    """Return when these are the group's offsets of all queues: a client that leaves does not wait for its last commits to be taken, and
-    one that stays commits for the first time after ten seconds.
+    """Return when these are the group's offsets of all queues: a client that leaves does not wait for its last commits
+    to be taken, and one that stays commits for the first time after ten seconds.
 
-    The broker is asked by hand. A client of the group that lives for a second is a member of it, and takes queues from the others.
+    The broker is asked by hand. A client of the group that lives for a second is a member of it, and takes queues from
+    the others.
     """
     queues, until = wire.queues_of(pair.server.names, topic), time.monotonic() + 60
     while (found := [wire.committed(pair.server.broker, group, topic, queue_id) for queue_id in queues]) != expect:
@@ -87,9 +96,11 @@ def consume(pair: Pair, topic: str, group: str, expect: int, **options: Any) -> 
 
 
 def share_out(pair: Pair, topic: str, members: list[Running]) -> list[set[int]]:
-    """Send to each of 4 queues until every member has taken from its share of them; returns the queues of each in the last round.
+    """Send to each of 4 queues until every member has taken from its share of them; returns the queues of each in the
+    last round.
 
-    A member that came or went is noticed by the others a moment later: until then messages may go to either, or to both.
+    A member that came or went is noticed by the others a moment later: until then messages may go to either, or to
+    both.
     """
     until = time.monotonic() + 120
     while True:
@@ -130,10 +141,13 @@ def gather_some(member: Running, bodies: set[str], seconds: float) -> list[Line]
     return found
 
 
-def move_back(pair: Pair, consumer: Running, bodies: set[str], mqadmin: Callable[..., str], group: str, topic: str, since: int) -> None:
+def move_back(
+    pair: Pair, consumer: Running, bodies: set[str], mqadmin: Callable[..., str], group: str, topic: str, since: int
+) -> None:
     """An operator moves a group back to a time (milliseconds): its consumer gets these messages once more.
 
-    Release 5 tells a queue's consumer with its next pull, and on a busy machine has answered "nothing new" instead: then it is told again.
+    Release 5 tells a queue's consumer with its next pull, and on a busy machine has answered "nothing new" instead:
+    then it is told again.
     """
     left = set(bodies)
     times, seconds = (3, 25) if pair.server.kind.startswith("apache:5") else (1, 90)
@@ -147,7 +161,9 @@ def move_back(pair: Pair, consumer: Running, bodies: set[str], mqadmin: Callable
 
 
 def traced(mqadmin: Callable[..., str], msg_id: str, *rows: str) -> str:
-    """What mqadmin shows of a message once it shows these rows: brokers put into their index a moment later what they have taken."""
+    """What mqadmin shows of a message once it shows these rows: brokers put into their index a moment later what they
+    have taken.
+    """
     text, until = "", time.monotonic() + 60
     while not all(re.search(row, text, re.MULTILINE) for row in rows):
         assert time.monotonic() < until, f"not all of {rows} in\n{text}"

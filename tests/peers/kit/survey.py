@@ -1,7 +1,9 @@
-"""Everything that a broker serves from its data directory, taken through the Java client, and compared with what another one serves.
+"""Everything that a broker serves from its data directory, taken through the Java client, and compared with what
+another one serves.
 
-A survey has the bounds of every queue, every message with all its fields, each message looked up again by its tag, its keys, its unique
-id, its place in the log and its time, and the tables of topics, groups and offsets (requests 21, 201, 43, 45).
+A survey has the bounds of every queue, every message with all its fields, each message looked up again by its tag, its
+keys, its unique id, its place in the log and its time, and the tables of topics, groups and offsets (requests 21, 201,
+43, 45).
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ _TABLES = {
 }
 #: What a topic and a group are in every release; newer ones add members.
 _TOPIC = ("order", "perm", "readQueueNums", "writeQueueNums", "topicFilterType", "topicName", "topicSysFlag")
-_GROUP = ("brokerId", "consumeBroadcastEnable", "consumeEnable", "consumeFromMinEnable", "groupName", "retryMaxTimes", "retryQueueNums")
+_GROUP = (
+    "brokerId",
+    "consumeBroadcastEnable",
+    "consumeEnable",
+    "consumeFromMinEnable",
+    "groupName",
+    "retryMaxTimes",
+    "retryQueueNums",
+)
 #: Groups under which brokers keep their own progress.
 _OWN_GROUPS = ("@CID_RMQ_SYS_TRANS", "@TOOLS_CONSUMER")
 
@@ -82,7 +92,9 @@ def survey(pair: Pair, queues: Mapping[str, int], via: str, holes: Collection[Pl
 
 
 def check_whole(found: Survey, holes: Collection[Place] = ()) -> None:
-    """What must hold of a survey by itself: queues are dense, and every message is found by everything that it can be found by."""
+    """What must hold of a survey by itself: queues are dense, and every message is found by everything that it can be
+    found by.
+    """
     for (topic, queue_id), line in found.queues.items():
         places = sorted(place[2] for place in found.messages if place[:2] == (topic, queue_id))
         if line["problem"] is None:
@@ -93,7 +105,11 @@ def check_whole(found: Survey, holes: Collection[Place] = ()) -> None:
     for (by, where, value), line in found.finds.items():
         topic, _, number = where.rpartition(":")
         if by == "tag":
-            tagged = sorted(place[2] for place, one in found.messages.items() if place[:2] == (topic, int(number)) and one["tags"] == value)
+            tagged = sorted(
+                place[2]
+                for place, one in found.messages.items()
+                if place[:2] == (topic, int(number)) and one["tags"] == value
+            )
             assert [int(offset) for offset in line["found"].split()] == tagged, line
     for line in found.messages.values():
         shown = f"{_id_of(line)} {line['topic']} {line['queueId']}:{line['queueOffset']}"
@@ -103,9 +119,15 @@ def check_whole(found: Survey, holes: Collection[Place] = ()) -> None:
 
 
 def check_times(found: Survey, topic: str, queue_id: int) -> None:
-    """Offsets by time: the first message that is not older (ours and 5.x), or the nearest one (4.x, docs/protocol/store.md 14.3)."""
+    """Offsets by time: the first message that is not older (ours and 5.x), or the nearest one (4.x,
+    docs/protocol/store.md 14.3).
+    """
     line = found.queues[topic, queue_id]
-    stored = [(place[2], one["storeTimestamp"]) for place, one in sorted(found.messages.items()) if place[:2] == (topic, queue_id)]
+    stored = [
+        (place[2], one["storeTimestamp"])
+        for place, one in sorted(found.messages.items())
+        if place[:2] == (topic, queue_id)
+    ]
     times = [one for _, one in stored]
     assert times == sorted(times), "the clock of these tests does not go back"
     if times and found.kind.startswith("ours"):
@@ -137,7 +159,8 @@ def _id_of(line: Line) -> str:
 
 
 def assert_serves_the_same(before: Survey, after: Survey, *, besides: Collection[str] = ()) -> None:
-    """The second broker serves all that the first one did, and nothing else but topics `besides`, which the first one did not know.
+    """The second broker serves all that the first one did, and nothing else but topics `besides`, which the first one
+    did not know.
 
     What a release refuses to hand out (`problem`: topics without configuration) is left out, its bounds are not.
     """
@@ -148,7 +171,10 @@ def assert_serves_the_same(before: Survey, after: Survey, *, besides: Collection
         assert bounds[0] == bounds[1], (place, bounds)
     hidden = {place for one in (before, after) for place, queue in one.queues.items() if queue["problem"] is not None}
     for place in hidden:
-        assert place[0] in (HALF, OP, SCHEDULE) or place[0].startswith("%DLQ%"), (before.queues[place], after.queues[place])
+        assert place[0] in (HALF, OP, SCHEDULE) or place[0].startswith("%DLQ%"), (
+            before.queues[place],
+            after.queues[place],
+        )
     first, second = (
         {place: line for place, line in one.messages.items() if place[:2] not in hidden and place[0] not in besides}
         for one in (before, after)
@@ -162,7 +188,9 @@ def assert_serves_the_same(before: Survey, after: Survey, *, besides: Collection
             assert after.finds[asked] == line, (line, after.finds[asked])
     for name in _TABLES:
         one, other = shared(name, before.tables[name]), shared(name, after.tables[name])
-        assert other == one, {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+        assert other == one, {
+            key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)
+        }
 
 
 def shared(name: str, table: Any) -> Any:
@@ -171,9 +199,13 @@ def shared(name: str, table: Any) -> Any:
         return {level: offset for level, offset in table.items() if offset}
     if name == "offsets":
         return {
-            key: value for key, value in table.items() if not key.endswith(_OWN_GROUPS) and "@surveyors" not in key and "@puller" not in key
+            key: value
+            for key, value in table.items()
+            if not key.endswith(_OWN_GROUPS) and "@surveyors" not in key and "@puller" not in key
         }
-    members, own = (_TOPIC, ("%RETRY%surveyors", "%RETRY%puller")) if name == "topics" else (_GROUP, ("surveyors", "puller"))
+    members, own = (
+        (_TOPIC, ("%RETRY%surveyors", "%RETRY%puller")) if name == "topics" else (_GROUP, ("surveyors", "puller"))
+    )
     return {
         key: {member: value.get(member) for member in members}
         for key, value in table.items()
@@ -186,7 +218,13 @@ _SYSTEM_TOPICS = {
     "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "DefaultCluster", "broker-a", "OFFSET_MOVED_EVENT", "DefaultCluster_REPLY_TOPIC",
     "RMQ_SYS_TRACE_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", HALF, OP, SCHEDULE,
 }  # fmt: skip
-_SYSTEM_GROUPS = {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "DEFAULT_PRODUCER", "CLIENT_INNER_PRODUCER"}
+_SYSTEM_GROUPS = {
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "DEFAULT_PRODUCER",
+    "CLIENT_INNER_PRODUCER",
+}
 
 
 def _system(name: str, key: str) -> bool:

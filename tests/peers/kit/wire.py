@@ -18,8 +18,13 @@ QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, UPDATE_SUBSCRIPTION_GROUP = 14, 1
 QUERY_NOT_FOUND = 22
 
 
-def ask(address: str, code: int, fields: dict[str, str], body: bytes = b"", seconds: float = 60) -> tuple[dict[str, Any], bytes]:
-    """Send one request over a connection of its own; returns the answer's header and body. Raises OSError when there is none."""
+def ask(
+    address: str, code: int, fields: dict[str, str], body: bytes = b"", seconds: float = 60
+) -> tuple[dict[str, Any], bytes]:
+    """Send one request over a connection of its own; returns the answer's header and body.
+
+    Raises OSError when there is none.
+    """
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), seconds) as link:
         return ask_on(link, code, fields, body)
@@ -91,7 +96,10 @@ def queues_of(names: str, topic: str) -> list[int]:
 
 
 def committed(broker: str, group: str, topic: str, queue_id: int) -> int:
-    """The offset that a group has committed for a queue, -1 where it has none. Whoever asks like this is no member of the group."""
+    """The offset that a group has committed for a queue, -1 where it has none.
+
+    Whoever asks like this is no member of the group.
+    """
     header, _ = ask(broker, QUERY_CONSUMER_OFFSET, {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)})
     if header["code"] == QUERY_NOT_FOUND:
         return -1

@@ -44,7 +44,9 @@ class Check:
         try:
             yield from self._run()
         except OSError as failure:
-            raise StoreUnreadable(str(failure.filename or self._directory.root), failure.strerror or str(failure)) from failure
+            raise StoreUnreadable(
+                str(failure.filename or self._directory.root), failure.strerror or str(failure)
+            ) from failure
 
     def _run(self) -> Iterator[CheckProgress]:
         directory, report = self._directory, self.report
@@ -79,11 +81,16 @@ class Check:
             self.report.configs += 1
             path = f"{self._directory.root}/config/{config.name}"
             if config.damage:
-                self.report.add(CONFIG, path, None, f"it cannot be read, nor can its backup: {config.damage}", "restore one of them")
+                self.report.add(
+                    CONFIG, path, None, f"it cannot be read, nor can its backup: {config.damage}", "restore one of them"
+                )
             elif not isinstance(config.value, dict):
                 self.report.add(CONFIG, path, None, "it is no table", "restore it, or its backup")
-            elif config.warning and not self._directory.running:  # Apache's broker has none for a moment when it replaces one
-                self.report.add(CONFIG, path, None, config.warning, "look what is lost with it; the next save replaces it")
+            elif config.warning and not self._directory.running:
+                # Apache's broker has none for a moment when it replaces one
+                self.report.add(
+                    CONFIG, path, None, config.warning, "look what is lost with it; the next save replaces it"
+                )
 
     def _check_checkpoint(self, log: LogCheck) -> None:
         directory, report = self._directory, self.report
@@ -92,7 +99,13 @@ class Check:
             if report.records:
                 report.note(f"{path} is missing: after a crash the whole log is read")
         elif directory.files.size(path) < CHECKPOINT.size:
-            report.add(TIMES, path, None, "it is too short", "the next start makes a new one; after a crash the whole log is read")
+            report.add(
+                TIMES,
+                path,
+                None,
+                "it is too short",
+                "the next start makes a new one; after a crash the whole log is read",
+            )
         elif directory.checkpoint.log_time > log.latest_time and not directory.running:
             durable = directory.checkpoint.log_time
             what = f"messages stored up to {durable} were durable, but the last one that can be read is of {log.latest_time}"
@@ -110,7 +123,8 @@ def check(
 ) -> Report:
     """Check a whole data directory without changing it. Raises StoreUnreadable. Blocks.
 
-    Beside a running broker, and after a crash until the next start, queues and index may be behind the log: that is a note.
+    Beside a running broker, and after a crash until the next start, queues and index may be behind the log: that is a
+    note.
     """
     directory = open_directory(files, root, commit_log=commit_log, index_pair=index_pair)
     try:

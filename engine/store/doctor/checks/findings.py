@@ -24,8 +24,9 @@ CHECKPOINT: Final = "checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: in which part and file, where (the physical offset in the log, the position in other files, None for
-    the whole file), what, and what to do."""
+    """One thing that is wrong: in which part and file, where (the physical offset in the log, the position in other
+    files, None for the whole file), what, and what to do.
+    """
 
     part: str
     path: str

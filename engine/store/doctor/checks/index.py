@@ -1,8 +1,9 @@
-"""Checking index files against the log (docs/protocol/store.md 5): every entry is a key that its message has, every key has an entry, every slot and
-link of a chain is the one that adding the entries in their order makes.
+"""Checking index files against the log (docs/protocol/store.md 5): every entry is a key that its message has, every key
+has an entry, every slot and link of a chain is the one that adding the entries in their order makes.
 
-The entries lie in the order of the log, so both are read once, side by side. For each file a table of its slots is kept, as adding one
-entry after the other would have left it: links that go anywhere but to the entry before in the slot, in a circle too, differ from it.
+The entries lie in the order of the log, so both are read once, side by side. For each file a table of its slots is
+kept, as adding one entry after the other would have left it: links that go anywhere but to the entry before in the
+slot, in a circle too, differ from it.
 """
 
 from __future__ import annotations
@@ -120,7 +121,13 @@ class IndexChecks:
     def _compare(self, offset: int, found: list[int], hashes: list[int]) -> None:
         known = set(hashes)
         if any(each not in known for each in found):
-            self._report.add(INDEX, self._path(), None, f"an entry leads to the message at offset {offset}, which has no such key", REBUILD)
+            self._report.add(
+                INDEX,
+                self._path(),
+                None,
+                f"an entry leads to the message at offset {offset}, which has no such key",
+                REBUILD,
+            )
         missing = known.difference(found)
         if not missing:
             return
@@ -133,14 +140,18 @@ class IndexChecks:
             self._report.add(INDEX, self._path(), None, what, REBUILD)
 
     def _check_time(self, store_time: int) -> None:
-        """Seconds since the first entry; those of the first one itself may be counted from the file before (docs/protocol/store.md 5.3)."""
+        """Seconds since the first entry; those of the first one itself may be counted from the file before
+        (docs/protocol/store.md 5.3).
+        """
         index = self._index
         self._last_time = store_time
         if self._number == 1:
             self._first_time = store_time
         if index is None or self._number == 1:
             return
-        seconds = min(max((store_time - index.head.begin_time) // 1000, 0), _I32_MAX) if index.head.begin_time > 0 else 0
+        seconds = (
+            min(max((store_time - index.head.begin_time) // 1000, 0), _I32_MAX) if index.head.begin_time > 0 else 0
+        )
         if self._entries[self._place][2] != seconds:
             self._fault("has a time that is not its message's, which is at offset {}", self.physical)
 
@@ -196,12 +207,20 @@ class IndexChecks:
             if not index.slots:
                 what = f"{index.size} bytes: it cannot be found out how many slots and entries it has"
                 self._report.add(
-                    INDEX, index.path, None, what, "name them by --hash-slots and --max-index, or `store repair` makes it again"
+                    INDEX,
+                    index.path,
+                    None,
+                    what,
+                    "name them by --hash-slots and --max-index, or `store repair` makes it again",
                 )
                 continue
             if index.count > index.entries_max:
                 self._report.add(
-                    INDEX, index.path, 36, f"its head counts {index.count} entries, it has room for {index.entries_max}", REBUILD
+                    INDEX,
+                    index.path,
+                    36,
+                    f"its head counts {index.count} entries, it has room for {index.entries_max}",
+                    REBUILD,
                 )
             self._index = index
             self._newest = array("i", bytes(INDEX_SLOT.size * index.slots))
@@ -220,7 +239,9 @@ class IndexChecks:
         if self._last_time is not None:
             self._compare_head(index, 8, "the last message is of", head.end_time, self._last_time)
         used = len(self._newest) - self._newest.count(0)
-        if not used <= head.slots_used < index.count:  # up to 4.7.0 every entry counts, and a file may be continued by another release
+        if (
+            not used <= head.slots_used < index.count
+        ):  # up to 4.7.0 every entry counts, and a file may be continued by another release
             self._compare_head(index, 32, "the number of slots in use is", head.slots_used, used)
         self._compare_slots(index)
 
@@ -263,7 +284,9 @@ class IndexChecks:
         lost, report, whole = self._lost, self._report, self._directory.whole
         folder = f"{self._directory.root}/index"
         if lost["before"]:
-            report.note(f"{folder}: the keys of {lost['before']} older messages are not in the index, as after a crash of Apache's broker")
+            report.note(
+                f"{folder}: the keys of {lost['before']} older messages are not in the index, as after a crash of Apache's broker"
+            )
         if lost["between"]:
             report.note(
                 f"{folder}: between two files the keys of {lost['between']} messages are missing, as after a crash of Apache's broker"

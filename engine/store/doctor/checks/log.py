@@ -47,7 +47,11 @@ class LogCheck:
                     report.note(f"{part.path} is empty: the next start removes it")
                 else:
                     report.lost(
-                        part.path, None, part.start + part.size, what, "a broker that starts refuses it; `store repair` can lengthen it"
+                        part.path,
+                        None,
+                        part.start + part.size,
+                        what,
+                        "a broker that starts refuses it; `store repair` can lengthen it",
                     )
             if part.start % log.file_size:
                 report.add(LOG, part.path, None, "its name is no multiple of the size of the files", "restore the file")
@@ -55,10 +59,19 @@ class LogCheck:
             if before is not None and part.start > before.start + log.file_size:
                 missing = (part.start - before.start) // log.file_size - 1
                 begin = before.start + log.file_size
-                report.lost(part.path, part.start, begin, f"{missing} files are missing before it", "restore them, or `store repair`")
+                report.lost(
+                    part.path,
+                    part.start,
+                    begin,
+                    f"{missing} files are missing before it",
+                    "restore them, or `store repair`",
+                )
 
     def records(self) -> Iterator[tuple[int, memoryview]]:
-        """Offset and bytes of all records whose form is good. A file that cannot be read is passed over from there on."""
+        """Offset and bytes of all records whose form is good.
+
+        A file that cannot be read is passed over from there on.
+        """
         log = self._directory.log
         log.tolerant = True
         offset = log.start
@@ -135,15 +148,18 @@ class LogCheck:
         return True
 
     def _wrong_crc(self, offset: int) -> None:
-        self._report.lost(self._path(offset), offset, offset, "the body of a record is not what its checksum says", MEND_LOG)
+        self._report.lost(
+            self._path(offset), offset, offset, "the body of a record is not what its checksum says", MEND_LOG
+        )
 
     def _damage(self, offset: int, later: int) -> None:
         what = f"there is no record: {self._reason(offset)}; the next good one begins {later - offset} bytes further on, at {later}"
         self._report.lost(self._path(offset), offset, offset, what, MEND_LOG)
 
     def _belongs(self, later: int) -> bool:
-        """Whether a good record behind a place where there is none belongs to the log. It may be left over: Apache does not clear what
-        it cuts off, and a machine that lost power may have written the later of two records only."""
+        """Whether a good record behind a place where there is none belongs to the log. It may be left over: Apache does
+        not clear what it cuts off, and a machine that lost power may have written the later of two records only.
+        """
         directory = self._directory
         if directory.log.part_at(self.end) is None:
             return True  # a file is missing
@@ -160,10 +176,14 @@ class LogCheck:
         if not count:
             return
         if self._directory.clean:
-            self._report.note(f"{count} bytes behind the end of the log at {offset} are left over from before; they are not used")
+            self._report.note(
+                f"{count} bytes behind the end of the log at {offset} are left over from before; they are not used"
+            )
         else:
             what = "a torn record and what follows it" if later < 0 else "left over from before"
-            self._report.note(f"{count} bytes behind the end of the log at {offset}: {what}; the next start cuts them off")
+            self._report.note(
+                f"{count} bytes behind the end of the log at {offset}: {what}; the next start cuts them off"
+            )
 
     def _reason(self, offset: int) -> str:
         """Why there is no record."""

@@ -1,9 +1,10 @@
-"""Checking consume queues against the log (docs/protocol/store.md 4): every entry leads to its own message, every message has its entry.
+"""Checking consume queues against the log (docs/protocol/store.md 4): every entry leads to its own message, every
+message has its entry.
 
-The records come in the order of the log, which is that of the entries of each queue. So log and queues are read once, side by side, and
-what is kept in memory are a few hundred bytes and one chunk of entries for each queue.
-What does not fit is collected as runs of places with the same fault. They are judged at the end: a topic that was deleted and made again
-begins anew, and then what its earlier messages lack is no fault.
+The records come in the order of the log, which is that of the entries of each queue. So log and queues are read once,
+side by side, and what is kept in memory are a few hundred bytes and one chunk of entries for each queue.
+What does not fit is collected as runs of places with the same fault. They are judged at the end: a topic that was
+deleted and made again begins anew, and then what its earlier messages lack is no fault.
 """
 
 from __future__ import annotations
@@ -126,10 +127,16 @@ class QueueChecks:
                 last = index == len(view.parts) - 1
                 if part.size != size and not (last and self._directory.running):
                     self._report.add(
-                        QUEUES, part.path, None, f"it has {part.size} bytes and not {size} as the other queues' files", REBUILD
+                        QUEUES,
+                        part.path,
+                        None,
+                        f"it has {part.size} bytes and not {size} as the other queues' files",
+                        REBUILD,
                     )
                 if part.first % view.per_file:
-                    self._report.add(QUEUES, part.path, None, "its name is no multiple of the size of the files", REBUILD)
+                    self._report.add(
+                        QUEUES, part.path, None, "its name is no multiple of the size of the files", REBUILD
+                    )
                 elif index and part.first > view.parts[index - 1].first + view.per_file:
                     self._report.add(QUEUES, part.path, None, "a file is missing before it", REBUILD)
 
@@ -168,9 +175,9 @@ class QueueChecks:
                 return
         physical, entry_size, code = ENTRY.unpack_from(check.data, index * ENTRY_SIZE)
         if physical == offset and entry_size == size:
-            if code != (facts.tags_code(self._delays) if own else java_hash(facts.properties.get(TAGS, ""))) and not self._code_is_good(
-                code, facts
-            ):
+            if code != (
+                facts.tags_code(self._delays) if own else java_hash(facts.properties.get(TAGS, ""))
+            ) and not self._code_is_good(code, facts):
                 check.fault(_CODE, place, offset)
             self._report.entries += 1
         elif entry_size == 0:
@@ -192,11 +199,15 @@ class QueueChecks:
         self._kept += len(check.data)
 
     def _code_is_good(self, code: int, facts: Facts) -> bool:
-        """A tags code other than the expected one may be an address in the extension, or a time by another table of delays."""
+        """A tags code other than the expected one may be an address in the extension, or a time by another table of
+        delays.
+        """
         if is_address(code):
             unit = self._units.unit(facts.topic, facts.queue_id, code)
             if unit is None:  # whoever filters looks at the message then
-                self._report.note(f"{facts.topic}/{facts.queue_id} has entries whose units in consumequeue_ext are missing")
+                self._report.note(
+                    f"{facts.topic}/{facts.queue_id} has entries whose units in consumequeue_ext are missing"
+                )
                 return True
             if unit.store_time != facts.store_time:
                 return False
@@ -204,9 +215,16 @@ class QueueChecks:
             if code == facts.tags_code(self._delays):
                 return True
         delay = code - facts.store_time
-        if facts.topic != SCHEDULE_TOPIC or not facts.properties.get(DELAY, "").isdigit() or not 0 <= delay <= _DELAY_MAX or delay % 1000:
+        if (
+            facts.topic != SCHEDULE_TOPIC
+            or not facts.properties.get(DELAY, "").isdigit()
+            or not 0 <= delay <= _DELAY_MAX
+            or delay % 1000
+        ):
             return False
-        self._report.note(f"delay level {facts.queue_id + 1} lasts {delay // 1000} s here: the broker has or had another messageDelayLevel")
+        self._report.note(
+            f"delay level {facts.queue_id + 1} lasts {delay // 1000} s here: the broker has or had another messageDelayLevel"
+        )
         return True
 
     def _jump(self, check: QueueCheck, place: int, offset: int) -> None:
@@ -222,13 +240,20 @@ class QueueChecks:
             path = self._path(check, place)
             what = f"the message at offset {offset} claims place {place} of {check.view}, where another one came before"
             self._report.add(
-                QUEUES, path, None, what, "the head of one of them is damaged, or a queue lost its end; the later one is served"
+                QUEUES,
+                path,
+                None,
+                what,
+                "the head of one of them is damaged, or a queue lost its end; the later one is served",
             )
 
     # --- entries without a record ---
 
     def _sweep(self, check: QueueCheck, first: int, end: int, *, expired: bool) -> int:
-        """Look at entries that no record goes with: they must be blank, or if `expired` lead before the log. Gives where they end."""
+        """Look at entries that no record goes with: they must be blank, or if `expired` lead before the log.
+
+        Gives where they end.
+        """
         place = first
         while place < end:
             data = check.view.chunk(place, min(_SWEEP, end - place))
@@ -288,18 +313,33 @@ class QueueChecks:
         view = check.view
         if not self._directory.whole:
             self._behind.append((view, count, run.offset))
-        elif not view.parts and self._topics is not None and view.topic not in self._topics and view.topic not in UNLISTED:
+        elif (
+            not view.parts
+            and self._topics is not None
+            and view.topic not in self._topics
+            and view.topic not in UNLISTED
+        ):
             self._report.note(f"{view} is gone, as its topic is; the log still has {count} of its messages")
         elif not view.parts:
-            self._report.add(QUEUES, view.folder, None, f"the queue is missing; the log has {count} of its messages", REBUILD)
+            self._report.add(
+                QUEUES, view.folder, None, f"the queue is missing; the log has {count} of its messages", REBUILD
+            )
         else:
             what = f"the queue ends at place {run.first}, but the log has {count} more of its messages, from offset {run.offset} on"
             self._report.add(QUEUES, self._path(check, run.first), self._position(check, run.first), what, REBUILD)
 
     def _tell(self, check: QueueCheck, run: EntryRun) -> None:
-        if run.fault == _MISSING and self._directory.running and not self._directory.files.exists(self._path(check, run.first)):
+        if (
+            run.fault == _MISSING
+            and self._directory.running
+            and not self._directory.files.exists(self._path(check, run.first))
+        ):
             return  # the broker has just deleted it
-        places = f"place {run.first} of {check.view}" if run.first == run.last else f"places {run.first} to {run.last} of {check.view}"
+        places = (
+            f"place {run.first} of {check.view}"
+            if run.first == run.last
+            else f"places {run.first} to {run.last} of {check.view}"
+        )
         if run.fault in (_MISSING, _BLANK, _ELSEWHERE, _SIZE, _CODE):
             fault = run.fault if run.first != run.last else run.fault.replace("have", "has")
             what = f"{places} {fault}; the message is at offset {run.offset}"

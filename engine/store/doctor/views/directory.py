@@ -1,7 +1,8 @@
-"""A data directory, looked at without the lock and without changing a byte: ours or Apache's, whole or damaged, at rest or in use.
+"""A data directory, looked at without the lock and without changing a byte: ours or Apache's, whole or damaged, at rest
+or in use.
 
-Sizes of files come from the files themselves. A broker may append, roll and delete files meanwhile: what is not there any more reads
-as nothing, and `Directory.end` says how far the log went when it was asked.
+Sizes of files come from the files themselves. A broker may append, roll and delete files meanwhile: what is not there
+any more reads as nothing, and `Directory.end` says how far the log went when it was asked.
 """
 
 from __future__ import annotations
@@ -50,7 +51,17 @@ class ConfigState:
 class Directory:
     """One directory. Make it with `open_directory`."""
 
-    __slots__ = ("checkpoint", "clean", "files", "index_pair", "log", "owner", "queue_file_size", "queue_size_found", "root")
+    __slots__ = (
+        "checkpoint",
+        "clean",
+        "files",
+        "index_pair",
+        "log",
+        "owner",
+        "queue_file_size",
+        "queue_size_found",
+        "root",
+    )
 
     def __init__(self, files: Files, root: str, commit_log: str, index_pair: tuple[int, int] | None) -> None:
         self.files = files
@@ -98,7 +109,9 @@ class Directory:
 
     def queue(self, topic: str, queue_id: int) -> QueueView:
         """A queue as its files are now; without any if it is not there."""
-        return QueueView(self.files, f"{self.root}/consumequeue/{topic}/{queue_id}", topic, queue_id, self.queue_file_size)
+        return QueueView(
+            self.files, f"{self.root}/consumequeue/{topic}/{queue_id}", topic, queue_id, self.queue_file_size
+        )
 
     def _find_queue_file_size(self) -> int:
         sizes: list[int] = []
@@ -119,7 +132,10 @@ class Directory:
     # --- the rest ---
 
     def end(self) -> int:
-        """Where the log ends now: behind the last message that queues know, or the last file's start, a walk finds it. Raises OSError."""
+        """Where the log ends now: behind the last message that queues know, or the last file's start, a walk finds it.
+
+        Raises OSError.
+        """
         log = self.log
         known = log.start
         for part in reversed(log.parts):
@@ -177,9 +193,11 @@ class Directory:
         return table if isinstance(table, dict) else None
 
 
-def open_directory(files: Files, root: str, *, commit_log: str = "", index_pair: tuple[int, int] | None = None) -> Directory:
-    """Look at a data directory. `commit_log`: the folder of the log, if it does not lie in the root; `index_pair`: slots and entries
-    of an index file, if they are not to be found out.
+def open_directory(
+    files: Files, root: str, *, commit_log: str = "", index_pair: tuple[int, int] | None = None
+) -> Directory:
+    """Look at a data directory. `commit_log`: the folder of the log, if it does not lie in the root; `index_pair`:
+    slots and entries of an index file, if they are not to be found out.
 
     Raises StoreUnreadable when there is no data directory, or no right to read it. Blocks.
     """

@@ -1,7 +1,8 @@
 """One index file of a data directory, read without touching it (docs/protocol/store.md 5).
 
-How many slots and entries a file has is not written in it. They are settings; the size of the file leaves many pairs. The usual ones
-are tried first, then the slots are looked for: the first entry, which is known to hold the first offset of the head, lies behind them.
+How many slots and entries a file has is not written in it. They are settings; the size of the file leaves many pairs.
+The usual ones are tried first, then the slots are looked for: the first entry, which is known to hold the first offset
+of the head, lies behind them.
 """
 
 from __future__ import annotations
@@ -61,11 +62,15 @@ class IndexView:
 
     def entries(self, number: int, count: int) -> bytes:
         """Bytes of up to `count` entries. Raises OSError."""
-        data = self.file.read(self.entries_at + ENTRY_SIZE * number, ENTRY_SIZE * max(min(count, self.entries_max - number), 0))
+        data = self.file.read(
+            self.entries_at + ENTRY_SIZE * number, ENTRY_SIZE * max(min(count, self.entries_max - number), 0)
+        )
         return data[: len(data) - len(data) % ENTRY_SIZE]
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, physical offset, seconds since the first store time, previous entry of the slot; zeros where there is nothing."""
+        """Hash, physical offset, seconds since the first store time, previous entry of the slot; zeros where there is
+        nothing.
+        """
         data = self.entries(number, 1)
         found: tuple[int, int, int, int] = INDEX_ENTRY.unpack(data) if data else (0, 0, 0, 0)
         return found
@@ -98,7 +103,9 @@ def _pair(file: ReadFile, head: IndexHead, given: tuple[int, int] | None) -> tup
     """Slots and entries of a file; None when no pair fits."""
     by_ratio = (file.size - HEAD_SIZE) // (SLOT_SIZE + 4 * ENTRY_SIZE)
     tried = [given] if given is not None else [USUAL, (by_ratio, 4 * by_ratio)]
-    tried = [pair for pair in tried if pair[0] > 0 and HEAD_SIZE + SLOT_SIZE * pair[0] + ENTRY_SIZE * pair[1] == file.size]
+    tried = [
+        pair for pair in tried if pair[0] > 0 and HEAD_SIZE + SLOT_SIZE * pair[0] + ENTRY_SIZE * pair[1] == file.size
+    ]
     if given is not None:
         return tried[0] if tried else None
     exact = next((pair for pair in tried if _fits(file, head, pair[0], True)), None) or _search(file, head)
@@ -106,8 +113,9 @@ def _pair(file: ReadFile, head: IndexHead, given: tuple[int, int] | None) -> tup
 
 
 def _fits(file: ReadFile, head: IndexHead, slots: int, exact: bool) -> bool:
-    """Whether the entries, if there are any, may lie behind so many slots: the first one is in its slot, and if `exact` holds the first
-    offset of the head."""
+    """Whether the entries, if there are any, may lie behind so many slots: the first one is in its slot, and if `exact`
+    holds the first offset of the head.
+    """
     if head.following <= 1:
         return True
     data = file.read(HEAD_SIZE + SLOT_SIZE * slots, 2 * ENTRY_SIZE)

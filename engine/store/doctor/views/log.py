@@ -1,4 +1,5 @@
-"""The log of a data directory, read without touching it: walking over records, and looking for them where a walk broke off.
+"""The log of a data directory, read without touching it: walking over records, and looking for them where a walk broke
+off.
 
 Only `pread` is used, in windows of 1 MiB, so that files may end, be deleted or be written meanwhile.
 """
@@ -56,7 +57,8 @@ class LogView:
         self.parts = [LogPart(start, path, size) for start, path, size in offset_files(files, folder, self.strange)]
         #: Bytes of a file: what most of them have.
         self.file_size = most_common([part.size for part in self.parts if part.size], 1)
-        #: Files that the disk does not give count as empty and are listed here with the reason, instead of raising OSError.
+        #: Files that the disk does not give count as empty and are listed here with the reason, instead of raising
+        #: OSError.
         self.tolerant = False
         self.unreadable: dict[str, str] = {}
         self._by_start = {part.start: part for part in self.parts}
@@ -189,7 +191,10 @@ class Walk:
         self.stop = Stop.THERE
 
     def records(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
-        """Offset and bytes of each good record that begins in a range, up to the first place where there is none. Raises OSError."""
+        """Offset and bytes of each good record that begins in a range, up to the first place where there is none.
+
+        Raises OSError.
+        """
         log, check_crc, file_size = self._log, self._check_crc, self._log.file_size
         offset = start
         file_end = offset - offset % file_size + file_size
@@ -219,4 +224,6 @@ class Walk:
             offset += size
             at += size
         self.end = offset
-        self.stop = Stop.THERE if offset >= end or size > 0 else Stop.NOTHING if size in (NOTHING, FILLER) else Stop.BROKEN
+        self.stop = (
+            Stop.THERE if offset >= end or size > 0 else Stop.NOTHING if size in (NOTHING, FILLER) else Stop.BROKEN
+        )

@@ -10,7 +10,10 @@ from mqproto.engine.store.layout import is_offset_name
 
 
 def offset_files(files: Files, folder: str, strange: list[str]) -> Iterator[tuple[int, str, int]]:
-    """Offset, path and size of each file that is named by one, sorted; other names are added to `strange`. Raises OSError."""
+    """Offset, path and size of each file that is named by one, sorted; other names are added to `strange`.
+
+    Raises OSError.
+    """
     for name in files.names(folder):
         path = f"{folder}/{name}"
         if not is_offset_name(name) or files.is_folder(path):

@@ -31,7 +31,10 @@ class QueueView:
         self.per_file = max(file_size // ENTRY_SIZE, 1)
         #: Names in the folder that are no names of queue files.
         self.strange: list[str] = []
-        self.parts = [QueuePart(start // ENTRY_SIZE, path, size) for start, path, size in offset_files(files, folder, self.strange)]
+        self.parts = [
+            QueuePart(start // ENTRY_SIZE, path, size)
+            for start, path, size in offset_files(files, folder, self.strange)
+        ]
         self._by_first = {part.first: part for part in self.parts}
 
     def __str__(self) -> str:
@@ -79,7 +82,10 @@ class QueueView:
         return found if found[0] >= 0 and 0 < found[1] != BLANK_SIZE and found[2] != HOLE_CODE else None
 
     def end(self) -> int:
-        """Behind the last entry that is set, found by halving as they follow each other; `first` if there is none. Raises OSError."""
+        """Behind the last entry that is set, found by halving as they follow each other; `first` if there is none.
+
+        Raises OSError.
+        """
         for part in reversed(self.parts):
             set_entries = self._set_entries(part)
             if set_entries:
@@ -106,7 +112,9 @@ class QueueView:
         return low
 
     def begin(self, log_start: int, end: int) -> int:
-        """The first place below `end` whose message a log from `log_start` on still has; `end` if there is none (docs/protocol/store.md 4.4)."""
+        """The first place below `end` whose message a log from `log_start` on still has; `end` if there is none
+        (docs/protocol/store.md 4.4).
+        """
         low, high = self.first, end
         while low < high:
             middle = (low + high) // 2

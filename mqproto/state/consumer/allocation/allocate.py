@@ -1,7 +1,8 @@
 """Who consumes which queue: allocation strategies, and what a new assignment changes.
 
-There is no coordination between the members of a group beyond the same inputs in the same order: every member sorts the queues and
-the client ids alike, computes everybody's share and takes its own. So the orders here are Java's to the byte.
+There is no coordination between the members of a group beyond the same inputs in the same order: every member sorts the
+queues and the client ids alike, computes everybody's share and takes its own. So the orders here are Java's to the
+byte.
 
 Owns: the orders, the strategies, the difference between what a member has and what it should have.
 Leaves to others: where the inputs come from and what taking a queue means (consumer).
@@ -18,33 +19,49 @@ from mqproto.message import MessageQueue
 
 
 def text_order(text: str) -> bytes:
-    """Sort key of Java's string order: by UTF-16 code unit, which puts U+1F600 before U+FF5E (docs/protocol/client.md, conventions)."""
+    """Sort key of Java's string order: by UTF-16 code unit, which puts U+1F600 before U+FF5E (docs/protocol/client.md,
+    conventions).
+    """
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def queue_order(queue: MessageQueue) -> tuple[bytes, bytes, int]:
-    """Sort key of Java's queue order: topic, broker name, queue id as a number (docs/protocol/client.md, conventions)."""
+    """Sort key of Java's queue order: topic, broker name, queue id as a number (docs/protocol/client.md,
+    conventions).
+    """
     return text_order(queue.topic), text_order(queue.broker_name), queue.queue_id
 
 
 class Strategy(Protocol):
-    """A way to share queues out. All members of a group must use the same one; its name travels in what operators are shown."""
+    """A way to share queues out.
+
+    All members of a group must use the same one; its name travels in what operators are shown.
+    """
 
     @property
     def name(self) -> str: ...
 
-    def allocate(self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """The share of `own_id`. Queues and ids come sorted. Raises LocalProtocolError for an input that no share can be made of."""
+    def allocate(
+        self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """The share of `own_id`.
+
+        Queues and ids come sorted. Raises LocalProtocolError for an input that no share can be made of.
+        """
 
 
 class Averagely:
-    """Contiguous runs of queues, the first members get one more when the division leaves a rest (docs/protocol/client.md 4.4, AVG)."""
+    """Contiguous runs of queues, the first members get one more when the division leaves a rest
+    (docs/protocol/client.md 4.4, AVG).
+    """
 
     __slots__ = ()
 
     name = "AVG"
 
-    def allocate(self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         if not is_member(group, own_id, queues, client_ids):
             return []
         share, rest = divmod(len(queues), len(client_ids))
@@ -54,7 +71,9 @@ class Averagely:
 
 
 def is_member(group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> bool:
-    """The guard that the strategies share: False for a member that the others do not know yet, which gets nothing this round."""
+    """The guard that the strategies share: False for a member that the others do not know yet, which gets nothing this
+    round.
+    """
     for value, what in ((own_id, "own client id"), (queues, "queues"), (client_ids, "client ids")):
         if not value:
             raise LocalProtocolError(f"cannot share out queues in group {group}: no {what}")

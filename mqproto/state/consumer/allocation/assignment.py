@@ -1,7 +1,9 @@
-"""The queues that one consumer has: which they are, where each begins, and how it is given up (docs/protocol/client.md 4.3, 4.4, 4.7).
+"""The queues that one consumer has: which they are, where each begins, and how it is given up (docs/protocol/client.md
+4.3, 4.4, 4.7).
 
-Owns: the table of process queues, where each begins, corrections of offsets, and that a queue is free only behind its last offset.
-Leaves to others: when to share out (consumer), who gets what (sharing), pulling and consuming (pull, consumption).
+Owns: the table of process queues, where each begins, corrections of offsets, and that a queue is free only behind its
+last offset. Leaves to others: when to share out (consumer), who gets what (sharing), pulling and consuming (pull,
+consumption).
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from mqproto.state.node.contract import Ticket
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 from mqproto.wire.names import RETRY_PREFIX
 
-#: Time that running deliveries get before the offset of their queue is moved under them (docs/protocol/client.md 4.9, 6: OFFSET_ILLEGAL and reset).
+#: Time that running deliveries get before the offset of their queue is moved under them (docs/protocol/client.md 4.9,
+#: 6: OFFSET_ILLEGAL and reset).
 CORRECTION_PAUSE_MS: Final = 10_000
 #: Limit of questions about offsets in a queue (docs/protocol/client.md 5.3).
 QUERY_TIMEOUT_MS: Final = 5_000
@@ -60,27 +63,41 @@ class AssignmentHost(MemberHost, Protocol):
         """Whether the application has messages of this process queue."""
 
     def acquire(self, queue: MessageQueue, now: int) -> Flow[tuple[bool, int]]:
-        """What a queue takes before it may be consumed: True once it is ours alone, where that is needed. Raises MQError."""
+        """What a queue takes before it may be consumed: True once it is ours alone, where that is needed. Raises
+        MQError.
+        """
 
     def released(self, queue: ProcessQueue, now: int) -> None:
         """The queue was given up: it is not in the table any more."""
 
     def unlock(self, queue: ProcessQueue, now: int) -> Flow[None]:
-        """Give back what `acquire` got, unless the application still works on the queue: then this is called again at the end of that."""
+        """Give back what `acquire` got, unless the application still works on the queue: then this is called again at
+        the end of that.
+        """
 
 
 class Assignment:
-    """The table, and what changes it. A queue stays in it while its offset is being corrected: nobody else may have it then."""
+    """The table, and what changes it.
+
+    A queue stays in it while its offset is being corrected: nobody else may have it then.
+    """
 
     def __init__(
-        self, settings: AssignmentSettings, strategy: Strategy, offsets: OffsetStore, host: AssignmentHost, start_time: Callable[[], int]
+        self,
+        settings: AssignmentSettings,
+        strategy: Strategy,
+        offsets: OffsetStore,
+        host: AssignmentHost,
+        start_time: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._offsets = offsets
         self._host = host
         #: The wall time of CONSUME_FROM_TIMESTAMP.
         self._start_time = start_time
-        self._sharing = MemberAllocation(settings.group, settings.message_model is MessageModel.BROADCASTING, strategy, host)
+        self._sharing = MemberAllocation(
+            settings.group, settings.message_model is MessageModel.BROADCASTING, strategy, host
+        )
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self.incomplete = False
         #: Where queues that are being corrected shall go on.
@@ -91,8 +108,9 @@ class Assignment:
     # --- sharing out
 
     def rebalance(self, topics: Collection[str], now: int) -> Flow[tuple[bool, int]]:
-        """One round over the subscribed topics; True when the queues changed. A topic whose facts cannot be had keeps its queues, and
-        makes the round `incomplete`."""
+        """One round over the subscribed topics; True when the queues changed. A topic whose facts cannot be had keeps
+        its queues, and makes the round `incomplete`.
+        """
         changed = self.incomplete = False
         for topic in topics:
             share, now = yield from self._sharing.share(topic, now)
@@ -135,7 +153,10 @@ class Assignment:
             self._take(queue, now)
 
     def seek(self, queue: MessageQueue, offset: int, now: int) -> None:
-        """Begin a queue of ours anew at this offset. The offset in memory stays. Raises StateError when it is not ours."""
+        """Begin a queue of ours anew at this offset.
+
+        The offset in memory stays. Raises StateError when it is not ours.
+        """
         process_queue = self.queues.get(queue)
         if process_queue is None:
             raise StateError(f"group {self._settings.group}: {queue} is not assigned to this consumer")
@@ -146,7 +167,9 @@ class Assignment:
     def _run(self, queue: ProcessQueue, first_offset: int | None, now: int) -> Flow[None]:
         """Acquire the queue and find where to begin, however often that takes, then pull."""
         leaving = self._leaving.get(queue.queue)
-        if leaving is not None and not leaving.settled:  # else we might read the offset from before, and be unlocked after we locked
+        if (
+            leaving is not None and not leaving.settled
+        ):  # else we might read the offset from before, and be unlocked after we locked
             _, now = yield Wait(leaving)
         offset: int | None = None
         while offset is None:
@@ -155,11 +178,15 @@ class Assignment:
             offset, now = yield from self._try_first_offset(queue.queue, first_offset, now)
         if not queue.dropped:
             queue.start(offset)
-            if first_offset is None and self._offsets.known(queue.queue) is None:  # else the application has said meanwhile how far it is
+            if (
+                first_offset is None and self._offsets.known(queue.queue) is None
+            ):  # else the application has said meanwhile how far it is
                 self._offsets.update(queue.queue, offset)
             yield from self._host.pull(queue, now)
 
-    def _try_first_offset(self, queue: MessageQueue, first_offset: int | None, now: int) -> Flow[tuple[int | None, int]]:
+    def _try_first_offset(
+        self, queue: MessageQueue, first_offset: int | None, now: int
+    ) -> Flow[tuple[int | None, int]]:
         """None when the queue is not to be had or a question failed, after a pause."""
         pause_ms = ACQUIRE_PAUSE_MS
         try:
@@ -176,7 +203,10 @@ class Assignment:
         return None, now
 
     def _first_offset(self, queue: MessageQueue, now: int) -> Flow[tuple[int, int]]:
-        """The kept offset, or where the settings say that a new group begins (docs/protocol/client.md 4.3). Raises MQError."""
+        """The kept offset, or where the settings say that a new group begins (docs/protocol/client.md 4.3).
+
+        Raises MQError.
+        """
         kept, now = yield from self._offsets.fetch(queue, now)
         if kept is not None:
             return kept, now
@@ -193,7 +223,10 @@ class Assignment:
         return (yield from max_offset(self._host.routes, queue, now, QUERY_TIMEOUT_MS))
 
     def give_up(self, queue: MessageQueue, now: int) -> None:
-        """The queue is somebody else's now: store how far it got, and forget it. What still runs for it finds it dropped."""
+        """The queue is somebody else's now: store how far it got, and forget it.
+
+        What still runs for it finds it dropped.
+        """
         process_queue = self.queues.pop(queue)
         self._stop(process_queue, now)
         offset = self._targets.pop(queue, None)
@@ -213,8 +246,9 @@ class Assignment:
         self._leaving[queue.queue] = self._host.spawn(self._leave(queue, offset, before, now), now)
 
     def _leave(self, queue: ProcessQueue, offset: int | None, before: Ticket[None] | None, now: int) -> Flow[None]:
-        """Store the last offset, and give the queue free only when it is: Apache's brokers carry out the requests of a link in any order,
-        and the next owner would begin before what we have consumed."""
+        """Store the last offset, and give the queue free only when it is: Apache's brokers carry out the requests of a
+        link in any order, and the next owner would begin before what we have consumed.
+        """
         if before is not None and not before.settled:
             _, now = yield Wait(before)
         if offset is not None:
@@ -230,7 +264,10 @@ class Assignment:
     # --- corrections
 
     def reset(self, offsets: Mapping[MessageQueue, int], now: int) -> None:
-        """An operator moves our queues to these offsets (docs/protocol/client.md 6). Queues that are not ours are somebody else's affair."""
+        """An operator moves our queues to these offsets (docs/protocol/client.md 6).
+
+        Queues that are not ours are somebody else's affair.
+        """
         for queue in sorted(self.queues.keys() & offsets.keys(), key=queue_order):
             process_queue = self.queues[queue]
             self._targets[queue] = offsets[queue]
@@ -239,18 +276,22 @@ class Assignment:
                 self._host.spawn(self._correct(process_queue, 0, now), now)
 
     def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
-        """The queue does not have the offset that we asked for: go on at the one that it has. Called by the queue's own pull loop.
+        """The queue does not have the offset that we asked for: go on at the one that it has. Called by the queue's own
+        pull loop.
 
         At once only after a pause, so that a broker that changes its mind is not asked in a tight loop.
         """
-        self._host.notice(f"group {self._settings.group}: {queue.queue} has no offset {queue.next_offset}, going on at {next_offset}")
+        self._host.notice(
+            f"group {self._settings.group}: {queue.queue} has no offset {queue.next_offset}, going on at {next_offset}"
+        )
         queue.drop()
         self._targets[queue.queue] = next_offset
         self._host.spawn(self._correct(queue, self._host.failure_pause_ms, now), now)
 
     def _correct(self, queue: ProcessQueue, pause_ms: int, now: int) -> Flow[None]:
-        """Give running deliveries time (they change nothing any more, but would overlap with what comes again), then take the queue
-        anew from its target."""
+        """Give running deliveries time (they change nothing any more, but would overlap with what comes again), then
+        take the queue anew from its target.
+        """
         _, now = yield Sleep(now + (CORRECTION_PAUSE_MS if self._host.is_busy(queue) else pause_ms))
         while self.queues.get(queue.queue) is queue:
             target = self._targets[queue.queue]

@@ -1,7 +1,8 @@
 """Which queues of a topic are this member's (docs/protocol/client.md 4.4).
 
 Owns: the question who the members are, and asking the strategy.
-Leaves to others: when to share out (consumer), what a share changes (assignment), the strategies (rebalance, strategies).
+Leaves to others: when to share out (consumer), what a share changes (assignment), the strategies (rebalance,
+strategies).
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class MemberAllocation:
         self._turn = 0
 
     def share(self, topic: str, now: int) -> Flow[tuple[Sequence[MessageQueue] | None, int]]:
-        """The own queues of a topic, and the time; None when the facts cannot be had, so that everything stays as it is."""
+        """The own queues of a topic, and the time; None when the facts cannot be had, so that everything stays as it
+        is.
+        """
         host = self._host
         queues = host.routes.readable(topic)
         if not queues:
@@ -66,11 +69,15 @@ class MemberAllocation:
         try:
             client_ids, now = yield from self._members(topic, now)
         except MQError as error:
-            host.notice(f"group {self._group}: the members cannot be had, topic {topic} stays shared out as it is: {error}")
+            host.notice(
+                f"group {self._group}: the members cannot be had, topic {topic} stays shared out as it is: {error}"
+            )
             return None, (yield from current(now))
         if host.client_id not in client_ids:
             host.unknown(now)
-        share, failure, now = yield from self._allocate(sorted(queues, key=queue_order), sorted(client_ids, key=text_order), now)
+        share, failure, now = yield from self._allocate(
+            sorted(queues, key=queue_order), sorted(client_ids, key=text_order), now
+        )
         if failure is not None:
             host.notice(f"group {self._group}: topic {topic} stays shared out as it is: {failure!r}")
             return None, now
@@ -98,7 +105,9 @@ class MemberAllocation:
         if address is None:
             raise NoRoute(topic)
         fields = GetConsumerListByGroupRequest(self._group).encode()
-        outcome, now = yield Call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, deadline=now + self._host.api_timeout_ms)
+        outcome, now = yield Call(
+            address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, deadline=now + self._host.api_timeout_ms
+        )
         command = success(outcome, address)
         client_ids = ConsumerIds.from_json(command.body).client_ids
         if not client_ids:

@@ -1,4 +1,5 @@
-"""Ways to share queues out besides the default, as Apache's clients do it (docs/protocol/client.md 4.4), and what is asked of the application's own.
+"""Ways to share queues out besides the default, as Apache's clients do it (docs/protocol/client.md 4.4), and what is
+asked of the application's own.
 
 Owns: the arithmetic of each way, the check of an answer, which ways are called where.
 Leaves to others: the default and the order of queues and ids (rebalance), when to share out (sharing).
@@ -25,13 +26,17 @@ VIRTUAL_NODES_MAX: Final = 10_000
 
 
 class AveragelyByCircle:
-    """Queues are dealt out like cards: the member with index i of c gets the queues i, i + c, i + 2c ... (AVG_BY_CIRCLE)."""
+    """Queues are dealt out like cards: the member with index i of c gets the queues i, i + c, i + 2c ...
+    (AVG_BY_CIRCLE).
+    """
 
     __slots__ = ()
 
     name = "AVG_BY_CIRCLE"
 
-    def allocate(self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         if not is_member(group, own_id, queues, client_ids):
             return []
         return list(queues[client_ids.index(own_id) :: len(client_ids)])
@@ -50,12 +55,15 @@ class ByConfig:
     def __init__(self, queues: Iterable[MessageQueue]) -> None:
         self._queues = frozenset(queues)
 
-    def allocate(self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         return [queue for queue in queues if queue in self._queues]
 
 
 class ByMachineRoom:
-    """Only queues of brokers in certain rooms, which are named `room@broker`; the others belong to nobody (MACHINE_ROOM).
+    """Only queues of brokers in certain rooms, which are named `room@broker`; the others belong to nobody
+    (MACHINE_ROOM).
 
     Each member gets a run of queues; those that the division leaves are dealt out one by one.
     """
@@ -70,7 +78,9 @@ class ByMachineRoom:
             raise InvalidSetting("rooms", rooms, "a collection of names expected")
         self._rooms = frozenset(rooms)
 
-    def allocate(self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         if not is_member(group, own_id, queues, client_ids):
             return []
         kept = [queue for queue in queues if self._is_inside(queue.broker_name)]
@@ -105,7 +115,9 @@ class MachineRoomNearby:
         self._resolver = resolver
         self.name = f"MACHINE_ROOM_NEARBY-{inner.name}"
 
-    def allocate(self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         if not is_member(group, own_id, queues, client_ids):
             return []
         queues_by_room = _by_room(group, queues, self._resolver.broker_deploy_in)
@@ -136,9 +148,11 @@ def md5_head(key: str) -> int:
 
 
 class ConsistentHash:
-    """Members lie on a ring of hashes, at `virtual_nodes` points each; a queue belongs to the next one (CONSISTENT_HASH).
+    """Members lie on a ring of hashes, at `virtual_nodes` points each; a queue belongs to the next one
+    (CONSISTENT_HASH).
 
-    When members come or go few queues change hands. A `hash_function` of the application's own gives an integer of a text.
+    When members come or go few queues change hands. A `hash_function` of the application's own gives an integer of a
+    text.
     """
 
     __slots__ = ("_hash", "_virtual_nodes")
@@ -157,7 +171,9 @@ class ConsistentHash:
         """Whether it calls nothing of the application's."""
         return self._hash is md5_head
 
-    def allocate(self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         if not is_member(group, own_id, queues, client_ids):
             return []
         ring: dict[int, str] = {}
@@ -168,10 +184,14 @@ class ConsistentHash:
             for number in range(first, first + self._virtual_nodes):
                 ring[self._hash(f"{client_id}-{number}")] = client_id
         places = sorted(ring)
-        return [queue for queue in queues if ring[places[bisect_left(places, self._place(queue)) % len(places)]] == own_id]
+        return [
+            queue for queue in queues if ring[places[bisect_left(places, self._place(queue)) % len(places)]] == own_id
+        ]
 
     def _place(self, queue: MessageQueue) -> int:
-        return self._hash(f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]")
+        return self._hash(
+            f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+        )
 
 
 #: Those that can be chosen by name, because they need to be told nothing.
@@ -186,7 +206,9 @@ def find_strategy(wanted: object) -> Strategy:
         return BY_NAME[wanted]
     name = getattr(wanted, "name", None)
     if isinstance(wanted, type) or not isinstance(name, str) or not callable(getattr(wanted, "allocate", None)):
-        raise InvalidSetting("allocate_message_queue_strategy", wanted, "an object with a name and a method allocate expected")
+        raise InvalidSetting(
+            "allocate_message_queue_strategy", wanted, "an object with a name and a method allocate expected"
+        )
     strategy: Strategy = wanted  # type: ignore[assignment]  # as far as one can see
     return strategy
 
@@ -204,7 +226,9 @@ class Allocation:
 
     __slots__ = ("_facts", "_strategy", "share")
 
-    def __init__(self, strategy: Strategy, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> None:
+    def __init__(
+        self, strategy: Strategy, group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> None:
         self._strategy = strategy
         self._facts = group, own_id, list(queues), list(client_ids)
         self.share: list[MessageQueue] = []
@@ -216,14 +240,19 @@ class Allocation:
 
 
 def checked_share(name: str, answer: object, queues: Collection[MessageQueue]) -> list[MessageQueue]:
-    """An answer of the application's strategy, if it consists of queues that were given, each once. Raises LocalProtocolError."""
+    """An answer of the application's strategy, if it consists of queues that were given, each once.
+
+    Raises LocalProtocolError.
+    """
     if not isinstance(answer, Collection) or isinstance(answer, str | bytes):
         raise LocalProtocolError(f"strategy {name} answered {answer!r} instead of a list of queues")
     share = list(answer)
     known = set(queues)
     for queue in share:
         if not isinstance(queue, MessageQueue) or queue not in known:
-            raise LocalProtocolError(f"strategy {name} answered {queue!r}, which is none of the queues that it was asked to share out")
+            raise LocalProtocolError(
+                f"strategy {name} answered {queue!r}, which is none of the queues that it was asked to share out"
+            )
     if len(set(share)) != len(share):
         raise LocalProtocolError(f"strategy {name} answered some queue twice")
     return share

@@ -1,9 +1,11 @@
-"""What consumers that are asked for messages have in common: the pull consumer and the lite pull consumer (docs/protocol/client.md 5).
+"""What consumers that are asked for messages have in common: the pull consumer and the lite pull consumer
+(docs/protocol/client.md 5).
 
 Owns: the end of their life, calls of listeners for queues, what the application may ask about queues and offsets.
 Leaves to others: which messages go to the application, and when their offsets move (pull_consumer, lite_pull).
 
-User code runs outside the node: a listener's call goes out as a `ListenerCall` by a `Deliver` action, and no answer is expected.
+User code runs outside the node: a listener's call goes out as a `ListenerCall` by a `Deliver` action, and no answer is
+expected.
 """
 
 from __future__ import annotations
@@ -25,7 +27,14 @@ from mqproto.state.consumer.pull.settings import PullingSettings
 from mqproto.state.consumer.pull_loop import Subscribed
 from mqproto.state.flows.effects import Flow, Refresh, Wait
 from mqproto.state.node.contract import Deliver
-from mqproto.wire.bodies import ConsumeDirectlyResult, ConsumeFromWhere, ConsumerData, ConsumeType, DirectConsumeResult, SubscriptionData
+from mqproto.wire.bodies import (
+    ConsumeDirectlyResult,
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    DirectConsumeResult,
+    SubscriptionData,
+)
 from mqproto.wire.filters.tags import TAG
 from mqproto.wire.flags import pull_flag
 from mqproto.wire.headers import PullMessageRequest
@@ -33,7 +42,10 @@ from mqproto.wire.headers import PullMessageRequest
 
 @dataclass(slots=True, eq=False)
 class ListenerCall:
-    """Call `function(*arguments)` for the client that `listener` stands for. Whatever it returns or raises changes nothing here."""
+    """Call `function(*arguments)` for the client that `listener` stands for.
+
+    Whatever it returns or raises changes nothing here.
+    """
 
     group: str
     listener: Any
@@ -100,7 +112,10 @@ class PullConsumerBase(ConsumerBase, ABC):
     # --- what the application asks. Queues and topics are the application's; times are wall milliseconds.
 
     def fetch_queues(self, topic: str, now: int) -> Flow[tuple[MessageQueue, ...]]:
-        """The readable queues of a topic, asked of a name server now, in queue order. Raises NoRoute and other MQErrors."""
+        """The readable queues of a topic, asked of a name server now, in queue order.
+
+        Raises NoRoute and other MQErrors.
+        """
         queues, _ = yield from self._fetch_queues(self.namespace.wrap(topic), now)
         return self.namespace.unwrap_queues(queues)
 
@@ -125,7 +140,9 @@ class PullConsumerBase(ConsumerBase, ABC):
 
     def search_offset(self, queue: MessageQueue, timestamp: int, now: int) -> Flow[int]:
         """The offset of the first message that was stored at `timestamp` or later, as the broker finds it."""
-        offset, _ = yield from offset_queries.offset_by_time(self.routes, self.namespace.wrap_queue(queue), timestamp, now)
+        offset, _ = yield from offset_queries.offset_by_time(
+            self.routes, self.namespace.wrap_queue(queue), timestamp, now
+        )
         return offset
 
     def earliest_msg_store_time(self, queue: MessageQueue, now: int) -> Flow[int]:
@@ -150,7 +167,9 @@ class PullConsumerBase(ConsumerBase, ABC):
         return list(self._subscriptions.values())
 
     def heartbeat_data(self) -> ConsumerData:
-        """Consumers that are asked always say that they begin at the end, wherever they do (docs/protocol/client.md 1.7)."""
+        """Consumers that are asked always say that they begin at the end, wherever they do (docs/protocol/client.md
+        1.7).
+        """
         settings = self.settings
         return ConsumerData(
             self.group,
@@ -161,7 +180,9 @@ class PullConsumerBase(ConsumerBase, ABC):
             settings.unit_mode,
         )
 
-    def consume_directly(self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int) -> None:
+    def consume_directly(
+        self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int
+    ) -> None:
         """No listener could be given a message of an operator's."""
         remark = f"consumer {self.group} is asked for its messages, it has no listener"
         reply(ConsumeDirectlyResult(result=DirectConsumeResult.CR_THROW_EXCEPTION, remark=remark).to_json(), now)
@@ -171,11 +192,21 @@ class PullConsumerBase(ConsumerBase, ABC):
 
 
 def pull_fields(
-    group: str, queue: MessageQueue, offset: int, max_nums: int, subscribed: Subscribed, *, suspend_ms: int, hold: bool, lite: bool
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    max_nums: int,
+    subscribed: Subscribed,
+    *,
+    suspend_ms: int,
+    hold: bool,
+    lite: bool,
 ) -> dict[str, str]:
-    """The extFields of PULL_MESSAGE of a consumer that is asked (docs/protocol/client.md 5.1, 5.2). With `hold` the broker may wait for a message.
+    """The extFields of PULL_MESSAGE of a consumer that is asked (docs/protocol/client.md 5.1, 5.2). With `hold` the
+    broker may wait for a message.
 
-    Such a pull brings its expression along, so it names a version only where the broker keeps what it makes of one: not for tags.
+    Such a pull brings its expression along, so it names a version only where the broker keeps what it makes of one: not
+    for tags.
     """
     header = PullMessageRequest(
         consumer_group=group,

@@ -34,13 +34,12 @@ class DeadLetterHost(Protocol):
 
 
 def bury(queue: ProcessQueue, message: MessageExt, host: DeadLetterHost, now: int) -> Flow[None]:
-    """Make the message a dead letter of the group, however often that takes, so that it neither gets lost nor holds its queue up.
+    """Make the message a dead letter of the group, however often that takes, so that it neither gets lost nor holds its
+    queue up.
 
     In BROADCASTING there are no dead letters: it is skipped, and told. Ends early when the queue is dropped.
     """
-    where = (
-        f"group {host.group}: the message at offset {message.queue_offset} of {queue.queue}, whose body cannot be read{reason_of(message)},"
-    )
+    where = f"group {host.group}: the message at offset {message.queue_offset} of {queue.queue}, whose body cannot be read{reason_of(message)},"
     if host.broadcasts:
         host.notice(f"{where} is skipped")
         return

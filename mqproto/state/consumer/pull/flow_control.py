@@ -1,5 +1,5 @@
-"""When the pull loops of a lite pull consumer have to wait: what it fetches ahead has a limit, and the application may pause queues
-(docs/protocol/client.md 5.2).
+"""When the pull loops of a lite pull consumer have to wait: what it fetches ahead has a limit, and the application may
+pause queues (docs/protocol/client.md 5.2).
 
 Owns: which queues are paused, which loops wait because too much is cached, when they look again.
 Leaves to others: the loops (pull), what is cached (process_queue, handout), which queues there are (assignment).
@@ -18,8 +18,12 @@ from mqproto.state.node.contract import Ticket
 class FlowControl:
     """The gate of one consumer. A loop that it holds up waits for the ticket of its queue (`ProcessQueue.room`)."""
 
-    def __init__(self, window: Window, limit: int, in_hand: MessagesInHand, wake: Callable[[Ticket[None], int], None]) -> None:
-        """`window` limits what each queue caches, `limit` the messages of all queues that wait for a poll; `wake` settles a ticket."""
+    def __init__(
+        self, window: Window, limit: int, in_hand: MessagesInHand, wake: Callable[[Ticket[None], int], None]
+    ) -> None:
+        """`window` limits what each queue caches, `limit` the messages of all queues that wait for a poll; `wake`
+        settles a ticket.
+        """
         self._window = window
         self._limit = limit
         self._in_hand = in_hand

@@ -1,10 +1,12 @@
 """Messages on their way to an application that polls: those that wait, and those that it has and has not confirmed.
 
 Owns: the order in which batches are handed out (as they arrived), and which process queues move by a confirmation.
-Leaves to others: where messages come from (pull), what a confirmation means for offsets (lite_pull), how the trace tells of both (trace).
+Leaves to others: where messages come from (pull), what a confirmation means for offsets (lite_pull), how the trace
+tells of both (trace).
 
-Handed-out messages stay in their process queue until they are confirmed, so that no offset passes them and flow control counts them.
-The trace has them begun when they are handed out and done when they are confirmed; of what can be confirmed no more it hears no end.
+Handed-out messages stay in their process queue until they are confirmed, so that no offset passes them and flow control
+counts them. The trace has them begun when they are handed out and done when they are confirmed; of what can be
+confirmed no more it hears no end.
 """
 
 from __future__ import annotations
@@ -75,7 +77,10 @@ class MessagesInHand:
         return None
 
     def put_back(self, batch: Batch) -> None:
-        """The application never got this batch: it is the next to be handed out. Nothing happens once it was confirmed."""
+        """The application never got this batch: it is the next to be handed out.
+
+        Nothing happens once it was confirmed.
+        """
         if batch in self._handed:
             self._handed.remove(batch)
             self._ready.appendleft(batch)

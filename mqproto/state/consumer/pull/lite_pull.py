@@ -1,13 +1,16 @@
-"""The lite pull consumer: the application polls, the consumer pulls ahead and keeps the offsets (docs/protocol/client.md 5.2).
+"""The lite pull consumer: the application polls, the consumer pulls ahead and keeps the offsets
+(docs/protocol/client.md 5.2).
 
 Owns: who says which queues it has, polls, what a confirmation means, positions and what of them is stored.
-Leaves to others: life, listeners, questions about offsets (active), which queues there are and where they begin (assignment), the
-pull loop (pull) and when it waits (pull_gate), messages on their way to a poll (handout), watched topics (watching).
+Leaves to others: life, listeners, questions about offsets (active), which queues there are and where they begin
+(assignment), the pull loop (pull) and when it waits (pull_gate), messages on their way to a poll (handout), watched
+topics (watching).
 
-What the offsets mean: a *position* is where a queue goes on behind everything that was handed out. A message that the last poll handed
-out counts as being worked on until the next poll or commit; only then does it leave the process queue, so the position, which is never
-behind an unfinished message, moves over it. With `auto_commit` the next poll also makes the position the offset to be stored. A queue
-that moves to another member takes along the offset that was confirmed: what was handed out since comes again there.
+What the offsets mean: a *position* is where a queue goes on behind everything that was handed out. A message that the
+last poll handed out counts as being worked on until the next poll or commit; only then does it leave the process queue,
+so the position, which is never behind an unfinished message, moves over it. With `auto_commit` the next poll also makes
+the position the offset to be stored. A queue that moves to another member takes along the offset that was confirmed:
+what was handed out since comes again there.
 """
 
 from __future__ import annotations
@@ -66,7 +69,10 @@ class LitePullCore(PullConsumerBase):
         offset_storage: OffsetStorage | None = None,
         utc_offset_ms: int = 0,
     ) -> None:
-        """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`; `utc_offset_ms` is local time minus UTC."""
+        """Raises InvalidName and InvalidSetting.
+
+        BROADCASTING needs an `offset_file`; `utc_offset_ms` is local time minus UTC.
+        """
         settings = replace(settings, group=node.namespace.wrap(settings.group))
         settings.check()
         super().__init__(node, settings, listener, offset_file, offset_storage)
@@ -74,7 +80,9 @@ class LitePullCore(PullConsumerBase):
         self.mode: Mode | None = None
         self._utc_offset_ms = utc_offset_ms
         self._assignment = Assignment(settings, strategy or Averagely(), self._offsets, self, self._start_time)
-        window = Window(settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, settings.consume_max_span)
+        window = Window(
+            settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue, settings.consume_max_span
+        )
         if settings.enable_msg_trace:
             self._open_trace(settings.customized_trace_topic)
         self._in_hand = MessagesInHand(self._trace)
@@ -109,7 +117,8 @@ class LitePullCore(PullConsumerBase):
     # --- which queues
 
     def subscribe(self, topic: str, expression: str, kind: str, listener: QueueListener | None, now: int) -> None:
-        """Have a share of a topic's queues, filtered by tags or another kind of expression (SQL92), before or after the start.
+        """Have a share of a topic's queues, filtered by tags or another kind of expression (SQL92), before or after the
+        start.
 
         `listener` is called when the share changes. Replaces what was said of the topic before. Raises InvalidName,
         InvalidExpressionError, and StateError at the end of life or when queues were assigned.
@@ -150,9 +159,14 @@ class LitePullCore(PullConsumerBase):
             self.node.heartbeat(now)
 
     def filter_assigned(self, topic: str, expression: str) -> None:
-        """Want only these tags of assigned queues of a topic. Before the start; raises InvalidExpressionError and StateError."""
+        """Want only these tags of assigned queues of a topic.
+
+        Before the start; raises InvalidExpressionError and StateError.
+        """
         if self.phase is not Phase.CREATED:
-            raise StateError(f"consumer {self.group} is {self.phase.value}: what assigned queues bring is said before the start")
+            raise StateError(
+                f"consumer {self.group} is {self.phase.value}: what assigned queues bring is said before the start"
+            )
         tags = parse_tags(expression)
         self._assigned_tags[self.namespace.wrap(topic)] = Subscribed(tags.expression, TAG, 0, frozenset(tags.tags))
 
@@ -166,7 +180,9 @@ class LitePullCore(PullConsumerBase):
         return self.namespace.unwrap_queues(sorted(self._assignment.queues, key=queue_order))
 
     def topics(self) -> Collection[str]:
-        return list(dict.fromkeys([*self._subscriptions, *(queue.topic for queue in self._wanted), *self._watch.topics]))
+        return list(
+            dict.fromkeys([*self._subscriptions, *(queue.topic for queue in self._wanted), *self._watch.topics])
+        )
 
     def watch(self, topic: str, listener: TopicListener) -> None:
         """Have `listener` called when the queues of a topic change. Raises InvalidName."""
@@ -179,7 +195,9 @@ class LitePullCore(PullConsumerBase):
     def _begin_loops(self, now: int) -> None:
         settings = self.settings
         self._loops = [self.spawn(self._watch.loop(settings.topic_metadata_check_interval_millis, now), now)]
-        interval_ms = settings.auto_commit_interval_millis if settings.auto_commit else settings.persist_consumer_offset_interval
+        interval_ms = (
+            settings.auto_commit_interval_millis if settings.auto_commit else settings.persist_consumer_offset_interval
+        )
         self._loops.append(self.spawn(self._persist_loop(self._assignment.refresh, interval_ms, now), now))
         if self.mode is Mode.ASSIGN:
             self._assignment.assign(self._wanted, now)
@@ -206,7 +224,12 @@ class LitePullCore(PullConsumerBase):
         for topic in sorted(after.keys() | before.keys()):
             if after.get(topic) != before.get(topic):
                 every = namespace.unwrap_queues(self.routes.readable(topic) or ())
-                self.call(self._listeners.get(topic), namespace.unwrap(topic), every, namespace.unwrap_queues(after.get(topic, ())))
+                self.call(
+                    self._listeners.get(topic),
+                    namespace.unwrap(topic),
+                    every,
+                    namespace.unwrap_queues(after.get(topic, ())),
+                )
         return not self._assignment.incomplete, now
 
     def _by_topic(self) -> dict[str, list[MessageQueue]]:
@@ -220,8 +243,9 @@ class LitePullCore(PullConsumerBase):
     def poll(self, claim: Claim, timeout_ms: int, limit: int | None, now: int) -> Flow[list[MessageExt]]:
         """The next messages, of one queue and in its order: at most `limit`, else as many as a pull brought.
 
-        Waits for at most `timeout_ms`; empty when none came, or the consumer was closed meanwhile. What was handed out before counts as
-        done from now on. Raises StateError unless it runs, ClientError for a time or number that makes no sense.
+        Waits for at most `timeout_ms`; empty when none came, or the consumer was closed meanwhile. What was handed out
+        before counts as done from now on. Raises StateError unless it runs, ClientError for a time or number that makes
+        no sense.
         """
         if timeout_ms < 0:
             raise ClientError(f"a poll that waits for {timeout_ms} ms makes no sense")
@@ -279,22 +303,28 @@ class LitePullCore(PullConsumerBase):
 
     # --- offsets
 
-    def commit(self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None, persist: bool, now: int) -> None:
-        """As `commit_sync`, but in memory, from where it is stored every few seconds; with `persist` it is sent at once as well, without
-        an answer."""
+    def commit(
+        self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None, persist: bool, now: int
+    ) -> None:
+        """As `commit_sync`, but in memory, from where it is stored every few seconds; with `persist` it is sent at once
+        as well, without an answer.
+        """
         chosen = self._choose(offsets, now)
         if persist:
             self.spawn(self._offsets.persist(list(chosen), now), now)
 
     def commit_sync(self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None, now: int) -> Flow[None]:
-        """Store offsets, and wait until they are stored: the given ones, or the positions of the given queues, or of all.
+        """Store offsets, and wait until they are stored: the given ones, or the positions of the given queues, or of
+        all.
 
-        A position is behind everything that was handed out. Raises StateError when a queue is not ours (nothing is changed then),
-        ClientError for what is no offset, and the first failure of a broker, whatever the others said.
+        A position is behind everything that was handed out. Raises StateError when a queue is not ours (nothing is
+        changed then), ClientError for what is no offset, and the first failure of a broker, whatever the others said.
         """
         yield from self._commit_all(self._choose(offsets, now), now)
 
-    def _choose(self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None, now: int) -> dict[MessageQueue, int]:
+    def _choose(
+        self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None, now: int
+    ) -> dict[MessageQueue, int]:
         """The offsets that a commit means, put into memory."""
         self._check_running()
         chosen: dict[MessageQueue, int] = {}
@@ -321,7 +351,8 @@ class LitePullCore(PullConsumerBase):
         return wrapped
 
     def committed(self, queue: MessageQueue, now: int) -> Flow[int | None]:
-        """The group's offset of any queue: the one in memory for a queue of ours, else the stored one; None when there is none.
+        """The group's offset of any queue: the one in memory for a queue of ours, else the stored one; None when there
+        is none.
 
         Raises MQError when that cannot be known now.
         """
@@ -334,9 +365,11 @@ class LitePullCore(PullConsumerBase):
         return kept
 
     def seek(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
-        """Go on at this offset with the next poll. What is cached is forgotten; what was handed out can be confirmed no more.
+        """Go on at this offset with the next poll. What is cached is forgotten; what was handed out can be confirmed no
+        more.
 
-        Raises StateError when the queue is not ours, ClientError for an offset outside of it, other MQErrors when that cannot be known.
+        Raises StateError when the queue is not ours, ClientError for an offset outside of it, other MQErrors when that
+        cannot be known.
         """
         wrapped = yield from self._about_to_seek(queue)
         low, now = yield from min_offset(self.routes, wrapped, now)
@@ -424,7 +457,10 @@ class LitePullCore(PullConsumerBase):
         self._moved.add(queue.queue)
 
     def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
-        """The queue does not have the offset that was asked for. What is cached is still polled, unless the queue became shorter."""
+        """The queue does not have the offset that was asked for.
+
+        What is cached is still polled, unless the queue became shorter.
+        """
         asked = queue.next_offset
         self.notice(f"group {self.group}: {queue.queue} has no offset {asked}, going on at {next_offset}")
         if next_offset > asked:
@@ -465,7 +501,9 @@ class LitePullCore(PullConsumerBase):
     # --- for the node and the brokers
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
-        self._assignment.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now)
+        self._assignment.reset(
+            {queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now
+        )
         self._in_hand.sweep()
         self._gate.relieve(now)
 

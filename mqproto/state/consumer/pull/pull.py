@@ -1,10 +1,13 @@
-"""The pull consumer: the application asks for the messages of a queue from an offset, and keeps its offsets itself (docs/protocol/client.md 5.1).
+"""The pull consumer: the application asks for the messages of a queue from an offset, and keeps its offsets itself
+(docs/protocol/client.md 5.1).
 
-Owns: single pulls, the offsets that the application sets, the queues that are this member's, messages that are sent back.
-Leaves to others: life, listeners, questions about offsets (active), reading answers (pull), who gets which queue (sharing).
+Owns: single pulls, the offsets that the application sets, the queues that are this member's, messages that are sent
+back.
+Leaves to others: life, listeners, questions about offsets (active), reading answers (pull), who gets which queue
+(sharing).
 
-Queues are shared out for the topics that the application has registered, and for those that it has pulled from; a share is only advice,
-any queue can be pulled at any time.
+Queues are shared out for the topics that the application has registered, and for those that it has pulled from; a share
+is only advice, any queue can be pulled at any time.
 """
 
 from __future__ import annotations
@@ -95,7 +98,8 @@ class PullConsumerCore(PullConsumerBase):
         self._own.clear()
 
     def register(self, topic: str, listener: QueueListener | None, now: int) -> None:
-        """Share out the queues of a topic, before or after the start, and have `listener` called when that changes something.
+        """Share out the queues of a topic, before or after the start, and have `listener` called when that changes
+        something.
 
         Raises InvalidName.
         """
@@ -124,11 +128,13 @@ class PullConsumerCore(PullConsumerBase):
         timeout_ms: int | None,
         now: int,
     ) -> Flow[PullResult]:
-        """One pull. With `block` the broker holds it at the end of the queue, for at most `broker_suspend_max_time_millis`.
+        """One pull. With `block` the broker holds it at the end of the queue, for at most
+        `broker_suspend_max_time_millis`.
 
-        Given a `timeout_ms` (else it is as in the settings), a broker holds it for at most two thirds of that, so that its answer comes
-        in time. Raises ClientError and InvalidExpressionError for arguments that make no sense, StateError unless it runs, NoRoute,
-        BrokerError, and RecordError when the first message found cannot be read: its `queue_offset` tells which one to step over.
+        Given a `timeout_ms` (else it is as in the settings), a broker holds it for at most two thirds of that, so that
+        its answer comes in time. Raises ClientError and InvalidExpressionError for arguments that make no sense,
+        StateError unless it runs, NoRoute, BrokerError, and RecordError when the first message found cannot be read:
+        its `queue_offset` tells which one to step over.
         """
         self._check_running()
         queue = self.namespace.wrap_queue(queue)
@@ -145,16 +151,26 @@ class PullConsumerCore(PullConsumerBase):
         return self._result(answer(outcome), queue, subscribed, address)
 
     def _pull_header(
-        self, queue: MessageQueue, subscribed: Subscribed, offset: int, max_nums: int, block: bool, timeout_ms: int | None
+        self,
+        queue: MessageQueue,
+        subscribed: Subscribed,
+        offset: int,
+        max_nums: int,
+        block: bool,
+        timeout_ms: int | None,
     ) -> tuple[dict[str, str], int]:
         """The extFields, and how long the answer is waited for."""
         settings = self.settings
         suspend_ms = settings.broker_suspend_max_time_millis
         if timeout_ms is None:
-            timeout_ms = settings.consumer_timeout_millis_when_suspend if block else settings.consumer_pull_timeout_millis
+            timeout_ms = (
+                settings.consumer_timeout_millis_when_suspend if block else settings.consumer_pull_timeout_millis
+            )
         elif block:
             suspend_ms = min(suspend_ms, timeout_ms * 2 // 3)
-        fields = pull_fields(self.group, queue, offset, max_nums, subscribed, suspend_ms=suspend_ms, hold=block, lite=False)
+        fields = pull_fields(
+            self.group, queue, offset, max_nums, subscribed, suspend_ms=suspend_ms, hold=block, lite=False
+        )
         return fields, timeout_ms
 
     def _result(self, command: Command, queue: MessageQueue, subscribed: Subscribed, address: str) -> PullResult:
@@ -166,7 +182,9 @@ class PullConsumerCore(PullConsumerBase):
         if messages and messages[0].sys_flag & COMPRESSED:
             decode_records(command.body, queue.broker_name)  # says why it cannot be read
         self.namespace.unwrap_messages(messages)
-        return PullResult(_STATUS[command.code], pulled.next_offset, header.min_offset, header.max_offset, tuple(messages))
+        return PullResult(
+            _STATUS[command.code], pulled.next_offset, header.min_offset, header.max_offset, tuple(messages)
+        )
 
     # --- offsets
 
@@ -184,7 +202,10 @@ class PullConsumerCore(PullConsumerBase):
         self._unsaved.add(queue)
 
     def commit(self, queue: MessageQueue, offset: int, oneway: bool, now: int) -> Flow[None]:
-        """Store an offset now: with an answer, whose failure is raised, or `oneway`. The offset in memory becomes this one too."""
+        """Store an offset now: with an answer, whose failure is raised, or `oneway`.
+
+        The offset in memory becomes this one too.
+        """
         self.update_consume_offset(queue, offset, now)
         queue = self.namespace.wrap_queue(queue)
         if oneway:
@@ -198,7 +219,8 @@ class PullConsumerCore(PullConsumerBase):
             self._unsaved.discard(queue)
 
     def fetch_consume_offset(self, queue: MessageQueue, from_store: bool, now: int) -> Flow[int | None]:
-        """The group's offset: the one in memory, else (or with `from_store` always) the stored one; None when there is none.
+        """The group's offset: the one in memory, else (or with `from_store` always) the stored one; None when there is
+        none.
 
         Raises MQError when that cannot be known now.
         """
@@ -217,7 +239,9 @@ class PullConsumerCore(PullConsumerBase):
         return self._store(self._offsets.refresh, now)
 
     def _store(self, store: Callable[[list[MessageQueue], int], Flow[None]], now: int) -> Flow[None]:
-        """Own queues every time, others only when the application has set them since: they may be somebody else's affair by now."""
+        """Own queues every time, others only when the application has set them since: they may be somebody else's
+        affair by now.
+        """
         own = [queue for share in self._own.values() for queue in share]
         yield from store(own, now)
         self._unsaved.difference_update(own)
@@ -265,7 +289,9 @@ class PullConsumerCore(PullConsumerBase):
         self, message: MessageExt, delay_level: int, broker_name: str | None, consumer_group: str | None, now: int
     ) -> Flow[None]:
         """See `ConsumerBase._send_message_back`."""
-        return self._send_message_back(message, delay_level, broker_name, consumer_group, self.settings.max_reconsume_times, now)
+        return self._send_message_back(
+            message, delay_level, broker_name, consumer_group, self.settings.max_reconsume_times, now
+        )
 
     # --- for the node and the brokers
 

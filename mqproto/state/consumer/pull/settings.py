@@ -1,7 +1,8 @@
-"""What consumers that are asked for messages can be told, with the defaults of Apache's 4.9 client (docs/protocol/client.md 1.9.4, 1.9.5).
+"""What consumers that are asked for messages can be told, with the defaults of Apache's 4.9 client
+(docs/protocol/client.md 1.9.4, 1.9.5).
 
-Names are snake_case forms of Apache's, with their units (milliseconds where nothing else is said). `pull_thread_nums` is left out: no
-thread pulls here.
+Names are snake_case forms of Apache's, with their units (milliseconds where nothing else is said). `pull_thread_nums`
+is left out: no thread pulls here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class PullingSettings:
             check_range(key, getattr(self, key), 1, LONGEST_MS)
         if self.broker_suspend_max_time_millis > self.consumer_timeout_millis_when_suspend:
             raise InvalidSetting(
-                "broker_suspend_max_time_millis", self.broker_suspend_max_time_millis, "more than consumer_timeout_millis_when_suspend"
+                "broker_suspend_max_time_millis",
+                self.broker_suspend_max_time_millis,
+                "more than consumer_timeout_millis_when_suspend",
             )
 
 
@@ -84,7 +87,8 @@ class LitePullSettings(PullingSettings):
     #: How often the queues of watched topics are compared.
     topic_metadata_check_interval_millis: int = 30_000
     pull_time_delay_millis_when_exception: int = 1_000
-    #: Tell the trace topic of everything that is polled (docs/protocol/client.md 3.14); an empty topic means the usual one.
+    #: Tell the trace topic of everything that is polled (docs/protocol/client.md 3.14); an empty topic means the usual
+    #: one.
     enable_msg_trace: bool = False
     customized_trace_topic: str = ""
 

@@ -36,7 +36,10 @@ class WatchHost(Protocol):
 
 
 class TopicWatch:
-    """The watched topics of one consumer. What a topic has when it is first seen is no change, and neither is "still nothing"."""
+    """The watched topics of one consumer.
+
+    What a topic has when it is first seen is no change, and neither is "still nothing".
+    """
 
     def __init__(self, host: WatchHost) -> None:
         self._host = host

@@ -1,6 +1,7 @@
 """Handing messages to the application, and what becomes of them by its answer (docs/protocol/client.md 4.10, 4.12).
 
-Owns: deliveries that are ready and running, the meaning of a listener's result, the requests that send a failed message back.
+Owns: deliveries that are ready and running, the meaning of a listener's result, the requests that send a failed message
+back.
 Leaves to others: calling listeners (adapter), the cache of each queue (process_queue), what is done when (consumer).
 """
 
@@ -41,8 +42,8 @@ FIRST_RETRY_LEVEL: Final = 3
 class ConsumeTask:
     """One delivery: call `listener(messages, context)` and answer by `ClientNode.consumed(task, result, now)`, once.
 
-    The result is what the listener returned, or the exception that it raised. A task may stay unanswered only when the application
-    goes away altogether: its messages then come again, here or elsewhere.
+    The result is what the listener returned, or the exception that it raised. A task may stay unanswered only when the
+    application goes away altogether: its messages then come again, here or elsewhere.
     """
 
     group: str
@@ -62,7 +63,10 @@ class ConsumeTask:
 
 @dataclass(slots=True)  # made for every delivery: frozen ones take three times as long
 class Verdict:
-    """What a result means: so many messages from the front succeeded, the others failed. `complaint` is for the operator."""
+    """What a result means: so many messages from the front succeeded, the others failed.
+
+    `complaint` is for the operator.
+    """
 
     succeeded: int
     complaint: str | None = None
@@ -71,8 +75,8 @@ class Verdict:
 def judge(result: object, task: ConsumeTask) -> Verdict:
     """The meaning of a listener's result (CON-01).
 
-    Only `ConsumeStatus.SUCCESS` succeeds, as far as `ack_index` reaches. RECONSUME_LATER, an exception of any kind, None and every
-    other value let all messages fail, so that a mistake costs repetitions and never a message.
+    Only `ConsumeStatus.SUCCESS` succeeds, as far as `ack_index` reaches. RECONSUME_LATER, an exception of any kind,
+    None and every other value let all messages fail, so that a mistake costs repetitions and never a message.
     """
     size = len(task.messages)
     if result is ConsumeStatus.SUCCESS:
@@ -82,15 +86,18 @@ def judge(result: object, task: ConsumeTask) -> Verdict:
     if isinstance(result, BaseException):
         return Verdict(0, f"the listener of group {task.group} raised {type(result).__name__}: {result}")
     if isinstance(result, ConsumeStatus):
-        return Verdict(0, f"the listener of group {task.group} returned {result.name}, which only ordered consumption knows")
+        return Verdict(
+            0, f"the listener of group {task.group} returned {result.name}, which only ordered consumption knows"
+        )
     return Verdict(0, f"the listener of group {task.group} returned {result!r} instead of a ConsumeStatus")
 
 
 class Deliveries:
-    """The deliveries of one consumer: those that wait their turn, and those that are with the application, at most `limit`.
+    """The deliveries of one consumer: those that wait their turn, and those that are with the application, at most
+    `limit`.
 
-    A running one keeps its place until `finished`, also while its failed messages are being sent back: so a broker that takes
-    nothing back slows consumption down instead of piling up requests.
+    A running one keeps its place until `finished`, also while its failed messages are being sent back: so a broker that
+    takes nothing back slows consumption down instead of piling up requests.
     """
 
     __slots__ = ("_ready", "limit", "running", "stopped")
@@ -154,7 +161,9 @@ def split(messages: list[MessageExt], size: int) -> list[list[MessageExt]]:
 
 
 def restore_topic(message: MessageExt, group: str, namespace: Namespace = NO_NAMESPACE) -> None:
-    """A message of the group's retry topic shows the topic that it was first sent to (docs/protocol/client.md 4.2), as the application knows it."""
+    """A message of the group's retry topic shows the topic that it was first sent to (docs/protocol/client.md 4.2), as
+    the application knows it.
+    """
     first_topic = message.properties.get(names.RETRY_TOPIC)
     if first_topic and message.topic == retry_topic(group):
         message.topic = first_topic
@@ -163,13 +172,20 @@ def restore_topic(message: MessageExt, group: str, namespace: Namespace = NO_NAM
 
 
 def send_back(
-    message: MessageExt, group: str, delay_level: int, limit: int, address: str, now: int, namespace: Namespace = NO_NAMESPACE
+    message: MessageExt,
+    group: str,
+    delay_level: int,
+    limit: int,
+    address: str,
+    now: int,
+    namespace: Namespace = NO_NAMESPACE,
 ) -> Flow[int]:
     """CONSUMER_SEND_MSG_BACK: let the broker that stored a message bring it again later (docs/protocol/client.md 4.12).
 
     The message's topic is the application's, the group is as it travels.
-    `address` is where the route says that broker is; the store host in the message may be out of reach (CON-21). `limit` is how often
-    the message may come again before it becomes a dead letter. Answers the time. Raises MQError when the broker did not take it.
+    `address` is where the route says that broker is; the store host in the message may be out of reach (CON-21).
+    `limit` is how often the message may come again before it becomes a dead letter. Answers the time. Raises MQError
+    when the broker did not take it.
     """
     header = ConsumerSendMsgBackRequest(
         offset=message.physical_offset,
@@ -186,7 +202,9 @@ def send_back(
 
 
 def retry_message(message: MessageExt, group: str, limit: int, namespace: Namespace = NO_NAMESPACE) -> Message:
-    """A failed message as a new one for the group's retry topic, for when its own broker does not take it back (docs/protocol/client.md 4.12)."""
+    """A failed message as a new one for the group's retry topic, for when its own broker does not take it back
+    (docs/protocol/client.md 4.12).
+    """
     kept = {name: value for name, value in message.properties.items() if name not in _NOT_RESENT}
     kept |= {
         names.ORIGIN_MESSAGE_ID: message.properties.get(names.ORIGIN_MESSAGE_ID) or message.msg_id,
@@ -199,7 +217,9 @@ def retry_message(message: MessageExt, group: str, limit: int, namespace: Namesp
 
 
 #: Says something about one stored copy or one delivery, or would make a half message of the new one.
-_NOT_RESENT: Final = frozenset({names.TRANSACTION_PREPARED, names.MIN_OFFSET, names.MAX_OFFSET, names.CONSUME_START_TIME, names.DELAY})
+_NOT_RESENT: Final = frozenset(
+    {names.TRANSACTION_PREPARED, names.MIN_OFFSET, names.MAX_OFFSET, names.CONSUME_START_TIME, names.DELAY}
+)
 
 
 class ConsumptionHost(Protocol):
@@ -287,7 +307,9 @@ class ConcurrentConsumption:
         if task not in self.deliveries.running:
             return
         verdict = judge(result, task)
-        if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
+        if verdict.complaint is not None and not isinstance(
+            result, BaseException
+        ):  # an adapter shows exceptions, with where they rose
             self._host.notice(verdict.complaint)
         self._host.ended(task, result, verdict.succeeded, now)
         self._settle(task.process_queue, task.filtered, now)
@@ -299,18 +321,23 @@ class ConcurrentConsumption:
         self._go_on(now)
 
     def withdraw(self, task: ConsumeTask, now: int) -> None:
-        """The application never began with a delivery and will not get it, because its queue was dropped or all of this ends: its
-        messages stay unfinished."""
+        """The application never began with a delivery and will not get it, because its queue was dropped or all of this
+        ends: its messages stay unfinished.
+        """
         self.deliveries.finished(task)
         self._go_on(now)
 
     def _give_back(self, task: ConsumeTask, failed: list[MessageExt], now: int) -> None:
-        """What becomes of failed messages: sent back, or in BROADCASTING, where nobody would bring them again, dropped."""
+        """What becomes of failed messages: sent back, or in BROADCASTING, where nobody would bring them again,
+        dropped.
+        """
         if failed and self._sends_back:
             self._host.spawn(self._send_back_all(task, failed, now), now)
             return
         if failed:
-            self._host.notice(f"{len(failed)} failed messages of {task.process_queue.queue} are dropped: broadcasting does not repeat")
+            self._host.notice(
+                f"{len(failed)} failed messages of {task.process_queue.queue} are dropped: broadcasting does not repeat"
+            )
             self._settle(task.process_queue, failed, now)
         self.deliveries.finished(task)
 
@@ -326,7 +353,9 @@ class ConcurrentConsumption:
         self._go_on(now)
         yield from self._keep(task.process_queue, stuck, now)
 
-    def _send_back_each(self, task: ConsumeTask, failed: list[MessageExt], level: int, now: int) -> Flow[tuple[list[MessageExt], int]]:
+    def _send_back_each(
+        self, task: ConsumeTask, failed: list[MessageExt], level: int, now: int
+    ) -> Flow[tuple[list[MessageExt], int]]:
         """One after the other; answers those that nobody took."""
         queue = task.process_queue
         stuck: list[MessageExt] = []
@@ -342,7 +371,10 @@ class ConcurrentConsumption:
         return stuck, now
 
     def _send_back(self, message: MessageExt, queue: MessageQueue, level: int, now: int) -> Flow[tuple[bool, int]]:
-        """By request 36; where that fails, as a new message. False: both failed and the message stays with us (CON-09)."""
+        """By request 36; where that fails, as a new message.
+
+        False: both failed and the message stays with us (CON-09).
+        """
         group, limit = self._settings.group, self._settings.reconsume_limit
         try:
             address, now = yield from self._host.master(queue, now)
@@ -376,7 +408,10 @@ class ConcurrentConsumption:
             self._host.moved(queue, now)
 
     def sweep(self, now: int) -> None:
-        """Send back what runs for longer than `consume_timeout` (docs/protocol/client.md 4.6). Its worker keeps its place until it answers."""
+        """Send back what runs for longer than `consume_timeout` (docs/protocol/client.md 4.6).
+
+        Its worker keeps its place until it answers.
+        """
         if self._sends_back:
             for task in self.deliveries.overdue(now - self._settings.consume_timeout * 60_000)[:SWEEP_MAX]:
                 task.overdue = True

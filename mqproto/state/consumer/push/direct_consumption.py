@@ -1,7 +1,9 @@
-"""Messages that operators push to a consumer (request 309, docs/protocol/client.md 6): the listener's answer goes back, and nothing else comes of it.
+"""Messages that operators push to a consumer (request 309, docs/protocol/client.md 6): the listener's answer goes back,
+and nothing else comes of it.
 
 Owns: the deliveries of that kind that are with the application, and the text of the answer.
-Leaves to others: the request (client_requests), what listeners are (adapter), all ordinary deliveries (consumption, ordered).
+Leaves to others: the request (client_requests), what listeners are (adapter), all ordinary deliveries (consumption,
+ordered).
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ Reply: TypeAlias = Callable[[bytes, int], None]
 class DirectConsumption:
     """Those of one consumer, at most `DIRECT_MAX` at a time."""
 
-    def __init__(self, settings: ConsumerSettings, listener: object, namespace: Namespace, act: Callable[[Action], None]) -> None:
+    def __init__(
+        self, settings: ConsumerSettings, listener: object, namespace: Namespace, act: Callable[[Action], None]
+    ) -> None:
         self._settings = settings
         self._listener = listener
         self._namespace = namespace
@@ -38,14 +42,18 @@ class DirectConsumption:
         self._replies: dict[ConsumeTask, Reply] = {}
 
     def begin(self, message: MessageExt, broker_name: str, reply: Reply, refusal: str | None, now: int) -> None:
-        """Hand one message to the listener, or answer at once why not: `refusal`, a body that cannot be read, too many under way."""
+        """Hand one message to the listener, or answer at once why not: `refusal`, a body that cannot be read, too many
+        under way.
+        """
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
         context = ConsumeContext(self._namespace.unwrap_queue(queue))
         task = ConsumeTask(self._settings.group, self._listener, [message], context, ProcessQueue(queue, now), now)
         try:
             inflated(message)
             if refusal is not None or len(self._replies) >= DIRECT_MAX:
-                raise StateError(refusal or f"{len(self._replies)} such messages are under way to group {self._settings.group}")
+                raise StateError(
+                    refusal or f"{len(self._replies)} such messages are under way to group {self._settings.group}"
+                )
         except (RecordError, StateError) as error:
             reply(self._answer(task, error, now), now)
             return
@@ -62,7 +70,10 @@ class DirectConsumption:
         return True
 
     def _answer(self, task: ConsumeTask, result: object, now: int) -> bytes:
-        """Java's names for what a listener may answer. Only SUCCESS and COMMIT of an ordered listener are told apart."""
+        """Java's names for what a listener may answer.
+
+        Only SUCCESS and COMMIT of an ordered listener are told apart.
+        """
         orderly = self._settings.orderly
         outcome = DirectConsumeResult.CR_THROW_EXCEPTION
         if result is None:

@@ -1,8 +1,9 @@
-"""Ordered consumption: of each queue one delivery at a time, in the order of the queue, and nothing passes a message that fails
-(docs/protocol/client.md 4.13).
+"""Ordered consumption: of each queue one delivery at a time, in the order of the queue, and nothing passes a message
+that fails (docs/protocol/client.md 4.13).
 
-Owns: what waits in each queue, which delivery of a queue is running, what was consumed and not committed, pauses after failures.
-Leaves to others: locks of queues (queue_locks), calling listeners (adapter), the cache of each queue (process_queue).
+Owns: what waits in each queue, which delivery of a queue is running, what was consumed and not committed, pauses after
+failures. Leaves to others: locks of queues (queue_locks), calling listeners (adapter), the cache of each queue
+(process_queue).
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class OrderlyHost(ConsumptionHost, Protocol):
 def judge_ordered(result: object, task: ConsumeTask) -> Verdict:
     """The meaning of a listener's result in ordered consumption (docs/protocol/client.md 4.13).
 
-    COMMIT succeeds as SUCCESS does. ROLLBACK while `auto_commit` is on lets the task's own messages fail: Java drops them, with a line in
-    its log that the result is not allowed.
+    COMMIT succeeds as SUCCESS does. ROLLBACK while `auto_commit` is on lets the task's own messages fail: Java drops
+    them, with a line in its log that the result is not allowed.
     """
     if result is ConsumeStatus.COMMIT:
         return judge(ConsumeStatus.SUCCESS, task)
@@ -119,7 +120,9 @@ class OrderlyConsumption:
             line.waiting.popleft()
         line.held = True
         plain = self._host.namespace.unwrap_queue(queue)
-        context = ConsumeContext(plain, suspend_current_queue_time_millis=self._settings.suspend_current_queue_time_millis)
+        context = ConsumeContext(
+            plain, suspend_current_queue_time_millis=self._settings.suspend_current_queue_time_millis
+        )
         self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, line.queue))
 
     def resize(self, limit: int, now: int) -> None:
@@ -164,7 +167,9 @@ class OrderlyConsumption:
             return
         queue = task.process_queue.queue
         verdict = judge_ordered(result, task)
-        if verdict.complaint is not None and not isinstance(result, BaseException):  # an adapter shows exceptions, with where they rose
+        if verdict.complaint is not None and not isinstance(
+            result, BaseException
+        ):  # an adapter shows exceptions, with where they rose
             self._host.notice(verdict.complaint)
         self._host.ended(task, result, verdict.succeeded, now)
         line = self._lines.get(queue)
@@ -174,8 +179,9 @@ class OrderlyConsumption:
         self._end(task, now)
 
     def withdraw(self, task: ConsumeTask, now: int) -> None:
-        """The application never began with a delivery and will not get it, because its queue was dropped or all of this ends: its
-        messages stay unfinished."""
+        """The application never began with a delivery and will not get it, because its queue was dropped or all of this
+        ends: its messages stay unfinished.
+        """
         if task in self.deliveries.running:
             self._end(task, now)
 
@@ -216,10 +222,14 @@ class OrderlyConsumption:
         limit, before = self._settings.pull_threshold_for_queue, len(line.uncommitted)
         line.uncommitted += done
         if before <= limit < len(line.uncommitted):
-            self._host.notice(f"{len(line.uncommitted)} messages of {line.queue.queue} wait for a commit: it is fetched no more")
+            self._host.notice(
+                f"{len(line.uncommitted)} messages of {line.queue.queue} wait for a commit: it is fetched no more"
+            )
 
     def _failed(self, messages: list[MessageExt], pause_ms: int, line: _Line, now: int) -> Flow[None]:
-        """What failed is put back and comes again after a pause; a message that failed too often becomes a dead letter."""
+        """What failed is put back and comes again after a pause; a message that failed too often becomes a dead
+        letter.
+        """
         limit = self._settings.reconsume_limit
         left: list[MessageExt] = []
         for message in messages:
@@ -247,7 +257,9 @@ class OrderlyConsumption:
             now = yield from self._host.resend(copy, now)
             return True, now
         except MQError as error:
-            self._host.notice(f"message {message.msg_id} failed too often and cannot be made a dead letter, it is tried again: {error}")
+            self._host.notice(
+                f"message {message.msg_id} failed too often and cannot be made a dead letter, it is tried again: {error}"
+            )
             return False, (yield from current(now))
 
     def _put_back(self, line: _Line, messages: list[MessageExt]) -> None:

@@ -1,11 +1,12 @@
 """The push consumer: one group of one client node (docs/protocol/client.md 1.2, 4).
 
 Owns: the end of its life, which rounds it goes through, and the wiring of its parts.
-Leaves to others: its start, its subscriptions and the rounds themselves (consumer_base), which queues it has (assignment), pulling
-(pull), deliveries (consumption), where offsets are kept (offsets), links and flows (client node), calling the listener (adapter).
+Leaves to others: its start, its subscriptions and the rounds themselves (consumer_base), which queues it has
+(assignment), pulling (pull), deliveries (consumption), where offsets are kept (offsets), links and flows (client node),
+calling the listener (adapter).
 
-An adapter makes a core on a node, starts `start` as a flow of the node, calls the listener for every `ConsumeTask` that a `Deliver`
-action brings, and answers by `ClientNode.consumed`.
+An adapter makes a core on a node, starts `start` as a flow of the node, calls the listener for every `ConsumeTask` that
+a `Deliver` action brings, and answers by `ClientNode.consumed`.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ class ConsumerCore(ConsumerBase):
         offset_storage: OffsetStorage | None = None,
         utc_offset_ms: int = 0,
     ) -> None:
-        """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`, unless the application keeps offsets itself in an
-        `offset_storage`; `utc_offset_ms` is local time minus UTC."""
+        """Raises InvalidName and InvalidSetting. BROADCASTING needs an `offset_file`, unless the application keeps
+        offsets itself in an `offset_storage`; `utc_offset_ms` is local time minus UTC.
+        """
         settings.check()
         if node.namespace:
             settings = replace(settings, group=node.namespace.wrap(settings.group))
@@ -122,14 +124,19 @@ class ConsumerCore(ConsumerBase):
         settings = self.settings
         self._loops = [
             self.spawn(self._rebalance_loop(self._share_out, settings.rebalance_interval, now), now),
-            self.spawn(self._persist_loop(self._assignment.refresh, settings.persist_consumer_offset_interval, now), now),
+            self.spawn(
+                self._persist_loop(self._assignment.refresh, settings.persist_consumer_offset_interval, now), now
+            ),
             self.spawn(self._sweep_loop(now), now),
         ]
         if self._locks is not None:
             self._loops.append(self.spawn(self._lock_loop(self._locks, now), now))
 
     def shutdown(self, now: int) -> Flow[None]:
-        """The end: running deliveries are waited for as the settings say, offsets stored, the group unregistered. Twice is harmless."""
+        """The end: running deliveries are waited for as the settings say, offsets stored, the group unregistered.
+
+        Twice is harmless.
+        """
         if self.phase in (Phase.STOPPING, Phase.STOPPED):
             yield Wait(self._stopped)
             return
@@ -154,8 +161,9 @@ class ConsumerCore(ConsumerBase):
         self.node.wake(self._stopped, now)
 
     def _hand_over(self, locks: HeldQueueLocks, now: int) -> Flow[int]:
-        """Store offsets and give locks back before other members hear of our end: they would find a queue locked, and Java's try again
-        after 20 s. Those of listeners that still run go last."""
+        """Store offsets and give locks back before other members hear of our end: they would find a queue locked, and
+        Java's try again after 20 s. Those of listeners that still run go last.
+        """
         deadline = now + OFFSET_TIMEOUT_MS + LOCK_TIMEOUT_MS
         for ticket in self._assignment.give_up_all(now):
             _, now = yield Wait(ticket, deadline)
@@ -176,15 +184,19 @@ class ConsumerCore(ConsumerBase):
         self.rebalance_soon(now)
 
     def update_core_pool_size(self, count: int, now: int) -> None:
-        """Let so many deliveries be with the application at once, 1 to 1,000, instead of `consume_thread_min`. Raises InvalidSetting."""
+        """Let so many deliveries be with the application at once, 1 to 1,000, instead of `consume_thread_min`.
+
+        Raises InvalidSetting.
+        """
         self.settings.resize(count)
         self._consumption.resize(count, now)
 
     def reset_to_time(self, topic: str, wall: int, now: int) -> Flow[None]:
-        """Move our queues of a topic to their first messages stored at or after a wall time, as a reset by operators does.
+        """Move our queues of a topic to their first messages stored at or after a wall time, as a reset by operators
+        does.
 
-        Queues of other members stay where they are. Raises StateError unless it runs, and MQErrors of brokers that cannot say where
-        that is; nothing has moved then.
+        Queues of other members stay where they are. Raises StateError unless it runs, and MQErrors of brokers that
+        cannot say where that is; nothing has moved then.
         """
         self._check_running()
         found: dict[MessageQueue, int] = {}
@@ -221,14 +233,18 @@ class ConsumerCore(ConsumerBase):
             self._consumption.sweep(now)
 
     def _lock_loop(self, locks: HeldQueueLocks, now: int) -> Flow[None]:
-        """Renew locks in time, at once again where that failed; what was lost to another member is begun anew when it comes back."""
+        """Renew locks in time, at once again where that failed; what was lost to another member is begun anew when it
+        comes back.
+        """
         while True:
             oldest = min((at for queue in locks.held() if (at := locks.locked_at(queue)) is not None), default=now)
             _, now = yield Sleep(now + (RENEW_MS if now - oldest < RENEW_MS else RETRY_MS))
             lost, now = yield from locks.renew(locks.held(), now)
             for queue in lost:
                 self._assignment.retake(queue, now)
-            for queue in list(self._assignment.queues):  # a lock may have run out before it was renewed: what came meanwhile still waits
+            for queue in list(
+                self._assignment.queues
+            ):  # a lock may have run out before it was renewed: what came meanwhile still waits
                 self._resume(queue, now)
 
     # --- pulling
@@ -292,7 +308,11 @@ class ConsumerCore(ConsumerBase):
         pass  # what its listener still works on ends by itself
 
     def unlock(self, queue: ProcessQueue, now: int) -> Flow[None]:
-        if self._locks is not None and queue.queue not in self._assignment.queues and not self._consumption.is_busy(queue):
+        if (
+            self._locks is not None
+            and queue.queue not in self._assignment.queues
+            and not self._consumption.is_busy(queue)
+        ):
             yield from self._locks.release([queue.queue], now)
 
     def left(self, queue: ProcessQueue, now: int) -> None:
@@ -320,7 +340,9 @@ class ConsumerCore(ConsumerBase):
     def ended(self, task: ConsumeTask, result: object, succeeded: int, now: int) -> None:
         failed = len(task.messages) - succeeded
         if self._trace is not None:
-            self._trace.consumed(task, outcome_code(result, succeeded, len(task.messages), overdue=task.overdue), succeeded, now)
+            self._trace.consumed(
+                task, outcome_code(result, succeeded, len(task.messages), overdue=task.overdue), succeeded, now
+            )
         self._rate(task.process_queue.queue.topic).consumed(now, succeeded, failed, now - task.started_at)
 
     def idle(self, now: int) -> None:
@@ -347,18 +369,24 @@ class ConsumerCore(ConsumerBase):
         )
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
-        self._assignment.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now)
+        self._assignment.reset(
+            {queue: offset for queue, offset in offsets.items() if queue.topic == topic and offset >= 0}, now
+        )
 
     def running_info(self, now: int) -> bytes:
         ahead = self.node.wall_ahead
         queues = {
-            queue: queue_info(one, self._offsets.known(queue), None if self._locks is None else self._locks.locked_at(queue), ahead)
+            queue: queue_info(
+                one, self._offsets.known(queue), None if self._locks is None else self._locks.locked_at(queue), ahead
+            )
             for queue, one in self._assignment.queues.items()
         }
         facts = start_facts(self._started_at, self.node.name_servers.addresses)
         statuses = {topic: self._rate(topic).status(now) for topic in self._subscriptions}
         return running_info(self.settings, facts, self._subscriptions.values(), queues, statuses)
 
-    def consume_directly(self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int) -> None:
+    def consume_directly(
+        self, message: MessageExt, broker_name: str, reply: Callable[[bytes, int], None], now: int
+    ) -> None:
         refusal = None if self.phase is Phase.RUNNING else f"consumer {self.group} is {self.phase.value}"
         self._direct.begin(message, broker_name, reply, refusal, now)

@@ -1,7 +1,8 @@
-"""Locks of queues at their brokers: what makes ordered consumption ordered over the members of a group (docs/protocol/client.md 4.13).
+"""Locks of queues at their brokers: what makes ordered consumption ordered over the members of a group
+(docs/protocol/client.md 4.13).
 
-A broker gives a queue to one client of a group at a time, until it is unlocked or was not renewed for a minute. We trust a lock for half
-of that, so that two members never both believe that they have it.
+A broker gives a queue to one client of a group at a time, until it is unlocked or was not renewed for a minute. We
+trust a lock for half of that, so that two members never both believe that they have it.
 
 Owns: which queues are locked for us and since when, the requests.
 Leaves to others: which queues need one (assignment), what waits for one (ordered).
@@ -50,7 +51,8 @@ class HeldQueueLocks:
     def __init__(self, host: LockHost) -> None:
         self._host = host
         self._locked_at: dict[MessageQueue, int] = {}
-        #: What may be ours without our knowing it: asked for, and the answer did not come or nobody waited for it any more.
+        #: What may be ours without our knowing it: asked for, and the answer did not come or nobody waited for it any
+        #: more.
         self._asked: set[MessageQueue] = set()
 
     def locked_at(self, queue: MessageQueue) -> int | None:
@@ -78,7 +80,8 @@ class HeldQueueLocks:
         return queue in locked, now
 
     def renew(self, queues: Collection[MessageQueue], now: int) -> Flow[tuple[list[MessageQueue], int]]:
-        """Renew what is locked of `queues`, by one request for each broker. Answers those that are somebody else's now, and the time.
+        """Renew what is locked of `queues`, by one request for each broker. Answers those that are somebody else's now,
+        and the time.
 
         A broker that does not answer changes nothing: its locks run out by themselves.
         """
@@ -102,7 +105,8 @@ class HeldQueueLocks:
                     lost.append(queue)
                 elif queue in self._locked_at:
                     self._locked_at[queue] = asked
-                elif queue not in self._asked:  # it was released meanwhile, and the broker may have done that before it renewed the lock
+                elif queue not in self._asked:
+                    # it was released meanwhile, and the broker may have done that before it renewed the lock
                     late.append(queue)
             if late:
                 now = yield from self._unlock(address, late, now)
@@ -116,8 +120,8 @@ class HeldQueueLocks:
         return set(LockAnswer.from_json(bytes(success(outcome, address).body)).queues), now
 
     def release(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """UNLOCK_BATCH_MQ for what is locked of `queues`: the locks are free when it has ended. A broker that cannot be told lets them run
-        out.
+        """UNLOCK_BATCH_MQ for what is locked of `queues`: the locks are free when it has ended. A broker that cannot be
+        told lets them run out.
 
         Also for what was asked for when nobody waits for the answer any more: the broker has locked it.
         """

@@ -1,8 +1,9 @@
 """A push consumer without a listener: the application takes messages one by one and says of each what became of it.
 
-To consumption this is an application like any other: what is handed out waits here until somebody takes it, and the answer comes when
-the application has one. So everything else is as with a listener: places (`consume_thread_min`, here the messages that are handed out
-and not acknowledged), order, retries, dead letters, the offset, which never passes a message that is not acknowledged.
+To consumption this is an application like any other: what is handed out waits here until somebody takes it, and the
+answer comes when the application has one. So everything else is as with a listener: places (`consume_thread_min`, here
+the messages that are handed out and not acknowledged), order, retries, dead letters, the offset, which never passes a
+message that is not acknowledged.
 
 What nobody settles in time is told to the adapter, by a `Deliver` action with an `ClaimExpired`.
 
@@ -35,7 +36,9 @@ _MINUTE_MS: Final = 60_000
 
 
 class HeldClaim:
-    """What an application got and when, for when it was interrupted and will never know: see `SimpleConsumerCore.give_back`."""
+    """What an application got and when, for when it was interrupted and will never know: see
+    `SimpleConsumerCore.give_back`.
+    """
 
     __slots__ = ("message", "queue", "taken_at")
 
@@ -50,7 +53,9 @@ class HeldClaim:
 
 @dataclass(slots=True, eq=False)
 class ClaimExpired:
-    """A message, taken at that time, that nobody settled: for the client that `listener` stands for, which has nothing to answer."""
+    """A message, taken at that time, that nobody settled: for the client that `listener` stands for, which has nothing
+    to answer.
+    """
 
     group: str
     listener: Any
@@ -61,8 +66,9 @@ class ClaimExpired:
 class SimpleConsumerCore(ConsumerCore):
     """A consumer whose messages are taken (`take`, `receive`) and settled (`ack`, `retry_later`) one by one.
 
-    A taken message that nobody settles within `consume_timeout` comes again: through the broker in clustering, from here in order and in
-    broadcasting. So does what was not settled when the consumer is closed or loses the queue. Whoever settles such a message late is told.
+    A taken message that nobody settles within `consume_timeout` comes again: through the broker in clustering, from
+    here in order and in broadcasting. So does what was not settled when the consumer is closed or loses the queue.
+    Whoever settles such a message late is told.
     """
 
     def __init__(
@@ -78,7 +84,11 @@ class SimpleConsumerCore(ConsumerCore):
     ) -> None:
         """As `ConsumerCore`; raises InvalidSetting also for deliveries of more than one message."""
         if settings.consume_message_batch_max_size != 1:
-            raise InvalidSetting("consume_message_batch_max_size", settings.consume_message_batch_max_size, "messages are taken one by one")
+            raise InvalidSetting(
+                "consume_message_batch_max_size",
+                settings.consume_message_batch_max_size,
+                "messages are taken one by one",
+            )
         self._parked: deque[ConsumeTask] = deque()
         #: By identity of the message, those that were taken first in front.
         self._taken: dict[int, ConsumeTask] = {}
@@ -138,7 +148,10 @@ class SimpleConsumerCore(ConsumerCore):
         return None if task is None else task.started_at
 
     def receive(self, claim: HeldClaim, timeout_ms: int | None, now: int) -> Flow[MessageExt | None]:
-        """The next message; None when none came within `timeout_ms`, or the consumer is closed. Who waits longest is served first."""
+        """The next message; None when none came within `timeout_ms`, or the consumer is closed.
+
+        Who waits longest is served first.
+        """
         deadline = None if timeout_ms is None else now + timeout_ms
         while not self._ended:
             message = self.take(claim, now)
@@ -161,13 +174,15 @@ class SimpleConsumerCore(ConsumerCore):
             self._park(task, now, in_front=True)
 
     def ack(self, message: MessageExt, now: int) -> bool:
-        """The message is done with. False when that does not count: it was settled before, it took too long, its queue is somebody
-        else's now, or the consumer is closed; then it comes again, or has come already."""
+        """The message is done with. False when that does not count: it was settled before, it took too long, its queue
+        is somebody else's now, or the consumer is closed; then it comes again, or has come already.
+        """
         return self._settle(message, ConsumeStatus.SUCCESS, now)
 
     def retry_later(self, message: MessageExt, now: int, delay_level: int = 0) -> bool:
-        """The message shall come again: after a time that the broker chooses (longer each time), or that `delay_level` names; -1 makes
-        it a dead letter. In order its queue pauses instead; broadcasting drops it. False as with `ack`."""
+        """The message shall come again: after a time that the broker chooses (longer each time), or that `delay_level`
+        names; -1 makes it a dead letter. In order its queue pauses instead; broadcasting drops it. False as with `ack`.
+        """
         task = self._taken.get(id(message))
         if task is not None:
             task.context.delay_level_when_next_consume = delay_level
@@ -226,7 +241,9 @@ class SimpleConsumerCore(ConsumerCore):
         self._withdraw_dropped(now)
 
     def shutdown(self, now: int) -> Flow[None]:
-        """As with a listener; what nobody has taken is not waited for, and whoever waits is told that nothing will come."""
+        """As with a listener; what nobody has taken is not waited for, and whoever waits is told that nothing will
+        come.
+        """
         if self.phase not in (Phase.STOPPING, Phase.STOPPED):
             self._ended = self._consumption.deliveries.stopped = True
             parked, self._parked = self._parked, deque()

@@ -92,7 +92,10 @@ class TestOneClient:
         [
             (INFO | {"consumerGroup": "H"}, "The Consumer <H> <c1> not online"),
             (INFO | {"clientId": "c9"}, "The Consumer <G> <c9> not online"),
-            (INFO | {"clientId": "old"}, "The Consumer <old> Version <V3_1_7> too low to finish, please upgrade it to V3_1_8_SNAPSHOT"),
+            (
+                INFO | {"clientId": "old"},
+                "The Consumer <old> Version <V3_1_7> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
+            ),
             ({"consumerGroup": "G"}, "clientId"),
             ({"clientId": "c1"}, "consumerGroup"),
             ({}, "consumerGroup"),
@@ -107,7 +110,9 @@ class TestOneClient:
         assert remark in (answer.remark or "")
         assert [client.read() for client in clients] == [[], []]
 
-    def test_an_asker_has_so_many_requests_under_way(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_asker_has_so_many_requests_under_way(
+        self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("mqproto.engine.broker.clients.client_calls._OF_A_LINK_MAX", 2)
         client = consumer(world)
         for _ in range(3):
@@ -186,7 +191,9 @@ class TestConsumeDirectly:
             ({"consumerGroup": None}, "consumerGroup"),
         ],
     )
-    def test_what_cannot_be_passed_on(self, world: World, peer: Peer, changes: dict[str, str | None], remark: str) -> None:
+    def test_what_cannot_be_passed_on(
+        self, world: World, peer: Peer, changes: dict[str, str | None], remark: str
+    ) -> None:
         client = consumer(world)
         client.read()
         fields = {"consumerGroup": "G", "clientId": "c1", "msgId": peer.send().fields["msgId"]} | changes
@@ -207,12 +214,17 @@ class TestStatuses:
         for number, client in enumerate(clients[:2]):
             request = asked(client)
             assert (request.code, request.fields) == (221, self.ASK)
-            client.answer(request, body=b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"T"}:%d}}' % number)
+            client.answer(
+                request, body=b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"T"}:%d}}' % number
+            )
         assert peer.read() == []
         clients[2].close()
         (answer,) = peer.read()
         queue = MessageQueue("T", "b", 0)
-        assert (answer.code, ConsumerStatus.from_json(answer.body).by_client) == (0, {"c1": {queue: 0}, "c2": {queue: 1}})
+        assert (answer.code, ConsumerStatus.from_json(answer.body).by_client) == (
+            0,
+            {"c1": {queue: 0}, "c2": {queue: 1}},
+        )
 
     def test_one_client(self, world: World, peer: Peer) -> None:
         clients = [consumer(world, name) for name in ("c1", "c2")]

@@ -7,7 +7,14 @@ import json
 import pytest
 
 from mqproto.message import MessageQueue
-from mqproto.wire.bodies import ConsumerConnection, ConsumerIds, LockAnswer, ProducerConnection, ProducerInfo, ProducerTable
+from mqproto.wire.bodies import (
+    ConsumerConnection,
+    ConsumerIds,
+    LockAnswer,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+)
 from mqproto.wire.codes import Language
 from tests.engine.broker.harness import Peer, World, heartbeat
 
@@ -218,7 +225,11 @@ class TestConnections:
 class TestCheck:
     @pytest.mark.parametrize(("kind", "code"), [("TAG", 0), ("", 0), ("SQL92", 1)])
     def test_expression_types(self, peer: Peer, kind: str, code: int) -> None:
-        body = {"clientId": "c1", "group": "G", "subscriptionData": {"topic": "T", "subString": "a", "expressionType": kind}}
+        body = {
+            "clientId": "c1",
+            "group": "G",
+            "subscriptionData": {"topic": "T", "subString": "a", "expressionType": kind},
+        }
         assert peer.ask(46, None, json.dumps(body).encode()).code == code
 
     def test_no_body(self, peer: Peer) -> None:

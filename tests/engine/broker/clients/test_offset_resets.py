@@ -52,7 +52,14 @@ def offsets(answer: Command) -> dict[int, int]:
 class TestByTime:
     @pytest.mark.parametrize(
         ("time", "expected"),
-        [(0, {0: 0, 1: 0}), (2000, {0: 0, 1: 0}), (2001, {0: 1, 1: 0}), (3000, {0: 1, 1: 1}), (4001, {0: 4, 1: 1}), (-1, {0: 4, 1: 1})],
+        [
+            (0, {0: 0, 1: 0}),
+            (2000, {0: 0, 1: 0}),
+            (2001, {0: 1, 1: 0}),
+            (3000, {0: 1, 1: 1}),
+            (4001, {0: 4, 1: 1}),
+            (-1, {0: 4, 1: 1}),
+        ],
     )
     def test_all_members_are_told(self, world: World, peer: Peer, time: int, expected: dict[int, int]) -> None:
         fill(world, peer)

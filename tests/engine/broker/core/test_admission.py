@@ -1,4 +1,6 @@
-"""What a broker under pressure refuses: old requests, messages that its disk does not take, peers that take nothing, crowds of links."""
+"""What a broker under pressure refuses: old requests, messages that its disk does not take, peers that take nothing,
+crowds of links.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from mqproto.engine.broker.core import client_registry as module
-from mqproto.engine.broker.core.client_registry import LOCK_LIFE_MS, MEMBER_SILENCE_MS, ClientRegistry, QueueLocks, Registered
+from mqproto.engine.broker.core.client_registry import (
+    LOCK_LIFE_MS,
+    MEMBER_SILENCE_MS,
+    ClientRegistry,
+    QueueLocks,
+    Registered,
+)
 from mqproto.state.node.contract import Link
 from mqproto.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 
@@ -94,12 +100,16 @@ class TestConsumers:
             seen(groups, link, "one", consumer(name, wants("T")))
         assert set(groups.consumers) == {"a", "b"}
 
-    def test_subscriptions_of_a_group_are_bounded(self, groups: ClientRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_subscriptions_of_a_group_are_bounded(
+        self, groups: ClientRegistry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(module, "SUBSCRIPTIONS_MAX", 2)
         seen(groups, Link("a:1"), "one", consumer("g", *(wants(f"T{n}") for n in range(5))))
         assert set(groups.consumers["g"].subscriptions) == {"T0", "T1"}
 
-    def test_subscriptions_of_all_groups_are_bounded(self, groups: ClientRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_subscriptions_of_all_groups_are_bounded(
+        self, groups: ClientRegistry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(module, "ALL_SUBSCRIPTIONS_MAX", 4)
         one, two = Link("a:1"), Link("b:1")
         seen(groups, one, "one", consumer("g", *(wants(f"T{n}") for n in range(3))))

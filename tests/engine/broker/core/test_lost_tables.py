@@ -1,4 +1,6 @@
-"""Tables whose files are lost or damaged when a broker starts: it is said, and nothing is taken for empty that was not."""
+"""Tables whose files are lost or damaged when a broker starts: it is said, and nothing is taken for empty that was
+not.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_a_damaged_pair_stops_the_start_and_both_files_are_named(name: str, dama
     assert f"{CONFIG}/{name}.bak " in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ['{"offsetTable":{"Topic@group":{0:7,3:9\n\t\t}\n\t}\n}', '{"offsetTable":{"Topic@group":{"0":7,"3":9}}}'])
+@pytest.mark.parametrize(
+    "text", ['{"offsetTable":{"Topic@group":{0:7,3:9\n\t\t}\n\t}\n}', '{"offsetTable":{"Topic@group":{"0":7,"3":9}}}']
+)
 def test_integer_keys_with_and_without_quotes(text: str) -> None:
     world = used()
     for mark in (b"", b"\xef\xbb\xbf"):

@@ -28,7 +28,11 @@ def test_long_tables(code: int) -> None:
     world = world_with_topics()
     peer = world.connect()
     core = world.broker
-    bodies: dict[int, Body] = {21: core.topics.as_body(), 201: core.group_settings.as_body(), 43: core.offsets.as_body()}
+    bodies: dict[int, Body] = {
+        21: core.topics.as_body(),
+        201: core.group_settings.as_body(),
+        43: core.offsets.as_body(),
+    }
     peer.tell(code)
     assert peer.read() == []
     world.advance(0)

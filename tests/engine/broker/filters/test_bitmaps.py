@@ -1,5 +1,6 @@
-"""Bitmaps of filters: worked out when a message is stored, used by pulls, and never of any consequence but for the time they take
-(docs/protocol/broker.md 4.6)."""
+"""Bitmaps of filters: worked out when a message is stored, used by pulls, and never of any consequence but for the time
+they take (docs/protocol/broker.md 4.6).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ WITH: dict[str, Any] = {"enable_consume_queue_ext": True}
 
 
 def bitmap_world(*, store: dict[str, Any] | None = None, **changes: Any) -> World:
-    return World(**({"enable_property_filter": True, "enable_calc_filter_bit_map": True} | changes), store=WITH | (store or {}))
+    return World(
+        **({"enable_property_filter": True, "enable_calc_filter_bit_map": True} | changes), store=WITH | (store or {})
+    )
 
 
 @pytest.fixture
@@ -98,7 +101,11 @@ class TestStoring:
         peer.heartbeat(heartbeat())
         answer = peer.send(properties="n\x012\x02TRAN_MSG\x01true\x02PGROUP\x01PG\x02", f="4")
         place = int(answer.fields["msgId"][-16:], 16)
-        end = {"producerGroup": "PG", "tranStateTableOffset": answer.fields["queueOffset"], "commitLogOffset": str(place)}
+        end = {
+            "producerGroup": "PG",
+            "tranStateTableOffset": answer.fields["queueOffset"],
+            "commitLogOffset": str(place),
+        }
         assert peer.ask(37, end | {"commitOrRollback": "8", "fromTransactionCheck": "false", "msgId": "u"}).code == 0
         assert passes(bits(world.store, 0), mask(world))
 
@@ -127,7 +134,9 @@ class TestStoring:
 
 
 class TestReading:
-    def test_what_does_not_pass_is_not_looked_at(self, peer: Peer, judged: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_does_not_pass_is_not_looked_at(
+        self, peer: Peer, judged: list[bool], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         peer.heartbeat(heartbeat("n > 7"))
         send_numbers(peer, 1, 8, 2, 9)
         looked: list[memoryview] = []
@@ -142,7 +151,9 @@ class TestReading:
         assert [message.body for message in decode_records(answer.body)] == [b"8", b"9"]
         assert (judged, len(looked)) == ([False, True, False, True], 2)
 
-    def test_only_those_stored_since_the_expression_is_known(self, world: World, peer: Peer, judged: list[bool]) -> None:
+    def test_only_those_stored_since_the_expression_is_known(
+        self, world: World, peer: Peer, judged: list[bool]
+    ) -> None:
         peer.heartbeat(heartbeat("n > 7", 5))
         send_numbers(peer, 1, 8)
         peer.heartbeat(heartbeat("n < 7", 6))
@@ -184,7 +195,9 @@ class TestReading:
         assert bits(other.store, 0) == b""
         assert [message.body for message in decode_records(peer.ask(11, subscribed()).body)] == [b"2"]
 
-    def test_groups_beyond_the_bound_are_read_for(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_groups_beyond_the_bound_are_read_for(
+        self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(consumer_filters, "CALCULATED_MAX", 1)
         peer.heartbeat(heartbeat("n > 1", group="G"))
         peer.heartbeat(heartbeat("n > 2", group="H"))
@@ -193,7 +206,9 @@ class TestReading:
         assert not passes(bits(world.store, 2), mask(world, "H"))
         assert [message.body for message in decode_records(peer.ask(11, subscribed(consumerGroup="H")).body)] == [b"3"]
 
-    def test_an_expression_that_went_leaves_its_place(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_expression_that_went_leaves_its_place(
+        self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(consumer_filters, "CALCULATED_MAX", 2)
         peer.heartbeat(heartbeat(group="H"))
         for version, expression in enumerate(("n > 100", "n > 200", "n > 3"), 1):
@@ -235,7 +250,11 @@ class Pair:
         for number in (0, 1):
             answer = self.apply(number, *step)
             if answer is not None:
-                messages = [(message.queue_offset, message.body) for message in decode_records(answer.body)] if answer.code == 0 else []
+                messages = (
+                    [(message.queue_offset, message.body) for message in decode_records(answer.body)]
+                    if answer.code == 0
+                    else []
+                )
                 self.answers[number].append((answer.code, answer.remark, answer.fields, messages))
 
     def apply(self, number: int, verb: str, *values: Any) -> Command | None:

@@ -1,4 +1,6 @@
-"""What is known of groups' expressions, how long, and in which file (docs/protocol/broker.md 4.5; docs/protocol/store.md 10.6)."""
+"""What is known of groups' expressions, how long, and in which file (docs/protocol/broker.md 4.5;
+docs/protocol/store.md 10.6).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class TestLife:
         assert (entry.dead, entry.dead_time) == (False, 0)
         assert entry.bloom == BloomData(112, list(world.broker.filters.bloom.positions("G", "T")))
 
-    @pytest.mark.parametrize(("expression", "kind"), [("", "SQL92"), ("n > >", "SQL92"), ("n > 1", "XPATH"), ("n", "TAG"), ("n", None)])
+    @pytest.mark.parametrize(
+        ("expression", "kind"), [("", "SQL92"), ("n > >", "SQL92"), ("n > 1", "XPATH"), ("n", "TAG"), ("n", None)]
+    )
     def test_nothing_is_kept(self, world: World, peer: Peer, expression: str, kind: str | None) -> None:
         assert peer.heartbeat(heartbeat(expression, kind=kind)).code == 0
         assert len(world.broker.filters) == 0
@@ -232,7 +236,9 @@ class TestFile:
         for path in (FILE, FILE + ".bak"):
             world.files.write(path, b'{"filterDataByTopic":{')
         later = World(files=world.files)
-        assert any("consumerFilter.json" in notice and "starting without it" in notice for notice in later.broker.notices)
+        assert any(
+            "consumerFilter.json" in notice and "starting without it" in notice for notice in later.broker.notices
+        )
         later.connect().heartbeat(heartbeat())
         later.close()
         assert len(World(files=later.files).broker.filters) == 1

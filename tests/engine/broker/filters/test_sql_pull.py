@@ -1,4 +1,6 @@
-"""Pulls that filter by the properties of messages: checks and codes, reading, waiting (docs/protocol/broker.md 2.4, 4)."""
+"""Pulls that filter by the properties of messages: checks and codes, reading, waiting (docs/protocol/broker.md 2.4,
+4).
+"""
 
 from __future__ import annotations
 
@@ -185,7 +187,9 @@ class TestWaiting:
         assert waiter.read()[0].fields["nextBeginOffset"] == "8"
 
     @pytest.mark.pure
-    def test_one_whose_filter_takes_too_much_room(self, world: World, filled: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_whose_filter_takes_too_much_room(
+        self, world: World, filled: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """It is woken by anything, and asks again itself."""
         monkeypatch.setattr(pull, "HELD_LENGTH_MAX", 10)
         waiter = world.connect()
@@ -309,7 +313,8 @@ class TestCheck:
         assert peer.ask(46, None, b'{"clientId":"c"}').code == 0
 
     @pytest.mark.parametrize(
-        ("expression", "kind", "why"), [("n > > 1", "SQL92", "'>'"), ("", "SQL92", "the end"), ("n > 1", "XPATH", "XPATH")]
+        ("expression", "kind", "why"),
+        [("n > > 1", "SQL92", "'>'"), ("", "SQL92", "the end"), ("n > 1", "XPATH", "XPATH")],
     )
     def test_wrong(self, peer: Peer, expression: str, kind: str, why: str) -> None:
         for _ in range(2):  # the second time it is remembered
@@ -327,7 +332,9 @@ class TestCheck:
     def test_off(self) -> None:
         assert self.check(World().connect()) == (1, NO_SQL)
 
-    @pytest.mark.parametrize("body", [b"{", b"[]", b'{"subscriptionData":[]}', b'{"subscriptionData":{"subVersion":"x"}}'])
+    @pytest.mark.parametrize(
+        "body", [b"{", b"[]", b'{"subscriptionData":[]}', b'{"subscriptionData":{"subVersion":"x"}}']
+    )
     def test_malformed(self, peer: Peer, body: bytes) -> None:
         assert peer.ask(46, None, body).code == 1
         assert not peer.ended()

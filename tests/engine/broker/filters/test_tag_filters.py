@@ -13,8 +13,20 @@ from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
 
 
 def heartbeat(expression: str, version: int = 5, codes: tuple[int, ...] = ()) -> bytes:
-    wanted = {"topic": "T", "subString": expression, "subVersion": version, "expressionType": "TAG", "codeSet": list(codes)}
-    consumer = {"groupName": "G", "consumeType": 1, "messageModel": 1, "consumeFromWhere": 0, "subscriptionDataSet": [wanted]}
+    wanted = {
+        "topic": "T",
+        "subString": expression,
+        "subVersion": version,
+        "expressionType": "TAG",
+        "codeSet": list(codes),
+    }
+    consumer = {
+        "groupName": "G",
+        "consumeType": 1,
+        "messageModel": 1,
+        "consumeFromWhere": 0,
+        "subscriptionDataSet": [wanted],
+    }
     return json.dumps({"clientID": "c1", "consumerDataSet": [consumer]}).encode()
 
 
@@ -119,8 +131,12 @@ def test_who_waits_for_many_tags_is_woken_by_them_alone(world: World, peer: Peer
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_pull_that_waits_does_not_pass_over_what_was_subscribed_meanwhile(world: World, peer: Peer, arrives: bool) -> None:
-    """CON-12, from the broker's side: what matches neither is passed over, what came after the change is left for the next pull."""
+def test_a_pull_that_waits_does_not_pass_over_what_was_subscribed_meanwhile(
+    world: World, peer: Peer, arrives: bool
+) -> None:
+    """CON-12, from the broker's side: what matches neither is passed over, what came after the change is left for the
+    next pull.
+    """
     send_tags(peer, "first")
     peer.heartbeat(heartbeat("TagA"))
     peer.tell(11, subscribed(offset=1, sys_flag=2) | {"suspendTimeoutMillis": "5000"})

@@ -9,20 +9,76 @@ import pytest
 from tests.engine.broker.harness import Peer, World, heartbeat
 
 CODES = (
-    *(17, 18, 21, 200, 201, 202, 207, 208, 215, 222, 223, 225, 300, 303, 305, 306, 307, 308, 309, 314, 315, 316, 317, 321, 328, 329),
+    *(
+        17,
+        18,
+        21,
+        200,
+        201,
+        202,
+        207,
+        208,
+        215,
+        222,
+        223,
+        225,
+        300,
+        303,
+        305,
+        306,
+        307,
+        308,
+        309,
+        314,
+        315,
+        316,
+        317,
+        321,
+        328,
+        329,
+    ),
     *(343, 345, 351, 352),
 )
 NAMES = (
     *("topic", "group", "consumerGroup", "clientId", "clientAddr", "timestamp", "isForce", "queueId", "offset"),
-    *("index", "count", "srcGroup", "destGroup", "offline", "compareGroup", "filterGroups", "groupName", "removeOffset"),
-    *("msgId", "readQueueNums", "writeQueueNums", "perm", "topicFilterType", "topicSysFlag", "order", "defaultTopic", "statsName"),
+    *(
+        "index",
+        "count",
+        "srcGroup",
+        "destGroup",
+        "offline",
+        "compareGroup",
+        "filterGroups",
+        "groupName",
+        "removeOffset",
+    ),
+    *(
+        "msgId",
+        "readQueueNums",
+        "writeQueueNums",
+        "perm",
+        "topicFilterType",
+        "topicSysFlag",
+        "order",
+        "defaultTopic",
+        "statsName",
+    ),
 )
 VALUES = (
     *("", "T", "G", "c1", "%RETRY%G", "T@G", "@", "T,G", "TBW102", "SINGLE_TAG", "true", "x", "\0", "😀"),
     *("-1", "0", "1", "3", "65536", "2147483647", "2147483648", "-9223372036854775808", "9223372036854775807"),
     *("C000020200002A9F0000000000000000", "C000020200002A9F00000000000000FF"),
 )
-BODIES = (b"", b"{", b"{}", b"[]", b"\xff\0", b'{"groupName":"G"}', b'{"topicConfigList":[{"topicName":"T"}]}', b'{"groupConfigList":[{}]}')
+BODIES = (
+    b"",
+    b"{",
+    b"{}",
+    b"[]",
+    b"\xff\0",
+    b'{"groupName":"G"}',
+    b'{"topicConfigList":[{"topicName":"T"}]}',
+    b'{"groupConfigList":[{}]}',
+)
 KNOWN = {"topic": "T", "group": "G", "consumerGroup": "G", "clientId": "c1"}
 
 
@@ -45,7 +101,9 @@ class Story:
 
     def online(self) -> Peer:
         client = self.world.connect()
-        client.heartbeat(heartbeat("c1"), version=self.random.choice((20, 50, 407)), language=self.random.choice((0, 1, 9)))
+        client.heartbeat(
+            heartbeat("c1"), version=self.random.choice((20, 50, 407)), language=self.random.choice((0, 1, 9))
+        )
         return client
 
     def step(self) -> None:

@@ -1,4 +1,6 @@
-"""Deleted topics, dead queues, unused topics, old files: 215, 306, 316, 329 (docs/protocol/broker.md 2.14, 2.21; TXN-08)."""
+"""Deleted topics, dead queues, unused topics, old files: 215, 306, 316, 329 (docs/protocol/broker.md 2.14, 2.21;
+TXN-08).
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ class TestDeletedTopics:
             assert peer.ask(code, {"topic": "U"}).code == 0
         assert list(world.store.queues()) == before
 
-    def test_it_goes_on_when_the_operator_leaves(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_goes_on_when_the_operator_leaves(
+        self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("mqproto.engine.broker.operators.cleaning._QUEUES_OF_A_SLICE", 1)
         monkeypatch.setattr("mqproto.engine.broker.operators.cleaning._OFFSETS_OF_A_SLICE", 1)
         for topic in ("A", "B", "C", "D"):
@@ -98,7 +102,9 @@ class TestDeletedTopics:
         assert queues(world) == [("A", 0)]
         assert offsets(world) == {"A@G": {0: 1}}
 
-    def test_nothing_is_done_when_too_much_waits(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nothing_is_done_when_too_much_waits(
+        self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         peer.send("T")
         monkeypatch.setattr("mqproto.engine.slices.WORKS_MAX", 0)
         assert peer.ask(215, {"topic": "T"}).code == 2
@@ -129,7 +135,9 @@ class TestCleaning:
         assert peer.ask(316).code == 0
         assert queues(world) == [("Known", 0)]
 
-    def test_many_queues_are_looked_at_in_slices(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_many_queues_are_looked_at_in_slices(
+        self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("mqproto.engine.broker.operators.cleaning._QUEUES_OF_A_SLICE", 2)
         for number in range(5):
             peer.send(f"T{number}")

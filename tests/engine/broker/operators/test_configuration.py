@@ -1,4 +1,6 @@
-"""The broker's settings by request: what is answered, shown, saved, and told to name servers (docs/protocol/broker.md 2.16)."""
+"""The broker's settings by request: what is answered, shown, saved, and told to name servers (docs/protocol/broker.md
+2.16).
+"""
 
 from __future__ import annotations
 
@@ -107,13 +109,33 @@ class TestAnswers:
             ("brokerName=broker-a", 0, None),
             ("brokerName=broker-b", 0, "brokerName takes effect at the next start"),
             ("mapedFileSizeCommitLog=8192", 0, "mappedFileSizeCommitLog takes effect at the next start"),
-            ("sendMessageThreadPoolNums=4", 0, "sendMessageThreadPoolNums has no effect here: there are no thread pools"),
+            (
+                "sendMessageThreadPoolNums=4",
+                0,
+                "sendMessageThreadPoolNums has no effect here: there are no thread pools",
+            ),
             ("noSuchKey=1", 1, "setting noSuchKey=1: there is no such setting"),
             ("traceOn=false\nfileReservedTime=\n", 1, "setting fileReservedTime=: a whole number expected"),
-            ("traceOn=false\nfileReservedTime=-1", 1, "setting fileReservedTime=-1: must be between 0 and 9223372036854775807"),
-            ("traceOn=false\nfileReservedTime=" + "9" * 30, 1, f"setting fileReservedTime={'9' * 30}: a whole number expected"),
-            ("traceOn=false\nflushDiskType=NEVER", 1, "setting flushDiskType=NEVER: one of ASYNC_FLUSH, SYNC_FLUSH expected"),
-            ("traceOn=false\ndeleteWhen=25", 1, "setting deleteWhen=25: hours of the day from 0 to 23 expected, separated by ;"),
+            (
+                "traceOn=false\nfileReservedTime=-1",
+                1,
+                "setting fileReservedTime=-1: must be between 0 and 9223372036854775807",
+            ),
+            (
+                "traceOn=false\nfileReservedTime=" + "9" * 30,
+                1,
+                f"setting fileReservedTime={'9' * 30}: a whole number expected",
+            ),
+            (
+                "traceOn=false\nflushDiskType=NEVER",
+                1,
+                "setting flushDiskType=NEVER: one of ASYNC_FLUSH, SYNC_FLUSH expected",
+            ),
+            (
+                "traceOn=false\ndeleteWhen=25",
+                1,
+                "setting deleteWhen=25: hours of the day from 0 to 23 expected, separated by ;",
+            ),
             ("traceOn=false\nmessageDelayLevel=1x", 1, None),
             ("traceOn=false\nnamesrvAddr=a:b", 1, None),
             ("traceOn=\\u00zz", 1, "string2Properties error: line 1: \\u00zz is no \\uXXXX"),
@@ -143,7 +165,11 @@ class TestAnswers:
 
     def test_a_black_list_of_ones_own(self, saves: Saves) -> None:
         peer = World(config_black_list="traceOn; regionId").connect()
-        assert [update(peer, text).code for text in ("traceOn=false", "regionId=x", "brokerPermission=4")] == [16, 16, 0]
+        assert [update(peer, text).code for text in ("traceOn=false", "regionId=x", "brokerPermission=4")] == [
+            16,
+            16,
+            0,
+        ]
 
     def test_changes_are_told_to_the_operator(self, world: World, peer: Peer) -> None:
         update(peer, "regionId=here\nbrokerId=3\n")
@@ -168,7 +194,10 @@ class TestNextStart:
         """The next start would refuse them."""
         assert update(peer, "bitMapLengthConsumeQueueExt=4096").code == 0
         answer = update(peer, "mappedFileSizeConsumeQueueExt=100")
-        assert (answer.code, answer.remark) == (1, "setting mappedFileSizeConsumeQueueExt=100: too small for a bitmap of 4096 bits")
+        assert (answer.code, answer.remark) == (
+            1,
+            "setting mappedFileSizeConsumeQueueExt=100: too small for a bitmap of 4096 bits",
+        )
 
     def test_a_change_can_be_taken_back(self, peer: Peer, saves: Saves) -> None:
         assert update(peer, "brokerName=other").remark == "brokerName takes effect at the next start"
@@ -201,7 +230,10 @@ class TestSaving:
     def test_a_failed_save_is_told_and_made_up_for(self, world: World, peer: Peer, saves: Saves) -> None:
         saves.failure = OSError(28, "No space left on device")
         answer = update(peer, "traceOn=false")
-        assert (answer.code, answer.remark) == (1, "the change is made, but not saved: [Errno 28] No space left on device")
+        assert (answer.code, answer.remark) == (
+            1,
+            "the change is made, but not saved: [Errno 28] No space left on device",
+        )
         saves.failure = None
         assert update(peer, "brokerId=2").code == 0
         assert saves.made[-1] == {"traceOn": "false", "brokerId": "2"}

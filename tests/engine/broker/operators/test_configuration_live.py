@@ -72,7 +72,9 @@ def test_refusals_have_them_too(world: World, peer: Peer) -> None:
         ("rejectTransactionMessage=true", 16, {"i": "TRAN_MSG\x01true\x02PGROUP\x01PG\x02"}),
     ],
 )
-def test_sends_are_refused_from_then_on(world: World, fast: QuickPeer, text: str, code: int, changes: dict[str, str]) -> None:
+def test_sends_are_refused_from_then_on(
+    world: World, fast: QuickPeer, text: str, code: int, changes: dict[str, str]
+) -> None:
     update(world, text)
     assert fast.send(**changes)["code"] == str(code)
 
@@ -92,7 +94,9 @@ def test_the_template_comes_with_automatic_topics() -> None:
     update(world, "autoCreateTopicEnable=true")
     assert peer.send("New").code == 0
     assert json.loads(bytes(peer.ask(21).body))["topicConfigTable"]["TBW102"]["writeQueueNums"] == 3
-    assert peer.ask(17, {"topic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}).code == 1, "it is a system topic"
+    assert peer.ask(17, {"topic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}).code == 1, (
+        "it is a system topic"
+    )
 
 
 def test_groups_are_made_or_not(world: World, peer: Peer) -> None:
@@ -188,7 +192,10 @@ def test_answers_to_pulls_have_the_new_size(world: World, peer: Peer) -> None:
         peer.send()
     update(world, "maxTransferCountOnMessageInMemory=2")
     assert peer.pull().fields["nextBeginOffset"] == "2"
-    update(world, "maxTransferCountOnMessageInMemory=32\nmaxTransferCountOnMessageInDisk=3\naccessMessageInMemoryMaxRatio=0")
+    update(
+        world,
+        "maxTransferCountOnMessageInMemory=32\nmaxTransferCountOnMessageInDisk=3\naccessMessageInMemoryMaxRatio=0",
+    )
     assert peer.pull().fields["nextBeginOffset"] == "3", "nothing counts as in memory"
 
 

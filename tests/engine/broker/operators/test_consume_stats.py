@@ -19,7 +19,13 @@ def place(queue_id: int = 0, topic: str = "T") -> MessageQueue:
 
 
 def make(peer: Peer, topic: str, read: int, write: int) -> None:
-    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(read), "writeQueueNums": str(write), "perm": "6"}
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(read),
+        "writeQueueNums": str(write),
+        "perm": "6",
+    }
     assert peer.ask(17, fields | {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}).code == 0
 
 
@@ -206,7 +212,10 @@ class TestTimesOnDisk:
             world.run_held()
         assert reads == -(-3 // at_a_time)
         (answer,) = peer.read()
-        times = {queue.queue_id: row.last_update_timestamp for queue, row in TopicStats.from_json(answer.body).offsets.items()}
+        times = {
+            queue.queue_id: row.last_update_timestamp
+            for queue, row in TopicStats.from_json(answer.body).offsets.items()
+        }
         assert times == {0: WALL + 1100, 1: WALL + 1300, 2: WALL + 1500, 3: 0}
         peer.tell(208, {"consumerGroup": "G"})
         while world.jobs:

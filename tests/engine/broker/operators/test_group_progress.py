@@ -59,7 +59,9 @@ class TestWhoConsumesWhat:
         assert TopicList.from_json(peer.ask(343, {"group": "x@G"}).body).topics == ["W"]
         assert peer.ask(343, {}).code == 1
 
-    def test_who_committed_what_is_known_after_a_start_and_forgotten_with_the_offsets(self, world: World, peer: Peer) -> None:
+    def test_who_committed_what_is_known_after_a_start_and_forgotten_with_the_offsets(
+        self, world: World, peer: Peer
+    ) -> None:
         for group, topic in (("G", "T"), ("G", "U"), ("H", "T")):
             commit(peer, group, topic, 0, 1)
         world.close()
@@ -111,7 +113,9 @@ class TestTimeSpans:
             3: QueueTimeSpan(MessageQueue("T", "broker-a", 3), -1, -1, -1, 0),
         }
         assert world.store.find_queue("T", 2) is None, "looking makes no queues"
-        assert self.ask(peer, group="new")[0] == QueueTimeSpan(MessageQueue("T", "broker-a", 0), first, last, first, 3000)
+        assert self.ask(peer, group="new")[0] == QueueTimeSpan(
+            MessageQueue("T", "broker-a", 0), first, last, first, 3000
+        )
 
     def test_places_beyond_the_queue(self, world: World, peer: Peer) -> None:
         peer.send("T", e="0")
@@ -137,7 +141,9 @@ class TestCorrection:
         return CorrectionOffsets.from_json(answer.body).offsets
 
     @pytest.mark.parametrize("slice_size", [100, 1])
-    def test_the_lowest_of_all_groups(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch, slice_size: int) -> None:
+    def test_the_lowest_of_all_groups(
+        self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch, slice_size: int
+    ) -> None:
         monkeypatch.setattr("mqproto.engine.broker.operators.group_progress._GROUPS_OF_A_SLICE", slice_size)
         for group, queue, offset in (("A", 0, 5), ("B", 0, 3), ("A", 1, 9), ("C", 0, 8), ("C", 1, 2), ("C", 2, 4)):
             commit(peer, group, "T", queue, offset)

@@ -69,7 +69,9 @@ def test_one_group(peer: Peer) -> None:
 
 
 def test_groups_that_are_there_from_the_start(peer: Peer) -> None:
-    assert {"TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONSAPI_OWNER"} <= set(GroupTable.from_json(peer.ask(201).body).groups)
+    assert {"TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONSAPI_OWNER"} <= set(
+        GroupTable.from_json(peer.ask(201).body).groups
+    )
 
 
 def test_groups_are_bounded(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:

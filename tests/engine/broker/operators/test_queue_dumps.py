@@ -100,10 +100,17 @@ def test_the_extension() -> None:
     world = World(store={"enable_consume_queue_ext": True})
     peer = world.connect()
     queue = world.store.queue("T", 0)
-    world.store.writer.append(queue, b"x", b"", 0, 0, 0, bytes(8), bytes(8), 0, 0, 77, None, None, world.wall, b"\x05\x80")
+    world.store.writer.append(
+        queue, b"x", b"", 0, 0, 0, bytes(8), bytes(8), 0, 0, 77, None, None, world.wall, b"\x05\x80"
+    )
     (entry,) = entries(ask(peer))
     assert (entry.tags_code, entry.bit_map) == (77, "1000000000000101")
-    assert loads(entry.extension or "") == {"bitMapSize": 2, "filterBitMap": "BYA=", "msgStoreTime": world.wall, "tagsCode": 77}
+    assert loads(entry.extension or "") == {
+        "bitMapSize": 2,
+        "filterBitMap": "BYA=",
+        "msgStoreTime": world.wall,
+        "tagsCode": 77,
+    }
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ def info(peer: Peer) -> dict[str, str]:
 
 def recorded(version: str) -> dict[str, str]:
     """What Apache's broker answered, with the name of its folder as ours."""
-    (text,) = [body.text for body in GOLDEN.bodies() if (body.code, body.side, body.version) == (28, "response", version)]
+    (text,) = [
+        body.text for body in GOLDEN.bodies() if (body.code, body.side, body.version) == (28, "response", version)
+    ]
     table = KVTable.from_json(text.partition("\n")[2]).table
     return {re.sub(r"^(commitLogDiskRatio_).*", r"\1/store/commitlog", name): value for name, value in table.items()}
 
@@ -50,7 +52,9 @@ def test_the_keys_and_forms_of_apache(version: str, peer: Peer) -> None:
         name: form(value) for name, value in theirs.items() if name not in SPANS | masked
     }
     assert (ours["brokerVersionDesc"], ours["brokerVersion"]) == ("V4_9_7", "407")
-    assert re.fullmatch(r"Total : \d+(\.\d [KMGTPE]i| )B, Free : \d+(\.\d [KMGTPE]i| )B\.", ours["commitLogDirCapacity"])
+    assert re.fullmatch(
+        r"Total : \d+(\.\d [KMGTPE]i| )B, Free : \d+(\.\d [KMGTPE]i| )B\.", ours["commitLogDirCapacity"]
+    )
     assert {len(ours[name].split(" ")) for name in SPANS} == {3}
 
 
@@ -79,7 +83,12 @@ class TestStart:
         world = World(files=files, store={"clean_resource_interval": 10_000})
         found = info(world.connect())
         assert found["commitLogDirCapacity"] == "Total : 2.0 GiB, Free : 1.4 GiB."
-        assert found["commitLogDiskRatio"] == found["consumeQueueDiskRatio"] == found["commitLogDiskRatio_/store/commitlog"] == "0.3"
+        assert (
+            found["commitLogDiskRatio"]
+            == found["consumeQueueDiskRatio"]
+            == found["commitLogDiskRatio_/store/commitlog"]
+            == "0.3"
+        )
 
 
 class TestMessages:
@@ -96,7 +105,11 @@ class TestMessages:
         assert found["earliestMessageTimeStamp"] == str(world.wall)
         assert (found["commitLogMinOffset"], found["commitLogMaxOffset"]) == ("0", str(world.store.end))
         assert found["remainHowManyDataToFlush"] == f"{size} B"
-        assert (found["putMessageEntireTimeMax"], found["putLatency99"], found["putMessageFailedTimes"]) == ("0", "0.00", "0")
+        assert (found["putMessageEntireTimeMax"], found["putLatency99"], found["putMessageFailedTimes"]) == (
+            "0",
+            "0.00",
+            "0",
+        )
 
     def test_sizes_leave_out_what_is_between_files(self) -> None:
         world = World(store={"mapped_file_size_commit_log": 2000})
@@ -221,13 +234,28 @@ class TestWaiting:
         return world
 
     @pytest.mark.parametrize(
-        ("waited", "bucket"), [(1, "[0~10ms]"), (9, "[0~10ms]"), (10, "[10~50ms]"), (999, "[500ms~1s]"), (4500, "[4~5s]")]
+        ("waited", "bucket"),
+        [(1, "[0~10ms]"), (9, "[0~10ms]"), (10, "[10~50ms]"), (999, "[500ms~1s]"), (4500, "[4~5s]")],
     )
     def test_a_put_takes_until_the_disk_has_it(self, waited: int, bucket: str) -> None:
         world = self.world()
         peer = world.connect()
         for _ in range(3):
-            peer.tell(310, {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "", "j": "0"})
+            peer.tell(
+                310,
+                {
+                    "a": "PG",
+                    "b": "T",
+                    "c": "TBW102",
+                    "d": "4",
+                    "e": "0",
+                    "f": "0",
+                    "g": "1",
+                    "h": "0",
+                    "i": "",
+                    "j": "0",
+                },
+            )
         world.now += waited
         other = world.connect("192.0.2.9:2")
         found = info(other)
@@ -283,7 +311,11 @@ class TestDays:
 
         def totals() -> list[str]:
             found = info(peer)
-            return [found[f"msg{way}Total{when}"] for way in ("Put", "Get") for when in ("YesterdayMorning", "TodayMorning", "TodayNow")]
+            return [
+                found[f"msg{way}Total{when}"]
+                for way in ("Put", "Get")
+                for when in ("YesterdayMorning", "TodayMorning", "TodayNow")
+            ]
 
         for _ in range(3):
             peer.send()

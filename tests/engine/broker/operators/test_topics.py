@@ -1,4 +1,6 @@
-"""Topics and groups by request, and what of the tables outlives the process (docs/protocol/broker.md 2.14, 2.15; docs/protocol/store.md 10)."""
+"""Topics and groups by request, and what of the tables outlives the process (docs/protocol/broker.md 2.14, 2.15;
+docs/protocol/store.md 10).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from tests.engine.broker.harness import Peer, World, send_fields
 
 
 def update(peer: Peer, topic: str = "Made", **changes: Any) -> Command:
-    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "3", "perm": "6", "order": "true"}
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": "2",
+        "writeQueueNums": "3",
+        "perm": "6",
+        "order": "true",
+    }
     return peer.ask(17, fields | {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "1"} | changes)
 
 
@@ -118,7 +127,14 @@ class TestTopics:
         assert "A" in TopicTable.from_json(world.files.read("/store/config/topics.json")).topics
 
     @pytest.mark.parametrize(
-        "bad", [{"topicName": "a b"}, {"topicName": "TBW102"}, {"topicName": "B", "perm": -1}, {"topicName": "B", "perm": "x"}, []]
+        "bad",
+        [
+            {"topicName": "a b"},
+            {"topicName": "TBW102"},
+            {"topicName": "B", "perm": -1},
+            {"topicName": "B", "perm": "x"},
+            [],
+        ],
     )
     def test_of_several_topics_all_or_none_are_made(self, world: World, peer: Peer, bad: Any) -> None:
         before = world.broker.topics.version.counter
@@ -127,7 +143,9 @@ class TestTopics:
 
     def test_one_topic(self, peer: Peer) -> None:
         update(peer)
-        assert TopicConfig.from_json(peer.ask(351, {"topic": "Made"}).body) == TopicConfig("Made", 2, 3, 6, "SINGLE_TAG", 1)
+        assert TopicConfig.from_json(peer.ask(351, {"topic": "Made"}).body) == TopicConfig(
+            "Made", 2, 3, 6, "SINGLE_TAG", 1
+        )
         answer = peer.ask(351, {"topic": "None"})
         assert (answer.code, answer.remark) == (17, "No topic in this broker. topic: None")
         assert peer.ask(351, {}).code == 1
@@ -167,7 +185,9 @@ class TestAfterwards:
         assert "C" in TopicTable.from_json(world.files.read("/store/config/topics.json")).topics
         assert saves <= 4
 
-    def test_a_save_that_failed_is_noted_and_made_up_for(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_save_that_failed_is_noted_and_made_up_for(
+        self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def full(path: str, data: bytes) -> None:
             raise OSError(28, "No space left on device")
 
@@ -228,8 +248,9 @@ class TestAfterwards:
         assert not world.broker.acknowledgements.count
 
     def test_nothing_is_acknowledged_before_its_topic_is_saved(self, world: World, peer: Peer) -> None:
-        """After a crash nobody would find the message (the simulation's seed 3 of broker crashes): all ways of sending wait, the quick
-        one too, and so does whoever makes a topic."""
+        """After a crash nobody would find the message (the simulation's seed 3 of broker crashes): all ways of sending
+        wait, the quick one too, and so does whoever makes a topic.
+        """
         peer.heartbeat(b'{"clientID":"c","consumerDataSet":[{"groupName":"G","consumeType":"CONSUME_PASSIVELY"}]}')
         world.hold_jobs = True
         for number in range(3):

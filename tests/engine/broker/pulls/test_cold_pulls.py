@@ -259,7 +259,9 @@ class TestBounds:
 
     @pytest.mark.parametrize("seed", range(30))
     def test_every_pull_is_answered_once(self, world: Cold, seed: int) -> None:
-        """Whatever ends when: answers by opaque, none lost, none twice, each the right one; those of closed links are dropped."""
+        """Whatever ends when: answers by opaque, none lost, none twice, each the right one; those of closed links are
+        dropped.
+        """
         random = Random(seed)
         peers = [world.connect(f"192.0.2.3:{port}") for port in range(1, 8)]
         asked: dict[tuple[int, int], int] = {}
@@ -306,7 +308,8 @@ class TestOtherReads:
         [
             (29, {"topic": "T", "queueId": "0", "timestamp": "0"}, (0, {"offset": "0"})),
             (32, {"topic": "T", "queueId": "0"}, (0, {"timestamp": "1700000001000"})),
-            (14, {"consumerGroup": "New", "topic": "T", "queueId": "0"}, (22, {})),  # the first message is beyond the memory's reach
+            # the first message is beyond the memory's reach
+            (14, {"consumerGroup": "New", "topic": "T", "queueId": "0"}, (22, {})),
         ],
     )
     def test_offsets(self, world: Cold, peer: Peer, code: int, fields: dict[str, str], expected: object) -> None:
@@ -343,7 +346,9 @@ class TestOtherReads:
         assert (missing.code, missing.remark) == (1, "can not find message by the offset, 1")
 
     @pytest.mark.parametrize("leaves", [False, True])
-    def test_what_is_given_back_is_taken_back_also_from_one_who_leaves(self, world: Cold, peer: Peer, leaves: bool) -> None:
+    def test_what_is_given_back_is_taken_back_also_from_one_who_leaves(
+        self, world: Cold, peer: Peer, leaves: bool
+    ) -> None:
         peer.tell(36, {"group": "G", "offset": "0", "delayLevel": "1"})
         peer.tell(36, {"group": "G", "offset": "7", "delayLevel": "1"})
         if leaves:

@@ -23,8 +23,20 @@ def hold(offset: int = 0, ms: int = 15_000, **changes: Any) -> dict[str, str]:
 
 
 def heartbeat(group: str = "G", topic: str = "T", expression: str = "*", version: int = 5, **changes: Any) -> bytes:
-    subscription = {"topic": topic, "subString": expression, "subVersion": version, "expressionType": "TAG", "codeSet": [0, 0]}
-    consumer = {"groupName": group, "consumeType": 1, "messageModel": 1, "consumeFromWhere": 0, "subscriptionDataSet": [subscription]}
+    subscription = {
+        "topic": topic,
+        "subString": expression,
+        "subVersion": version,
+        "expressionType": "TAG",
+        "codeSet": [0, 0],
+    }
+    consumer = {
+        "groupName": group,
+        "consumeType": 1,
+        "messageModel": 1,
+        "consumeFromWhere": 0,
+        "subscriptionDataSet": [subscription],
+    }
     return json.dumps({"clientID": "c1", "consumerDataSet": [consumer | changes]}).encode()
 
 
@@ -145,7 +157,10 @@ class TestChecks:
         if text == "| | ||":
             assert filled.pull(subscription=text).code == 20, "one bar is part of a tag"
         else:
-            assert self.refused(filled, pull_fields(subscription=text)) == (23, "parse the consumer's subscription failed")
+            assert self.refused(filled, pull_fields(subscription=text)) == (
+                23,
+                "parse the consumer's subscription failed",
+            )
 
     def test_other_filters(self, filled: Peer) -> None:
         remark = "The broker does not support consumer to filter message by SQL92"

@@ -26,7 +26,13 @@ def filled(peer: Peer) -> Peer:
 def test_by_key(filled: Peer) -> None:
     """MSG-14: one hit for each key, and one for the client's id."""
     assert [message.body for message in decode_records(query(filled, "k3").body)] == [b"3"]
-    assert sorted(message.body for message in decode_records(query(filled, "all").body)) == [b"0", b"1", b"2", b"3", b"4"]
+    assert sorted(message.body for message in decode_records(query(filled, "all").body)) == [
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+        b"4",
+    ]
     answer = query(filled, "u2", _UNIQUE_KEY_QUERY="true", maxNum="0")
     assert [message.body for message in decode_records(answer.body)] == [b"2"]
     assert set(answer.fields) == {"indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"}

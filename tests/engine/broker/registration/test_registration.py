@@ -45,7 +45,9 @@ def test_topics_of_one_read_are_told_together() -> None:
     world = make()
     server = registered(world)
     peer = world.connect()
-    fields = ({"a": "p", "b": name, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"} for name in ("A", "B"))
+    fields = (
+        {"a": "p", "b": name, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"} for name in ("A", "B")
+    )
     peer.feed(b"".join(peer.frame(310, one, b"x") for one in fields))
     assert topics(taken(server)) == {"A", "B"}
 
@@ -341,7 +343,14 @@ def test_compressed() -> None:
 
 class TestByRequest:
     def create(self, peer: Peer, topic: str = "Made") -> None:
-        fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "3", "perm": "6", "order": "true"}
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": "2",
+            "writeQueueNums": "3",
+            "perm": "6",
+            "order": "true",
+        }
         peer.tell(17, fields | {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0"})
 
     def test_a_topic_is_answered_once_the_name_servers_know(self) -> None:

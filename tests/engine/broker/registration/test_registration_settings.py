@@ -1,4 +1,6 @@
-"""What an operator changes while the broker runs, and what name servers are told of it (docs/protocol/broker.md 1.6, 2.16)."""
+"""What an operator changes while the broker runs, and what name servers are told of it (docs/protocol/broker.md 1.6,
+2.16).
+"""
 
 from __future__ import annotations
 

@@ -35,10 +35,14 @@ def test_a_backlog_is_delivered_in_turns(world: World, peer: Peer) -> None:
     counts = turns(later)
     assert [sum(column) for column in zip(*counts, strict=True)] == [0, 200, 200, 200]
     assert max(map(sum, counts)) <= 32
-    assert [[bool(count) for count in entry] for entry in counts[:3]] == [[False, *(n == level for n in range(3))] for level in range(3)]
+    assert [[bool(count) for count in entry] for entry in counts[:3]] == [
+        [False, *(n == level for n in range(3))] for level in range(3)
+    ]
     assert len(counts) <= 21
     for level in (1, 2, 3):
-        assert [message.body for message in later.connect().messages(queue=level, offset=170)] == [b"%d" % n for n in range(170, 200)]
+        assert [message.body for message in later.connect().messages(queue=level, offset=170)] == [
+            b"%d" % n for n in range(170, 200)
+        ]
 
 
 def test_long_messages_count_for_more(world: World, peer: Peer) -> None:

@@ -24,7 +24,14 @@ def frame(header: str | bytes, body: bytes = b"") -> bytes:
 
 
 def java(fields: dict[str, str], opaque: int, code: int = 310, flag: int = 0) -> bytes:
-    header = {"code": code, "extFields": fields, "flag": flag, "language": "JAVA", "opaque": opaque, "serializeTypeCurrentRPC": "JSON"}
+    header = {
+        "code": code,
+        "extFields": fields,
+        "flag": flag,
+        "language": "JAVA",
+        "opaque": opaque,
+        "serializeTypeCurrentRPC": "JSON",
+    }
     return json.dumps(header | {"version": 407}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -41,7 +48,9 @@ class Twins:
             self.fast.broker.handlers[code] = self._counted(self.fast.broker.handlers[code])
 
     def make_topics(self, *topics: str) -> None:
-        """Store a first message in each: its acknowledgement waits until the topic is saved, and those behind it go the general way."""
+        """Store a first message in each: its acknowledgement waits until the topic is saved, and those behind it go the
+        general way.
+        """
         for world in (self.fast, self.general):
             other = world.connect("192.0.2.8:1")
             self.taken += len(topics)
@@ -174,7 +183,9 @@ def test_every_client(client: str) -> None:
     sends = [(1, 0, 1699999999123), (2, 3, 1699999999124), (123456789, 1, 1)]
     for opaque, queue, born in sends:
         props = f"TAGS\\u0001t{queue}\\u0002UNIQ_KEY\\u0001AbC{opaque}\\u0002"
-        answers = twins.feed(frame(CLIENTS[client].format(opaque=opaque, queue=queue, born=born, props=props), b"x%d" % opaque))
+        answers = twins.feed(
+            frame(CLIENTS[client].format(opaque=opaque, queue=queue, born=born, props=props), b"x%d" % opaque)
+        )
         assert b'"code":0,' in answers[0]
         assert b'"opaque":%d,' % opaque in answers[0]
     assert twins.taken == 2
@@ -185,8 +196,16 @@ def test_recorded_sends_of_every_release() -> None:
     """Java's own headers are recognised from the second one of a topic on."""
     for version in GOLDEN.versions:
         twins = Twins()
-        entries = [entry for name in ("produce-sync", "produce-async", "produce-orderly") for entry in GOLDEN.capture(version, name)]
-        sent = [entry.frame for entry in entries if entry.link == "client-broker" and entry.direction == ">" and entry.code == 310]
+        entries = [
+            entry
+            for name in ("produce-sync", "produce-async", "produce-orderly")
+            for entry in GOLDEN.capture(version, name)
+        ]
+        sent = [
+            entry.frame
+            for entry in entries
+            if entry.link == "client-broker" and entry.direction == ">" and entry.code == 310
+        ]
         assert len(sent) == 12
         twins.make_topics(*{decode(frame[4:]).fields["b"] for frame in sent})
         twins.feed(*sent)
@@ -217,9 +236,11 @@ class TestShapes:
         late = frame(java(send_fields(f"T{HEADER_TEMPLATES_MAX}"), 1), b"x")
         for _ in range(STRANGERS_MAX):
             twins.feed(late)
-        assert {header_template.topic for header_template in twins.header_templates if isinstance(header_template, SendTemplate)} == {
-            f"T{HEADER_TEMPLATES_MAX}"
-        }
+        assert {
+            header_template.topic
+            for header_template in twins.header_templates
+            if isinstance(header_template, SendTemplate)
+        } == {f"T{HEADER_TEMPLATES_MAX}"}
         twins.check_stores()
 
     def test_a_changed_topic_is_looked_at_anew(self) -> None:
@@ -298,7 +319,9 @@ class TestShapes:
 
 def test_pulls_are_the_same() -> None:
     twins = Twins()
-    twins.feed(*(frame(java(send_fields("T", f"TAGS\x01t{n % 2}\x02", e=str(n % 3)), n + 1), b"x%d" % n) for n in range(12)))
+    twins.feed(
+        *(frame(java(send_fields("T", f"TAGS\x01t{n % 2}\x02", e=str(n % 3)), n + 1), b"x%d" % n) for n in range(12))
+    )
     sends = twins.taken
     variants: list[dict[str, Any]] = [
         {},
@@ -336,7 +359,16 @@ def test_pulls_are_the_same() -> None:
 def test_under_sync_flush() -> None:
     twins = Twins(store={"flush_disk_type": "SYNC_FLUSH"})
     for opaque in range(1, 5):
-        assert len(twins.feed(frame(java(send_fields("T", "WAIT\x01true\x02" if opaque % 2 else "WAIT\x01false\x02"), opaque), b"x"))) == 1
+        assert (
+            len(
+                twins.feed(
+                    frame(
+                        java(send_fields("T", "WAIT\x01true\x02" if opaque % 2 else "WAIT\x01false\x02"), opaque), b"x"
+                    )
+                )
+            )
+            == 1
+        )
     assert twins.taken == 3
     twins.check_stores()
 
@@ -386,8 +418,12 @@ def test_a_message_costs_the_same_however_much_there_is_besides() -> None:
             other.read()
             other.tell(11, pull_fields(f"Topic{n}", f"G{n}", 0, 1, sysFlag="6"))
     assert len(large.broker.holding) == 200
-    data = b"".join(frame(java(send_fields("T", "TAGS\x01a\x02WAIT\x01true\x02", e=str(n % 4)), n + 1), b"x" * 100) for n in range(8))
-    # What a turn does once, such as looking at the next deadline, may differ by a call or two; what a message does may not.
+    data = b"".join(
+        frame(java(send_fields("T", "TAGS\x01a\x02WAIT\x01true\x02", e=str(n % 4)), n + 1), b"x" * 100)
+        for n in range(8)
+    )
+    # What a turn does once, such as looking at the next deadline, may differ by a call or two; what a message does may
+    # not.
     assert abs(steps(large, data) - steps(small, data)) < 8
 
 
@@ -427,7 +463,8 @@ class TestMoulds:
     @pytest.mark.parametrize(
         "other",
         [
-            # As long in the header as the mould's, where a control character takes six places, a quote two, an umlaut two bytes.
+            # As long in the header as the mould's, where a control character takes six places, a quote two, an umlaut
+            # two bytes.
             "UNIQ_KEY\x01AB\x02XX\x02WAIT\x01true\x02TAGS\x01a\x02",
             "UNIQ_KEY\x01AB\x01XX\x02WAIT\x01true\x02TAGS\x01a\x02",
             "UNIQ_KEY\x01ABCDEFGHIJ\x02WAIT\x01true\x02TAGS\x01b\x02",

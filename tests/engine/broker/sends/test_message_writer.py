@@ -48,7 +48,10 @@ def test_scanning(text: str) -> None:
 
 
 @settings(max_examples=500)
-@given(st.lists(st.tuples(NAME, st.one_of(st.sampled_from(["true", "false", ""]), TEXT)), max_size=5), st.sampled_from(["", "\x02"]))
+@given(
+    st.lists(st.tuples(NAME, st.one_of(st.sampled_from(["true", "false", ""]), TEXT)), max_size=5),
+    st.sampled_from(["", "\x02"]),
+)
 def test_scanning_anything(entries: list[tuple[str, str]], end: str) -> None:
     check("\x02".join(f"{name}\x01{value}" for name, value in entries) + (end if entries else ""))
 
@@ -61,7 +64,9 @@ def test_codes_are_remembered_within_bounds() -> None:
     assert len(scanner._codes) <= 4096
 
 
-@pytest.mark.parametrize(("text", "level"), [("1", 1), ("+2", 2), ("-1", -1), ("0", 0), ("007", 7), ("2147483647", 2147483647)])
+@pytest.mark.parametrize(
+    ("text", "level"), [("1", 1), ("+2", 2), ("-1", -1), ("0", 0), ("007", 7), ("2147483647", 2147483647)]
+)
 def test_delay_levels_of_messages(text: str, level: int) -> None:
     assert delay_level({"DELAY": text}) == level
 

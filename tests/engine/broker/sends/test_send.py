@@ -38,7 +38,14 @@ def test_a_message_is_stored_and_answered(world: World, peer: Peer) -> None:
 
 
 def test_long_names_mean_the_same(peer: Peer) -> None:
-    fields = {"producerGroup": "PG", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "1", "sysFlag": "0"}
+    fields = {
+        "producerGroup": "PG",
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": "1",
+        "sysFlag": "0",
+    }
     fields |= {"bornTimestamp": "1", "flag": "0", "properties": "TAGS\x01a\x02"}
     assert peer.ask(10, fields, b"hi").code == 0
     assert peer.messages("T", 1)[0].tags == "a"
@@ -163,7 +170,14 @@ class TestChecks:
 
     @pytest.mark.parametrize(
         ("changes", "field"),
-        [({"b": "-"}, "b"), ({"e": "abc"}, "e"), ({"e": "2147483648"}, "e"), ({"g": " 1"}, "g"), ({"f": "1_0"}, "f"), ({"a": "-"}, "a")],
+        [
+            ({"b": "-"}, "b"),
+            ({"e": "abc"}, "e"),
+            ({"e": "2147483648"}, "e"),
+            ({"g": " 1"}, "g"),
+            ({"f": "1_0"}, "f"),
+            ({"a": "-"}, "a"),
+        ],
     )
     def test_missing_and_malformed_fields(self, peer: Peer, changes: dict[str, Any], field: str) -> None:
         """COD-05: an answer that names the field, and the link goes on."""
@@ -234,7 +248,9 @@ class TestRetryTopics:
 class TestBatches:
     def entries(self, count: int = 3, **more: str) -> bytes:
         text = "".join(f"{name}\x01{value}\x02" for name, value in more.items())
-        return encode_batch([BatchEntry(b"%d" % n, f"UNIQ_KEY\x01id{n}\x02TAGS\x01t{n}\x02{text}".encode(), n) for n in range(count)])
+        return encode_batch(
+            [BatchEntry(b"%d" % n, f"UNIQ_KEY\x01id{n}\x02TAGS\x01t{n}\x02{text}".encode(), n) for n in range(count)]
+        )
 
     @pytest.mark.parametrize("code", [320, 310])
     def test_the_flag_makes_the_batch_and_not_the_code(self, peer: Peer, code: int) -> None:

@@ -12,7 +12,9 @@ from mqproto.message import MessageExt
 from tests.engine.broker.harness import HOST, Peer, World
 
 
-def send_back(peer: Peer, message: MessageExt, group: str = "G", level: int = 0, version: int = 407, **more: str) -> Command:
+def send_back(
+    peer: Peer, message: MessageExt, group: str = "G", level: int = 0, version: int = 407, **more: str
+) -> Command:
     fields = {"offset": str(message.physical_offset), "group": group, "delayLevel": str(level)} | more
     return peer.ask(36, fields, version=version)
 
@@ -33,11 +35,24 @@ class TestSendBack:
         world.advance(1)
         (again,) = peer.messages("%RETRY%G")
         assert (again.body, again.sys_flag, again.flag, again.reconsume_times) == (b"again", 2, 3, 1)
-        assert (again.born_time, again.born_host, again.tags, again.msg_id) == (message.born_time, message.born_host, "a", "u1")
-        wanted = {"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": message.offset_msg_id, "DELAY": "3", "REAL_TOPIC": "%RETRY%G", "REAL_QID": "0"}
+        assert (again.born_time, again.born_host, again.tags, again.msg_id) == (
+            message.born_time,
+            message.born_host,
+            "a",
+            "u1",
+        )
+        wanted = {
+            "RETRY_TOPIC": "T",
+            "ORIGIN_MESSAGE_ID": message.offset_msg_id,
+            "DELAY": "3",
+            "REAL_TOPIC": "%RETRY%G",
+            "REAL_QID": "0",
+        }
         assert {name: again.properties[name] for name in wanted} == wanted
 
-    def test_the_delay_grows_with_the_attempts_and_the_origin_stays(self, world: World, peer: Peer, message: MessageExt) -> None:
+    def test_the_delay_grows_with_the_attempts_and_the_origin_stays(
+        self, world: World, peer: Peer, message: MessageExt
+    ) -> None:
         send_back(peer, message)
         world.advance(10_000)
         (again,) = peer.messages("%RETRY%G")
@@ -74,7 +89,9 @@ class TestSendBack:
         world.advance(10_000)
         assert len(peer.messages("%RETRY%G")) == (not dead)
 
-    def test_dead_letters_can_be_read_and_tell_their_origin(self, world: World, peer: Peer, message: MessageExt) -> None:
+    def test_dead_letters_can_be_read_and_tell_their_origin(
+        self, world: World, peer: Peer, message: MessageExt
+    ) -> None:
         """ADM-06."""
         send_back(peer, message, level=-1)
         config = world.broker.topics.find("%DLQ%G")
@@ -85,7 +102,9 @@ class TestSendBack:
         assert dead.properties["ORIGIN_MESSAGE_ID"] == message.offset_msg_id
         assert dead.reconsume_times == 1
 
-    def test_a_delayed_message_becomes_a_dead_letter_at_once(self, world: World, peer: Peer, message: MessageExt) -> None:
+    def test_a_delayed_message_becomes_a_dead_letter_at_once(
+        self, world: World, peer: Peer, message: MessageExt
+    ) -> None:
         send_back(peer, message)
         world.advance(10_000)
         (again,) = peer.messages("%RETRY%G")
@@ -103,7 +122,9 @@ class TestSendBack:
         assert peer.messages("%RETRY%G") == []
 
     def test_a_group_with_more_queues_than_its_topic(self, world: World, peer: Peer, message: MessageExt) -> None:
-        """Its settings changed after the topic was made: nobody would look into the queues that the topic does not have."""
+        """Its settings changed after the topic was made: nobody would look into the queues that the topic does not
+        have.
+        """
         send_back(peer, message)
         peer.ask(200, None, b'{"groupName":"G","retryQueueNums":8}')
         for _ in range(8):
@@ -234,7 +255,9 @@ class TestDelayed:
             world.act()
         later = World(files=world.files.power_loss(), store=sync, now=world.now)
         later.advance(5_000)
-        assert len(later.connect().messages(queue=2)) == 1, "neither lost nor, once it is known to be durable, delivered again"
+        assert len(later.connect().messages(queue=2)) == 1, (
+            "neither lost nor, once it is known to be durable, delivered again"
+        )
 
     def test_progress_is_saved_and_survives(self, world: World, peer: Peer) -> None:
         self.delayed(peer, "1")

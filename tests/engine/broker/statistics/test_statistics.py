@@ -72,7 +72,9 @@ class TestWhatIsCounted:
         found = shown(peer, "TOPIC_PUT_NUMS")
         assert found is not None
         assert (found.minute.total, found.minute.average) == (100, 1.0)
-        records = sum(message.store_size for offset in range(0, 100, 10) for message in peer.messages(offset=offset)[:10])
+        records = sum(
+            message.store_size for offset in range(0, 100, 10) for message in peer.messages(offset=offset)[:10]
+        )
         assert sums(peer, "TOPIC_PUT_SIZE") == (records, 0, 0)
 
     def test_pulls_by_topic_and_group(self, world: World, peer: Peer) -> None:
@@ -144,7 +146,12 @@ class TestWhatIsCounted:
     def test_halves_count_and_their_ends_do_not(self, world: World, peer: Peer) -> None:
         answer = peer.send(properties="TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01u\x02", f="4")
         offset = int(answer.fields["msgId"][-16:], 16)
-        fields = {"producerGroup": "PG", "tranStateTableOffset": "0", "commitLogOffset": str(offset), "commitOrRollback": "8"}
+        fields = {
+            "producerGroup": "PG",
+            "tranStateTableOffset": "0",
+            "commitLogOffset": str(offset),
+            "commitOrRollback": "8",
+        }
         assert peer.ask(37, fields | {"fromTransactionCheck": "false", "msgId": "u", "transactionId": "u"}).code == 0
         world.advance(10_000)
         assert sums(peer, "TOPIC_PUT_NUMS", "RMQ_SYS_TRANS_HALF_TOPIC") == (1, 0, 0)
@@ -165,7 +172,9 @@ class TestWhatIsCounted:
         assert (found.minute.total, found.minute.average) == (2, 1.0)
         assert sums(peer, "SNDBCK_PUT_NUMS", "%RETRY%G@G") is None
 
-    @pytest.mark.parametrize("name", ["GROUP_GET_FROM_DISK_NUMS", "COMMERCIAL_SEND_TIMES", "GROUP_GET_FALL_SIZE", "X", ""])
+    @pytest.mark.parametrize(
+        "name", ["GROUP_GET_FROM_DISK_NUMS", "COMMERCIAL_SEND_TIMES", "GROUP_GET_FALL_SIZE", "X", ""]
+    )
     def test_sets_that_hold_nothing(self, peer: Peer, name: str) -> None:
         peer.send()
         assert sums(peer, name) is None
@@ -214,7 +223,9 @@ class TestWhenItIsShown:
         peer.send()
         world.advance(3 * HOUR)
         alarms = world.broker.alarms
-        waited = [alarms.when(each) for each in (world.broker.statistics.sampler.sample, world.broker.statistics.rates.sample)]
+        waited = [
+            alarms.when(each) for each in (world.broker.statistics.sampler.sample, world.broker.statistics.rates.sample)
+        ]
         assert waited == [None, None]
         world.advance(123_456)
         peer.send()
@@ -225,7 +236,9 @@ class TestWhenItIsShown:
         world.advance(HOUR)
         assert sums(peer, "TOPIC_PUT_NUMS") == (0, 0, 2)
 
-    def test_many_counters_are_marked_in_slices(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_many_counters_are_marked_in_slices(
+        self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Others get their turn between, and all are marked at the same tick."""
         monkeypatch.setattr(sampling, "_AT_A_TIME", 3)
         for n in range(10):
@@ -279,7 +292,11 @@ class TestBounds:
             peer.pull(group=group)
         peer.send("U")
         world.advance(10_000)
-        names = [("TOPIC_PUT_NUMS", "T"), ("TOPIC_PUT_NUMS", "U"), *(("GROUP_GET_NUMS", f"T@{group}") for group in "ABC")]
+        names = [
+            ("TOPIC_PUT_NUMS", "T"),
+            ("TOPIC_PUT_NUMS", "U"),
+            *(("GROUP_GET_NUMS", f"T@{group}") for group in "ABC"),
+        ]
         assert [sums(peer, *each) for each in names] == [(1, 0, 0), None, (1, 0, 0), (1, 0, 0), None]
         assert sums(peer, "BROKER_GET_NUMS", "DefaultCluster") == (3, 0, 0)
         world.advance(WINDOWS[-1].keep * WINDOWS[-1].period + HOUR)

@@ -1,4 +1,6 @@
-"""Producers are asked about half messages that nobody ended (docs/protocol/broker.md 2.10; docs/protocol/store.md 12.4)."""
+"""Producers are asked about half messages that nobody ended (docs/protocol/broker.md 2.10; docs/protocol/store.md
+12.4).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,19 @@ from collections import Counter
 import pytest
 
 from mqproto.wire.record import decode_record
-from tests.engine.broker.halfway import COMMIT, GIVEN_UP, HALF, INTERVAL, OP, ROLLBACK, UNKNOWN, Producer, bodies, progress, wait
+from tests.engine.broker.halfway import (
+    COMMIT,
+    GIVEN_UP,
+    HALF,
+    INTERVAL,
+    OP,
+    ROLLBACK,
+    UNKNOWN,
+    Producer,
+    bodies,
+    progress,
+    wait,
+)
 from tests.engine.broker.harness import ADDRESS, World
 
 
@@ -34,18 +48,32 @@ class TestTheQuestion:
             "offsetMsgId": half.fields["msgId"][:16] + f"{copy[0]:016X}",
         }
         message = decode_record(question.body)
-        assert (message.topic, message.queue_id, message.body, message.tags, message.keys) == ("T", 3, b"body", "a", ["k"])
+        assert (message.topic, message.queue_id, message.body, message.tags, message.keys) == (
+            "T",
+            3,
+            b"body",
+            "a",
+            ["k"],
+        )
         assert (message.queue_offset, message.physical_offset, message.born_time, message.flag) == (1, copy[0], born, 9)
         assert (message.store_host, message.sys_flag, message.reconsume_times) == (ADDRESS, 0, 2)
         record = world.store.record(copy[0])
         assert record is not None
         stored = decode_record(record)
-        wanted = {"REAL_TOPIC": "T", "REAL_QID": "3", "PGROUP": "PG", "TRAN_MSG": "true", "TRANSACTION_CHECK_TIMES": "1"}
+        wanted = {
+            "REAL_TOPIC": "T",
+            "REAL_QID": "3",
+            "PGROUP": "PG",
+            "TRAN_MSG": "true",
+            "TRANSACTION_CHECK_TIMES": "1",
+        }
         assert {name: stored.properties[name] for name in wanted} == wanted
         assert stored.properties == message.properties
 
     @pytest.mark.parametrize(("how", "delivered"), [(COMMIT, [b"u"]), (ROLLBACK, [])])
-    def test_its_answer_ends_the_transaction(self, world: World, producer: Producer, how: int, delivered: list[bytes]) -> None:
+    def test_its_answer_ends_the_transaction(
+        self, world: World, producer: Producer, how: int, delivered: list[bytes]
+    ) -> None:
         producer.prepare()
         world.advance(INTERVAL)
         (question,) = producer.asked()

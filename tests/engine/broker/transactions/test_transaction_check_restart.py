@@ -37,7 +37,9 @@ SYNC: dict[str, Any] = {"flush_disk_type": "SYNC_FLUSH"}
 def put(world: World, topic: str, body: bytes, properties: dict[str, str]) -> None:
     """Store what another broker might have left."""
     message_writer = world.broker.sending.message_writer
-    message_writer.append(NewMessage(topic, 0, body, properties, born_time=world.wall, born_host=bytes(8), store_host=bytes(8)))
+    message_writer.append(
+        NewMessage(topic, 0, body, properties, born_time=world.wall, born_host=bytes(8), store_host=bytes(8))
+    )
 
 
 class TestRestart:
@@ -65,7 +67,9 @@ class TestRestart:
         later.advance(INTERVAL)
         assert producer.asked() == []
         assert bodies(later) == [b"u"]
-        if crash:  # an orderly end has saved that nothing before the copy counts, a crash leaves that to the op messages
+        if (
+            crash
+        ):  # an orderly end has saved that nothing before the copy counts, a crash leaves that to the op messages
             assert producer.end(half, COMMIT) is not None
             assert bodies(later) == [b"u"]
 
@@ -102,12 +106,17 @@ class TestRestart:
         world.advance(20_000)
         assert progress(world) == (40, 40)
         saved = world.files.read("/store/config/consumerOffset.json")
-        assert b'"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:40' in saved.replace(b" ", b"").replace(b"\t", b"").replace(b"\n", b"")
+        assert b'"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:40' in saved.replace(b" ", b"").replace(
+            b"\t", b""
+        ).replace(b"\n", b"")
 
     @pytest.mark.parametrize(
-        ("half", "op", "noted"), [(None, None, False), (3, None, False), (0, 0, False), (999, 0, True), (0, 999, True), (999, 999, True)]
+        ("half", "op", "noted"),
+        [(None, None, False), (3, None, False), (0, 0, False), (999, 0, True), (0, 999, True), (999, 999, True)],
     )
-    def test_progress_that_another_broker_left(self, world: World, half: int | None, op: int | None, noted: bool) -> None:
+    def test_progress_that_another_broker_left(
+        self, world: World, half: int | None, op: int | None, noted: bool
+    ) -> None:
         producer = Producer(world)
         for n in range(10):
             producer.end(producer.prepare(str(n)), COMMIT if n != 7 else UNKNOWN)
@@ -184,7 +193,11 @@ class TestRestart:
     def test_nothing_is_lost_nor_asked_about_for_nothing(self, seed: int) -> None:
         """Ends, questions and answers in any order, with crashes of the process in between."""
         random = Random(seed)
-        fast: dict[str, Any] = {"transaction_check_interval": 5000, "transaction_time_out": 1000, "transaction_check_max": 1000}
+        fast: dict[str, Any] = {
+            "transaction_check_interval": 5000,
+            "transaction_time_out": 1000,
+            "transaction_check_max": 1000,
+        }
         world = World(**fast)
         producer = Producer(world)
         open_ones: dict[str, Any] = {}
@@ -294,7 +307,12 @@ class TestDisk:
         entry = world.store.entry(queue, 2)
         assert entry is not None
         world.hold_jobs = False
-        fields = {"producerGroup": "PG", "tranStateTableOffset": "2", "commitLogOffset": str(entry[0]), "commitOrRollback": "12"}
+        fields = {
+            "producerGroup": "PG",
+            "tranStateTableOffset": "2",
+            "commitLogOffset": str(entry[0]),
+            "commitOrRollback": "12",
+        }
         world.broker.transactions.mark_done(2)
         world.broker.transactions.halves.settle(2)
         producer.peer.tell(37, fields | {"msgId": "x"}, flag=2)
@@ -319,7 +337,10 @@ class TestDisk:
         assert len(producer.asked()) == 200
 
     def test_a_full_disk_holds_the_round_up(self) -> None:
-        world = World(files=MemoryFiles(space=1_500_000), store={"mapped_file_size_commit_log": 1 << 20, "allocation_window": 4096})
+        world = World(
+            files=MemoryFiles(space=1_500_000),
+            store={"mapped_file_size_commit_log": 1 << 20, "allocation_window": 4096},
+        )
         producer = Producer(world)
         for n in range(10):
             producer.prepare(str(n), body=bytes(1000))
@@ -366,7 +387,9 @@ class TestMany:
         assert max(counts) <= 3
 
     def test_one_that_rests_long_does_not_hold_progress(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It goes on as a copy, as with Apache; with ours its end, which names the first place, still counts for the copy."""
+        """It goes on as a copy, as with Apache; with ours its end, which names the first place, still counts for the
+        copy.
+        """
         monkeypatch.setattr(transaction_check, "_WINDOW_MAX", 100)
         producer = Producer(world)
         slow = producer.prepare("slow", "CHECK_IMMUNITY_TIME_IN_SECONDS\x01600\x02")

@@ -22,7 +22,11 @@ def prepare(peer: Peer, text: str = TEXT) -> Command:
 def end(half: Command, how: int, **changes: str) -> dict[str, str]:
     offset = int(half.fields["msgId"][-16:], 16)
     fields = {"producerGroup": "PG", "tranStateTableOffset": half.fields["queueOffset"], "commitLogOffset": str(offset)}
-    return fields | {"commitOrRollback": str(how), "fromTransactionCheck": "false", "msgId": "u", "transactionId": "u"} | changes
+    return (
+        fields
+        | {"commitOrRollback": str(how), "fromTransactionCheck": "false", "msgId": "u", "transactionId": "u"}
+        | changes
+    )
 
 
 def test_a_half_is_put_aside(peer: Peer) -> None:
@@ -80,7 +84,9 @@ def test_what_does_not_agree(peer: Peer, changes: dict[str, str], remark: str) -
     assert peer.messages(queue=2) == []
 
 
-@pytest.mark.parametrize("field", ["producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback", "msgId"])
+@pytest.mark.parametrize(
+    "field", ["producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback", "msgId"]
+)
 @pytest.mark.parametrize("value", [None, "", "x", "-1", "9" * 30, "1.5"])
 def test_each_bad_field(world: World, peer: Peer, field: str, value: str | None) -> None:
     """An error answer, the link lives, nothing changes. The id is a text, and any will do."""

@@ -190,7 +190,9 @@ def test_many_files_are_synced_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert not files.sync_all(paths)
 
 
-def test_without_a_call_for_one_disk_everything_is_synced_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_call_for_one_disk_everything_is_synced_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     files, paths = DiskFiles(), many(tmp_path)
     lock = files.lock(f"{tmp_path}/lock")
@@ -205,7 +207,9 @@ def test_without_a_call_for_one_disk_everything_is_synced_ahead(tmp_path: Path, 
     lock.release()
 
 
-@pytest.mark.parametrize(("release", "there"), [("5.7.19-generic", False), ("5.8.0", True), ("6.18.44-x", True), ("odd", False)])
+@pytest.mark.parametrize(
+    ("release", "there"), [("5.7.19-generic", False), ("5.8.0", True), ("6.18.44-x", True), ("odd", False)]
+)
 def test_old_systems_do_not_tell_of_failures(monkeypatch: pytest.MonkeyPatch, release: str, there: bool) -> None:
     if sys.platform != "linux":
         pytest.skip("only Linux has the call")

@@ -28,7 +28,9 @@ def test_so_is_one_that_somebody_else_left_unsynced() -> None:
 
 
 def test_data_directory_and_log_wherever_they_are() -> None:
-    rig = Rig(MemoryFiles(forgetful=True), "/srv/mq/store", store_path_commit_log="/logs/of/mq", flush_disk_type="SYNC_FLUSH")
+    rig = Rig(
+        MemoryFiles(forgetful=True), "/srv/mq/store", store_path_commit_log="/logs/of/mq", flush_disk_type="SYNC_FLUSH"
+    )
     bodies = rig.send_many(30)
     rig.store.want_flush()
     rig.run_jobs()

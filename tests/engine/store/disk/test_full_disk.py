@@ -1,4 +1,6 @@
-"""Opening on a disk without room: what is there is served, messages are refused with the reason, and taken again when there is room."""
+"""Opening on a disk without room: what is there is served, messages are refused with the reason, and taken again when
+there is room.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ def test_what_was_synced_survives_and_the_rest_by_sectors(files: MemoryFiles) ->
     file = files.open("/d/old")
     file.write(0, b"a" * 1024)
     assert files.power_loss().read("/d/old") == bytes(1024)
-    assert files.power_loss(lambda path, sector: (path, sector) == ("/d/old", 1)).read("/d/old") == bytes(512) + b"a" * 512
+    assert (
+        files.power_loss(lambda path, sector: (path, sector) == ("/d/old", 1)).read("/d/old") == bytes(512) + b"a" * 512
+    )
     file.sync()
     file.view()[0:1] = b"b"
     assert files.power_loss().read("/d/old") == b"a" * 1024
@@ -150,7 +152,9 @@ def test_a_file_is_older_than_the_last_start_until_it_is_written(files: MemoryFi
     assert files.restarted_since("/d/mark") is False
     started = files.power_loss()
     assert started.restarted_since("/d/mark") is True
-    assert started.process_death().restarted_since("/d/mark") is True, "the machine ran on, but it had been started since"
+    assert started.process_death().restarted_since("/d/mark") is True, (
+        "the machine ran on, but it had been started since"
+    )
     started.write("/d/mark", b"")
     assert started.restarted_since("/d/mark") is False
     assert started.restarted_since("/d/old") is True
@@ -172,7 +176,13 @@ def test_changes_are_told_before_they_happen(files: MemoryFiles) -> None:
     files.rename("/d/new", "/d/newer")
     files.make_folder("/d")
     files.remove("/d/newer")
-    assert told == [("create", "/d/new"), ("write", "/d/new"), ("sync", "/d/new"), ("rename", "/d/new"), ("remove", "/d/newer")]
+    assert told == [
+        ("create", "/d/new"),
+        ("write", "/d/new"),
+        ("sync", "/d/new"),
+        ("rename", "/d/new"),
+        ("remove", "/d/newer"),
+    ]
     assert files.power_loss().names("/d") == ["old"]
 
 

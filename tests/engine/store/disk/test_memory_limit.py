@@ -37,7 +37,13 @@ MB = 1 << 20
             },
             256 * MB,
         ),
-        ({"/proc/self/cgroup": "4:memory:/\n", "/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 0x7FFFFFFFFFFFF000),
+        (
+            {
+                "/proc/self/cgroup": "4:memory:/\n",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            0x7FFFFFFFFFFFF000,
+        ),
         ({"/proc/self/cgroup": "nonsense\n\n:::\n", "/sys/fs/cgroup/memory.max": "x"}, None),
     ],
 )

@@ -94,12 +94,15 @@ def test_power_loss_after_a_recovery_loses_nothing_either() -> None:
 
 
 def test_queue_files_that_a_recovery_removed_do_not_come_back() -> None:
-    """Power is lost after the orderly end that followed: the files of entries whose messages had been lost stay away."""
+    """Power is lost after the orderly end that followed: the files of entries whose messages had been lost stay
+    away.
+    """
     rig = memory_rig(message_index_enable=False)
     rig.send_many(5)
     for _ in range(2):
         rig.wall += 10_000
-        rig.send_many(40, "Other")  # so that the recovery begins behind those messages, and has nothing to add to their queue
+        # so that the recovery begins behind those messages, and has nothing to add to their queue
+        rig.send_many(40, "Other")
         rig.settle()
     rig.send_many(40)
     rig.run_jobs()

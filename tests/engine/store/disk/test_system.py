@@ -1,5 +1,6 @@
-"""What takes the place of calls that a system lacks, one by one; the whole store without all of them is in the tests that run over a bare
-disk (conftest.py)."""
+"""What takes the place of calls that a system lacks, one by one; the whole store without all of them is in the tests
+that run over a bare disk (conftest.py).
+"""
 
 from __future__ import annotations
 
@@ -109,7 +110,9 @@ def test_windows_locks_the_first_byte(tmp_path: Path, monkeypatch: pytest.Monkey
         Store.open(settings, wall=1)
 
 
-def test_without_locks_of_files_stores_of_one_process_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_locks_of_files_stores_of_one_process_exclude_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(system, "fcntl", None)
     monkeypatch.setattr(system, "msvcrt", None)
     files = DiskFiles()

@@ -35,14 +35,18 @@ def small(root: str, **changes: Any) -> StoreSettings:
     return StoreSettings(store_path_root_dir=root, **{**SMALL, **changes})
 
 
-def plan(files: Files, root: str, data: bytes, *, rename: dict[str, str] | None = None, append: bool = False) -> ImportPlan:
+def plan(
+    files: Files, root: str, data: bytes, *, rename: dict[str, str] | None = None, append: bool = False
+) -> ImportPlan:
     """What an import would do."""
     rename = rename or {}
     reader = ExportReader(io.BytesIO(data).read)
     directory = open_directory(files, root) if files.names(root) else None
     target: Target = NoTarget()
     if directory is not None:
-        target = looked_at = DirectoryTarget(directory, [rename.get(each.topic, each.topic) for each in reader.head.queues])
+        target = looked_at = DirectoryTarget(
+            directory, [rename.get(each.topic, each.topic) for each in reader.head.queues]
+        )
         for _ in looked_at.survey():
             pass
     planner = Planner(reader, target, rename=rename, append=append)
@@ -65,7 +69,9 @@ def run(files: Files, root: str, data: bytes, made: ImportPlan, **changes: Any) 
     return importing
 
 
-def move(files: Files, root: str, data: bytes, *, rename: dict[str, str] | None = None, append: bool = False) -> ImportPlan:
+def move(
+    files: Files, root: str, data: bytes, *, rename: dict[str, str] | None = None, append: bool = False
+) -> ImportPlan:
     """Look, then import."""
     made = plan(files, root, data, rename=rename, append=append)
     run(files, root, data, made)
@@ -98,4 +104,7 @@ def essence(message: MessageExt) -> tuple[object, ...]:
 
 def contents(store: Store, rig: Rig) -> dict[tuple[str, int], list[tuple[object, ...]]]:
     """All messages by queue."""
-    return {(queue.topic, queue.queue_id): [essence(each) for each in rig.read(queue.topic, queue.queue_id)] for queue in store.queues()}
+    return {
+        (queue.topic, queue.queue_id): [essence(each) for each in rig.read(queue.topic, queue.queue_id)]
+        for queue in store.queues()
+    }

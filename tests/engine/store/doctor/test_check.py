@@ -25,7 +25,14 @@ def fill(rig: Rig, rounds: int = 12) -> int:
         rig.send("Half", sys_flag=TRANSACTION_ROLLBACK, keys="gone")
         rig.send("Half", sys_flag=TRANSACTION_COMMIT, keys="whole")
         later = rig.wall + 5000
-        rig.send(SCHEDULE_TOPIC, queue_id=1, tags="eu", keys="later", more={"DELAY": "2", "REAL_TOPIC": "Orders"}, tags_code=later)
+        rig.send(
+            SCHEDULE_TOPIC,
+            queue_id=1,
+            tags="eu",
+            keys="later",
+            more={"DELAY": "2", "REAL_TOPIC": "Orders"},
+            tags_code=later,
+        )
         rig.wall += 1500
     return 6 * rounds
 
@@ -149,7 +156,9 @@ def test_units_of_the_extension(tmp_path: Path) -> None:
     report = check(DiskFiles(), str(root))
     assert report.findings == []
     assert [note.partition(":")[0] for note in report.notes] == ["delay level 3 lasts 1 s here"]
-    (path, *_) = sorted(path for path in (root / "consumequeue_ext").rglob("*") if path.is_file() and any(path.read_bytes()))
+    (path, *_) = sorted(
+        path for path in (root / "consumequeue_ext").rglob("*") if path.is_file() and any(path.read_bytes())
+    )
     data = bytearray(path.read_bytes())
     data[9] ^= 1  # the last byte of the first unit's tags code
     path.write_bytes(data)

@@ -20,7 +20,9 @@ INDEX_ENTRIES = 40 + 4 * 100
 def rig() -> Rig:
     """A directory in memory with 72 messages in several files, stopped in an orderly way."""
     rig = Rig(MemoryFiles(forgetful=True), "/store")
-    ConfigFile(f"{rig.root}/config/topics.json", rig.files).save('{"topicConfigTable":{"Orders":{}},"dataVersion":{"counter":1}}')
+    ConfigFile(f"{rig.root}/config/topics.json", rig.files).save(
+        '{"topicConfigTable":{"Orders":{}},"dataVersion":{"counter":1}}'
+    )
     fill(rig)
     rig.close()
     return rig
@@ -214,9 +216,18 @@ def test_a_torn_record_after_a_crash_is_no_fault(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda entry: ENTRY.pack(entry[0] + 1, entry[1], entry[2]), "place 3 of Orders/1 has an entry that leads elsewhere"),
-        (lambda entry: ENTRY.pack(entry[0], entry[1] - 1, entry[2]), "place 3 of Orders/1 has an entry with another size"),
-        (lambda entry: ENTRY.pack(entry[0], entry[1], entry[2] ^ 1), "place 3 of Orders/1 has an entry with another tags code"),
+        (
+            lambda entry: ENTRY.pack(entry[0] + 1, entry[1], entry[2]),
+            "place 3 of Orders/1 has an entry that leads elsewhere",
+        ),
+        (
+            lambda entry: ENTRY.pack(entry[0], entry[1] - 1, entry[2]),
+            "place 3 of Orders/1 has an entry with another size",
+        ),
+        (
+            lambda entry: ENTRY.pack(entry[0], entry[1], entry[2] ^ 1),
+            "place 3 of Orders/1 has an entry with another tags code",
+        ),
         (lambda entry: BLANK, "place 3 of Orders/1 has a blank entry"),
         (lambda entry: bytes(20), "place 3 of Orders/1 has no entry"),
         (lambda entry: ENTRY.pack(-1, -1, 0), "place 3 of Orders/1 has an entry that leads elsewhere"),
@@ -319,13 +330,17 @@ def test_an_index_entry_that_is_wrong(rig: Rig, field: int, value: int, words: s
     report = checked(rig)
     assert report.count
     for word in words:
-        assert any(word in finding.what and finding.path == f"{rig.root}/{index_path(rig)}" for finding in report.findings), report.findings
+        assert any(
+            word in finding.what and finding.path == f"{rig.root}/{index_path(rig)}" for finding in report.findings
+        ), report.findings
 
 
 def test_an_index_entry_of_a_record_that_is_gone(rig: Rig) -> None:
     physical = index_entry(rig, 20)[1]
     in_log(rig, physical, 4, b"none")
-    assert any(f"leads to offset {physical} where no message begins" in finding.what for finding in checked(rig).findings)
+    assert any(
+        f"leads to offset {physical} where no message begins" in finding.what for finding in checked(rig).findings
+    )
 
 
 def test_a_slot_that_leads_elsewhere(rig: Rig) -> None:

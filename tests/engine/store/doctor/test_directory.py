@@ -16,7 +16,9 @@ from tests.golden.golden import GOLDEN, VERSIONS
 
 
 def tree(root: Path) -> dict[str, tuple[bytes, int]]:
-    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(root.rglob("*")) if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("kind", ["clean", "crashed"])
@@ -35,7 +37,9 @@ def test_apaches_directories_are_read_as_they_are(version: str, kind: str, tmp_p
     for expected in sample.expected["messages"]:
         assert expected["physicalOffset"] in offsets
         entry = directory.queue(expected["topic"], expected["queueId"]).entry(expected["queueOffset"])
-        assert kind == "crashed" or (entry is not None and entry[:2] == (expected["physicalOffset"], expected["storeSize"]))
+        assert kind == "crashed" or (
+            entry is not None and entry[:2] == (expected["physicalOffset"], expected["storeSize"])
+        )
     for index in directory.index_files():
         assert (index.slots, index.entries_max) == (500, 2000)
     assert directory.topics()

@@ -42,8 +42,12 @@ def places(rig: Rig, **wanted: Any) -> list[int]:
     return [message.queue_offset for message in messages]
 
 
-@pytest.fixture(scope="module", params=[(version, kind) for version in VERSIONS for kind in ("clean", "crashed")], ids="-".join)
-def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Directory, dict[str, Any]]]:
+@pytest.fixture(
+    scope="module", params=[(version, kind) for version in VERSIONS for kind in ("clean", "crashed")], ids="-".join
+)
+def golden(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Directory, dict[str, Any]]]:
     sample = GOLDEN.store(*request.param)
     directory = open_directory(DiskFiles(), str(sample.unpack(tmp_path_factory.mktemp("golden"))))
     yield directory, sample.expected
@@ -70,7 +74,9 @@ def test_apaches_messages_are_found_in_the_log(golden: tuple[Directory, dict[str
     directory, expected = golden
     messages, notes = found(directory)
     assert notes == []
-    assert {each["physicalOffset"] for each in expected["messages"]} <= {message.physical_offset for message in messages}
+    assert {each["physicalOffset"] for each in expected["messages"]} <= {
+        message.physical_offset for message in messages
+    }
 
 
 def test_apaches_messages_are_found_by_their_keys(golden: tuple[Directory, dict[str, Any]]) -> None:
@@ -91,7 +97,10 @@ def test_all_messages_are_found_in_every_state(make_rig: MakeRig, state: str) ->
         rig.send("A" if number % 3 else "B", b"%d" % number * 20, number % 2, uniq_key=f"{number:032X}")
         if number == 30:
             rig.settle()
-    expected = {topic: sorted((each.queue_id, each.queue_offset) for queue in (0, 1) for each in rig.read(topic, queue)) for topic in "AB"}
+    expected = {
+        topic: sorted((each.queue_id, each.queue_offset) for queue in (0, 1) for each in rig.read(topic, queue))
+        for topic in "AB"
+    }
     root, files = rig.root, rig.files
     if state == "settled":
         rig.settle()
@@ -107,7 +116,9 @@ def test_all_messages_are_found_in_every_state(make_rig: MakeRig, state: str) ->
         messages, notes = found(directory, topic=topic)
         assert sorted((each.queue_id, each.queue_offset) for each in messages) == wanted
         assert [each.physical_offset for each in messages] == sorted(each.physical_offset for each in messages)
-        assert notes == ([f"there is no consume queue of {topic}: the whole log is read for it"] if state == "without queues" else [])
+        assert notes == (
+            [f"there is no consume queue of {topic}: the whole log is read for it"] if state == "without queues" else []
+        )
         one, _ = found(directory, topic=topic, queue_id=1)
         assert [(1, each.queue_offset) for each in one] == [each for each in wanted if each[0] == 1]
     for number in (0, 29, 31, 59):
@@ -169,7 +180,10 @@ def test_a_topic_that_was_made_again_has_its_new_messages_only(rig: Rig) -> None
     rig.send(body=b"new")
     rig.send(body=b"newer")
     directory = open_directory(rig.files, rig.root)
-    assert [(each.queue_offset, each.body) for each in found(directory, topic="Topic")[0]] == [(0, b"new"), (1, b"newer")]
+    assert [(each.queue_offset, each.body) for each in found(directory, topic="Topic")[0]] == [
+        (0, b"new"),
+        (1, b"newer"),
+    ]
     directory.close()
 
 

@@ -65,13 +65,24 @@ def test_topics_bring_their_groups_and_offsets() -> None:
 def test_what_the_target_has_stays() -> None:
     rig = source()
     data, _ = export(rig.files, rig.root, "A", "B")
-    save("/other", rig.files, topics={"A": 8, "C": 1}, perm=4, groups={"g": 9}, offsets={"A@g": {0: 8}, "A@h": {0: 5}, "C@g": {0: 1}})
+    save(
+        "/other",
+        rig.files,
+        topics={"A": 8, "C": 1},
+        perm=4,
+        groups={"g": 9},
+        offsets={"A@g": {0: 8}, "A@h": {0: 5}, "C@g": {0: 1}},
+    )
     rig.files.make_folder("/other/commitlog")
     made = move(rig.files, "/other", data)
     assert "topic A is configured otherwise here, and stays so" in made.notes
     assert "group g is configured otherwise here, and stays so" in made.notes
     tables = TableFiles(rig.files, "/other").load()
-    assert {name: (each.read_queues, each.perm) for name, each in tables.topics.topics.items()} == {"A": (8, 4), "B": (2, 6), "C": (1, 4)}
+    assert {name: (each.read_queues, each.perm) for name, each in tables.topics.topics.items()} == {
+        "A": (8, 4),
+        "B": (2, 6),
+        "C": (1, 4),
+    }
     assert {name: each.retry_max_times for name, each in tables.groups.groups.items()} == {"g": 9, "h": 4}
     assert tables.offsets.offsets == {"A@g": {0: 8}, "A@h": {0: 10}, "B@g": {0: 3}, "C@g": {0: 1}}
 
@@ -87,7 +98,10 @@ def test_a_topic_gets_the_queues_that_its_messages_need() -> None:
     made = move(rig.files, "/other", data)
     assert "topic A gets 6 queues to read, it has 2" in made.notes
     tables = TableFiles(rig.files, "/other").load()
-    assert {name: (each.read_queues, each.write_queues) for name, each in tables.topics.topics.items()} == {"A": (6, 2), "New": (3, 3)}
+    assert {name: (each.read_queues, each.write_queues) for name, each in tables.topics.topics.items()} == {
+        "A": (6, 2),
+        "New": (3, 3),
+    }
 
 
 def test_a_group_is_never_further_than_the_messages() -> None:
@@ -152,7 +166,11 @@ def test_a_checksum_of_the_old_place_stays_behind() -> None:
     move(rig.files, "/other", data)
     assert plan(rig.files, "/other", data).empty
     there = opened(rig.files, "/other")
-    assert [each.properties for each in there.read("A")] == [{"a": "b", "__CRC32#": "0123456789"}, {"a": "b"}, {"a": "b"}]
+    assert [each.properties for each in there.read("A")] == [
+        {"a": "b", "__CRC32#": "0123456789"},
+        {"a": "b"},
+        {"a": "b"},
+    ]
     assert bytes(there.store.record(there.read("A")[2].physical_offset) or b"").endswith(b"\x00\x04a\x01b\x02")
 
 

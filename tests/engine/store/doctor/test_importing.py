@@ -122,7 +122,9 @@ def test_only_what_was_asked_for_moves(rig: Rig) -> None:
     assert 0 < made.messages < 20
     move(rig.files, other(rig), data)
     there = opened(rig.files, other(rig))
-    assert [(each.queue_offset, each.body) for each in there.read("A")] == [(each.queue_offset, each.body) for each in late]
+    assert [(each.queue_offset, each.body) for each in there.read("A")] == [
+        (each.queue_offset, each.body) for each in late
+    ]
     assert there.read("B") == []
     there.close()
     rig.open()

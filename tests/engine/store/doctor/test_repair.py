@@ -48,7 +48,11 @@ def repaired(rig: Rig, recover: Recover = Recover.REFUSE, *, rebuild: bool = Fal
 def contents(rig: Rig) -> dict[tuple[str, int], list[bytes]]:
     """All messages by queue, from the first to the last that the queue has."""
     rig.open()
-    found = {(queue.topic, queue.queue_id): rig.bodies(queue.topic, queue.queue_id) for queue in rig.store.queues() if queue.max_offset}
+    found = {
+        (queue.topic, queue.queue_id): rig.bodies(queue.topic, queue.queue_id)
+        for queue in rig.store.queues()
+        if queue.max_offset
+    }
     rig.close()
     return found
 

@@ -88,7 +88,9 @@ def test_queue_entries_are_written_in_rounds(make_rig: MakeRig) -> None:
 
 @pytest.mark.parametrize("settings", [{}, SYNC], ids=["async", "sync"])
 def test_entries_of_delay_queues_are_in_their_file_soon(make_rig: MakeRig, settings: dict[str, str]) -> None:
-    """4.9 takes the place of a broker that was killed, and delivers at once whatever it has to make the entry of (docs/protocol/store.md 8.6)."""
+    """4.9 takes the place of a broker that was killed, and delivers at once whatever it has to make the entry of
+    (docs/protocol/store.md 8.6).
+    """
     rig = make_rig(**settings)
     rig.send_many(3)
     rig.settle()
@@ -400,7 +402,9 @@ def test_disk_ratios(make_rig: MakeRig) -> None:
 
 @pytest.mark.parametrize("changes", range(1, 12))
 def test_a_queue_is_deleted_as_a_whole_or_not_at_all(changes: int) -> None:
-    """Whenever the process dies while the files go; what is left of them goes with the next start, as the deletion was asked for."""
+    """Whenever the process dies while the files go; what is left of them goes with the next start, as the deletion was
+    asked for.
+    """
     rig = memory_rig()
     rig.send_many(35)
     rig.send_many(3, "Other")

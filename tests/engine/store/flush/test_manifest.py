@@ -241,7 +241,9 @@ def test_start_looks_into_no_queue(tmp_path: object) -> None:
 
 
 def test_an_end_before_the_queues_follow_the_beginning_of_the_log() -> None:
-    """Files of the log were deleted, and the store ended before its queues were told: the next start looks into them."""
+    """Files of the log were deleted, and the store ended before its queues were told: the next start looks into
+    them.
+    """
     rig = memory_rig()
     assert isinstance(rig.files, MemoryFiles)
     rig.files.clock = lambda: rig.wall

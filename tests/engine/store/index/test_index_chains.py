@@ -15,7 +15,9 @@ COUNT = 4000
 
 @pytest.fixture(params=[1, 100])
 def rig(request: pytest.FixtureRequest, make_rig: MakeRig) -> Rig:
-    """Four thousand messages with one key, ten a second, and one in ten with another key, of the same slot or of another one."""
+    """Four thousand messages with one key, ten a second, and one in ten with another key, of the same slot or of
+    another one.
+    """
     rig = make_rig(mapped_file_size_commit_log=1 << 20, max_index_num=10_000, max_hash_slot_num=request.param)
     for number in range(COUNT):
         rig.send(keys="hot" if number % 10 else "rare", at=START + 100 * number)

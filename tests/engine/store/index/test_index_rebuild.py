@@ -26,7 +26,9 @@ def test_index_keeps_what_recovery_does_not_read_again(rig: Rig) -> None:
     store = rig.open()
     assert store.recovery.dispatched_from > 4096
     for topic, count in (("Old", 25), ("New", 25), ("Newest", 5)):
-        assert [rig.found(f"{topic}-{number}", topic) for number in range(count)] == [[number] for number in range(count)]
+        assert [rig.found(f"{topic}-{number}", topic) for number in range(count)] == [
+            [number] for number in range(count)
+        ]
 
 
 def settled_long_ago(rig: Rig) -> None:
@@ -39,7 +41,9 @@ def settled_long_ago(rig: Rig) -> None:
 
 @pytest.mark.parametrize("count", [340, 380, 420, 900])
 def test_index_files_made_ahead_are_no_end_of_the_index(rig: Rig, count: int) -> None:
-    """A crash leaves an empty index file behind the one that is written; nothing may be missed, linked wrongly or twice after it."""
+    """A crash leaves an empty index file behind the one that is written; nothing may be missed, linked wrongly or twice
+    after it.
+    """
     settled_long_ago(rig)
     rig.send_many(count, size=1)
     rig.pass_time(2000)
@@ -111,4 +115,6 @@ def test_index_slots_are_mended_after_power_loss(seed: int) -> None:
     assert rig.open().recovery.dispatched_from > 0
     for topic, count in (("Old", 250), ("New", 50), ("Newest", 250)):
         assert len(rig.read(topic)) == count
-        assert [rig.found(f"{topic}-{number}", topic) for number in range(count)] == [[number] for number in range(count)]
+        assert [rig.found(f"{topic}-{number}", topic) for number in range(count)] == [
+            [number] for number in range(count)
+        ]

@@ -1,4 +1,6 @@
-"""The extension of the consume queues: units, their files, their addresses, and what becomes of them at starts and ends."""
+"""The extension of the consume queues: units, their files, their addresses, and what becomes of them at starts and
+ends.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from mqproto.wire.ids import java_hash
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import HOST, Rig
 
-EXT: dict[str, Any] = {"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 128, "bit_map_length_consume_queue_ext": 32}
+EXT: dict[str, Any] = {
+    "enable_consume_queue_ext": True,
+    "mapped_file_size_consume_queue_ext": 128,
+    "bit_map_length_consume_queue_ext": 32,
+}
 BASE = -(1 << 63)
 
 
@@ -27,7 +33,9 @@ def send_bits(rig: Rig, tag: str, bits: bytes) -> None:
     """A message with a bitmap."""
     properties = b"TAGS\x01" + tag.encode()
     queue = rig.store.queue("Topic", 0)
-    rig.store.writer.append(queue, b"b", properties, 0, 0, 0, HOST, HOST, 0, 0, java_hash(tag), None, None, rig.wall, bits)
+    rig.store.writer.append(
+        queue, b"b", properties, 0, 0, 0, HOST, HOST, 0, 0, java_hash(tag), None, None, rig.wall, bits
+    )
 
 
 def raw_codes(rig: Rig, topic: str = "Topic", queue_id: int = 0) -> list[int]:
@@ -278,7 +286,9 @@ def test_files_that_no_entry_leads_to(rig: Rig) -> None:
     extension = rig.store._queues.extension
     assert extension.unused("Topic", 0, codes[0]) == []
     folder = f"{rig.root}/consumequeue_ext/Topic/0"
-    assert extension.unused("Topic", 0, codes[12]) == [f"{folder}/{start:020d}" for start in (0, 128)], "six units lie in a file"
+    assert extension.unused("Topic", 0, codes[12]) == [f"{folder}/{start:020d}" for start in (0, 128)], (
+        "six units lie in a file"
+    )
     assert len(extension.unused("Topic", 0, codes[11])) == 1
     assert len(extension.unused("Topic", 0, codes[-1] + 1000)) == len(unit_files(rig)) - 1, "the last one stays"
     assert extension.unused("Topic", 0, java_hash("T12")) == []
@@ -314,7 +324,10 @@ def test_a_power_loss_takes_units_and_entries_together(make_rig: MakeRig) -> Non
 
 def test_settings() -> None:
     settings = StoreSettings()
-    apply(settings, {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "4096", "bitMapLengthConsumeQueueExt": "64"})
+    apply(
+        settings,
+        {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "4096", "bitMapLengthConsumeQueueExt": "64"},
+    )
     assert (settings.mapped_file_size_consume_queue_ext, settings.bit_map_length_consume_queue_ext) == (4096, 64)
     with pytest.raises(InvalidSetting, match="too small for a bitmap of 64000 bits"):
         apply(settings, {"bitMapLengthConsumeQueueExt": "64000"})

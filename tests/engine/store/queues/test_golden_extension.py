@@ -1,4 +1,6 @@
-"""A directory that Apache's broker wrote with `enableConsumeQueueExt` (tests/golden/README.md) is served as Apache served it."""
+"""A directory that Apache's broker wrote with `enableConsumeQueueExt` (tests/golden/README.md) is served as Apache
+served it.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def test_new_units_follow_apaches(sample: Sample) -> None:
     before = (sample.root / "consumequeue_ext/Ext/3" / f"{0:020d}").read_bytes().rstrip(b"\0")
     queue = store.queue("Ext", 3)
     host = bytes(8)
-    store.writer.append(queue, b"new", b"TAGS\x01New", 0, 0, 0, host, host, 0, 0, java_hash("New"), None, None, 1_800_000_000_000)
+    store.writer.append(
+        queue, b"new", b"TAGS\x01New", 0, 0, 0, host, host, 0, 0, java_hash("New"), None, None, 1_800_000_000_000
+    )
     assert served(store, "New") == [[3, queue.next_offset - 1]]
     store.close(0)
     after = (sample.root / "consumequeue_ext/Ext/3" / f"{0:020d}").read_bytes()
@@ -125,7 +129,9 @@ def test_new_units_follow_apaches(sample: Sample) -> None:
 def test_bitmaps_are_those_that_our_bloom_filter_makes(sample: Sample) -> None:
     """Both groups of the directory want what is red."""
     store = sample.open()
-    table = ConsumerFilters.from_json((sample.root / "config" / "consumerFilter.json").read_bytes()).topics["Ext"].groups
+    table = (
+        ConsumerFilters.from_json((sample.root / "config" / "consumerFilter.json").read_bytes()).topics["Ext"].groups
+    )
     bloom = BloomFilter(20, 32)
     counts = {b"": 0}
     for queue_id, offset, physical, store_time, *_ in sample.expected["messages"]:

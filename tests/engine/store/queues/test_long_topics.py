@@ -1,4 +1,6 @@
-"""Records of version 2, whose topic has a length of two bytes: 5.x writes them for long retry topics (docs/protocol/store.md 2.2)."""
+"""Records of version 2, whose topic has a length of two bytes: 5.x writes them for long retry topics
+(docs/protocol/store.md 2.2).
+"""
 
 from __future__ import annotations
 

@@ -99,7 +99,9 @@ def test_maps_and_descriptors_are_bounded(tmp_path: Any, extension: bool) -> Non
 
 def test_a_queue_takes_a_block(tmp_path: Any) -> None:
     """Files have Apache's size, and blocks where there are entries."""
-    store = Store.open(StoreSettings(store_path_root_dir=str(tmp_path), max_index_num=1000, max_hash_slot_num=100), wall=1)
+    store = Store.open(
+        StoreSettings(store_path_root_dir=str(tmp_path), max_index_num=1000, max_hash_slot_num=100), wall=1
+    )
     for topic in topics(20):
         host = bytes(8)
         for _ in range(3):

@@ -1,4 +1,6 @@
-"""Reads off the loop: the same answers as through the maps, from files, and only where something may not be in memory."""
+"""Reads off the loop: the same answers as through the maps, from files, and only where something may not be in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,15 @@ def told(result: GetResult) -> tuple[object, ...]:
     """A read as it can be compared: adjacent records may come in one view or in several."""
     data = b"".join(result.views)
     assert len(data) == result.size
-    return result.status, result.next_offset, result.min_offset, result.max_offset, data, result.count, result.suggest_slave
+    return (
+        result.status,
+        result.next_offset,
+        result.min_offset,
+        result.max_offset,
+        data,
+        result.count,
+        result.suggest_slave,
+    )
 
 
 def fill(rig: Rig, count: int = 60) -> Queue:
@@ -105,10 +115,17 @@ def fill(rig: Rig, count: int = 60) -> Queue:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"flush_disk_type": "SYNC_FLUSH"}, {"enable_consume_queue_ext": True}, {"max_transfer_bytes_on_message_in_disk": 500}],
+    [
+        {},
+        {"flush_disk_type": "SYNC_FLUSH"},
+        {"enable_consume_queue_ext": True},
+        {"max_transfer_bytes_on_message_in_disk": 500},
+    ],
     ids=["plain", "sync", "extension", "short"],
 )
-def test_the_same_answers_as_through_maps(make_rig: MakeRig, no_maps: Callable[[Any], Any], changes: dict[str, Any]) -> None:
+def test_the_same_answers_as_through_maps(
+    make_rig: MakeRig, no_maps: Callable[[Any], Any], changes: dict[str, Any]
+) -> None:
     rig = make_rig(cold_read_distance=1, **changes)
     queue = fill(rig)
     store, reads = rig.store, rig.store.reads
@@ -157,7 +174,9 @@ def test_a_part_that_is_not_in_the_cache_makes_it_a_job(make_rig: MakeRig, monke
     rig = make_rig(cold_read_distance=1)
     queue = fill(rig)
     for kind in (MemoryFile, DiskFile):
-        monkeypatch.setattr(kind, "read_cached", lambda file, start, size: None if size > 640 else file.read(start, size))
+        monkeypatch.setattr(
+            kind, "read_cached", lambda file, start, size: None if size > 640 else file.read(start, size)
+        )
     assert ran(cold(rig.store.reads.get(queue, 0, 32, None))).count > 1
 
 
@@ -263,7 +282,10 @@ def test_little_at_a_time(make_rig: MakeRig) -> None:
         for _ in range(10):
             rig.send(f"Topic{size}", bytes(size))
     rig.send()
-    counts = [ran(cold(rig.store.reads.get(rig.store.queue(f"Topic{size}", 0), 0, 32, None))).count for size in (100, 20_000, 100_000)]
+    counts = [
+        ran(cold(rig.store.reads.get(rig.store.queue(f"Topic{size}", 0), 0, 32, None))).count
+        for size in (100, 20_000, 100_000)
+    ]
     assert counts == [8, 3, 1]
 
 
@@ -271,8 +293,16 @@ def test_the_store_goes_on_meanwhile(make_rig: MakeRig, no_maps: Callable[[Any],
     rig = make_rig(cold_read_distance=1)
     queue = fill(rig)
     store, reads = rig.store, rig.store.reads
-    expected = told(store.get(queue, 5, 5, None)), told(store.get(queue, 57, 32, None)), store.query("Topic", "all", 64, *ALWAYS)
-    jobs = cold(reads.get(queue, 5, 5, None)), cold(reads.get(queue, 57, 32, None)), cold(reads.query("Topic", "all", 64, *ALWAYS))
+    expected = (
+        told(store.get(queue, 5, 5, None)),
+        told(store.get(queue, 57, 32, None)),
+        store.query("Topic", "all", 64, *ALWAYS),
+    )
+    jobs = (
+        cold(reads.get(queue, 5, 5, None)),
+        cold(reads.get(queue, 57, 32, None)),
+        cold(reads.query("Topic", "all", 64, *ALWAYS)),
+    )
     rig.send_many(100)
     rig.settle()
     store.delete_queues(lambda queue: queue.topic == "Other")
@@ -373,7 +403,11 @@ def test_a_disk_that_fails(make_rig: MakeRig) -> None:
     files = counted(rig)
     reads = rig.store.reads
     files.broken = True
-    for job in (cold(reads.get(queue, 0, 4, None)), cold(reads.record(0)), cold(reads.query("Topic", "all", 64, *ALWAYS))):
+    for job in (
+        cold(reads.get(queue, 0, 4, None)),
+        cold(reads.record(0)),
+        cold(reads.query("Topic", "all", 64, *ALWAYS)),
+    ):
         with pytest.raises(OSError, match="Input/output error"):
             job.run()
         assert files.open_now == 0
@@ -382,7 +416,10 @@ def test_a_disk_that_fails(make_rig: MakeRig) -> None:
 def test_what_a_read_costs(make_rig: MakeRig) -> None:
     """Few system calls, few bytes, and every file given back."""
     rig = make_rig(
-        cold_read_distance=1, mapped_file_size_commit_log=1 << 20, allocation_window=1 << 20, mapped_file_size_consume_queue=20_000
+        cold_read_distance=1,
+        mapped_file_size_commit_log=1 << 20,
+        allocation_window=1 << 20,
+        mapped_file_size_consume_queue=20_000,
     )
     for _ in range(1000):
         rig.send(body=bytes(500), keys="k")
@@ -403,7 +440,9 @@ def test_what_a_read_costs(make_rig: MakeRig) -> None:
         assert sum(files.reads) <= size
 
 
-def test_the_slots_of_an_index_from_before_are_read_before_keys_are_added(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_slots_of_an_index_from_before_are_read_before_keys_are_added(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Appends would look at one after the other, each from disk."""
     rig = make_rig(max_hash_slot_num=1_000_000)
     rig.send(keys="k")
@@ -428,7 +467,9 @@ def test_the_slots_of_an_index_from_before_are_read_before_keys_are_added(make_r
 @settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_near_is_never_far(data: st.DataObject) -> None:
-    """Whatever is written when: entries that are called near lead to where the log is near, and a read by maps or not tells the same."""
+    """Whatever is written when: entries that are called near lead to where the log is near, and a read by maps or not
+    tells the same.
+    """
     distance = data.draw(st.integers(1, 6000))
     rig = memory_rig(cold_read_distance=distance)
     for _ in range(data.draw(st.integers(1, 25))):
@@ -448,4 +489,6 @@ def test_near_is_never_far(data: st.DataObject) -> None:
             if not isinstance(read, ColdRead):
                 physical = ENTRY.unpack(bytes(rig.store._queues.chunk(queue, offset, 1, queue.max_offset)))[0]
                 assert physical >= max(begun, rig.store.end - distance)
-            assert told(ran(read) if isinstance(read, ColdRead) else read) == told(rig.store.get(queue, offset, 8, None))
+            assert told(ran(read) if isinstance(read, ColdRead) else read) == told(
+                rig.store.get(queue, offset, 8, None)
+            )

@@ -40,7 +40,9 @@ def test_get_as_in_javas_vectors(fourteen: Rig, offset: int, status: GetStatus, 
     result = store.get(store.queue("Topic", 0), offset, 32, None)
     assert (result.status, result.count, result.next_offset) == (status, count, following)
     assert (result.min_offset, result.max_offset) == (0, 14)
-    assert [message.queue_offset for message in records(result.views)] == list(range(max(offset, 0), max(offset, 0) + count))
+    assert [message.queue_offset for message in records(result.views)] == list(
+        range(max(offset, 0), max(offset, 0) + count)
+    )
 
 
 def test_unknown_queue_has_no_message(rig: Rig) -> None:
@@ -62,7 +64,9 @@ def test_neighbours_share_a_view(rig: Rig) -> None:
 
 def test_counts_and_bytes_limit_an_answer(make_rig: MakeRig) -> None:
     rig = make_rig(
-        max_transfer_bytes_on_message_in_memory=1000, max_transfer_count_on_message_in_memory=5, mapped_file_size_consume_queue=2000
+        max_transfer_bytes_on_message_in_memory=1000,
+        max_transfer_count_on_message_in_memory=5,
+        mapped_file_size_consume_queue=2000,
     )
     queue = rig.store.queue("Topic", 0)
     rig.send(body=bytes(2000))
@@ -76,8 +80,14 @@ def test_counts_and_bytes_limit_an_answer(make_rig: MakeRig) -> None:
 
 
 def test_far_behind_the_end_other_limits_hold(make_rig: MakeRig) -> None:
-    """What memory does not hold is given in smaller answers, and a slave is suggested (docs/protocol/store.md 13.6, 14.2)."""
-    rig = make_rig(access_message_in_memory_max_ratio=0, max_transfer_count_on_message_in_disk=3, max_transfer_bytes_on_message_in_disk=500)
+    """What memory does not hold is given in smaller answers, and a slave is suggested (docs/protocol/store.md 13.6,
+    14.2).
+    """
+    rig = make_rig(
+        access_message_in_memory_max_ratio=0,
+        max_transfer_count_on_message_in_disk=3,
+        max_transfer_bytes_on_message_in_disk=500,
+    )
     rig.send_many(10, size=10)
     queue = rig.store.queue("Topic", 0)
     result = rig.store.get(queue, 0, 32, None)
@@ -269,7 +279,10 @@ def test_query_gives_unique_ids_and_each_key(rig: Rig) -> None:
         assert rig.found("k2", "Other") == [0]
         assert rig.found("") == rig.found("k1 k2") == rig.found("none") == []
         last = rig.store.query("Topic", "none", 32, *ALWAYS)
-        assert (last.index_last_time, last.index_last_offset) == (START, rig.store.entry(rig.store.queue("Other", 0), 0)[0])  # type: ignore[index]
+        assert (last.index_last_time, last.index_last_offset) == (
+            START,
+            rig.store.entry(rig.store.queue("Other", 0), 0)[0],  # type: ignore[index]
+        )
         rig.settle()
 
 
@@ -314,7 +327,15 @@ def test_index_goes_on_in_new_files(rig: Rig, jobs_run: bool) -> None:
             rig.run_jobs()
     if not jobs_run:
         assert rig.files.names(f"{rig.root}/index") == [], "no file is made but by a job"
-    assert [rig.found(f"id-{number}") for number in (0, 398, 399, 400, 797, 798, 999)] == [[0], [398], [399], [400], [797], [798], [999]]
+    assert [rig.found(f"id-{number}") for number in (0, 398, 399, 400, 797, 798, 999)] == [
+        [0],
+        [398],
+        [399],
+        [400],
+        [797],
+        [798],
+        [999],
+    ]
     rig.settle()
     assert len(rig.files.names(f"{rig.root}/index")) == 3
     for number in range(1000):
@@ -322,7 +343,12 @@ def test_index_goes_on_in_new_files(rig: Rig, jobs_run: bool) -> None:
         assert rig.found(f"id-{number}", begin=START + 10 * number, end=START + 10 * number) == [number]
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\x01\x02 ", exclude_categories=["Cs"]), min_size=1, max_size=40), max_size=12))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\x01\x02 ", exclude_categories=["Cs"]), min_size=1, max_size=40),
+        max_size=12,
+    )
+)
 def test_any_unique_id_is_found(ids: list[str]) -> None:
     rig = memory_rig()
     for unique in ids:

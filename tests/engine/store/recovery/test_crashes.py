@@ -1,7 +1,9 @@
-"""The store keeps its word wherever it is cut off: by the death of the process, by a power loss, and again while it recovers.
+"""The store keeps its word wherever it is cut off: by the death of the process, by a power loss, and again while it
+recovers.
 
-A story by seed runs over files in memory; before each change of a file and after each step a crash is tried out on a copy. Under SYNC_FLUSH
-and ASYNC_FLUSH what was made durable must outlive a power loss, and everything must outlive the death of the process.
+A story by seed runs over files in memory; before each change of a file and after each step a crash is tried out on a
+copy. Under SYNC_FLUSH and ASYNC_FLUSH what was made durable must outlive a power loss, and everything must outlive the
+death of the process.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ class Cuts:
         rig.open()
         assert rig.store.recovery.clean
         assert {queue: rig.bodies(*queue) for queue in QUEUES} == served
-        assert all(rig.store.queue(topic, queue_id).max_offset - 1 in rig.found("next", topic) for topic, queue_id in QUEUES)
+        assert all(
+            rig.store.queue(topic, queue_id).max_offset - 1 in rig.found("next", topic) for topic, queue_id in QUEUES
+        )
         rig.close()
 
     def crash_in_recovery(self, story: Story, files: MemoryFiles, rng: random.Random) -> MemoryFiles:

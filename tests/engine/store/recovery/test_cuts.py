@@ -1,4 +1,6 @@
-"""The end of the log is gone from some byte on, wherever that is: everything that was durable is served, or the start is refused there."""
+"""The end of the log is gone from some byte on, wherever that is: everything that was durable is served, or the start
+is refused there.
+"""
 
 from __future__ import annotations
 

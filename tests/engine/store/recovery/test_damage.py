@@ -1,4 +1,6 @@
-"""Damage in the middle of what was stored: refused with its place, or given up when the caller says so (docs/protocol/store.md 8)."""
+"""Damage in the middle of what was stored: refused with its place, or given up when the caller says so
+(docs/protocol/store.md 8).
+"""
 
 from __future__ import annotations
 

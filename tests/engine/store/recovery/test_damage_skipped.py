@@ -73,7 +73,9 @@ def test_messages_behind_the_damage_stay(rig: Rig, ending: str, at: int) -> None
     for _ in range(3):
         assert places(rig) == {number: body for number, body in enumerate(bodies) if number != 4}
         assert rig.bodies("Other") == others
-        assert [rig.found(f"Topic-{number}") for number in range(8)] == [[number] if number != 4 else [] for number in range(8)]
+        assert [rig.found(f"Topic-{number}") for number in range(8)] == [
+            [number] if number != 4 else [] for number in range(8)
+        ]
         rig.reopen()
         assert rig.store.recovery.notes == []
     assert doctor(rig) == []
@@ -121,7 +123,11 @@ def test_several_places_and_several_files(rig: Rig, ending: str) -> None:
     ruin(size - 700, size + 10)
     ruin(2 * size, 3 * size)
     ruins = ((1000, 1100), (size - 700, size + 10), (2 * size, 3 * size))
-    lost = {number for number, (at, length, _) in enumerate(entries) if any(at < stop and at + length > start for start, stop in ruins)}
+    lost = {
+        number
+        for number, (at, length, _) in enumerate(entries)
+        if any(at < stop and at + length > start for start, stop in ruins)
+    }
     assert damaged(rig, thorough=True).offset is not None
     rig.open(recover=Recover.SKIP, thorough=True)
     assert {number for each in rig.store.recovery.lost for number in range(each.first, each.last + 1)} == lost
@@ -217,7 +223,9 @@ def test_what_looks_like_a_record_within_a_message_is_none(rig: Rig) -> None:
 
 
 def test_stale_records_are_not_brought_back(rig: Rig) -> None:
-    """Behind the last record of Apache's may lie what it once cut off (docs/protocol/store.md 8.4): that is no part of the log."""
+    """Behind the last record of Apache's may lie what it once cut off (docs/protocol/store.md 8.4): that is no part of
+    the log.
+    """
     rig.send_many(2)
     rig.wall += 10_000
     start = rig.send(body=b"damaged")

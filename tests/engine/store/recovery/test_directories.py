@@ -79,7 +79,13 @@ def test_foreign_files_are_left_alone(rig: Rig) -> None:
     rig.send_many(3, size=300)
     rig.settle()
     rig.close()
-    foreign = ["commitlog/backup.tmp", "index/notes.txt", "consumequeue/readme", "consumequeue/Topic/x", "consumequeue/Topic/0/old.bak"]
+    foreign = [
+        "commitlog/backup.tmp",
+        "index/notes.txt",
+        "consumequeue/readme",
+        "consumequeue/Topic/x",
+        "consumequeue/Topic/0/old.bak",
+    ]
     for path in foreign:
         rig.files.write(f"{rig.root}/{path}", b"mine")
     rig.open()
@@ -242,7 +248,9 @@ def test_another_process_holds_the_lock(tmp_path: Path) -> None:
 
 
 class Forbidding(DiskFiles):
-    """A directory whose files may not be opened: of another user, or on a file system that is mounted to be read only."""
+    """A directory whose files may not be opened: of another user, or on a file system that is mounted to be read
+    only.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number

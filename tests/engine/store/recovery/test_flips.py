@@ -1,7 +1,8 @@
-"""A byte flipped at any position of any file: what is served is what was stored, and what is not served is refused, told, or found.
+"""A byte flipped at any position of any file: what is served is what was stored, and what is not served is refused,
+told, or found.
 
-No checksum covers queues and index, and looking at all of them would let a start take longer the more was stored. So a start looks at the
-ends, a read looks where it is led to, and the doctor looks at everything.
+No checksum covers queues and index, and looking at all of them would let a start take longer the more was stored. So a
+start looks at the ends, a read looks where it is led to, and the doctor looks at everything.
 """
 
 from __future__ import annotations
@@ -78,13 +79,18 @@ def served(rig: Rig, topic: str) -> tuple[list[bytes], str]:
 
 
 def keys_are_found(rig: Rig) -> bool:
-    return all(rig.found(f"{topic}{number}", topic) == [number] for topic, bodies in SENT.items() for number in range(len(bodies)))
+    return all(
+        rig.found(f"{topic}{number}", topic) == [number]
+        for topic, bodies in SENT.items()
+        for number in range(len(bodies))
+    )
 
 
 @pytest.mark.parametrize("manifest", [True, False])
 def test_queues_after_an_orderly_end(manifest: bool) -> None:
-    """The end of a queue is made again from the log, unless a manifest spares a look at it. What is damaged elsewhere is passed over and
-    told; nothing else is served."""
+    """The end of a queue is made again from the log, unless a manifest spares a look at it. What is damaged elsewhere
+    is passed over and told; nothing else is served.
+    """
     outcomes = {"refused": 0, "whole": 0, "told": 0}
     rig = small("closed")
     for path in [path for path in rig.tree() if path.startswith("consumequeue/")]:
@@ -119,8 +125,9 @@ def test_after_a_crash_queues_and_index_are_made_again(kind: str) -> None:
 
 
 def test_index_after_an_orderly_end() -> None:
-    """A key may not be found; a message that has it not is never given, and the doctor knows. All that it cannot know is when the first
-    entry was added: that may count from a file that is gone."""
+    """A key may not be found; a message that has it not is never given, and the doctor knows. All that it cannot know
+    is when the first entry was added: that may count from a file that is gone.
+    """
     rig = small("closed")
     first_seconds = 40 + 4 * SMALL["max_hash_slot_num"] + 20 + 12
     (path,) = [path for path in rig.tree() if path.startswith("index/")]

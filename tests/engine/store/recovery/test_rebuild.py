@@ -12,7 +12,9 @@ from tests.engine.store.harness import START, Rig, memory_rig, records
 
 
 @pytest.mark.parametrize("ending", ["clean", "killed"])
-@pytest.mark.parametrize("missing", [["consumequeue"], ["index"], ["consumequeue", "index"], ["consumequeue/B"], ["checkpoint"]])
+@pytest.mark.parametrize(
+    "missing", [["consumequeue"], ["index"], ["consumequeue", "index"], ["consumequeue/B"], ["checkpoint"]]
+)
 def test_what_is_missing_is_made_again(rig: Rig, ending: str, missing: list[str]) -> None:
     for topic in ("B", "A"):
         rig.send_many(25, topic, size=200)
@@ -62,7 +64,9 @@ def test_queue_files_are_cleared_behind_the_end(rig: Rig) -> None:
 
 
 def test_entries_left_over_by_apache_are_dropped(rig: Rig) -> None:
-    """Its recovery cuts queues in memory only, so an old entry may stay behind the last one (docs/protocol/store.md 8.4)."""
+    """Its recovery cuts queues in memory only, so an old entry may stay behind the last one (docs/protocol/store.md
+    8.4).
+    """
     rig.send_many(3, "A")
     rig.send_many(30, "B")
     rig.close()
@@ -127,7 +131,9 @@ def test_messages_that_are_gone_leave_blank_places() -> None:
         assert queue.max_offset == 6
         assert rig.store.entry(queue, 3) is None
         assert [message.body for message in records(rig.store.get(queue, 3, 32, None).views)] == [b"after"]
-        for count in range(1, 7):  # the entries of the gap lead to the message behind it, for the sake of Apache's brokers
+        for count in range(
+            1, 7
+        ):  # the entries of the gap lead to the message behind it, for the sake of Apache's brokers
             found = rig.store.get(queue, 0, count, None)
             assert [message.queue_offset for message in records(found.views)] == list(range(min(count, 3)))
             assert found.next_offset == min(count, 3)
@@ -168,13 +174,19 @@ def test_entries_made_again_are_written_when_they_are_many(rig: Rig, monkeypatch
 
 
 def test_delay_queue_gets_its_deliver_times_back(rig: Rig) -> None:
-    """Not the hash of the tag, as 4.9 makes it (docs/protocol/store.md 8.6); levels above the table mean its last one."""
+    """Not the hash of the tag, as 4.9 makes it (docs/protocol/store.md 8.6); levels above the table mean its last
+    one.
+    """
     for level, delay in (("3", 10_000), ("18", 7_200_000), ("99", 7_200_000)):
         rig.send("SCHEDULE_TOPIC_XXXX", more={"DELAY": level, "REAL_TOPIC": "T"}, tags="t", tags_code=rig.wall + delay)
     rig.kill()
     rig.open()
     queue = rig.store.queue("SCHEDULE_TOPIC_XXXX", 0)
-    assert [(rig.store.entry(queue, offset) or (0, 0, 0))[2] - rig.wall for offset in range(3)] == [10_000, 7_200_000, 7_200_000]
+    assert [(rig.store.entry(queue, offset) or (0, 0, 0))[2] - rig.wall for offset in range(3)] == [
+        10_000,
+        7_200_000,
+        7_200_000,
+    ]
 
 
 @pytest.mark.parametrize("level", ["4x", "99999999999", "-3", "0", "\u0663"])

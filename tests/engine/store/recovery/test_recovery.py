@@ -29,7 +29,13 @@ def test_orderly_end_is_told(rig: Rig) -> None:
     assert not rig.files.exists(f"{rig.root}/abort")
     store = rig.open()
     report = store.recovery
-    assert (report.clean, report.ending, report.dispatched, report.dropped, report.notes) == (True, Ending.WHOLE, 0, 0, [])
+    assert (report.clean, report.ending, report.dispatched, report.dropped, report.notes) == (
+        True,
+        Ending.WHOLE,
+        0,
+        0,
+        [],
+    )
     assert report.end == store.end == store.flushed
     assert rig.bodies() == bodies
     assert [rig.found(f"Topic-{number}") for number in range(30)] == [[number] for number in range(30)]
@@ -173,7 +179,10 @@ def test_file_that_was_just_closed_by_a_filler(rig: Rig) -> None:
 
 
 def test_old_bytes_behind_the_end_are_cleared(rig: Rig) -> None:
-    """Apache leaves what it cuts off. A new record may end just where an old one begins (docs/protocol/store.md 8.4)."""
+    """Apache leaves what it cuts off.
+
+    A new record may end just where an old one begins (docs/protocol/store.md 8.4).
+    """
     rig.send(body=bytes(70))
     stale = rig.send(body=b"stale", uniq_key="stale", at=START - 10_000)
     end = rig.store.end
@@ -186,6 +195,10 @@ def test_old_bytes_behind_the_end_are_cleared(rig: Rig) -> None:
     other.set_log(stale, data)
     store = other.open()
     assert (store.end, len(other.read())) == (stale - 20, 1)
-    assert (store.recovery.dropped, store.recovery.dropped_records, store.recovery.ending) == (end - stale + 20, 1, Ending.TORN)
+    assert (store.recovery.dropped, store.recovery.dropped_records, store.recovery.ending) == (
+        end - stale + 20,
+        1,
+        Ending.TORN,
+    )
     assert not any(other.log()[store.end :])
     other.close()

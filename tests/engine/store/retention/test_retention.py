@@ -17,7 +17,9 @@ class TestAge:
         rig.pass_time(2000)
         assert log_files(rig) == [2, 3, 4]
         assert rig.store.min_physical == 2 * 4096
-        assert rig.store.notices == ["2 files of the log are deleted, it begins at offset 8192 now: they are older than 72 hours"]
+        assert rig.store.notices == [
+            "2 files of the log are deleted, it begins at offset 8192 now: they are older than 72 hours"
+        ]
         check(rig)
         rig.pass_time(60_000)
         assert log_files(rig) == [2, 3, 4], "the third file is not old yet"
@@ -74,7 +76,9 @@ class TestAge:
         assert log_files(rig) == [2, 3, 4]
 
     def test_so_many_at_a_time_with_pauses(self, make_rig: MakeRig) -> None:
-        rig = aged(make_rig, file_reserved_time=0, delete_file_batch_max=3, delete_commit_log_files_interval=100, files=6)
+        rig = aged(
+            make_rig, file_reserved_time=0, delete_file_batch_max=3, delete_commit_log_files_interval=100, files=6
+        )
         seen = []
         for _ in range(5):
             rig.pass_time(99)
@@ -90,7 +94,12 @@ class TestAge:
         assert log_files(rig) == [5]
 
     def test_what_queues_do_not_hold_durably_stays(self, make_rig: MakeRig) -> None:
-        rig = make_rig(clean_resource_interval=10, delete_when=NOW, file_reserved_time=0, flush_consume_queue_thorough_interval=10 * HOUR)
+        rig = make_rig(
+            clean_resource_interval=10,
+            delete_when=NOW,
+            file_reserved_time=0,
+            flush_consume_queue_thorough_interval=10 * HOUR,
+        )
         rig.send("First")
         rig.pass_time(120_000)
         fill(rig, 4)

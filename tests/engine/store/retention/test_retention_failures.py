@@ -15,7 +15,9 @@ from tests.engine.store.oldfiles import DAY, HOUR, NOW, aged, check, fill, log_f
 
 
 class TestFailures:
-    def test_a_file_that_cannot_be_removed_is_tried_again(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_that_cannot_be_removed_is_tried_again(
+        self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """As on Windows, where an open file is not let go."""
         rig = aged(make_rig)
         remove = rig.files.remove
@@ -40,7 +42,9 @@ class TestFailures:
         assert rig.store.writer.writable
 
     @pytest.mark.parametrize("restarted", [False, True])
-    def test_the_same_with_files_of_queues_and_index(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, restarted: bool) -> None:
+    def test_the_same_with_files_of_queues_and_index(
+        self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    ) -> None:
         rig = aged(make_rig, files=12, file_reserved_time=30 * 4, max_index_num=10)
         remove = rig.files.remove
 
@@ -87,7 +91,9 @@ class TestFailures:
         assert len(index.drop_below(1 << 60)) == 2
         assert len(index.index_files) == 1
 
-    def test_without_room_for_entries_of_queues_files_stay(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_room_for_entries_of_queues_files_stay(
+        self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def full(job: WriteQueues) -> None:
             raise OSError(28, "No space left on device")
 
@@ -105,7 +111,13 @@ class TestCrashes:
 
     def rig(self, **settings: Any) -> Rig:
         rig = memory_rig(
-            **{"clean_resource_interval": 10_000, "delete_when": NOW, "max_index_num": 10, "file_reserved_time": 120, **settings}
+            **{
+                "clean_resource_interval": 10_000,
+                "delete_when": NOW,
+                "max_index_num": 10,
+                "file_reserved_time": 120,
+                **settings,
+            }
         )
         fill(rig, 12)
         rig.send("Rare")
@@ -138,7 +150,10 @@ class TestCrashes:
         assert begins == {number * 4096 for number in range(10)}
 
     def reopened(self, found: MemoryFiles, last: int) -> int:
-        """What is there after a crash is whole, goes on, and is deleted from then on as if nothing had been. Gives where the log begins."""
+        """What is there after a crash is whole, goes on, and is deleted from then on as if nothing had been.
+
+        Gives where the log begins.
+        """
         again = Rig(found, "/store", **{**self.rig_settings, "clean_resource_interval": 0})
         check(again)
         queue = again.store.queue("Topic", 0)

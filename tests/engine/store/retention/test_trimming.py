@@ -81,7 +81,13 @@ class TestFollowing:
         check(rig)
 
     def test_files_of_the_extension_follow(self, make_rig: MakeRig) -> None:
-        rig = aged(make_rig, files=12, file_reserved_time=30 * 4, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=128)
+        rig = aged(
+            make_rig,
+            files=12,
+            file_reserved_time=30 * 4,
+            enable_consume_queue_ext=True,
+            mapped_file_size_consume_queue_ext=128,
+        )
         before = [path for path in rig.tree() if path.startswith("consumequeue_ext/")]
         rig.store.get(rig.store.queue("Topic", 0), 0, 1, frozenset((1,)))  # lets the first one be mapped
         rig.pass_time(HOUR // 2)

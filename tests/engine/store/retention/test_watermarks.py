@@ -18,7 +18,9 @@ GB = 10**9
 
 
 class TestMarks:
-    def test_a_pressed_disk_lets_old_files_go_at_any_hour(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_pressed_disk_lets_old_files_go_at_any_hour(
+        self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         rig = aged(make_rig, delete_when=NOON)
         usage(rig, monkeypatch, 75)
         rig.pass_time(30_000)
@@ -34,16 +36,23 @@ class TestMarks:
         rig.pass_time(30_000)
         assert log_files(rig) == [2, 3, 4]
 
-    def test_a_nearly_full_disk_takes_no_more_than_needed(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_nearly_full_disk_takes_no_more_than_needed(
+        self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         rig = aged(make_rig, delete_when=NOON, file_reserved_time=10_000)
-        monkeypatch.setattr(rig.files, "usage", lambda path: (860_000 - rig.store.min_physical, 140_000 + rig.store.min_physical))
+        monkeypatch.setattr(
+            rig.files, "usage", lambda path: (860_000 - rig.store.min_physical, 140_000 + rig.store.min_physical)
+        )
         rig.pass_time(40_000)
         assert log_files(rig) == [0, 1, 2, 3, 4], "140,000 bytes are more than 16 files"
         rig.reopen(disk_free_files_enough=0)
         rig.pass_time(100_000)
         assert log_files(rig) == [3, 4]
         (notice,) = rig.store.notices
-        assert re.match("3 files of the log are deleted, it begins at offset 12288 now: the disk of .*commitlog is 86 % full", notice)
+        assert re.match(
+            "3 files of the log are deleted, it begins at offset 12288 now: the disk of .*commitlog is 86 % full",
+            notice,
+        )
         assert rig.store.writer.writable
         check(rig)
 
@@ -54,13 +63,17 @@ class TestMarks:
         assert log_files(rig) == [2, 3, 4], "old ones go"
         assert not rig.store.writer.writable
 
-    def test_a_full_disk_of_queues_alone_takes_a_batch(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_full_disk_of_queues_alone_takes_a_batch(
+        self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         rig = aged(make_rig, delete_when=NOON, delete_file_batch_max=2, file_reserved_time=10_000)
         usage(rig, monkeypatch, 10, queues=86)
         rig.pass_time(9000)
         assert log_files(rig) == [2, 3, 4]
 
-    def test_messages_are_refused_above_the_warning_mark(self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_messages_are_refused_above_the_warning_mark(
+        self, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         rig = make_rig(clean_resource_interval=10_000, allocation_window=4096)
         usage(rig, monkeypatch, 90)
         rig.pass_time(10_000)
@@ -69,7 +82,9 @@ class TestMarks:
         rig.send()
         rig.pass_time(10_000)
         assert not rig.store.writer.writable
-        with pytest.raises(PutRefused, match="is 91 % full with 0 MiB free, and messages are taken up to 90 %") as refused:
+        with pytest.raises(
+            PutRefused, match="is 91 % full with 0 MiB free, and messages are taken up to 90 %"
+        ) as refused:
             rig.send()
         assert refused.value.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert len(rig.read()) == 2
@@ -188,7 +203,9 @@ class TestMarks:
         refused = 0
         for number in range(400):
             try:
-                rig.send(body=f"Topic-{number - refused}".encode().ljust(500, b"."), uniq_key=f"Topic-{number - refused}")
+                rig.send(
+                    body=f"Topic-{number - refused}".encode().ljust(500, b"."), uniq_key=f"Topic-{number - refused}"
+                )
             except PutRefused:
                 refused += 1
             rig.pass_time(1000)

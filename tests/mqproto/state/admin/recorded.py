@@ -12,7 +12,8 @@ from tests.mqproto.state.stage import NS, Peer, Stage
 
 #: The address of the recorded broker, as routes name it.
 BROKER = "127.0.0.1:10911"
-#: What Apache's clients say beside their questions: that they are there, that they leave, and whether topics can be created.
+#: What Apache's clients say beside their questions: that they are there, that they leave, and whether topics can be
+#: created.
 BESIDE = {34, 35}
 #: Says which kind of client asks (4.9.4 and later; its tools read queues with a pull consumer), and who.
 FIELDS_BESIDE = {"ReqT", "AccessKey", "Signature"}
@@ -44,13 +45,17 @@ class Recorded:
     def theirs(self, without: frozenset[int] = frozenset()) -> set[Question]:
         """What the tool asked."""
         return {
-            question(one.request.code, one.request.fields, one.request.body) for one in self.exchanges if one.request.code not in without
+            question(one.request.code, one.request.fields, one.request.body)
+            for one in self.exchanges
+            if one.request.code not in without
         }
 
     def ours(self, without: frozenset[int] = frozenset()) -> set[Question]:
         """What we asked."""
         commands = [command for peer in self.stage.peers.values() for command in peer.got]
-        return {question(one.code, one.fields, one.body) for one in commands if one.code not in without and not _beside(one)}
+        return {
+            question(one.code, one.fields, one.body) for one in commands if one.code not in without and not _beside(one)
+        }
 
     def field(self, code: int, name: str) -> str:
         """A field of the tool's first request of a code."""

@@ -39,7 +39,9 @@ class Servers:
 
     def add(self, topic: str, *brokers: str, queues: int = 2) -> None:
         names = brokers or tuple(self.brokers)
-        self.routes[topic] = TopicRoute([QueueData(name, queues, queues, 6) for name in names], [self.brokers[name] for name in names])
+        self.routes[topic] = TopicRoute(
+            [QueueData(name, queues, queues, 6) for name in names], [self.brokers[name] for name in names]
+        )
 
     def _route(self, request: Command) -> bytes:
         found = self.routes.get(request.fields["topic"])
@@ -57,7 +59,9 @@ class Servers:
         self.stage.peers[address].answers[code] = lambda request: success(request, fields, body)
 
     def refuse(self, address: str, code: int, response: int, remark: str = "no") -> None:
-        self.stage.peers[address].answers[code] = lambda request: encode_response(request.opaque, response, None, remark=remark)
+        self.stage.peers[address].answers[code] = lambda request: encode_response(
+            request.opaque, response, None, remark=remark
+        )
 
     def silence(self, address: str, code: int) -> None:
         self.stage.peers[address].answers[code] = lambda request: None

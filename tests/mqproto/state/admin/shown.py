@@ -1,4 +1,6 @@
-"""Results of ours in the words of mqadmin's tables, and those words out of what it printed, so that both can be compared."""
+"""Results of ours in the words of mqadmin's tables, and those words out of what it printed, so that both can be
+compared.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Rows = set[tuple[str, ...]]
 
 
 def table(text: str, header: str, *columns: int) -> Rows:
-    """The words in some columns of the lines between a header and the next empty line, or what the tool has to complain about."""
+    """The words in some columns of the lines between a header and the next empty line, or what the tool has to complain
+    about.
+    """
     lines = iter(text.splitlines())
     for line in lines:
         if line.startswith(header):
@@ -42,7 +46,8 @@ def printed_topic_status(text: str) -> Rows:
 
 def progress(found: GroupProgress) -> Rows:
     return rows(
-        (one.queue.topic, one.queue.broker_name, one.queue.queue_id, one.broker_offset, one.consumer_offset) for one in found.queues
+        (one.queue.topic, one.queue.broker_name, one.queue.queue_id, one.broker_offset, one.consumer_offset)
+        for one in found.queues
     )
 
 
@@ -73,7 +78,9 @@ def printed_summaries(text: str) -> Rows:
 
 def connection(found: ConsumerConnection) -> tuple[Rows, Rows]:
     """Members and subscriptions."""
-    members = rows((one.client_id, one.address, one.language.name if one.language is not None else "") for one in found.connections)
+    members = rows(
+        (one.client_id, one.address, one.language.name if one.language is not None else "") for one in found.connections
+    )
     return members, rows((topic, one.expression) for topic, one in found.subscriptions.items())
 
 
@@ -130,7 +137,9 @@ def printed_cluster(text: str) -> Rows:
 
 
 def traffic(found: list[TopicTraffic]) -> Rows:
-    """Topic, group and what waits for it; topics that nobody consumes alone. (5.3 says of topics that they consume themselves.)"""
+    """Topic, group and what waits for it; topics that nobody consumes alone. (5.3 says of topics that they consume
+    themselves.)
+    """
     shown: Rows = set()
     for one in found:
         shown |= rows((one.topic, each.group, each.lag) for each in one.groups if each.group != one.topic)
@@ -151,7 +160,10 @@ def printed_names(text: str) -> set[str]:
 
 
 def printed_runtime(text: str) -> dict[str, str]:
-    return {key.strip(): value.strip() for key, _, value in (line.partition(": ") for line in text.splitlines() if ": " in line)}
+    return {
+        key.strip(): value.strip()
+        for key, _, value in (line.partition(": ") for line in text.splitlines() if ": " in line)
+    }
 
 
 def pairs(text: str, mark: str) -> dict[str, str]:
@@ -175,7 +187,17 @@ def message(found: MessageExt) -> dict[str, str]:
 
 
 def printed_message(text: str) -> dict[str, str]:
-    wanted = ("Topic", "Tags", "Keys", "Queue ID", "Queue Offset", "CommitLog Offset", "Reconsume Times", "Store Host", "System Flag")
+    wanted = (
+        "Topic",
+        "Tags",
+        "Keys",
+        "Queue ID",
+        "Queue Offset",
+        "CommitLog Offset",
+        "Reconsume Times",
+        "Store Host",
+        "System Flag",
+    )
     found = pairs(text, ":")
     return {name: found[name] for name in wanted}
 

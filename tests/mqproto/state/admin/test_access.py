@@ -42,7 +42,11 @@ def test_slaves_get_accounts_too() -> None:
 def test_what_no_account_can_be(facts: dict[str, Any]) -> None:
     servers = Servers()
     with pytest.raises(InvalidSetting) as refused:
-        servers.run(servers.core.access.put_account(Account(**{"access_key": "somebody", "secret_key": "a secret", **facts}), broker=A))
+        servers.run(
+            servers.core.access.put_account(
+                Account(**{"access_key": "somebody", "secret_key": "a secret", **facts}), broker=A
+            )
+        )
     assert "sixsix" not in str(refused.value)
     assert servers.stage.dials == []
 

@@ -1,4 +1,6 @@
-"""What we ask agrees with what mqadmin asks, field by field, and what Apache answers can be read: captures of three releases."""
+"""What we ask agrees with what mqadmin asks, field by field, and what Apache answers can be read: captures of three
+releases.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class Case:
 
     name: str
     operate: Callable[[AdminCore, Recorded], Any]
-    #: Codes of requests that we send and the tool does not, or the other way round. Each has its reason in the comment beside it.
+    #: Codes of requests that we send and the tool does not, or the other way round. Each has its reason in the comment
+    #: beside it.
     besides: frozenset[int] = frozenset()
     #: The tool fails, and so do we.
     fails: bool = False
@@ -61,7 +64,8 @@ def reset(core: AdminCore, seen: Recorded) -> Any:
 CASES = [
     Case("updateTopic", lambda core, seen: core.topics.create(TOPIC, broker=BROKER, read_queues=4, write_queues=4)),
     Case(
-        "updateTopic-order", lambda core, seen: core.topics.create("AdminOrder", cluster=CLUSTER, read_queues=2, write_queues=2, order=True)
+        "updateTopic-order",
+        lambda core, seen: core.topics.create("AdminOrder", cluster=CLUSTER, read_queues=2, write_queues=2, order=True),
     ),
     Case("updateTopicPerm", lambda core, seen: core.topics.update_perm(TOPIC, 4, broker=BROKER)),
     Case("updateTopicPerm-cluster", lambda core, seen: core.topics.update_perm(TOPIC, 6, cluster=CLUSTER)),
@@ -84,7 +88,10 @@ CASES = [
             own(GROUP, retry_max_times=5, consume_from_min_enable=True, consume_broadcast_enable=True), broker=BROKER
         ),
     ),
-    Case("updateSubGroup-cluster", lambda core, seen: core.groups.create(own("admin-other", "admin-other"), cluster=CLUSTER)),
+    Case(
+        "updateSubGroup-cluster",
+        lambda core, seen: core.groups.create(own("admin-other", "admin-other"), cluster=CLUSTER),
+    ),
     Case("deleteSubGroup", lambda core, seen: core.groups.delete("admin-clone", broker=BROKER)),
     Case("deleteSubGroup-c", lambda core, seen: core.groups.delete("admin-other", cluster=CLUSTER)),
     Case("getConsumerConfig", lambda core, seen: core.groups.config(GROUP)),
@@ -111,7 +118,11 @@ CASES = [
     Case("queryMsgById-bad", by_offset_id, fails=True),
     Case("queryMsgById-push", pushed),
     Case("queryMsgByKey", lambda core, seen: core.messages.by_key(TOPIC, "tool-key")),
-    Case("queryMsgByUniqueKey", lambda core, seen: core.messages.by_unique_id(TOPIC, seen.field(12, "key")), frozenset({300})),
+    Case(
+        "queryMsgByUniqueKey",
+        lambda core, seen: core.messages.by_unique_id(TOPIC, seen.field(12, "key")),
+        frozenset({300}),
+    ),
     Case("queryMsgByOffset", lambda core, seen: core.messages.at(QUEUE, 0), frozenset({300})),
     Case("printMsg", lambda core, seen: core.messages.between(TOPIC)),
     Case("printMsgByQueue", lambda core, seen: core.messages.in_queue(QUEUE)),
@@ -137,7 +148,9 @@ def recorded(case: Case) -> list[str]:
 
 @dataclass(frozen=True)
 class Release:
-    """What only one of both mentions, we or the tool of a release: fields and members of bodies; and which requests we do not make."""
+    """What only one of both mentions, we or the tool of a release: fields and members of bodies; and which requests we
+    do not make.
+    """
 
     fields: frozenset[str] = frozenset()
     codes: frozenset[int] = frozenset()
@@ -147,7 +160,8 @@ RELEASES = {
     # It names neither broker nor cluster, searches from the time in an id on, and reads as a member of a group.
     "4.4.0": Release(frozenset({"bname", "clusterName", "removeOffset", "beginTimestamp"}), frozenset({38})),
     FOLLOWED: Release(),
-    # Topics and groups have more to say, and pulls a limit in bytes. It asks how a topic is configured, and looks further for messages.
+    # Topics and groups have more to say, and pulls a limit in bytes. It asks how a topic is configured, and looks
+    # further for messages.
     "5.3.3": Release(
         frozenset(
             {
@@ -173,15 +187,20 @@ RELEASES = {
 
 
 def mentioned(one: Question) -> dict[str, Any]:
-    """Everything that a request says, by name: fields and members of a JSON body; other bodies are a member of their own."""
+    """Everything that a request says, by name: fields and members of a JSON body; other bodies are a member of their
+    own.
+    """
     members = json.loads(one[2]) if one[2].startswith(b"{") else {"": one[2]}
     return {**members, **dict(one[1])}
 
 
 def alike(one: Question, others: set[Question], release: Release) -> bool:
-    """Whether others have a request that says the same, but for what only one of both mentions because of the release."""
+    """Whether others have a request that says the same, but for what only one of both mentions because of the
+    release.
+    """
     return any(
-        one[0] == other[0] and all(mine.get(name) == its.get(name) for name in {*mine, *its} - missing(mine, its, release))
+        one[0] == other[0]
+        and all(mine.get(name) == its.get(name) for name in {*mine, *its} - missing(mine, its, release))
         for mine, other, its in ((mentioned(one), other, mentioned(other)) for other in others)
     )
 
@@ -204,7 +223,8 @@ def differing(case: Case, version: str) -> tuple[set[Question], set[Question]]:
 
 
 @pytest.mark.parametrize(
-    ("case", "version"), [pytest.param(case, version, id=f"{case.name}-{version}") for case in CASES for version in recorded(case)]
+    ("case", "version"),
+    [pytest.param(case, version, id=f"{case.name}-{version}") for case in CASES for version in recorded(case)],
 )
 def test_the_same_questions(case: Case, version: str) -> None:
     release = RELEASES[version]
@@ -281,4 +301,6 @@ def test_copies_of_offsets() -> None:
     seen = Recorded(GOLDEN, FOLLOWED, "cloneGroupOffset")
     seen.run(seen.core.offsets.clone(GROUP, "admin-clone", TOPIC))
     without_route = frozenset({105})
-    assert seen.ours(without_route) == {one for one in seen.theirs(without_route) if ("topic", f"%RETRY%{GROUP}") not in one[1]}
+    assert seen.ours(without_route) == {
+        one for one in seen.theirs(without_route) if ("topic", f"%RETRY%{GROUP}") not in one[1]
+    }

@@ -1,4 +1,6 @@
-"""Operations on groups: what several brokers say becomes one answer, and who is not there is told apart from who fails."""
+"""Operations on groups: what several brokers say becomes one answer, and who is not there is told apart from who
+fails.
+"""
 
 from __future__ import annotations
 
@@ -189,7 +191,12 @@ def told(servers: Servers, **members: ConsumerRunningInfo | None) -> Any:
 def test_a_check_of_all_members() -> None:
     servers = Servers(RETRY)
     found = told(servers, x=member("*", 0, 1), y=member("*", 2))
-    assert (found.members.keys(), found.silent, found.same_subscriptions, found.held_twice) == ({"x", "y"}, {}, True, {})
+    assert (found.members.keys(), found.silent, found.same_subscriptions, found.held_twice) == (
+        {"x", "y"},
+        {},
+        True,
+        {},
+    )
     found = told(servers, x=member("*", 0, 1), y=member("a", 1, 2), z=None)
     assert not found.same_subscriptions
     assert found.held_twice == {MessageQueue("T", "a", 1): ("x", "y")}
@@ -239,7 +246,14 @@ def test_an_overview() -> None:
     for address in (A, B):
         servers.stage.peers[address].answers |= {203: members, 208: progress}
     one, other = servers.run(servers.core.groups.overview())
-    assert (one.group, one.members, one.version, one.message_model, one.tps, one.lag) == ("g", 2, 293, MessageModel.CLUSTERING, 2.0, 3)
+    assert (one.group, one.members, one.version, one.message_model, one.tps, one.lag) == (
+        "g",
+        2,
+        293,
+        MessageModel.CLUSTERING,
+        2.0,
+        3,
+    )
     assert (other.group, other.members, other.version, other.consume_type, other.lag) == ("h", 0, 0, None, 0)
     servers.refuse(A, 208, 1)
     with pytest.raises(PartlyFailed) as failed:

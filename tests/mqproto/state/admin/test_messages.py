@@ -37,7 +37,9 @@ FOREVER = str((1 << 63) - 1)
 QUEUE = MessageQueue("T", "a", 0)
 
 
-def stored(offset: int = 0, physical: int = 500, body: bytes = b"x", topic: str = "T", time: int = 5, **properties: str) -> MessageExt:
+def stored(
+    offset: int = 0, physical: int = 500, body: bytes = b"x", topic: str = "T", time: int = 5, **properties: str
+) -> MessageExt:
     return MessageExt(
         topic,
         body,
@@ -107,7 +109,14 @@ def test_a_unique_id_finds_the_oldest(servers: Servers) -> None:
     found = servers.run(servers.core.messages.by_unique_id("T", "U"))
     assert (found.physical_offset, found.broker_name) == (600, "b")
     assert [one.physical_offset for one in servers.run(servers.core.messages.all_by_unique_id("T", "U"))] == [600, 700]
-    query = {"topic": "T", "key": "U", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": FOREVER, "_UNIQUE_KEY_QUERY": "true"}
+    query = {
+        "topic": "T",
+        "key": "U",
+        "maxNum": "32",
+        "beginTimestamp": "0",
+        "endTimestamp": FOREVER,
+        "_UNIQUE_KEY_QUERY": "true",
+    }
     assert servers.asked(A)[0] == (12, query)
     for address in (A, B):
         servers.refuse(address, 12, 22)
@@ -138,12 +147,23 @@ def test_keys_are_compared_and_not_only_their_hashes(servers: Servers) -> None:
     """MSG-14, STO-01: a broker that gives too much of the topic, the key or the time changes nothing."""
     strays = [stored(5, time=9, KEYS="k"), stored(6, time=2, KEYS="k"), stored(7, time=5, topic="other", KEYS="k")]
     servers.answer(
-        A, 12, body=records([stored(1, time=8, KEYS="k1 k"), stored(2, time=3, KEYS="k k2"), stored(3, time=5, KEYS="kk"), *strays])
+        A,
+        12,
+        body=records(
+            [stored(1, time=8, KEYS="k1 k"), stored(2, time=3, KEYS="k k2"), stored(3, time=5, KEYS="kk"), *strays]
+        ),
     )
     servers.answer(B, 12, body=records([stored(4, time=7, KEYS="k")]))
     found = servers.run(servers.core.messages.by_key("T", "k", limit=9, begin_ms=3, end_ms=8))
     assert [one.queue_offset for one in found] == [2, 4, 1]
-    query = {"topic": "T", "key": "k", "maxNum": "9", "beginTimestamp": "3", "endTimestamp": "8", "_UNIQUE_KEY_QUERY": "false"}
+    query = {
+        "topic": "T",
+        "key": "k",
+        "maxNum": "9",
+        "beginTimestamp": "3",
+        "endTimestamp": "8",
+        "_UNIQUE_KEY_QUERY": "false",
+    }
     assert servers.asked(B) == [(12, query)]
     for bad in ("", "two keys"):
         with pytest.raises(ClientError, match="blanks"):
@@ -156,7 +176,11 @@ def test_keys_are_compared_and_not_only_their_hashes(servers: Servers) -> None:
 def test_limits_that_make_no_sense_are_not_sent(servers: Servers, limit: int) -> None:
     """ADM-01."""
     operations = servers.core.messages
-    for flow in (operations.by_key("T", "k", limit=limit), operations.between("T", limit=limit), operations.in_queue(QUEUE, limit=limit)):
+    for flow in (
+        operations.by_key("T", "k", limit=limit),
+        operations.between("T", limit=limit),
+        operations.in_queue(QUEUE, limit=limit),
+    ):
         with pytest.raises(InvalidSetting):
             servers.run(flow)
     assert servers.stage.dials == []
@@ -193,7 +217,12 @@ class Queue:
         at, count = int(request.fields["queueOffset"]), int(request.fields["maxMsgNums"])
         found = [one for one in self.messages if at <= one.queue_offset < at + count]
         following = at if self.stuck else found[-1].queue_offset + 1 if found else min(self.high, at + 1)
-        fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": str(following), "minOffset": str(self.low), "maxOffset": str(self.high)}
+        fields = {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": str(following),
+            "minOffset": str(self.low),
+            "maxOffset": str(self.high),
+        }
         return encode_response(request.opaque, 0 if found else 19, fields, records(found))
 
 
@@ -250,7 +279,11 @@ def test_all_queues_of_a_topic_share_one_limit(servers: Servers) -> None:
 def track(servers: Servers, message: MessageExt, offset: int = 9, **changes: Any) -> list[MessageTrack]:
     """The tracks of a message for a group `g` that is online with an offset."""
     servers.add("%RETRY%g", "a")
-    facts: dict[str, Any] = {"consume_type": ConsumeType.CONSUME_PASSIVELY, "message_model": MessageModel.CLUSTERING, **changes}
+    facts: dict[str, Any] = {
+        "consume_type": ConsumeType.CONSUME_PASSIVELY,
+        "message_model": MessageModel.CLUSTERING,
+        **changes,
+    }
     tags = facts.pop("tags", [])
     subscription = SubscriptionData("T", "", tags=tags)
     servers.answer(A, 300, body=GroupList(["g"]).to_json())
@@ -317,7 +350,9 @@ def test_a_half_message_is_checked_again(servers: Servers) -> None:
 
 
 def test_entries_of_a_queue(servers: Servers) -> None:
-    servers.answer(A, 321, body=b'{"queueData":[{"physicOffset":3,"physicSize":4,"tagsCode":5,"eval":true}],"maxQueueIndex":9}')
+    servers.answer(
+        A, 321, body=b'{"queueData":[{"physicOffset":3,"physicSize":4,"tagsCode":5,"eval":true}],"maxQueueIndex":9}'
+    )
     dump = servers.run(servers.core.messages.entries(A, QUEUE, 7, 2, group="g"))
     assert (dump.entries[0].physical_offset, dump.entries[0].matches, dump.max_index) == (3, True, 9)
     assert servers.asked(A) == [(321, {"topic": "T", "queueId": "0", "index": "7", "count": "2", "consumerGroup": "g"})]

@@ -7,7 +7,15 @@ import pytest
 from mqproto.codec import Command
 from mqproto.errors import BrokerError, ClientError, InvalidName, NoClients, NoRoute, PartlyFailed
 from mqproto.message import MessageQueue
-from mqproto.wire.bodies import ConsumerStatus, ConsumeStats, ConsumeTimeSpans, QueueTimeSpan, ResetOffsets, TopicOffset, TopicStats
+from mqproto.wire.bodies import (
+    ConsumerStatus,
+    ConsumeStats,
+    ConsumeTimeSpans,
+    QueueTimeSpan,
+    ResetOffsets,
+    TopicOffset,
+    TopicStats,
+)
 from mqproto.wire.bodies.statistics import ConsumeOffsets
 from tests.mqproto.state.admin.servers import SLAVE, A, B, Servers
 from tests.mqproto.state.stage import refused, success
@@ -30,7 +38,8 @@ def test_ends_and_times_are_asked_of_the_master() -> None:
         servers.answer(A, code, {field: value})
     offsets = servers.core.offsets
     assert [
-        servers.run(flow) for flow in (offsets.maximum(A1), offsets.minimum(A1), offsets.at_time(A1, 7), offsets.earliest_time(A1))
+        servers.run(flow)
+        for flow in (offsets.maximum(A1), offsets.minimum(A1), offsets.at_time(A1, 7), offsets.earliest_time(A1))
     ] == [
         9,
         2,
@@ -106,7 +115,9 @@ def test_a_group_that_was_never_there_begins_at_the_start() -> None:
     servers.add("T", "a")
     servers.refuse(A, 222, 206)
     servers.answer(A, 208, body=consumed())
-    servers.answer(A, 202, body=TopicStats({A0: TopicOffset(2, 9, 0), MessageQueue("T", "a", 7): TopicOffset(1, 1, 0)}).to_json())
+    servers.answer(
+        A, 202, body=TopicStats({A0: TopicOffset(2, 9, 0), MessageQueue("T", "a", 7): TopicOffset(1, 1, 0)}).to_json()
+    )
     servers.answer(A, 29, {"offset": "4"})
     assert servers.run(servers.core.offsets.reset_by_time("g", "T", 1_000, force=False)).offsets == {A0: 2}
     assert servers.run(servers.core.offsets.reset_by_time("g", "T", 1_000)).offsets == {A0: 4}
@@ -156,7 +167,11 @@ def test_a_queue_that_cannot_be_cloned_is_named() -> None:
     servers.stage.peers[A].answers[15] = commit
     with pytest.raises(PartlyFailed) as failed:
         servers.run(servers.core.offsets.clone("g", "h"))
-    assert ([one.place for one in failed.value.failures], failed.value.done, failed.value.code) == (["T/a/0"], ("T/a/1",), 26)
+    assert ([one.place for one in failed.value.failures], failed.value.done, failed.value.code) == (
+        ["T/a/0"],
+        ("T/a/1",),
+        26,
+    )
 
 
 # --- what members and brokers say

@@ -26,10 +26,25 @@ CASES: list[tuple[str, Operate, Callable[[Any], Any], Callable[[str], Any]]] = [
     ("topicList", lambda core, seen: core.topics.names(), set, shown.printed_names),
     ("topicClusterList", lambda core, seen: core.topics.clusters(TOPIC), list, lambda text: [text.split()[-1]]),
     ("consumerProgress-g", lambda core, seen: core.groups.progress(GROUP), shown.progress, shown.printed_progress),
-    ("consumerProgress-offline", lambda core, seen: core.groups.progress(GROUP), shown.progress, shown.printed_progress),
-    ("consumerProgress-offline", lambda core, seen: core.groups.progress(GROUP), lambda found: found.lag, shown.printed_lag),
+    (
+        "consumerProgress-offline",
+        lambda core, seen: core.groups.progress(GROUP),
+        shown.progress,
+        shown.printed_progress,
+    ),
+    (
+        "consumerProgress-offline",
+        lambda core, seen: core.groups.progress(GROUP),
+        lambda found: found.lag,
+        shown.printed_lag,
+    ),
     ("consumerProgress", lambda core, seen: core.groups.overview(), shown.summaries, shown.printed_summaries),
-    ("consumerConnection", lambda core, seen: core.groups.connection(GROUP), shown.connection, shown.printed_connection),
+    (
+        "consumerConnection",
+        lambda core, seen: core.groups.connection(GROUP),
+        shown.connection,
+        shown.printed_connection,
+    ),
     ("statsAll", lambda core, seen: core.traffic.of_all(), shown.traffic, shown.printed_traffic),
     ("resetOffsetByTime", reset, shown.reset, shown.printed_reset),
     ("resetOffsetByTime-now", reset, shown.reset, shown.printed_reset),
@@ -53,13 +68,20 @@ CASES: list[tuple[str, Operate, Callable[[Any], Any], Callable[[str], Any]]] = [
         lambda found: {key.strip(): value.strip() for key, value in found.values.items()},
         shown.printed_runtime,
     ),
-    ("brokerConsumeStats", lambda core, seen: core.brokers.consume_stats(BROKER), shown.consume_stats, shown.printed_consume_stats),
+    (
+        "brokerConsumeStats",
+        lambda core, seen: core.brokers.consume_stats(BROKER),
+        shown.consume_stats,
+        shown.printed_consume_stats,
+    ),
 ]
 
 
 @pytest.mark.parametrize("version", GOLDEN.versions)
 @pytest.mark.parametrize("case", [pytest.param(case, id=f"{case[0]}{index}") for index, case in enumerate(CASES)])
-def test_what_the_tool_printed(case: tuple[str, Operate, Callable[[Any], Any], Callable[[str], Any]], version: str) -> None:
+def test_what_the_tool_printed(
+    case: tuple[str, Operate, Callable[[Any], Any], Callable[[str], Any]], version: str
+) -> None:
     name, operate, ours, theirs = case
     if f"admin-{name}" not in GOLDEN.capture_names(version):
         pytest.skip("the tool of this release does not have it")

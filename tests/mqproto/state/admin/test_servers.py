@@ -67,7 +67,11 @@ def test_all_brokers_and_their_slaves(servers: Servers) -> None:
 
 def test_settings_are_read_back(servers: Servers) -> None:
     servers.answer(A, 26, body=b"fileReservedTime=71\nstorePathRootDir=C:\\store\nempty=\n\nno line\n")
-    assert servers.run(servers.core.brokers.config(A)) == {"fileReservedTime": "71", "storePathRootDir": "C:\\store", "empty": ""}
+    assert servers.run(servers.core.brokers.config(A)) == {
+        "fileReservedTime": "71",
+        "storePathRootDir": "C:\\store",
+        "empty": "",
+    }
     changed = servers.run(servers.core.brokers.update_config({"fileReservedTime": "seventy"}, broker=A))
     assert changed == {A: {"fileReservedTime": "71"}}, "what it is, not what it was set to"
     with pytest.raises(InvalidSetting, match=f"{A} knows no setting of this name"):
@@ -89,7 +93,10 @@ def test_texts_of_settings(servers: Servers) -> None:
 def test_settings_of_a_cluster(servers: Servers) -> None:
     servers.answer(A, 26, body=b"k=1\n")
     servers.answer(B, 26, body=b"k=1\n")
-    assert servers.run(servers.core.brokers.update_config({"k": "1"}, cluster=CLUSTER)) == {A: {"k": "1"}, B: {"k": "1"}}
+    assert servers.run(servers.core.brokers.update_config({"k": "1"}, cluster=CLUSTER)) == {
+        A: {"k": "1"},
+        B: {"k": "1"},
+    }
     servers.refuse(A, 25, 16, "Can not update config in black list.")
     with pytest.raises(PartlyFailed) as failed:
         servers.run(servers.core.brokers.update_config({"k": "1"}, cluster=CLUSTER))
@@ -134,7 +141,10 @@ def test_every_name_server_gets_a_value(servers: Servers) -> None:
     servers.run(operations.put_value("s", "k", "v"))
     servers.run(operations.delete_value("s", "k"))
     assert servers.asked(NS1) == servers.asked(NS2)
-    assert servers.asked(NS1) == [(100, {"namespace": "s", "key": "k", "value": "v"}), (102, {"namespace": "s", "key": "k"})]
+    assert servers.asked(NS1) == [
+        (100, {"namespace": "s", "key": "k", "value": "v"}),
+        (102, {"namespace": "s", "key": "k"}),
+    ]
     servers.refuse(NS1, 100, 1, "disk full")
     with pytest.raises(PartlyFailed) as failed:
         servers.run(operations.put_value("s", "k", "v"))

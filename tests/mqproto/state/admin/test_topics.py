@@ -19,7 +19,16 @@ from mqproto.errors import (
     PartlyFailed,
 )
 from mqproto.message import MessageQueue
-from mqproto.wire.bodies import GroupList, QueueData, TopicConfig, TopicList, TopicOffset, TopicRoute, TopicStats, TopicTable
+from mqproto.wire.bodies import (
+    GroupList,
+    QueueData,
+    TopicConfig,
+    TopicList,
+    TopicOffset,
+    TopicRoute,
+    TopicStats,
+    TopicTable,
+)
 from tests.mqproto.state.admin.servers import CLUSTER, NS1, NS2, SLAVE, A, B, Servers
 
 CREATE = {
@@ -68,8 +77,12 @@ def test_one_broker_alone_raises_its_own_error() -> None:
 
 def test_units_and_templates() -> None:
     servers = Servers()
-    servers.run(servers.core.topics.create("T", broker=A, unit=True, has_unit_sub=True, perm=7, read_queues=1, write_queues=2))
-    assert servers.asked(A) == [(17, {**CREATE, "topicSysFlag": "3", "perm": "7", "readQueueNums": "1", "writeQueueNums": "2"})]
+    servers.run(
+        servers.core.topics.create("T", broker=A, unit=True, has_unit_sub=True, perm=7, read_queues=1, write_queues=2)
+    )
+    assert servers.asked(A) == [
+        (17, {**CREATE, "topicSysFlag": "3", "perm": "7", "readQueueNums": "1", "writeQueueNums": "2"})
+    ]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +134,9 @@ def test_the_order_of_one_broker_joins_that_of_others() -> None:
 
 def test_permissions_leave_queues_as_they_are() -> None:
     servers = Servers()
-    servers.routes["T"] = TopicRoute([QueueData("a", 3, 2, 6, 1), QueueData("b", 5, 4, 6)], [servers.brokers["a"], servers.brokers["b"]])
+    servers.routes["T"] = TopicRoute(
+        [QueueData("a", 3, 2, 6, 1), QueueData("b", 5, 4, 6)], [servers.brokers["a"], servers.brokers["b"]]
+    )
     assert servers.run(servers.core.topics.update_perm("T", 4, cluster=CLUSTER)) == [A, B]
     ((_, at_a),), ((_, at_b),) = servers.asked(A), servers.asked(B)
     assert at_a == {**CREATE, "perm": "4", "readQueueNums": "3", "writeQueueNums": "2", "topicSysFlag": "1"}
@@ -211,7 +226,9 @@ def test_names() -> None:
         servers.answer(name_server, 224, body=TopicList(["b", "a"]).to_json())
     assert servers.run(servers.core.topics.system()) == ["c"]
     assert servers.run(servers.core.topics.of_cluster(CLUSTER)) == ["a", "b"]
-    assert [fields for address in (NS1, NS2) for code, fields in servers.asked(address) if code == 224] == [{"cluster": CLUSTER}]
+    assert [fields for address in (NS1, NS2) for code, fields in servers.asked(address) if code == 224] == [
+        {"cluster": CLUSTER}
+    ]
 
 
 def test_how_a_topic_is_set_up() -> None:

@@ -15,9 +15,13 @@ from tests.mqproto.state.stage import refused, success
 
 
 def counted(request: Command) -> bytes:
-    """A topic that was written to for days at one broker and for a minute at the other; a group that was there an hour ago."""
+    """A topic that was written to for days at one broker and for a minute at the other; a group that was there an hour
+    ago.
+    """
     if request.fields["statsName"] == "TOPIC_PUT_NUMS":
-        return success(request, body=BrokerStats(StatsItem(60, 1.0), StatsItem(600, 1.0), StatsItem(6_000, 1.0)).to_json())
+        return success(
+            request, body=BrokerStats(StatsItem(60, 1.0), StatsItem(600, 1.0), StatsItem(6_000, 1.0)).to_json()
+        )
     return success(request, body=BrokerStats(StatsItem(30, 0.5), StatsItem(300, 0.5)).to_json())
 
 

@@ -1,4 +1,5 @@
-"""Our client, name server and broker in one process, without sockets: the whole way of a message, in good and bad weather.
+"""Our client, name server and broker in one process, without sockets: the whole way of a message, in good and bad
+weather.
 
 The two sides know nothing of each other's code, so what they agree on here they read out of the same bytes.
 """
@@ -113,11 +114,15 @@ class Cluster:
     def producer(self, **settings: Any) -> tuple[Client, ProducerCore]:
         client = self.client()
         cores: list[ProducerCore] = []
-        client.host.enter(lambda now: cores.append(client.node.add_producer(ProducerSettings(group="pg", **settings), now)))
+        client.host.enter(
+            lambda now: cores.append(client.node.add_producer(ProducerSettings(group="pg", **settings), now))
+        )
         return client, cores[0]
 
     def create_topic(self, client: Client, core: ProducerCore) -> None:
-        """Have the topic created by a message at each broker (left to itself, the first message decides on one), and known to all."""
+        """Have the topic created by a message at each broker (left to itself, the first message decides on one), and
+        known to all.
+        """
         client.run(lambda now: core.publish_queues("orders", now))
         for name in sorted(self.brokers):
             message, queue = Message("orders", name.encode()), MessageQueue("orders", f"broker-{name}", 0)
@@ -201,7 +206,9 @@ def test_a_failed_message_comes_back_by_the_retry_topic() -> None:
     client, core = cluster.producer()
     client.run(lambda now: core.send(Message("orders", b"bad"), now))
     consumer = cluster.consumer()
-    consumer.judge = lambda task: ConsumeStatus.RECONSUME_LATER if task.messages[0].reconsume_times < 2 else ConsumeStatus.SUCCESS
+    consumer.judge = lambda task: (
+        ConsumeStatus.RECONSUME_LATER if task.messages[0].reconsume_times < 2 else ConsumeStatus.SUCCESS
+    )
     cluster.world.run_until(lambda: len(consumer.seen) == 3, 120_000)
     assert [message.reconsume_times for message in consumer.seen] == [0, 1, 2]
     assert {message.msg_id for message in consumer.seen} == {consumer.seen[0].msg_id}
@@ -227,7 +234,9 @@ def test_two_consumers_share_and_take_over() -> None:
     for number in range(8):
         client.run(lambda now, n=number: core.send(Message("orders", b"late %d" % n), now))  # type: ignore[misc]
     cluster.world.run_for(1_000)
-    assert len(two.seen) == before + 8, "told by the broker, not by the 20 s timer; nothing comes twice after an orderly end"
+    assert len(two.seen) == before + 8, (
+        "told by the broker, not by the 20 s timer; nothing comes twice after an orderly end"
+    )
 
 
 def test_refusals_of_the_broker() -> None:

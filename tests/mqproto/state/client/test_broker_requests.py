@@ -37,7 +37,9 @@ def test_reset_offsets() -> None:
     offsets = {MessageQueue(TOPIC, "a", 0): 7}
     for group in ("cg", "unknown"):
         fields = {"topic": TOPIC, "group": group, "timestamp": "1", "isForce": "true"}
-        stage.request("a:1", RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, ResetOffsets(offsets).to_json(), oneway=True)
+        stage.request(
+            "a:1", RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, ResetOffsets(offsets).to_json(), oneway=True
+        )
     assert consumer.seen == [("reset", TOPIC, offsets)]
     assert "unknown" in stage.node.notices[-1]
 
@@ -107,7 +109,9 @@ def test_requests_that_we_cannot_serve() -> None:
     assert "consumerGroup" in str(peer.got[-1].remark)
     stage.request("a:1", RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": TOPIC, "group": "cg"}, b"{")
     assert peer.got[-1].code == 1
-    stage.request("a:1", RequestCode.CHECK_TRANSACTION_STATE, {"tranStateTableOffset": "1", "commitLogOffset": "2"}, oneway=True)
+    stage.request(
+        "a:1", RequestCode.CHECK_TRANSACTION_STATE, {"tranStateTableOffset": "1", "commitLogOffset": "2"}, oneway=True
+    )
     assert "request 39 of a:1 cannot be read" in stage.node.notices[-1]
     assert consumer.seen == []
     assert stage.hung_up == []

@@ -37,7 +37,9 @@ def test_a_broker_that_no_route_leads_to_any_more_hears_of_the_end_too() -> None
 
 
 def test_a_heartbeat_under_way_is_over_before_a_broker_hears_of_the_end() -> None:
-    """Apache's brokers do the two in different threads: behind the farewell the heartbeat would make the group known again."""
+    """Apache's brokers do the two in different threads: behind the farewell the heartbeat would make the group known
+    again.
+    """
     stage, core = stage_with("a=a:1")
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     peer = stage.peers["a:1"]
@@ -74,7 +76,10 @@ def test_close_says_goodbye() -> None:
     stage.settle().advance(0)
     assert stage.node.ended
     farewells = [request.fields for request in stage.peers["a:1"].of(GONE)]
-    assert farewells == [{"clientID": "10.0.0.7@4711#1", "consumerGroup": "cg"}, {"clientID": "10.0.0.7@4711#1", "producerGroup": "pg"}]
+    assert farewells == [
+        {"clientID": "10.0.0.7@4711#1", "consumerGroup": "cg"},
+        {"clientID": "10.0.0.7@4711#1", "producerGroup": "pg"},
+    ]
     assert {address for address, _ in stage.hung_up} == {NS, "a:1"}
     assert stage.node.next_deadline() is None
     assert consumer.seen[-1] == ("shutdown", 5)

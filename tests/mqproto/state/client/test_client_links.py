@@ -50,7 +50,9 @@ def test_a_silent_link_ends_with_its_call_and_the_next_call_dials_anew() -> None
     stage.advance(200)
     assert short.failure is not None
     assert ("a:1", "no answer in time") in stage.hung_up
-    assert other.result().status is SendStatus.SEND_OK, "its first attempt was lost with the link, its second went by the new one"
+    assert other.result().status is SendStatus.SEND_OK, (
+        "its first attempt was lost with the link, its second went by the new one"
+    )
     assert stage.dials.count("a:1") == 2
 
 
@@ -188,7 +190,9 @@ def headed(text: bytes) -> bytes:
     ],
 )
 def test_bytes_that_are_no_frames_end_the_link_and_no_other(garbage: bytes) -> None:
-    """COD-01, COD-03: from a peer that is a web server, expects TLS, or has gone mad; one notice, and the call is made elsewhere."""
+    """COD-01, COD-03: from a peer that is a web server, expects TLS, or has gone mad; one notice, and the call is made
+    elsewhere.
+    """
     stage, core = stage_with("a=a:1", "b=b:1")
     for name in ("a:1", "b:1"):
         stage.peers[name].answers.pop(SEND)
@@ -229,7 +233,9 @@ def test_the_only_name_server_may_ask_to_go_away_too() -> None:
     """It is dialled anew, as a broker is."""
     stage, core = stage_with("a=a:1")
     answer = stage.peers[NS].answers[ROUTE]
-    stage.peers[NS].answers[ROUTE] = lambda request: refused(request, ResponseCode.GO_AWAY) if stage.dials == [NS] else answer(request)
+    stage.peers[NS].answers[ROUTE] = lambda request: (
+        refused(request, ResponseCode.GO_AWAY) if stage.dials == [NS] else answer(request)
+    )
     assert stage.run(core.send(Message(TOPIC, b"x"), 0)).status is SendStatus.SEND_OK
     assert stage.dials == [NS, NS, "a:1"]
 
@@ -265,6 +271,8 @@ def test_answers_to_requests_may_come_in_one_read_with_them() -> None:
     peer.answers.clear()
     tickets = [stage.start(core.send(Message(TOPIC, b"x"), 0)) for _ in range(3)]
     sends = peer.of(SEND)[1:]
-    data = b"".join(success(request, {"msgId": "A", "queueId": "0", "queueOffset": str(n)}) for n, request in enumerate(sends))
+    data = b"".join(
+        success(request, {"msgId": "A", "queueId": "0", "queueOffset": str(n)}) for n, request in enumerate(sends)
+    )
     stage.receive("a:1", data)
     assert [ticket.result().queue_offset for ticket in tickets] == [0, 1, 2]

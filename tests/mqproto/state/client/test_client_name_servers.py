@@ -116,7 +116,9 @@ def test_a_name_server_that_answers_others_is_left_alone_but_asked_no_more() -> 
 
 
 def test_another_list_of_name_servers() -> None:
-    """NSV-01: the next look-up goes to the new ones, links to the old ones end, no route is lost, a look-up under way moves over."""
+    """NSV-01: the next look-up goes to the new ones, links to the old ones end, no route is lost, a look-up under way
+    moves over.
+    """
     stage, core = stage_with("a=a:1")
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     stage.peers[NS].answers.clear()

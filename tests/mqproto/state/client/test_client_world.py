@@ -1,4 +1,6 @@
-"""Clients in a bad network, by seed: whatever happens, every operation ends once and in time, and nothing is left behind."""
+"""Clients in a bad network, by seed: whatever happens, every operation ends once and in time, and nothing is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class Server(NodeBase):
                 code = code if found else ResponseCode.TOPIC_NOT_EXIST
                 body = found.to_json(standard=True) if found else b""
             elif "e" in request.fields:
-                code = self.random.choice([code, code, code, ResponseCode.SYSTEM_ERROR, ResponseCode.FLUSH_DISK_TIMEOUT])
+                code = self.random.choice(
+                    [code, code, code, ResponseCode.SYSTEM_ERROR, ResponseCode.FLUSH_DISK_TIMEOUT]
+                )
                 fields = {"msgId": "AA", "queueId": request.fields["e"], "queueOffset": "1"}
             answer = encode_response(request.opaque, code, fields, body)
             self.write(link, answer if self.random.random() < 0.97 else answer * 2)
@@ -123,12 +127,16 @@ class Application:
         self.woken[ticket] = self.world.now
 
 
-def play(seed: int, look: Callable[[ClientNode], None] = lambda node: None, **settings: Any) -> tuple[Simulator, ClientNode, Application]:
+def play(
+    seed: int, look: Callable[[ClientNode], None] = lambda node: None, **settings: Any
+) -> tuple[Simulator, ClientNode, Application]:
     world = Simulator(seed, weather=Weather(delay_max=5, split=0.3, cut=0.02))
     random = world.random
     silence = random.choice([0.0, 0.05])
     servers = {address: world.add(address, Server(random, silence), {"main": address}) for address in NAME_SERVERS}
-    servers |= {one.split("=")[1]: world.add(one, Server(random, silence), {"main": one.split("=")[1]}) for one in BROKERS}
+    servers |= {
+        one.split("=")[1]: world.add(one, Server(random, silence), {"main": one.split("=")[1]}) for one in BROKERS
+    }
     identity = ClientIdentity("10.0.0.7", 1, "1#1", seed)
     node = ClientNode(ClientSettings(name_servers=NAME_SERVERS), identity)
     host = world.add("client", node)
@@ -179,13 +187,19 @@ def test_windows_are_never_exceeded(seed: int) -> None:
         nonlocal most
         callers = [caller for link in node.all_links() for caller in link.calls.values()]
         plain = [caller.body for caller in callers if isinstance(caller, FastSend)]
-        calls = [task.effect for task in callers if isinstance(task, Task) and task.of_application and isinstance(task.effect, Call)]
+        calls = [
+            task.effect
+            for task in callers
+            if isinstance(task, Task) and task.of_application and isinstance(task.effect, Call)
+        ]
         bodies = plain + [call.body for call in calls if "e" in call.fields]
         count = len(plain) + sum(2 if call.fields["m"] == "true" else 1 for call in calls if "m" in call.fields)
         assert len(bodies) <= 1 or (count <= messages_max and sum(map(len, bodies)) <= size_max), f"seed {seed}"
         most = max(most, count)
 
-    world, node, application = play(seed, look, send_window_messages=messages_max, send_window_bytes=size_max, compress_body_over=1 << 20)
+    world, node, application = play(
+        seed, look, send_window_messages=messages_max, send_window_bytes=size_max, compress_body_over=1 << 20
+    )
     assert most >= messages_max
     world.run_for(3_000)
     assert len(application.woken) == len(application.started)
@@ -244,7 +258,11 @@ def test_an_outage_of_everything_ends_with_the_outage() -> None:
         host.enter(send)
         world.run_for(50)
     away = [failure for when, failure in outcomes if failure is not None and not isinstance(failure, BrokerError)]
-    late = [failure for when, failure in outcomes if when > 25_100 and failure is not None and not isinstance(failure, BrokerError)]
+    late = [
+        failure
+        for when, failure in outcomes
+        if when > 25_100 and failure is not None and not isinstance(failure, BrokerError)
+    ]
     assert 290 <= len(away) <= 610
     assert late == []
 

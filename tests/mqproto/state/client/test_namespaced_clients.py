@@ -1,4 +1,6 @@
-"""Producers and push consumers in a namespace: the wire sees whole names, the application plain ones (docs/protocol/client.md 1.8, NSP-01)."""
+"""Producers and push consumers in a namespace: the wire sees whole names, the application plain ones
+(docs/protocol/client.md 1.8, NSP-01).
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,14 @@ def test_sends_go_to_the_wrapped_topic_and_results_are_plain() -> None:
     fields = sent(stage)
     assert (fields["a"], fields["b"], fields["c"], fields["INSTANCE_ID"]) == (f"{INST}%pg", f"{INST}%T", "TBW102", INST)
     assert (result.queue.topic, message.topic, message.properties) == ("T", "T", {})
-    assert stage.run(core.send(Message(f"{INST}%T", b"x"), stage.now)).queue.topic == "T", "wrapping twice is wrapping once"
+    assert stage.run(core.send(Message(f"{INST}%T", b"x"), stage.now)).queue.topic == "T", (
+        "wrapping twice is wrapping once"
+    )
     assert sent(stage)["b"] == f"{INST}%T"
     stage.begin().advance(1_000)
-    assert HeartbeatData.from_json(bytes(stage.peers["a:10911"].of(RequestCode.HEART_BEAT)[-1].body)).producers == [f"{INST}%pg"]
+    assert HeartbeatData.from_json(bytes(stage.peers["a:10911"].of(RequestCode.HEART_BEAT)[-1].body)).producers == [
+        f"{INST}%pg"
+    ]
 
 
 def test_batches_and_one_way_sends() -> None:
@@ -127,7 +133,9 @@ def consuming(*, orderly: bool = False, **settings: Any) -> tuple[Cluster, Consu
     cluster.topic(f"{INST}%T")
     cluster.stage.begin()
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-    consumer = ConsumerCore(cluster.stage.node, ConsumerSettings(group="g", consume_from_where=first, orderly=orderly, **settings), "l")
+    consumer = ConsumerCore(
+        cluster.stage.node, ConsumerSettings(group="g", consume_from_where=first, orderly=orderly, **settings), "l"
+    )
     consumer.subscribe("T", now=0)
     cluster.start(consumer)
     return cluster, consumer
@@ -142,7 +150,10 @@ def test_messages_and_queues_that_listeners_see_are_plain(orderly: bool) -> None
     cluster.advance(10_000)
     assert cluster.broker.offsets[(f"{INST}%T", 0)] == 2
     (data,) = cluster.broker.heartbeats[-1].consumers
-    assert (data.group, sorted(one.topic for one in data.subscriptions)) == (f"{INST}%g", [f"%RETRY%{INST}%g", f"{INST}%T"])
+    assert (data.group, sorted(one.topic for one in data.subscriptions)) == (
+        f"{INST}%g",
+        [f"%RETRY%{INST}%g", f"{INST}%T"],
+    )
 
 
 def test_a_failed_message_goes_back_under_its_whole_names() -> None:

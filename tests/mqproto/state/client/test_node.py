@@ -95,7 +95,9 @@ def test_a_client_that_pulls_says_so_in_every_request() -> None:
     stage.run(producer.send_oneway(Message("T", b"x"), 0))
     stage.advance(2_000)
     got = stage.peers[NS].got + stage.peers["b:1"].got
-    assert {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.SEND_MESSAGE_V2, RequestCode.HEART_BEAT} <= {one.code for one in got}
+    assert {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.SEND_MESSAGE_V2, RequestCode.HEART_BEAT} <= {
+        one.code for one in got
+    }
     assert {one.fields["ReqT"] for one in got} == {"0"}
     assert stage.node.client_id == "10.0.0.7@4711#1@STREAM"
 

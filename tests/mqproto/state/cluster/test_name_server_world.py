@@ -1,4 +1,6 @@
-"""Name servers that die, fall silent, come back and are replaced, by seed: a send finds its way as long as one of the list answers."""
+"""Name servers that die, fall silent, come back and are replaced, by seed: a send finds its way as long as one of the
+list answers.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class World:
         self.stage.peers["a:1"] = broker()
         for address in SERVERS:
             self.turn(address, "well")
-        self.core: ProducerCore = self.stage.node.add_producer(ProducerSettings(group="pg", send_timeout_ms=BUDGET_MS), 0)
+        self.core: ProducerCore = self.stage.node.add_producer(
+            ProducerSettings(group="pg", send_timeout_ms=BUDGET_MS), 0
+        )
         self.stage.begin()
 
     def turn(self, address: str, mood: str) -> None:
@@ -69,7 +73,10 @@ def test_a_send_finds_its_way_as_long_as_one_name_server_answers(seed: int) -> N
     outcomes: list[MQError | SendStatus] = []
     for _ in range(25):
         world.change()
-        tickets = [stage.start(world.core.send(Message(next(topics), b"x"), stage.now)) for _ in range(world.rng.randrange(1, 4))]
+        tickets = [
+            stage.start(world.core.send(Message(next(topics), b"x"), stage.now))
+            for _ in range(world.rng.randrange(1, 4))
+        ]
         stage.advance(BUDGET_MS)
         for ticket in tickets:
             assert ticket.settled, "in time"
@@ -80,7 +87,10 @@ def test_a_send_finds_its_way_as_long_as_one_name_server_answers(seed: int) -> N
         if world.one_answers():
             assert outcomes[-len(tickets) :] == [SendStatus.SEND_OK] * len(tickets), (world.listed, world.moods)
         else:
-            assert all(isinstance(one, NoNameServer | CallExpired | ConnectionLost | ConnectFailed) for one in outcomes[-len(tickets) :])
+            assert all(
+                isinstance(one, NoNameServer | CallExpired | ConnectionLost | ConnectFailed)
+                for one in outcomes[-len(tickets) :]
+            )
         stage.advance(world.rng.randrange(1, 40_000))
     for address in SERVERS:
         world.turn(address, "well")

@@ -27,5 +27,7 @@ def test_another_list() -> None:
     servers = NameServerList(("a:1", "b:1"), seed=0)
     servers.choose(set().__contains__)
     assert servers.replace(("b:1", "c:1")) == {"a:1"}
-    assert servers.choose({"a:1"}.__contains__) in ("b:1", "c:1"), "a link to one that is not in the list does not count"
+    assert servers.choose({"a:1"}.__contains__) in ("b:1", "c:1"), (
+        "a link to one that is not in the list does not count"
+    )
     assert servers.replace(("c:1", "b:1")) == set()

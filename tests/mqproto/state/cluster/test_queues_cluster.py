@@ -25,7 +25,11 @@ def fill(town: Town, each: int) -> None:
     for queue_id in range(8):
         batch = [Message("T", b"%d/%d" % (queue_id, number)) for number in range(each)]
         queue = MessageQueue("T", "broker-a", queue_id)
-        town.run(producer.host, producer.node, lambda now, batch=batch, queue=queue: producer.core.send_batch(batch, now, queue=queue))  # type: ignore[misc]
+        town.run(
+            producer.host,
+            producer.node,
+            lambda now, batch=batch, queue=queue: producer.core.send_batch(batch, now, queue=queue),  # type: ignore[misc]
+        )
 
 
 def everything(each: int) -> set[bytes]:
@@ -33,7 +37,9 @@ def everything(each: int) -> set[bytes]:
 
 
 def test_queues_that_are_hidden_keep_their_messages_until_they_are_shown_again() -> None:
-    """REB-05: 8 queues, then 4, then 8, then 16 to read and 12 to write; changes are seen within one refresh and one rebalance."""
+    """REB-05: 8 queues, then 4, then 8, then 16 to read and 12 to write; changes are seen within one refresh and one
+    rebalance.
+    """
     town = Town()
     resize(town, 8, 8)
     fill(town, 10)
@@ -53,7 +59,10 @@ def test_queues_that_are_hidden_keep_their_messages_until_they_are_shown_again()
 
 @pytest.mark.parametrize("silently", [False, True])
 def test_members_that_are_killed_again_and_again(silently: bool) -> None:
-    """CON-17: 3,000 messages, two members, ten kills and restarts in turn, then one stays dead. `silently`: its machine loses power."""
+    """CON-17: 3,000 messages, two members, ten kills and restarts in turn, then one stays dead.
+
+    `silently`: its machine loses power.
+    """
     town = Town()
     resize(town, 8, 8)
     fill(town, 375)

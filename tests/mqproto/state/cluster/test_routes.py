@@ -30,7 +30,13 @@ def test_the_queue_list_does_not_depend_on_the_order_of_the_route(first: list[st
 
 def test_only_writable_queues_of_brokers_with_a_master_are_sent_to() -> None:
     mixed = TopicRoute(
-        [QueueData("a", 3, 2, 6), QueueData("b", 1, 9, 4), QueueData("c", 9, 1, 2), QueueData("d", 1, 1, 6), QueueData("e", 1, 1, 6)],
+        [
+            QueueData("a", 3, 2, 6),
+            QueueData("b", 1, 9, 4),
+            QueueData("c", 9, 1, 2),
+            QueueData("d", 1, 1, 6),
+            QueueData("e", 1, 1, 6),
+        ],
         [
             BrokerData("x", "a", {0: "a:1"}),
             BrokerData("x", "b", {0: "b:1"}),
@@ -45,7 +51,9 @@ def test_only_writable_queues_of_brokers_with_a_master_are_sent_to() -> None:
 
 
 def test_absurd_queue_counts_do_not_fill_the_memory() -> None:
-    huge = TopicRoute([QueueData("a", 2**31 - 1, 2**31 - 1, 6), QueueData("b", -5, -5, 6)], [BrokerData("x", "a", {0: "a:1"})])
+    huge = TopicRoute(
+        [QueueData("a", 2**31 - 1, 2**31 - 1, 6), QueueData("b", -5, -5, 6)], [BrokerData("x", "a", {0: "a:1"})]
+    )
     assert len(publish_info(TOPIC, huge).queues) == QUEUES_MAX
 
 
@@ -138,7 +146,10 @@ def test_addresses_of_brokers() -> None:
     assert table.all_addresses() == ["a:1", "a:2", "b:1"]
     assert table.all_addresses(masters_only=True) == ["a:1", "b:1"]
     assert [table.any_address(TOPIC, turn) for turn in range(3)] == ["a:1", "b:1", "a:1"]
-    table.update(TOPIC, TopicRoute([QueueData("a", 1, 1, 6)], [BrokerData("x", "a", {2: "a:2", 3: "a:3"}), BrokerData("x", "z", {})]))
+    table.update(
+        TOPIC,
+        TopicRoute([QueueData("a", 1, 1, 6)], [BrokerData("x", "a", {2: "a:2", 3: "a:3"}), BrokerData("x", "z", {})]),
+    )
     assert table.master("a") is None
     assert table.reader("a") == ("a:2", 2)
     assert table.reader("a", 1) == ("a:2", 2), "a missing slave gives the next one"

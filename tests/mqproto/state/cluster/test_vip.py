@@ -72,14 +72,21 @@ def test_an_unlock_that_nobody_answers_does_not() -> None:
 
 
 def test_apaches_client_of_4_4_chooses_the_same_ports(golden: Golden) -> None:
-    """It uses the second port unless it is told not to, as for messages of its trace; every request of every capture."""
+    """It uses the second port unless it is told not to, as for messages of its trace; every request of every
+    capture.
+    """
     seen: set[tuple[int, int]] = set()
     for name in golden.capture_names("4.4.0"):
         ports: dict[int, int] = {}
         for entry in golden.capture("4.4.0", name):
             if entry.event == "open":
                 ports[entry.connection] = entry.port
-            if entry.link == "client-broker" and entry.direction == ">" and entry.is_request and entry.connection in ports:
+            if (
+                entry.link == "client-broker"
+                and entry.direction == ">"
+                and entry.is_request
+                and entry.connection in ports
+            ):
                 oneway = entry.header["flag"] == 2
                 port = ports[entry.connection]
                 if entry.fields.get("b") != TRACE_TOPIC:
@@ -98,7 +105,11 @@ def test_sends_of_every_kind() -> None:
     stage = producing()
     stage.peers[SECOND] = broker()
     core = stage.node.add_producer(ProducerSettings(group="pg"), 0)
-    for flow in (core.send(Message("T", b"x"), 0), core.send_async(Message("T", b"x"), 0), core.send_oneway(Message("T", b"x"), 0)):
+    for flow in (
+        core.send(Message("T", b"x"), 0),
+        core.send_async(Message("T", b"x"), 0),
+        core.send_oneway(Message("T", b"x"), 0),
+    ):
         stage.run(flow)
     stage.run(core.send_batch([Message("T", b"x")], 0))
     assert stage.peers[SECOND].codes() == [RequestCode.SEND_MESSAGE_V2] * 3 + [RequestCode.SEND_BATCH_MESSAGE]
@@ -106,7 +117,9 @@ def test_sends_of_every_kind() -> None:
 
 @pytest.mark.parametrize(("for_callback", "ports"), [(False, [SECOND] * 3), (True, [SECOND, BROKER, BROKER])])
 def test_further_attempts(for_callback: bool, ports: list[str]) -> None:
-    """Those of a send with a callback go to the first port; where nobody listens at the second they reach the broker."""
+    """Those of a send with a callback go to the first port; where nobody listens at the second they reach the
+    broker.
+    """
     stage = producing()
     core = stage.node.add_producer(ProducerSettings(group="pg"), 0)
     with pytest.raises(SendFailed):
@@ -147,7 +160,9 @@ def test_a_consumer_pulls_and_beats_at_the_first_port_and_does_the_rest_at_the_s
     second.answers = cluster.broker.peer.answers
     cluster.stage.begin()
     consumer = ConsumerCore(
-        cluster.stage.node, ConsumerSettings(group="g", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, orderly=True), "l"
+        cluster.stage.node,
+        ConsumerSettings(group="g", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, orderly=True),
+        "l",
     )
     consumer.subscribe("T", now=0)
     cluster.start(consumer)

@@ -22,10 +22,17 @@ class Comparison:
     occurred: set[str] = field(default_factory=set)
 
 
-def compare(version: str, name: str, theirs: list[Question], ours: list[Question], *, partly: bool = False) -> Comparison:
-    """Set the requests of a capture against ours. `partly`: how much of it we ask is a matter of time; what we ask is compared."""
+def compare(
+    version: str, name: str, theirs: list[Question], ours: list[Question], *, partly: bool = False
+) -> Comparison:
+    """Set the requests of a capture against ours.
+
+    `partly`: how much of it we ask is a matter of time; what we ask is compared.
+    """
     found = Comparison()
-    deviations = [one for one in DEVIATIONS if version in one.versions and any(fnmatch(name, pattern) for pattern in one.captures)]
+    deviations = [
+        one for one in DEVIATIONS if version in one.versions and any(fnmatch(name, pattern) for pattern in one.captures)
+    ]
     for deviation in deviations:
         theirs, ours = _forget(found, deviation, theirs, ours)
     expected, asked = Counter(theirs), Counter(ours)
@@ -37,7 +44,11 @@ def compare(version: str, name: str, theirs: list[Question], ours: list[Question
             which = [one for one in deviations if one.ours is not None and one.ours(question)]
             text = f"ours alone: {question}"
         elif question.code in COUNTED and expected[question] != asked[question]:
-            which = [one for one in deviations if one.fewer is not None and one.fewer(question) and expected[question] > asked[question]]
+            which = [
+                one
+                for one in deviations
+                if one.fewer is not None and one.fewer(question) and expected[question] > asked[question]
+            ]
             text = f"theirs {expected[question]} times, ours {asked[question]}: {question}"
         else:
             continue
@@ -47,7 +58,9 @@ def compare(version: str, name: str, theirs: list[Question], ours: list[Question
     return found
 
 
-def _forget(found: Comparison, deviation: Deviation, theirs: list[Question], ours: list[Question]) -> tuple[list[Question], list[Question]]:
+def _forget(
+    found: Comparison, deviation: Deviation, theirs: list[Question], ours: list[Question]
+) -> tuple[list[Question], list[Question]]:
     if deviation.forget is None:
         return theirs, ours
     forgotten = [[deviation.forget(one) for one in side] for side in (theirs, ours)]

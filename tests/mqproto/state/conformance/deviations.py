@@ -1,7 +1,8 @@
 """Where what we send differs from what Apache's clients send for the same job, and why.
 
-Each deviation between our client and that of the release that we follow quotes the line of docs/decisions.md that gives the reason. The
-others are differences between Apache's releases, or what is a matter of time. One that occurs in no capture any more has to go.
+Each deviation between our client and that of the release that we follow quotes the line of docs/decisions.md that gives
+the reason. The others are differences between Apache's releases, or what is a matter of time. One that occurs in no
+capture any more has to go.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ OF_QUEUES: Final = (RequestCode.PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET,
 class Deviation:
     """One way in which requests may differ.
 
-    `forget` makes requests of both sides equal that differ in this way alone. `theirs` and `ours` tell requests that only one side makes;
-    `fewer` those that we make less often.
+    `forget` makes requests of both sides equal that differ in this way alone. `theirs` and `ours` tell requests that
+    only one side makes; `fewer` those that we make less often.
     """
 
     name: str
@@ -75,7 +76,9 @@ def lite_as_pull(asked: Question) -> Question:
 
 def unnumbered(asked: Question) -> Question:
     """The group of a client's trace, without the number that it has with Apache's."""
-    return asked.having(a=re.sub(r"^(_INNER_TRACE_PRODUCER-.*)-\d+$", r"\1", asked["a"])) if asked.code in SENDS else asked
+    return (
+        asked.having(a=re.sub(r"^(_INNER_TRACE_PRODUCER-.*)-\d+$", r"\1", asked["a"])) if asked.code in SENDS else asked
+    )
 
 
 def unnamed_packing(asked: Question) -> Question:
@@ -96,7 +99,8 @@ def batch_without_id(asked: Question) -> Question:
 def of_nothing(asked: Question) -> bool:
     """A heartbeat of a consumer that pulls and has not pulled anything."""
     return asked.code == HEARTBEAT and any(
-        one["consumeType"] == "CONSUME_ACTIVELY" and not one["subscriptionDataSet"] for one in asked.json["consumerDataSet"]
+        one["consumeType"] == "CONSUME_ACTIVELY" and not one["subscriptionDataSet"]
+        for one in asked.json["consumerDataSet"]
     )
 
 
@@ -192,7 +196,11 @@ DEVIATIONS: Final = (
     Deviation("5.x limits answers by bytes", versions=("5.3.3",), forget=without("maxMsgBytes")),
     Deviation("5.x ends transactions with their topic", versions=("5.3.3",), forget=untopical),
     Deviation("5.x has a code for lite pulls", versions=("5.3.3",), forget=lite_as_pull),
-    Deviation("5.x has a version of heartbeats", versions=("5.3.3",), forget=without("heartbeatFingerprint", "withoutSub", code=HEARTBEAT)),
+    Deviation(
+        "5.x has a version of heartbeats",
+        versions=("5.3.3",),
+        forget=without("heartbeatFingerprint", "withoutSub", code=HEARTBEAT),
+    ),
     Deviation("5.x asks for committed ends", versions=("5.3.3",), forget=without("committed")),
     Deviation("5.x asks for a lower bound", versions=("5.3.3",), forget=without("boundaryType")),
     Deviation("5.x gives batches an id", versions=("5.3.3",), forget=batch_without_id),

@@ -1,4 +1,6 @@
-"""Our counterpart of the program whose requests were recorded: it takes the same command lines (`tests/peers/kit/java/Probe.java`)."""
+"""Our counterpart of the program whose requests were recorded: it takes the same command lines
+(`tests/peers/kit/java/Probe.java`).
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,10 @@ class Line:
 
 
 def lines(version: str, name: str) -> list[Line]:
-    """The commands of a capture that we have a counterpart for. Whoever answers requests has a line for each of its two clients."""
+    """The commands of a capture that we have a counterpart for.
+
+    Whoever answers requests has a line for each of its two clients.
+    """
     if not (GOLDEN.root / "captures" / version / f"{name}.txt").exists():
         return []
     found: list[Line] = []
@@ -199,7 +204,9 @@ class Program:
 
     def _transact(self) -> None:
         line, replay = self.line, self.replay
-        core = replay.node.add_transaction_producer(TransactionSettings(line.role[1], send_timeout_ms=10_000), "listener", replay.now)
+        core = replay.node.add_transaction_producer(
+            TransactionSettings(line.role[1], send_timeout_ms=10_000), "listener", replay.now
+        )
         half = self._do(core.send_half(self._message(0), replay.now))
         self.results.append(half.result)
         self._do(core.end(half, core.judged(half, VERDICTS[line.text_of("outcome", "commit")], None), replay.now))
@@ -217,7 +224,9 @@ class Program:
             ticket = replay.start(replay.node.requests.ask(core, message, replay.now, timeout_ms=10_000))
             told = properties.decode(recorded.fields["properties"])
             told["CORRELATION_ID"] = properties.decode(replay.peers[BROKER].got[-1].fields["i"])["CORRELATION_ID"]
-            replay.receive(BROKER, encoded(326, {**recorded.fields, "properties": properties.encode(told)}, recorded.body))
+            replay.receive(
+                BROKER, encoded(326, {**recorded.fields, "properties": properties.encode(told)}, recorded.body)
+            )
             self.messages.append(ticket.result())
 
     def _answer_requests(self) -> None:
@@ -277,7 +286,9 @@ class Program:
         )
         consumer = ConsumerCore(self.replay.node, settings, "listener", offset_file=File())
         kind = "SQL92" if "sql" in line.options else "TAG"
-        consumer.subscribe(line.options["topic"], line.text_of("sql") or line.text_of("tag", "*"), kind, now=self.replay.now)
+        consumer.subscribe(
+            line.options["topic"], line.text_of("sql") or line.text_of("tag", "*"), kind, now=self.replay.now
+        )
         return consumer
 
     def _reply(self) -> None:
@@ -290,9 +301,14 @@ class Program:
         for queue in self._do(consumer.fetch_queues(line.options["topic"], replay.now)):
             offset = self._do(consumer.min_offset(queue, replay.now))
             while True:
-                pulled = self._do(consumer.pull(queue, line.text_of("tag", "*"), offset, 32, "TAG", False, None, replay.now))
+                pulled = self._do(
+                    consumer.pull(queue, line.text_of("tag", "*"), offset, 32, "TAG", False, None, replay.now)
+                )
                 self.messages += pulled.messages
-                if pulled.status in (PullStatus.NO_NEW_MSG, PullStatus.OFFSET_ILLEGAL) or pulled.next_begin_offset == offset:
+                if (
+                    pulled.status in (PullStatus.NO_NEW_MSG, PullStatus.OFFSET_ILLEGAL)
+                    or pulled.next_begin_offset == offset
+                ):
                     break
                 offset = pulled.next_begin_offset
         replay.advance(2_000)

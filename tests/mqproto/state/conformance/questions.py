@@ -1,8 +1,8 @@
 """Requests in a form in which ours can be compared with those of Apache's clients.
 
-What may differ between any two runs, and so is left out or made equal here: opaques, the order of fields and properties, times, numbers of
-subscriptions, ids that a client makes up, signatures (`acl`: tests of their own), the language and release of the sender, and how far
-a consumer was when it told that. Everything else is compared.
+What may differ between any two runs, and so is left out or made equal here: opaques, the order of fields and
+properties, times, numbers of subscriptions, ids that a client makes up, signatures (`acl`: tests of their own), the
+language and release of the sender, and how far a consumer was when it told that. Everything else is compared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ MADE_UP = re.compile("[0-9A-F]{32}")
 
 @dataclass(frozen=True)
 class Question:
-    """A request: what is asked, by which fields and body. `body` is the text of it where it is JSON, with members in order."""
+    """A request: what is asked, by which fields and body.
+
+    `body` is the text of it where it is JSON, with members in order.
+    """
 
     code: int
     fields: tuple[tuple[str, str], ...]
@@ -107,7 +110,9 @@ def question(code: int, fields: Mapping[str, str], body: bytes | memoryview, *, 
 def _send(code: int, told: dict[str, str], body: bytes, oneway: bool) -> Question:
     told["i"] = _properties(told["i"], trace=told["b"].endswith("TRACE_TOPIC"))
     if code == RequestCode.SEND_BATCH_MESSAGE:
-        parts = [[one.flag, _properties(one.properties.decode()), one.body.decode("latin-1")] for one in decode_batch(body)]
+        parts = [
+            [one.flag, _properties(one.properties.decode()), one.body.decode("latin-1")] for one in decode_batch(body)
+        ]
         return Question(code, tuple(sorted(told.items())), json.dumps(parts), oneway)
     flags = int(told["f"])
     plain = inflate(body, flags) if flags & COMPRESSED else body

@@ -1,7 +1,8 @@
 """Name servers and brokers of a capture, and a stage on which a client of ours takes the place of the recorded one.
 
-Our client has the id of the recorded one. The servers answer each request as they answered the same request there, in order, and are
-silent when there was no further answer to it; a pull that was held is held for as long. Locks are given to whoever asks.
+Our client has the id of the recorded one. The servers answer each request as they answered the same request there, in
+order, and are silent when there was no further answer to it; a pull that was held is held for as long. Locks are given
+to whoever asks.
 """
 
 from __future__ import annotations
@@ -108,9 +109,13 @@ def asked(requests: Iterable[Entry | Command]) -> list[Question]:
 
 
 class Replay(Stage):
-    """The stage for one client of a capture, chosen by what it is: `role` and `group`, or the only one; `member` counts those."""
+    """The stage for one client of a capture, chosen by what it is: `role` and `group`, or the only one; `member` counts
+    those.
+    """
 
-    def __init__(self, version: str, name: str, role: str = "", group: str = "", member: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, version: str, name: str, role: str = "", group: str = "", member: int = 0, **settings: Any
+    ) -> None:
         self.version, self.name, self.role = version, name, role
         known = clients(version, name)
         chosen = [one for one in known if not role or (role, group) in one.roles]
@@ -121,7 +126,11 @@ class Replay(Stage):
         identity = ClientIdentity(ip or "192.0.2.3", 4711, instance.removesuffix("@STREAM") or "instance", 0)
         super().__init__(ClientNode(ClientSettings(name_servers=(NS,), **settings), identity))
         self.recorded.exchanges += self._traces(known)
-        opened = {one.connection for one in GOLDEN.capture(version, name) if one.event == "open" and one.link == "client-namesrv"}
+        opened = {
+            one.connection
+            for one in GOLDEN.capture(version, name)
+            if one.event == "open" and one.link == "client-namesrv"
+        }
         self.look_ups = [one for one in GOLDEN.exchanges(version, name) if one.request.connection in opened]
         self._answers: dict[Question, list[Exchange]] = {}
         for exchange in [*self.look_ups, *self.recorded.exchanges]:
@@ -137,9 +146,17 @@ class Replay(Stage):
         self.peers[SECOND_PORT] = self.peers[BROKER]
 
     def _traces(self, known: list[Recorded]) -> list[Exchange]:
-        """What the recorded client told the trace topic, which it did by a client of its own: of sends, or of deliveries."""
+        """What the recorded client told the trace topic, which it did by a client of its own: of sends, or of
+        deliveries.
+        """
         kind = b"Pub" if self.role == "producer" else b"Sub"
-        sends = [one for client in known if client is not self.recorded for one in client.exchanges if one.request.code in SENDS]
+        sends = [
+            one
+            for client in known
+            if client is not self.recorded
+            for one in client.exchanges
+            if one.request.code in SENDS
+        ]
         return [one for one in sends if one.request.fields["b"] == TRACE_TOPIC and one.request.body.startswith(kind)]
 
     # --- what was asked
@@ -160,12 +177,17 @@ class Replay(Stage):
         if not self.prefix:
             return request
         fields = {name: text.replace(self.prefix, "") for name, text in request.fields.items()}
-        return Command(request.code, fields, bytes(request.body).replace(self.prefix.encode(), b""), request.opaque, request.flag)
+        return Command(
+            request.code, fields, bytes(request.body).replace(self.prefix.encode(), b""), request.opaque, request.flag
+        )
 
     def commits(self) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], str]]:
         """The offset that was committed last for each queue: theirs and ours."""
         found = []
-        requests: list[list[Any]] = [[one.request for one in self.recorded.exchanges], [self.plain(one) for one in self.peers[BROKER].got]]
+        requests: list[list[Any]] = [
+            [one.request for one in self.recorded.exchanges],
+            [self.plain(one) for one in self.peers[BROKER].got],
+        ]
         for some in requests:
             commits = [one.fields for one in some if one.code == RequestCode.UPDATE_CONSUMER_OFFSET]
             found.append({(one["topic"], one["queueId"]): one["commitOffset"] for one in commits})
@@ -180,7 +202,9 @@ class Replay(Stage):
     def _answer(self, request: Command) -> bytes | None:
         if request.code == RequestCode.LOCK_BATCH_MQ:
             return success(request, body=LockAnswer(LockRequest.from_json(bytes(request.body)).queues).to_json())
-        if request.code == RequestCode.UNLOCK_BATCH_MQ or (request.code == RequestCode.UPDATE_CONSUMER_OFFSET and not request.is_oneway):
+        if request.code == RequestCode.UNLOCK_BATCH_MQ or (
+            request.code == RequestCode.UPDATE_CONSUMER_OFFSET and not request.is_oneway
+        ):
             return success(request)
         if request.code == RequestCode.HEART_BEAT:
             for one in self._notices:
@@ -208,7 +232,9 @@ class Replay(Stage):
     def pushed(self, code: int) -> list[Entry]:
         """What the broker asked of the recorded client, of one code."""
         entries = GOLDEN.capture(self.version, self.name)
-        return [one for one in entries if one.is_request and one.direction == "<" and one.code == code and self._mine(one)]
+        return [
+            one for one in entries if one.is_request and one.direction == "<" and one.code == code and self._mine(one)
+        ]
 
     def _mine(self, entry: Entry) -> bool:
         return entry.connection in self.recorded.connections
@@ -235,7 +261,9 @@ def _key(request: Entry | Command) -> Question:
     if code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT):
         return Question(code, ())
     if code == RequestCode.PULL_MESSAGE:
-        return Question(code, tuple((name, fields[name]) for name in ("consumerGroup", "topic", "queueId", "queueOffset")))
+        return Question(
+            code, tuple((name, fields[name]) for name in ("consumerGroup", "topic", "queueId", "queueOffset"))
+        )
     for name in NOT_ASKED:
         fields.pop(name, None)
     return question(code, fields, request.body, oneway=False)

@@ -7,7 +7,8 @@ from typing import Any
 from mqproto.message import MessageExt, SendResult
 from mqproto.wire.flags import COMPRESSED, COMPRESSION_MASK
 
-#: Properties of which the printed messages and ours need not be the same: when the listener was called, and how long the queue was.
+#: Properties of which the printed messages and ours need not be the same: when the listener was called, and how long
+#: the queue was.
 OWN = ("CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET", "RECONSUME_TIME")
 
 
@@ -50,7 +51,10 @@ def result(one: SendResult) -> dict[str, Any]:
 
 
 def printed_message(one: dict[str, Any]) -> dict[str, Any]:
-    """A message as Apache's client showed it. The bodies are plain there too; it leaves some of the flags that say otherwise."""
+    """A message as Apache's client showed it.
+
+    The bodies are plain there too; it leaves some of the flags that say otherwise.
+    """
     properties = {name: text for name, text in one["properties"].items() if name not in OWN}
     return {**one, "properties": properties, "sysFlag": _plain(one["sysFlag"])}
 

@@ -1,4 +1,6 @@
-"""What brokers of three releases asked of Apache's consumers for operators: ours understands the same frames and answers the same."""
+"""What brokers of three releases asked of Apache's consumers for operators: ours understands the same frames and
+answers the same.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ def pushed(code: int) -> list[Any]:
     params = []
     for version in VERSIONS:
         for name in GOLDEN.capture_names(version):
-            found = [one for one in GOLDEN.exchanges(version, name) if one.request.link == "client-broker" and one.request.direction == "<"]
+            found = [
+                one
+                for one in GOLDEN.exchanges(version, name)
+                if one.request.link == "client-broker" and one.request.direction == "<"
+            ]
             for index, exchange in enumerate(one for one in found if one.request.code == code):
                 params.append(pytest.param(exchange, id=f"{version}-{name}-{index}"))
     return params
@@ -59,7 +65,9 @@ def answer(cluster: Cluster, exchange: Exchange) -> Command:
 def test_a_message_for_the_listener_at_once(cluster: Cluster, exchange: Exchange) -> None:
     cluster.stage.receive(cluster.broker.address, exchange.request.frame)
     task = cluster.tasks[-1]
-    assert [(one.topic, one.body, one.offset_msg_id) for one in task.messages] == [(TOPIC, b"message-0", exchange.request.fields["msgId"])]
+    assert [(one.topic, one.body, one.offset_msg_id) for one in task.messages] == [
+        (TOPIC, b"message-0", exchange.request.fields["msgId"])
+    ]
     cluster.answer(task)
     ours = cluster.broker.peer.got[-1]
     assert exchange.answer is not None
@@ -77,8 +85,13 @@ def test_what_a_consumer_is_doing(cluster: Cluster, exchange: Exchange) -> None:
     found = answer(cluster, exchange)
     assert exchange.answer is not None
     assert found.code == exchange.answer.code
-    ours, theirs = ConsumerRunningInfo.from_json(bytes(found.body)), ConsumerRunningInfo.from_json(bytes(exchange.answer.body))
-    assert {one.queue_id for one in ours.queues if one.topic == TOPIC} == {one.queue_id for one in theirs.queues if one.topic == TOPIC}
+    ours, theirs = (
+        ConsumerRunningInfo.from_json(bytes(found.body)),
+        ConsumerRunningInfo.from_json(bytes(exchange.answer.body)),
+    )
+    assert {one.queue_id for one in ours.queues if one.topic == TOPIC} == {
+        one.queue_id for one in theirs.queues if one.topic == TOPIC
+    }
     assert {(one.topic, one.expression, one.type) for one in ours.subscriptions} == {
         (one.topic, one.expression, one.type) for one in theirs.subscriptions
     }

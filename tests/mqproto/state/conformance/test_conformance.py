@@ -1,7 +1,9 @@
-"""Our clients in the place of Apache's, over what its servers answered: for the same job they ask the same, and show the same.
+"""Our clients in the place of Apache's, over what its servers answered: for the same job they ask the same, and show
+the same.
 
-The jobs are the recorded command lines: sends of every kind, transactions, requests and replies, push consumers of every kind, pull and
-lite pull consumers, traces, accounts; with three releases. mqadmin's are in `admin/test_captures.py`.
+The jobs are the recorded command lines: sends of every kind, transactions, requests and replies, push consumers of
+every kind, pull and lite pull consumers, traces, accounts; with three releases. mqadmin's are in
+`admin/test_captures.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ def cases() -> list[Case]:
     for version in VERSIONS:
         for name in GOLDEN.capture_names(version):
             commands = [] if name.startswith(("admin-", "acl-admin-")) else lines(version, name)
-            found += [(version, name, index) for index, line in enumerate(commands) if (version, name, line.command) not in LEFT_OUT]
+            found += [
+                (version, name, index)
+                for index, line in enumerate(commands)
+                if (version, name, line.command) not in LEFT_OUT
+            ]
     return found
 
 
@@ -73,7 +79,9 @@ def ran(case: Case) -> Program:
 def compared(case: Case) -> Comparison:
     version, name, _ = case
     program = ran(case)
-    theirs, ours = ([_turnless(one, program.line) for one in side] for side in (program.replay.theirs, program.replay.ours))
+    theirs, ours = (
+        [_turnless(one, program.line) for one in side] for side in (program.replay.theirs, program.replay.ours)
+    )
     return compare(version, name, theirs, ours, partly=name in SHARED)
 
 
@@ -132,10 +140,14 @@ def assert_asker(program: Program) -> None:
     if secret is not None and program.version == FOLLOWED:
         for exchange in program.replay.recorded.exchanges:
             asked = exchange.request
-            assert asked.fields[SIGNATURE] == signature(asked.fields, asked.body, secret), "Apache's client signs in this way"
+            assert asked.fields[SIGNATURE] == signature(asked.fields, asked.body, secret), (
+                "Apache's client signs in this way"
+            )
 
 
-@pytest.mark.parametrize("case", [one for one in CASES if one[1] in TURNS], ids=lambda case: f"{case[0]}-{case[1]}-{case[2]}")
+@pytest.mark.parametrize(
+    "case", [one for one in CASES if one[1] in TURNS], ids=lambda case: f"{case[0]}-{case[1]}-{case[2]}"
+)
 def test_queues_take_turns_in_the_same_order(case: Case) -> None:
     """Where a producer begins is its own affair."""
     program = ran(case)

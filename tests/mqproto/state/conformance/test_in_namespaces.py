@@ -1,4 +1,6 @@
-"""A client in a namespace asks what it asks outside of any, under names that begin with the namespace (docs/protocol/client.md 1.8)."""
+"""A client in a namespace asks what it asks outside of any, under names that begin with the namespace
+(docs/protocol/client.md 1.8).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ JOBS: Final = [
 def run(job: str) -> Program:
     """The last command of a capture, in a namespace."""
     line = lines(FOLLOWED, job)[-1]
-    program = Program(FOLLOWED, job, line, len([one for one in lines(FOLLOWED, job) if one.role == line.role]) - 1, NAMESPACE)
+    program = Program(
+        FOLLOWED, job, line, len([one for one in lines(FOLLOWED, job) if one.role == line.role]) - 1, NAMESPACE
+    )
     program.run()
     return program
 
@@ -40,7 +44,10 @@ def run(job: str) -> Program:
 def test_the_same_job_under_longer_names(job: str) -> None:
     program = run(job)
     replay = program.replay
-    theirs, ours = ([_in_common(one, shard="shard" in program.line.options) for one in side] for side in (replay.theirs, replay.ours))
+    theirs, ours = (
+        [_in_common(one, shard="shard" in program.line.options) for one in side]
+        for side in (replay.theirs, replay.ours)
+    )
     assert compare(FOLLOWED, job, theirs, ours).differences == []
     theirs_committed, ours_committed = replay.commits()
     assert theirs_committed.keys() <= ours_committed.keys()

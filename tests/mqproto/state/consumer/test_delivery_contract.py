@@ -1,4 +1,6 @@
-"""What docs/clients.md says under "What is promised" and the tests of single machines cannot show: whole clusters under virtual time."""
+"""What docs/clients.md says under "What is promised" and the tests of single machines cannot show: whole clusters under
+virtual time.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ def test_a_send_whose_answer_is_lost_may_be_stored_twice_under_one_id(town: Town
 
 
 def test_what_a_killed_process_repeats(town: Town) -> None:
-    """Nothing is lost; again comes what was finished since offsets were stored, which is seconds ago, and nothing older."""
+    """Nothing is lost; again comes what was finished since offsets were stored, which is seconds ago, and nothing
+    older.
+    """
     producer = town.producer()
     producer.send("T", *numbers(10))
     killed = Consumer(town, ("T",), lambda messages: SUCCESS, {}, takes_ms=20).start()
@@ -159,7 +163,11 @@ def test_a_message_that_is_taken_back_and_its_answer_lost_comes_again_twice(town
     town.world.run_until(lambda: stored(town, "SCHEDULE_TOPIC_XXXX") == 1)
     cut(town, consumer.host.name)
     town.world.run_for(60_000)
-    assert [(one.body, one.topic, one.reconsume_times) for one in consumer.seen] == [(b"bad", "T", 0), (b"bad", "T", 1), (b"bad", "T", 1)]
+    assert [(one.body, one.topic, one.reconsume_times) for one in consumer.seen] == [
+        (b"bad", "T", 0),
+        (b"bad", "T", 1),
+        (b"bad", "T", 1),
+    ]
     assert len({one.msg_id for one in consumer.seen}) == 1
 
 
@@ -182,8 +190,9 @@ def add_queues(town: Town) -> None:
 
 @pytest.mark.parametrize("asks_the_broker", [True, False])
 def test_a_queue_that_is_added_is_read_from_its_beginning(town: Town, asks_the_broker: bool) -> None:
-    """Also by a group that begins at the end of queues: what is sent before its members know of the queue is not passed over. Unless it
-    keeps its offsets itself: then no broker is asked."""
+    """Also by a group that begins at the end of queues: what is sent before its members know of the queue is not passed
+    over. Unless it keeps its offsets itself: then no broker is asked.
+    """
     producer = town.producer()
     consumer = town.consumer("T", consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
     if not asks_the_broker:
@@ -228,7 +237,10 @@ def test_a_key_may_go_to_another_queue_when_queues_are_added() -> None:
     message = Message("T", b"x")
     keys = [f"order-{number}" for number in range(100)]
     assert all(select_by_hash(four, message, key) is select_by_hash(four, message, key) for key in keys)
-    assert any(select_by_hash(four, message, key) is not select_by_hash([*four, MessageQueue("T", "b", 4)], message, key) for key in keys)
+    assert any(
+        select_by_hash(four, message, key) is not select_by_hash([*four, MessageQueue("T", "b", 4)], message, key)
+        for key in keys
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))

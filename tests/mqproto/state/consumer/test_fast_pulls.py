@@ -37,7 +37,9 @@ def ours(opaque: int) -> bytes:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answers_of_apache_brokers_are_the_usual_ones(golden: Golden, version: str) -> None:
-    """A release that orders its fields in another way would cost time and nothing else: this tells which releases do not."""
+    """A release that orders its fields in another way would cost time and nothing else: this tells which releases do
+    not.
+    """
     found = [answer.frame[4:] for answer in golden.json_answers(version, PULL)]
     assert len(found) > 10
     for frame in found:
@@ -63,7 +65,12 @@ def test_the_usual_answers(frame: bytes) -> None:
 
 
 @example(apache(7), 4, b"", 0)
-@given(st.sampled_from([apache(7), apache(10, five=True), ours(0)]), st.integers(0, 280), st.binary(max_size=3), st.integers(0, 3))
+@given(
+    st.sampled_from([apache(7), apache(10, five=True), ours(0)]),
+    st.integers(0, 280),
+    st.binary(max_size=3),
+    st.integers(0, 3),
+)
 def test_whatever_is_read_is_what_the_header_says(frame: bytes, at: int, put: bytes, instead_of: int) -> None:
     """With bytes changed anywhere: where the short way reads something, the long way reads the same."""
     changed = frame[:at] + put + frame[at + instead_of :]

@@ -119,7 +119,13 @@ def test_what_cannot_be_known_is_an_error(outcome: object, error: type[MQError])
 
 
 def update(queue: MessageQueue, offset: int, now: int) -> Oneway:
-    fields = {"consumerGroup": "g", "topic": "News", "queueId": str(queue.queue_id), "bname": "broker-a", "commitOffset": str(offset)}
+    fields = {
+        "consumerGroup": "g",
+        "topic": "News",
+        "queueId": str(queue.queue_id),
+        "bname": "broker-a",
+        "commitOffset": str(offset),
+    }
     return Oneway("broker-a:1", RequestCode.UPDATE_CONSUMER_OFFSET, fields, deadline=now + 5_000)
 
 
@@ -215,7 +221,9 @@ def test_a_queue_that_comes_back_is_told_at_once(kept: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "outcome", [Command(0, flag=1), Command(1, flag=1), Expired("broker-a:1", 5_000)], ids=["taken", "refused", "silence"]
+    "outcome",
+    [Command(0, flag=1), Command(1, flag=1), Expired("broker-a:1", 5_000)],
+    ids=["taken", "refused", "silence"],
 )
 def test_the_last_offset_of_a_forgotten_queue_is_taken_or_never_will_be(outcome: Command | Expired | None) -> None:
     """Its next owner may read it then."""
@@ -236,14 +244,24 @@ def test_a_commit_waits_for_the_broker() -> None:
     call = next(flow)
     assert isinstance(call, Call)
     assert (call.address, call.code, call.deadline) == ("broker-a:1", RequestCode.UPDATE_CONSUMER_OFFSET, 5_000)
-    assert call.fields == {"consumerGroup": "g", "topic": "News", "queueId": "0", "bname": "broker-a", "commitOffset": "7"}
+    assert call.fields == {
+        "consumerGroup": "g",
+        "topic": "News",
+        "queueId": "0",
+        "bname": "broker-a",
+        "commitOffset": "7",
+    }
     assert ended(flow, Command(code=0, flag=1)) == (None, 1)
     assert store.known(Q0) is None, "what is in memory is the caller's affair"
 
 
 @pytest.mark.parametrize(
     ("outcome", "error"),
-    [(Command(code=1, flag=1), BrokerError), (Expired("broker-a:1"), CallExpired), (Lost("broker-a:1", "gone"), ConnectFailed)],
+    [
+        (Command(code=1, flag=1), BrokerError),
+        (Expired("broker-a:1"), CallExpired),
+        (Lost("broker-a:1", "gone"), ConnectFailed),
+    ],
 )
 def test_a_commit_that_was_not_taken_says_why(outcome: object, error: type[MQError]) -> None:
     flow = remote().commit(Q0, 7, 0)
@@ -307,7 +325,11 @@ def test_the_file_is_that_of_java_to_the_byte(golden: Golden, version: str) -> N
         assert format_offsets({Q1: 1, Q0: 1}) == java
 
 
-@given(st.dictionaries(st.builds(MessageQueue, st.text(min_size=1), st.text(min_size=1), st.integers(0, 99)), st.integers(0, 2**62)))
+@given(
+    st.dictionaries(
+        st.builds(MessageQueue, st.text(min_size=1), st.text(min_size=1), st.integers(0, 99)), st.integers(0, 2**62)
+    )
+)
 def test_what_is_written_is_read(offsets: dict[MessageQueue, int]) -> None:
     written = format_offsets(offsets).encode("utf-8", "surrogatepass")
     if all(char < "\ud800" or char > "\udfff" for queue in offsets for char in queue.topic + queue.broker_name):
@@ -347,8 +369,12 @@ def test_a_damaged_file_is_replaced_by_its_backup(damage: bytes) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGED)
 @pytest.mark.parametrize("backup", [None, b"", b"[1"])
-def test_without_a_good_backup_the_group_begins_where_it_is_told_to_and_loudly(damage: bytes, backup: bytes | None) -> None:
-    """BRO-01: the application starts all the same, and the damaged file is set aside before anything is written over it."""
+def test_without_a_good_backup_the_group_begins_where_it_is_told_to_and_loudly(
+    damage: bytes, backup: bytes | None
+) -> None:
+    """BRO-01: the application starts all the same, and the damaged file is set aside before anything is written over
+    it.
+    """
     told: list[str] = []
     store = LocalOffsets(File(damage, backup), told.append)
     assert kept(store) is None
@@ -362,7 +388,9 @@ def test_without_a_good_backup_the_group_begins_where_it_is_told_to_and_loudly(d
 
 
 def test_a_file_between_two_names_is_found_in_the_backup() -> None:
-    """Java deletes the file before it renames the new one: a crash in between leaves the backup alone, and nothing is damaged."""
+    """Java deletes the file before it renames the new one: a crash in between leaves the backup alone, and nothing is
+    damaged.
+    """
     told: list[str] = []
     store = LocalOffsets(File(None, text(7)), told.append)
     assert kept(store) == 7
@@ -390,7 +418,9 @@ def test_entries_of_others_stay() -> None:
         file.main = damaged
         store = LocalOffsets(File(text(5)), print)
         store._file = file
-        assert parse_offsets(saving(store.keep(Q1, 6, 0)).text.encode()) == {Q0: 5, Q1: 6}, "what was known at the start"
+        assert parse_offsets(saving(store.keep(Q1, 6, 0)).text.encode()) == {Q0: 5, Q1: 6}, (
+            "what was known at the start"
+        )
 
 
 def test_nothing_is_written_while_nothing_moves() -> None:

@@ -28,7 +28,12 @@ class Queue(RuleBasedStateMachine):
         self.given: list[MessageExt] = []
         self.pulled_to = start
 
-    @rule(gaps=st.lists(st.integers(0, 3), max_size=8), behind=st.integers(0, 3), overlap=st.integers(0, 2), size=st.integers(0, 9))
+    @rule(
+        gaps=st.lists(st.integers(0, 3), max_size=8),
+        behind=st.integers(0, 3),
+        overlap=st.integers(0, 2),
+        size=st.integers(0, 9),
+    )
     def put(self, gaps: list[int], behind: int, overlap: int, size: int) -> None:
         offset = max(0, self.pulled_to - overlap)
         messages = []
@@ -36,7 +41,9 @@ class Queue(RuleBasedStateMachine):
             messages.append(message(offset + gap, bytes(size)))
             offset += gap + 1
         fresh = self.queue.put(messages, offset + behind)
-        assert fresh == [one for one in messages if one.queue_offset >= self.pulled_to], "what was seen before is not new"
+        assert fresh == [one for one in messages if one.queue_offset >= self.pulled_to], (
+            "what was seen before is not new"
+        )
         self.unfinished.update((one.queue_offset, one) for one in fresh)
         self.given += fresh
         self.pulled_to = max(self.pulled_to, offset + behind)

@@ -24,13 +24,17 @@ QUEUE = MessageQueue("T", "b", 2)
 
 
 def message(offset: int, body: bytes = b"x", tag: str = "", **others: Any) -> MessageExt:
-    found = MessageExt("T", body, queue_id=2, queue_offset=offset, physical_offset=1000 + offset, broker_name="b", **others)
+    found = MessageExt(
+        "T", body, queue_id=2, queue_offset=offset, physical_offset=1000 + offset, broker_name="b", **others
+    )
     if tag:
         found.properties["TAGS"] = tag
     return found
 
 
-def answer(code: int, next_offset: int, messages: list[MessageExt] | None = None, *, broker_id: int = 0, body: bytes = b"") -> Command:
+def answer(
+    code: int, next_offset: int, messages: list[MessageExt] | None = None, *, broker_id: int = 0, body: bytes = b""
+) -> Command:
     fields = {
         "suggestWhichBrokerId": str(broker_id),
         "nextBeginOffset": str(next_offset),
@@ -61,8 +65,13 @@ def test_the_header_says_what_java_says() -> None:
     later = pull_header("golden-retry", queue, subscribed, batch=32, commit_offset=2, post_subscription=True)
     assert (later["sysFlag"], later["commitOffset"], later["subscription"]) == ("7", "2", "*")
     queue.broker_id = 1
-    assert pull_header("g", queue, subscribed, batch=32, commit_offset=2, post_subscription=False)["sysFlag"] == "2", "a slave takes none"
-    assert pull_header("g", queue, subscribed, batch=32, commit_offset=None, post_subscription=False)["commitOffset"] == "-1"
+    assert pull_header("g", queue, subscribed, batch=32, commit_offset=2, post_subscription=False)["sysFlag"] == "2", (
+        "a slave takes none"
+    )
+    assert (
+        pull_header("g", queue, subscribed, batch=32, commit_offset=None, post_subscription=False)["commitOffset"]
+        == "-1"
+    )
 
 
 def test_an_answer_brings_messages_with_the_bounds_of_the_queue() -> None:
@@ -111,7 +120,9 @@ def test_bodies_arrive_inflated() -> None:
 
 
 def test_a_body_that_cannot_be_read_comes_alone_and_marked() -> None:
-    """It is neither lost in silence nor does it stop the queue: what came before it first, then it, then what follows."""
+    """It is neither lost in silence nor does it stop the queue: what came before it first, then it, then what
+    follows.
+    """
     records = [message(3), spoiled(4), message(5)]
     first = read_answer(answer(0, 6, records), QUEUE, frozenset(), "b:1")
     assert first.messages is not None
@@ -259,7 +270,9 @@ def test_the_loop_waits_while_it_is_held(host: Host, queue: ProcessQueue) -> Non
         (Expired("b:1", 30_000), 1_000, CallExpired),
     ],
 )
-def test_failures_are_told_and_tried_again(host: Host, queue: ProcessQueue, outcome: object, pause: int, told: type[MQError]) -> None:
+def test_failures_are_told_and_tried_again(
+    host: Host, queue: ProcessQueue, outcome: object, pause: int, told: type[MQError]
+) -> None:
     loop = pull_loop(queue, host, 0)
     next(loop)
     assert loop.send((outcome, 9)) == Sleep(9 + pause)
@@ -286,7 +299,9 @@ def test_nobody_to_ask_and_nothing_to_ask_for(host: Host, queue: ProcessQueue) -
 
 @pytest.mark.parametrize("code", [24, 25])
 def test_an_unknown_subscription_is_announced_at_once(host: Host, queue: ProcessQueue, code: int) -> None:
-    """docs/protocol/client.md 8: a heartbeat heals it; only where it does not, the loop slows down and asks for another."""
+    """docs/protocol/client.md 8: a heartbeat heals it; only where it does not, the loop slows down and asks for
+    another.
+    """
     loop = pull_loop(queue, host, 0)
     next(loop)
     refusal = Command(code=code, flag=1)
@@ -298,7 +313,9 @@ def test_an_unknown_subscription_is_announced_at_once(host: Host, queue: Process
     assert loop.send((None, 1_004)) == pull(5, 1_004)
     assert host.events == ["heartbeat", "heartbeat", BrokerError]
     assert loop.send((answer(19, 5), 16_004)) == pull(5, 16_004)
-    assert loop.send((refusal, 16_005)) == Wait(host.heartbeat, 19_005), "and after an answer it counts as the first again"
+    assert loop.send((refusal, 16_005)) == Wait(host.heartbeat, 19_005), (
+        "and after an answer it counts as the first again"
+    )
     assert loop.send((None, 16_006)) == pull(5, 16_006)
 
 
@@ -324,10 +341,15 @@ def test_an_answer_for_a_dropped_queue_is_ignored(host: Host, queue: ProcessQueu
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([0, 19, 20, 21, 1, 25, 215]), st.integers(0, 60), st.lists(st.integers(0, 60), max_size=4)), max_size=30
+        st.tuples(
+            st.sampled_from([0, 19, 20, 21, 1, 25, 215]), st.integers(0, 60), st.lists(st.integers(0, 60), max_size=4)
+        ),
+        max_size=30,
     )
 )
-def test_whatever_a_broker_answers_offsets_rise_and_messages_come_once(script: list[tuple[int, int, list[int]]]) -> None:
+def test_whatever_a_broker_answers_offsets_rise_and_messages_come_once(
+    script: list[tuple[int, int, list[int]]],
+) -> None:
     seen: list[int] = []
     host, queue = Host(), ProcessQueue(QUEUE, 0)
     loop = pull_loop(queue, host, 0)

@@ -1,4 +1,6 @@
-"""Consumers that are asked for messages, in a namespace: the application sees plain names only (docs/protocol/client.md 1.8, NSP-01)."""
+"""Consumers that are asked for messages, in a namespace: the application sees plain names only (docs/protocol/client.md
+1.8, NSP-01).
+"""
 
 from __future__ import annotations
 

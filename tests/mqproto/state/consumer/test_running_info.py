@@ -18,7 +18,12 @@ def test_figures_are_of_the_last_minute_and_failures_of_the_last_hour() -> None:
     rates.consumed(3_000, 1, 0, 4)
     rates.consumed(4_000, 3, 2, 8)
     assert rates.status(5_000) == ConsumeStatusData(
-        pull_rt=15.0, pull_tps=1.0, consume_rt=6.0, consume_ok_tps=4 / 60, consume_failed_tps=2 / 60, consume_failed_count=2
+        pull_rt=15.0,
+        pull_tps=1.0,
+        consume_rt=6.0,
+        consume_ok_tps=4 / 60,
+        consume_failed_tps=2 / 60,
+        consume_failed_count=2,
     )
     assert rates.status(70_000) == ConsumeStatusData(consume_failed_count=2)
     assert rates.status(3_600_000) == ConsumeStatusData()
@@ -41,10 +46,22 @@ def test_a_rate_forgets_what_is_old_and_nothing_else(happenings: list[tuple[int,
 def test_a_queue_is_shown_with_what_it_holds() -> None:
     queue = ProcessQueue(MessageQueue("T", "b", 0), 5)
     info = queue_info(queue, None, None, 100)
-    assert (info.commit_offset, info.cached_count, info.cached_min_offset, info.last_pull_time, info.dropped) == (0, 0, 0, 105, False)
+    assert (info.commit_offset, info.cached_count, info.cached_min_offset, info.last_pull_time, info.dropped) == (
+        0,
+        0,
+        0,
+        105,
+        False,
+    )
     queue.put([MessageExt("T", bytes(3 << 20), queue_offset=n) for n in (4, 9)], 10)
     info = queue_info(queue, 4, 7, 100)
     assert (info.locked, info.last_lock_time) == (True, 107)
-    assert (info.commit_offset, info.cached_count, info.cached_size_mib, info.cached_min_offset, info.cached_max_offset) == (4, 2, 6, 4, 9)
+    assert (
+        info.commit_offset,
+        info.cached_count,
+        info.cached_size_mib,
+        info.cached_min_offset,
+        info.cached_max_offset,
+    ) == (4, 2, 6, 4, 9)
     queue.drop()
     assert queue_info(queue, 4, None, 100).dropped

@@ -81,17 +81,36 @@ def test_settings_have_the_defaults_of_apache() -> None:
     """docs/protocol/client.md 1.9.3, as of 4.9."""
     settings = ConsumerSettings(group="g")
     settings.check()
-    assert (settings.message_model, settings.consume_from_where, settings.orderly) == ("CLUSTERING", "CONSUME_FROM_LAST_OFFSET", False)
-    assert (settings.consume_thread_min, settings.consume_concurrently_max_span, settings.pull_threshold_for_queue) == (20, 2_000, 1_000)
-    assert (settings.pull_threshold_size_for_queue, settings.pull_threshold_for_topic, settings.pull_threshold_size_for_topic) == (
+    assert (settings.message_model, settings.consume_from_where, settings.orderly) == (
+        "CLUSTERING",
+        "CONSUME_FROM_LAST_OFFSET",
+        False,
+    )
+    assert (settings.consume_thread_min, settings.consume_concurrently_max_span, settings.pull_threshold_for_queue) == (
+        20,
+        2_000,
+        1_000,
+    )
+    assert (
+        settings.pull_threshold_size_for_queue,
+        settings.pull_threshold_for_topic,
+        settings.pull_threshold_size_for_topic,
+    ) == (
         100,
         -1,
         -1,
     )
     assert (settings.pull_interval, settings.pull_batch_size, settings.consume_message_batch_max_size) == (0, 32, 1)
-    assert (settings.post_subscription_when_pull, settings.unit_mode, settings.max_reconsume_times) == (False, False, -1)
+    assert (settings.post_subscription_when_pull, settings.unit_mode, settings.max_reconsume_times) == (
+        False,
+        False,
+        -1,
+    )
     assert (settings.suspend_current_queue_time_millis, settings.consume_timeout) == (1_000, 15)
-    assert (settings.await_termination_millis_when_shutdown, settings.pull_time_delay_millis_when_exception) == (0, 1_000)
+    assert (settings.await_termination_millis_when_shutdown, settings.pull_time_delay_millis_when_exception) == (
+        0,
+        1_000,
+    )
     assert (settings.persist_consumer_offset_interval, settings.rebalance_interval) == (5_000, 20_000)
     assert (settings.reconsume_limit, ConsumerSettings(group="g", orderly=True).reconsume_limit) == (16, 2**31 - 1)
     window = Window()

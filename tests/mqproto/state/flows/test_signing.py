@@ -22,7 +22,9 @@ DENIED = "org.apache.rocketmq.acl.common.AclException: No default permission for
 
 def stage(account: Any, *brokers: str) -> tuple[Stage, Peer]:
     made = Stage(credentials=account)
-    made.peers[NS] = name_server({"t": route(*(f"{name}={address}" for name, address in (one.split("=") for one in brokers)))})
+    made.peers[NS] = name_server(
+        {"t": route(*(f"{name}={address}" for name, address in (one.split("=") for one in brokers)))}
+    )
     peer = broker()
     for one in brokers:
         made.peers[one.partition("=")[2]] = peer
@@ -65,7 +67,10 @@ def test_without_an_account_nothing_is_added() -> None:
     made, peer = stage(None, f"b1={B1}")
     producer = made.node.add_producer(ProducerSettings(group="g"), made.now)
     made.run(producer.send(Message("t", b"x"), made.now))
-    assert all(ACCESS_KEY not in request.fields and SIGNATURE not in request.fields for request in peer.got + made.peers[NS].got)
+    assert all(
+        ACCESS_KEY not in request.fields and SIGNATURE not in request.fields
+        for request in peer.got + made.peers[NS].got
+    )
 
 
 def test_a_denied_send_is_one_request() -> None:
@@ -87,7 +92,9 @@ def query(address: str) -> Flow[Command]:
 def test_a_peer_of_4_4_is_known_by_its_answers() -> None:
     """ACL-01: from then on the flag of a query by unique key is signed, for its neighbours too."""
     made, peer = stage(SessionCredentials("key", SECRET), f"b1={B1}", f"b2={B2}")
-    peer.answers[RequestCode.QUERY_MESSAGE] = lambda request: encode(Command(0, opaque=request.opaque, flag=1, version=293))
+    peer.answers[RequestCode.QUERY_MESSAGE] = lambda request: encode(
+        Command(0, opaque=request.opaque, flag=1, version=293)
+    )
     made.run(query(B1))
     made.run(query(B1))
     made.run(query(B2))

@@ -91,7 +91,8 @@ def test_what_ended_long_before_its_deadline_does_not_pile_up() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["call", "end", "expire", "flood"]), st.integers(0, 20))))
 def test_calls_expire_by_deadline_and_then_in_the_order_they_were_made(story: list[tuple[str, int]]) -> None:
     owner = Owner()
-    expected: dict[str, tuple[int, int]] = {}  # deadline and opaque of the open calls by their waiters, as they were made
+    # deadline and opaque of the open calls by their waiters, as they were made
+    expected: dict[str, tuple[int, int]] = {}
     for step, (act, number) in enumerate(story):
         match act:
             case "call":
@@ -103,7 +104,10 @@ def test_calls_expire_by_deadline_and_then_in_the_order_they_were_made(story: li
                 for deadline in range(number, number + 100):
                     owner.link.forget(owner.link.call("flood", 1, {}, deadline=deadline))
             case "expire":
-                due = sorted((waiter for waiter in expected if expected[waiter][0] <= number), key=lambda waiter: expected[waiter][0])
+                due = sorted(
+                    (waiter for waiter in expected if expected[waiter][0] <= number),
+                    key=lambda waiter: expected[waiter][0],
+                )
                 assert owner.calls.expire(number) == [(owner.link, waiter) for waiter in due]
                 for waiter in due:
                     del expected[waiter]
@@ -193,7 +197,9 @@ def test_replies_have_the_form_of_their_request() -> None:
     assert owner.sent() == []
 
 
-FRAMES = st.lists(st.builds(Command, code=st.integers(0, 400), body=st.binary(max_size=40), opaque=st.integers(0, 9)), max_size=6)
+FRAMES = st.lists(
+    st.builds(Command, code=st.integers(0, 400), body=st.binary(max_size=40), opaque=st.integers(0, 9)), max_size=6
+)
 
 
 @given(FRAMES, st.booleans(), st.data())

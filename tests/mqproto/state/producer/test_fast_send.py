@@ -72,9 +72,17 @@ class World:
                 fields = {"msgId": "AA", "queueId": queue, "queueOffset": "7"}
                 return encode_response(request.opaque, int(mood), fields, remark="so it is")
 
-    def send(self, message: Message, queue: MessageQueue | None = None, for_callback: bool = False, timeout_ms: int | None = None) -> None:
+    def send(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        for_callback: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
         node, now = self.stage.node, self.stage.now
-        self.tickets.append(node.send(self.core, message, now, queue=queue, timeout_ms=timeout_ms, for_callback=for_callback))
+        self.tickets.append(
+            node.send(self.core, message, now, queue=queue, timeout_ms=timeout_ms, for_callback=for_callback)
+        )
         self.stage.settle()
 
     def step(self, what: str, argument: Any) -> None:
@@ -105,14 +113,29 @@ class World:
     def state(self) -> tuple[Any, ...]:
         """All that can be seen from outside."""
         window = self.core.window
-        outcomes = [(ticket.settled, repr(ticket.failure or ticket.result())) if ticket.settled else (False, "") for ticket in self.tickets]
-        return self.sent, outcomes, (window.messages, window.size, window.waiting), list(self.stage.node.notices), self.stage.hung_up
+        outcomes = [
+            (ticket.settled, repr(ticket.failure or ticket.result())) if ticket.settled else (False, "")
+            for ticket in self.tickets
+        ]
+        return (
+            self.sent,
+            outcomes,
+            (window.messages, window.size, window.waiting),
+            list(self.stage.node.notices),
+            self.stage.hung_up,
+        )
 
 
 def taken(kind: str, opaque: int, queue: str, offset: int) -> bytes:
     """The answer to a send, member by member as brokers write it."""
     if kind == "ours":
-        fields = {"msgId": "0B" * 16, "queueId": queue, "queueOffset": str(offset), "MSG_REGION": "R1", "TRACE_ON": "false"}
+        fields = {
+            "msgId": "0B" * 16,
+            "queueId": queue,
+            "queueOffset": str(offset),
+            "MSG_REGION": "R1",
+            "TRACE_ON": "false",
+        }
         return encode_response(opaque, 0, fields)
     first = f'"TRACE_ON":"true","MSG_REGION":"DefaultRegion","msgId":"{"0A" * 16}"'
     if kind == "five":
@@ -137,10 +160,13 @@ messages = st.builds(
     wait=st.booleans(),
 )
 plain_messages = st.builds(Message, topic=st.just(TOPIC), body=st.sampled_from([b"x", b"yy"]))
-queues = st.none() | st.builds(MessageQueue, st.sampled_from([TOPIC, "other"]), st.sampled_from(["a", "b", "gone"]), st.integers(0, 3))
+queues = st.none() | st.builds(
+    MessageQueue, st.sampled_from([TOPIC, "other"]), st.sampled_from(["a", "b", "gone"]), st.integers(0, 3)
+)
 steps = st.one_of(
     st.tuples(
-        st.just("mood"), st.sampled_from(["apache", "five", "ours", "other queue", "silent", "unread", "1500", "2", "10", "14", "1"])
+        st.just("mood"),
+        st.sampled_from(["apache", "five", "ours", "other queue", "silent", "unread", "1500", "2", "10", "14", "1"]),
     ),
     st.tuples(
         st.just("send"),
@@ -171,7 +197,12 @@ kinds: list[dict[str, Any]] = [
 
 def one(queue: MessageQueue | None = None, for_callback: bool = False, **message: Any) -> tuple[str, Any]:
     """A step that sends."""
-    return "send", {"message": Message(TOPIC, b"x", **message), "queue": queue, "for_callback": for_callback, "timeout_ms": None}
+    return "send", {
+        "message": Message(TOPIC, b"x", **message),
+        "queue": queue,
+        "for_callback": for_callback,
+        "timeout_ms": None,
+    }
 
 
 SEND_ONE = one()
@@ -180,14 +211,32 @@ AT_A = MessageQueue(TOPIC, "a", 1)
 
 @settings(max_examples=100, deadline=None)
 @given(kind=st.sampled_from(kinds), story=st.lists(steps, max_size=12))
-@example(kind={}, story=[("mood", "silent"), SEND_ONE, SEND_ONE, ("cut", "a:1"), ("pass", 600), ("mood", "ours"), SEND_ONE])
+@example(
+    kind={}, story=[("mood", "silent"), SEND_ONE, SEND_ONE, ("cut", "a:1"), ("pass", 600), ("mood", "ours"), SEND_ONE]
+)
 @example(kind={}, story=[("mood", "1500"), SEND_ONE, ("mood", "five"), SEND_ONE])
 @example(kind={}, story=[("mood", "silent"), SEND_ONE, ("cancel", None), ("pass", 600)])
 @example(kind={}, story=[("mood", "silent"), SEND_ONE, one(wait=False), ("pass", 600)])
-@example(kind={}, story=[("mood", "silent"), one(AT_A), one(AT_A, True), one(None, True), ("cut", "a:1"), ("answer", "14"), ("pass", 600)])
+@example(
+    kind={},
+    story=[
+        ("mood", "silent"),
+        one(AT_A),
+        one(AT_A, True),
+        one(None, True),
+        ("cut", "a:1"),
+        ("answer", "14"),
+        ("pass", 600),
+    ],
+)
 @example(kind={}, story=[("mood", "silent"), SEND_ONE, ("leave", None), SEND_ONE, ("answer", "other queue"), SEND_ONE])
-@example(kind={"send_window_messages": 2}, story=[("mood", "silent"), *4 * [SEND_ONE], ("answer", "apache"), ("pass", 600)])
-@example(kind={"node_settings": {"namespace": "ns1"}}, story=[one(tags="t"), SEND_ONE, ("mood", "silent"), one(tags="t"), ("answer", "1")])
+@example(
+    kind={"send_window_messages": 2}, story=[("mood", "silent"), *4 * [SEND_ONE], ("answer", "apache"), ("pass", 600)]
+)
+@example(
+    kind={"node_settings": {"namespace": "ns1"}},
+    story=[one(tags="t"), SEND_ONE, ("mood", "silent"), one(tags="t"), ("answer", "1")],
+)
 @example(kind={"node_settings": {"in_flight_limit": 2}}, story=[("mood", "silent"), *4 * [SEND_ONE], ("pass", 600)])
 @example(kind={"attempt_timeout_ms": 400}, story=[("mood", "silent"), SEND_ONE, ("pass", 600), SEND_ONE])
 def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: list[tuple[str, Any]]) -> None:
@@ -197,7 +246,9 @@ def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: lis
             world.step(what, argument)
         assert worlds[0].state() == worlds[1].state(), what
         plain = worlds[0].stage.node
-        assert plain._fast_open == sum(isinstance(caller, FastCall) for link in plain.all_links() for caller in link.calls.values())
+        assert plain._fast_open == sum(
+            isinstance(caller, FastCall) for link in plain.all_links() for caller in link.calls.values()
+        )
     for world in worlds:
         world.stage.advance(2_000)
         world.stage.node.close(world.stage.now)
@@ -259,7 +310,9 @@ def test_templates_of_many_topics_do_not_pile_up() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answers_of_apache_brokers_are_the_usual_ones(golden: Golden, version: str) -> None:
-    """A release that orders its fields in another way would cost time and nothing else: this tells which releases do not."""
+    """A release that orders its fields in another way would cost time and nothing else: this tells which releases do
+    not.
+    """
     found = [(answer, read_taken(answer.frame[4:])) for answer in golden.json_answers(version, SEND)]
     assert len(found) > 10
     usual = fast_answers._USUAL_5 if version >= "5" else fast_answers._USUAL_4

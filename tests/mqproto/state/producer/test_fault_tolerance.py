@@ -24,7 +24,16 @@ def picks(faults: FaultTable, info: PublishInfo, now: int, count: int = 6) -> li
 
 @pytest.mark.parametrize(
     ("latency_ms", "off_ms"),
-    [(0, 0), (549, 0), (550, 30_000), (999, 30_000), (1_000, 60_000), (2_000, 120_000), (3_000, 180_000), (15_000, 600_000)],
+    [
+        (0, 0),
+        (549, 0),
+        (550, 30_000),
+        (999, 30_000),
+        (1_000, 60_000),
+        (2_000, 120_000),
+        (3_000, 180_000),
+        (15_000, 600_000),
+    ],
 )
 def test_latency_decides_how_long(latency_ms: int, off_ms: int) -> None:
     faults = table()

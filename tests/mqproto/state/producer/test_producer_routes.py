@@ -1,4 +1,6 @@
-"""Where sends go: routes that are found, missing or only provisional, brokers that are avoided, and sends that go nowhere at all."""
+"""Where sends go: routes that are found, missing or only provisional, brokers that are avoided, and sends that go
+nowhere at all.
+"""
 
 from __future__ import annotations
 
@@ -269,8 +271,13 @@ def test_result_keeps_the_queue_object_where_it_can() -> None:
 
 
 def test_why_the_broker_of_a_given_queue_is_not_known() -> None:
-    """A name server that cannot be reached, if that is why; a topic that it does not know says less than the broker's name."""
-    for error, expected in ((NoNameServer(("ns:1",), "refused"), NoNameServer), (BrokerError(17, "no route", "ns:1"), ClientError)):
+    """A name server that cannot be reached, if that is why; a topic that it does not know says less than the broker's
+    name.
+    """
+    for error, expected in (
+        (NoNameServer(("ns:1",), "refused"), NoNameServer),
+        (BrokerError(17, "no route", "ns:1"), ClientError),
+    ):
         flow = producer().send(Message(TOPIC, b"x"), 0, queue=MessageQueue(TOPIC, "a", 0))
         assert isinstance(next(flow), Refresh)
         with pytest.raises(SendFailed) as caught:

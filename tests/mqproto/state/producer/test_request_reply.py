@@ -31,7 +31,11 @@ from mqproto.wire.compression import Compression, deflate
 from tests.golden.golden import Golden
 from tests.mqproto.state.stage import NS, WALL, Stage, broker, name_server, refused, route, success
 
-SEND, PUSH, REPLY = RequestCode.SEND_MESSAGE_V2, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, RequestCode.SEND_REPLY_MESSAGE_V2
+SEND, PUSH, REPLY = (
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+)
 HEARTBEAT = RequestCode.HEART_BEAT
 
 
@@ -83,7 +87,9 @@ def pushed_fields(correlation_id: str, **fields: str) -> dict[str, str]:
         "bornHost": "127.0.0.1:4000",
         "storeHost": "127.0.0.1:10911",
         "storeTimestamp": "22",
-        "properties": properties.encode({"CORRELATION_ID": correlation_id, "MSG_TYPE": "reply", "PUSH_REPLY_TIME": "12"}),
+        "properties": properties.encode(
+            {"CORRELATION_ID": correlation_id, "MSG_TYPE": "reply", "PUSH_REPLY_TIME": "12"}
+        ),
         **fields,
     }
 
@@ -103,14 +109,25 @@ def test_a_request_and_its_reply(stage: Stage) -> None:
     ticket = stage.start(stage.node.requests.ask(core, message, stage.now, timeout_ms=5_000))
     (request,) = sent(stage)
     marks = properties.decode(request.fields["i"])
-    assert (marks["REPLY_TO_CLIENT"], marks["TTL"], marks["shop"], marks["TAGS"]) == (stage.node.client_id, "5000", "7", "T")
+    assert (marks["REPLY_TO_CLIENT"], marks["TTL"], marks["shop"], marks["TAGS"]) == (
+        stage.node.client_id,
+        "5000",
+        "7",
+        "T",
+    )
     assert marks["CORRELATION_ID"] != marks["UNIQ_KEY"]
     assert message.properties == {"shop": "7"}
     assert not ticket.settled
     stage.advance(100)
     assert push(stage, marks["CORRELATION_ID"]).code == ResponseCode.SUCCESS
     reply = ticket.result()
-    assert (reply.body, reply.topic, reply.flag, reply.born_time, reply.store_time) == (b"answer", "c_REPLY_TOPIC", 3, 11, 22)
+    assert (reply.body, reply.topic, reply.flag, reply.born_time, reply.store_time) == (
+        b"answer",
+        "c_REPLY_TOPIC",
+        3,
+        11,
+        22,
+    )
     assert (reply.born_host, reply.store_host) == ("127.0.0.1:4000", "127.0.0.1:10911")
     assert reply.properties["ARRIVE_TIME"] == str(WALL + 100)
     assert reply.properties["CORRELATION_ID"] == marks["CORRELATION_ID"]
@@ -189,7 +206,9 @@ def test_a_request_that_no_broker_acknowledges(stage: Stage) -> None:
 
 def test_a_stored_request_counts_as_sent_whatever_the_status(stage: Stage) -> None:
     stored = {"msgId": "0A" * 16, "queueId": "0", "queueOffset": "0"}
-    stage.peers["a:1"].answers[SEND] = lambda request: encode_response(request.opaque, ResponseCode.FLUSH_DISK_TIMEOUT, stored)
+    stage.peers["a:1"].answers[SEND] = lambda request: encode_response(
+        request.opaque, ResponseCode.FLUSH_DISK_TIMEOUT, stored
+    )
     ticket = ask(stage, core_of(stage))
     push(stage, correlation(sent(stage)[0]))
     assert ticket.result().body == b"answer"
@@ -294,7 +313,9 @@ def test_a_reply_whose_body_cannot_be_read(stage: Stage) -> None:
         ticket.result()
 
 
-@pytest.mark.parametrize(("host", "shown"), [("[::1]:4000", "[::1]:4000"), ("/127.0.0.1:4", "127.0.0.1:4"), ("here", "0.0.0.0:0")])
+@pytest.mark.parametrize(
+    ("host", "shown"), [("[::1]:4000", "[::1]:4000"), ("/127.0.0.1:4", "127.0.0.1:4"), ("here", "0.0.0.0:0")]
+)
 def test_hosts_of_a_reply(stage: Stage, host: str, shown: str) -> None:
     ticket = ask(stage, core_of(stage))
     push(stage, correlation(sent(stage)[0]), bornHost=host)
@@ -327,7 +348,9 @@ def test_every_broker_of_the_cluster_is_told_of_us_first(stage: Stage) -> None:
 
 
 def test_a_broker_that_was_not_met_yet_though_the_route_is_known(stage: Stage) -> None:
-    """A send has fetched the route and met one broker; Apache's client would greet the other one half a minute later."""
+    """A send has fetched the route and met one broker; Apache's client would greet the other one half a minute
+    later.
+    """
     stage.peers[NS].answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: (
         success(request, body=route("a=a:1", "b=b:1").to_json())
         if request.fields["topic"] == "asked"
@@ -410,7 +433,13 @@ def test_a_reply_goes_by_the_topic_of_the_cluster(stage: Stage) -> None:
     props = properties.decode(replies[0].fields["i"])
     assert replies[0].fields["b"] == "c_REPLY_TOPIC"
     assert props.pop("UNIQ_KEY")
-    assert props == {"shop": "7", "MSG_TYPE": "reply", "CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": "10.0.0.9@1", "TTL": "3000"}
+    assert props == {
+        "shop": "7",
+        "MSG_TYPE": "reply",
+        "CORRELATION_ID": "c-1",
+        "REPLY_TO_CLIENT": "10.0.0.9@1",
+        "TTL": "3000",
+    }
 
 
 def test_replies_belong_to_no_namespace() -> None:

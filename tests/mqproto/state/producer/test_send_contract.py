@@ -1,4 +1,6 @@
-"""What an error of a send says of its message (docs/clients.md, "What is promised"), whatever brokers and name servers do."""
+"""What an error of a send says of its message (docs/clients.md, "What is promised"), whatever brokers and name servers
+do.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,13 @@ def tells_of_doubt(failed: SendFailed) -> bool:
     st.sampled_from((-1, 400)),
 )
 def test_what_an_error_says(
-    outcomes: list[str | int], routes: list[str], known: bool, to_queue: bool, in_future: bool, elsewhere: bool, attempt_ms: int
+    outcomes: list[str | int],
+    routes: list[str],
+    known: bool,
+    to_queue: bool,
+    in_future: bool,
+    elsewhere: bool,
+    attempt_ms: int,
 ) -> None:
     host = Host()
     if known:

@@ -132,7 +132,9 @@ def test_the_budget_of_a_send_includes_its_wait_for_room() -> None:
     play.stage.advance(299)
     assert not second.settled
     play.stage.advance(1)
-    with pytest.raises(TooManyRequests, match=r"no room within 300 ms: 1 messages \(1 bytes\) of group pg are in flight"):
+    with pytest.raises(
+        TooManyRequests, match=r"no room within 300 ms: 1 messages \(1 bytes\) of group pg are in flight"
+    ):
         second.result()
     play.stage.advance(100)
     play.answer()
@@ -238,7 +240,9 @@ def test_one_way_sends_wait_while_the_broker_reads_nothing() -> None:
     link = play.stage.node.links[AT]
 
     def oneway(timeout_ms: int = 3000) -> Ticket[None]:
-        return play.stage.start(play.core.send_oneway(Message(TOPIC, b"x" * 400), play.stage.now, timeout_ms=timeout_ms))
+        return play.stage.start(
+            play.core.send_oneway(Message(TOPIC, b"x" * 400), play.stage.now, timeout_ms=timeout_ms)
+        )
 
     assert oneway().settled
     link.unsent += 1001
@@ -388,13 +392,18 @@ def test_limits_hold_whatever_comes_in_whatever_order() -> None:
             while line and not line[0].waits:
                 inside.append(line.pop(0))
             assert all(place.waits for place in line), f"seed {seed}: somebody was overtaken"
-            assert (window.messages, window.size) == (sum(one.messages for one in inside), sum(one.size for one in inside))
+            assert (window.messages, window.size) == (
+                sum(one.messages for one in inside),
+                sum(one.size for one in inside),
+            )
             assert len(inside) <= 1 or (window.messages <= limit and window.size <= size_limit), f"seed {seed}"
             assert window.waiting == len(line)
             if line:
                 head = line[0]
                 assert inside
-                assert window.messages + head.messages > limit or window.size + head.size > size_limit, f"seed {seed}: room is unused"
+                assert window.messages + head.messages > limit or window.size + head.size > size_limit, (
+                    f"seed {seed}: room is unused"
+                )
         for place in line + inside:
             window.leave(place)
         assert (window.messages, window.size, window.waiting, window.in_flight()) == (0, 0, 0, [])

@@ -129,7 +129,9 @@ def test_large_bodies_travel_compressed_and_stay_as_they_are() -> None:
     assert small.body is body
 
 
-@pytest.mark.parametrize(("kind", "flag"), [(Compression.ZLIB, 0x301), (Compression.LZ4, 0x101), (Compression.ZSTD, 0x201)])
+@pytest.mark.parametrize(
+    ("kind", "flag"), [(Compression.ZLIB, 0x301), (Compression.LZ4, 0x101), (Compression.ZSTD, 0x201)]
+)
 def test_bodies_are_packed_in_the_way_that_is_set(kind: Compression, flag: int) -> None:
     body = b"0123456789" * 500
     effect = next(producer("a=a:1", compress_type=kind).send(Message(TOPIC, body), 0))
@@ -139,7 +141,9 @@ def test_bodies_are_packed_in_the_way_that_is_set(kind: Compression, flag: int) 
     assert inflate(effect.body, flag) == body
 
 
-def test_a_way_of_packing_whose_package_is_missing_is_refused_when_the_producer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_of_packing_whose_package_is_missing_is_refused_when_the_producer_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(CompressionMissing, match=r"Zstandard: install mqproto\[compression\]"):
         producer("a=a:1", compress_type=Compression.ZSTD)
@@ -240,7 +244,9 @@ def test_a_refusal_after_a_lost_link_is_raised_as_it_came() -> None:
 
 
 def test_a_limit_of_our_own_is_raised_as_such_only_if_nothing_was_sent() -> None:
-    """TooManyRequests says that; after an attempt whose link was lost nobody knows, and a message that was stored stays stored."""
+    """TooManyRequests says that; after an attempt whose link was lost nobody knows, and a message that was stored stays
+    stored.
+    """
     flow = producer("a=a:1").send(Message(TOPIC, b"x"), 0)
     next(flow)
     with pytest.raises(TooManyRequests):

@@ -31,7 +31,9 @@ BUSINESS, TRACES = "b1:10911", "b2:10911"
 class Traced:
     """A node with a traced producer; its trace goes to a broker of its own."""
 
-    def __init__(self, *, trace_route: Any = None, missing: bool = False, listener: object = None, **settings: Any) -> None:
+    def __init__(
+        self, *, trace_route: Any = None, missing: bool = False, listener: object = None, **settings: Any
+    ) -> None:
         self.stage = Stage()
         routes = {"t": route(f"b1={BUSINESS}")}
         topic = settings.get("customized_trace_topic") or TRACE_TOPIC
@@ -67,7 +69,9 @@ def sent(peer: Peer) -> list[Command]:
 
 def body_of(command: Command) -> str:
     body = bytes(command.body)
-    return (inflate(body, int(command.fields["f"]), 1 << 24) if int(command.fields["f"]) & COMPRESSED else body).decode()
+    return (
+        inflate(body, int(command.fields["f"]), 1 << 24) if int(command.fields["f"]) & COMPRESSED else body
+    ).decode()
 
 
 def records(peer: Peer) -> list[list[str]]:
@@ -175,7 +179,9 @@ def test_every_message_of_a_batch_can_be_found() -> None:
 
 def test_a_broker_may_switch_the_trace_off() -> None:
     made = Traced()
-    made.business.answers[SEND] = lambda request: success(request, {"msgId": "0B", "queueId": "0", "queueOffset": "1", "TRACE_ON": "false"})
+    made.business.answers[SEND] = lambda request: success(
+        request, {"msgId": "0B", "queueId": "0", "queueOffset": "1", "TRACE_ON": "false"}
+    )
     made.send()
     made.stage.advance(60_000)
     assert not sent(made.traces)
@@ -201,7 +207,9 @@ def test_transactions_tell_of_their_half_and_of_their_end() -> None:
     made = Traced(listener=object())
     assert made.transactions is not None
     offset_id = "7F00000100002A9F0000000000000000"
-    made.business.answers[SEND] = lambda request: success(request, {"msgId": offset_id, "queueId": "0", "queueOffset": "1"})
+    made.business.answers[SEND] = lambda request: success(
+        request, {"msgId": offset_id, "queueId": "0", "queueOffset": "1"}
+    )
     half = made.stage.run(made.transactions.send_half(Message("t", b"x", tags="tag", keys="k"), 0))
     ended = made.transactions.judged(half, LocalTransactionState.COMMIT_MESSAGE, None)
     made.stage.run(made.transactions.end(half, ended, 0))
@@ -266,7 +274,9 @@ def test_trouble_with_the_trace_is_no_trouble_of_sends(kind: str) -> None:
     routes = {"no queue": route(f"b2={TRACES}", queues=0), "unreachable": route("b3=nowhere:1")}
     made = Traced(trace_route=routes.get(kind), missing=kind == "missing")
     if kind == "forbidden":
-        made.traces.answers[SEND] = lambda request: refused(request, 16, "the topic[RMQ_SYS_TRACE_TOPIC] sending message is forbidden")
+        made.traces.answers[SEND] = lambda request: refused(
+            request, 16, "the topic[RMQ_SYS_TRACE_TOPIC] sending message is forbidden"
+        )
     for _ in range(3):
         assert made.send().status is SendStatus.SEND_OK
         made.stage.advance(5_000)

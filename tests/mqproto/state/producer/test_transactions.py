@@ -37,7 +37,12 @@ def taking(offset: int = 7, physical: int = 4711, code: int = 0, **fields: str) 
     """How a broker answers a send."""
 
     def answer(request: Command) -> bytes:
-        given = {"msgId": offset_msg_id(HOST, physical), "queueId": request.fields["e"], "queueOffset": str(offset), **fields}
+        given = {
+            "msgId": offset_msg_id(HOST, physical),
+            "queueId": request.fields["e"],
+            "queueOffset": str(offset),
+            **fields,
+        }
         return encode_response(request.opaque, code, given)
 
     return answer
@@ -60,7 +65,9 @@ def prepare(stage: Stage, core: TransactionCore, body: bytes = b"paid", **attrib
     return stage.run(core.send_half(Message("orders", body, **attributes), stage.now))
 
 
-def finish(stage: Stage, core: TransactionCore, half: Half, verdict: object = COMMIT, raised: BaseException | None = None) -> Any:
+def finish(
+    stage: Stage, core: TransactionCore, half: Half, verdict: object = COMMIT, raised: BaseException | None = None
+) -> Any:
     return stage.run(core.end(half, core.judged(half, verdict, raised), stage.now))
 
 
@@ -115,7 +122,9 @@ def test_a_half_and_its_end(stage: Stage) -> None:
         (COMMIT, ValueError("after all"), 0, UNKNOW),
     ],
 )
-def test_verdicts(stage: Stage, verdict: object, raised: BaseException | None, wire: int, state: LocalTransactionState) -> None:
+def test_verdicts(
+    stage: Stage, verdict: object, raised: BaseException | None, wire: int, state: LocalTransactionState
+) -> None:
     core = core_of(stage)
     result = finish(stage, core, prepare(stage, core), verdict, raised)
     assert (result.local_transaction_state, result.local_failure) == (state, raised)
@@ -135,7 +144,9 @@ def test_verdicts(stage: Stage, verdict: object, raised: BaseException | None, w
     ],
 )
 def test_a_half_that_is_not_safe_is_rolled_back(stage: Stage, code: int, status: SendStatus) -> None:
-    """docs/protocol/client.md 3.11: the local transaction is not run then, so a verdict that is given all the same does not count."""
+    """docs/protocol/client.md 3.11: the local transaction is not run then, so a verdict that is given all the same does
+    not count.
+    """
     stage.peers["a:1"].answers[SEND] = taking(code=code)
     core = core_of(stage)
     half = prepare(stage, core)
@@ -155,7 +166,11 @@ def test_what_the_broker_calls_the_transaction_goes_back_to_it(stage: Stage) -> 
 def test_a_message_in_a_transaction_cannot_be_delayed(stage: Stage) -> None:
     """TXN-05: refused by the client."""
     core = core_of(stage)
-    for message in (Message("orders", b"x", delay_level=3), Message("orders", b""), ReplyMessage("c_REPLY_TOPIC", b"x")):
+    for message in (
+        Message("orders", b"x", delay_level=3),
+        Message("orders", b""),
+        ReplyMessage("c_REPLY_TOPIC", b"x"),
+    ):
         with pytest.raises(InvalidMessage):
             stage.run(core.send_half(message, stage.now))
     with pytest.raises(InvalidMessage, match="used by the system"):
@@ -167,7 +182,9 @@ def test_a_half_is_tried_again_elsewhere_and_ended_where_it_lies(stage: Stage) -
     """MSG-09: the second attempt carries the very same body, compressed once."""
     stage.peers["b:1"] = broker()
     stage.peers["b:1"].answers[SEND] = taking(9, 99)
-    stage.peers[NS].answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: success(request, body=route("a=a:1", "b=b:1").to_json())
+    stage.peers[NS].answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: success(
+        request, body=route("a=a:1", "b=b:1").to_json()
+    )
     stage.peers["a:1"].answers[SEND] = lambda request: refused(request, ResponseCode.SYSTEM_ERROR)
     core = core_of(stage)
     body = b"the same again " * 1000
@@ -220,7 +237,9 @@ def test_an_end_that_finds_the_broker_deaf_is_a_notice(stage: Stage) -> None:
 
 
 def test_an_unreadable_place_of_the_half_is_a_notice(stage: Stage) -> None:
-    stage.peers["a:1"].answers[SEND] = lambda request: success(request, {"msgId": "zz", "queueId": "0", "queueOffset": "1"})
+    stage.peers["a:1"].answers[SEND] = lambda request: success(
+        request, {"msgId": "zz", "queueId": "0", "queueOffset": "1"}
+    )
     core = core_of(stage)
     assert finish(stage, core, prepare(stage, core)).local_transaction_state is COMMIT
     assert ends(stage.peers["a:1"]) == []
@@ -230,14 +249,25 @@ def test_an_unreadable_place_of_the_half_is_a_notice(stage: Stage) -> None:
 # --- questions
 
 
-def record_of(group: str | None = "pg", body: bytes = b"paid", unique: str = "AB" * 16, sys_flag: int = 4, topic: str = "orders") -> bytes:
-    props = {"UNIQ_KEY": unique, "TRAN_MSG": "true", "REAL_TOPIC": topic} | ({"PGROUP": group} if group is not None else {})
+def record_of(
+    group: str | None = "pg", body: bytes = b"paid", unique: str = "AB" * 16, sys_flag: int = 4, topic: str = "orders"
+) -> bytes:
+    props = {"UNIQ_KEY": unique, "TRAN_MSG": "true", "REAL_TOPIC": topic} | (
+        {"PGROUP": group} if group is not None else {}
+    )
     props = {name: value for name, value in props.items() if value}
     return encode_record(MessageExt(topic, body, props, sys_flag=sys_flag, queue_offset=5, physical_offset=77))
 
 
 def ask(stage: Stage, body: bytes | None = None, **fields: str) -> None:
-    given = {"tranStateTableOffset": "5", "commitLogOffset": "77", "msgId": "m", "transactionId": "t", "offsetMsgId": "o", **fields}
+    given = {
+        "tranStateTableOffset": "5",
+        "commitLogOffset": "77",
+        "msgId": "m",
+        "transactionId": "t",
+        "offsetMsgId": "o",
+        **fields,
+    }
     stage.request("a:1", CHECK, given, record_of() if body is None else body, oneway=True)
 
 
@@ -267,9 +297,20 @@ def test_a_question_is_answered_by_the_listener_of_its_group(asked: Stage) -> No
     """TXN-06: two groups in one process; ids and offsets go back as they came."""
     core_of(asked, "other")
     ask(asked, bname="broker-x")
-    ask(asked, record_of("other", b"elsewhere", "CD" * 16), tranStateTableOffset="6", commitLogOffset="88", transactionId="u")
+    ask(
+        asked,
+        record_of("other", b"elsewhere", "CD" * 16),
+        tranStateTableOffset="6",
+        commitLogOffset="88",
+        transactionId="u",
+    )
     first, second = checks(asked)
-    assert (first.group, first.message.body, second.group, second.message.body) == ("pg", b"paid", "other", b"elsewhere")
+    assert (first.group, first.message.body, second.group, second.message.body) == (
+        "pg",
+        b"paid",
+        "other",
+        b"elsewhere",
+    )
     assert (first.listener, second.listener) == ("pg", "other"), "what the core was given"
     assert (first.message.msg_id, first.message.queue_offset, first.message.broker_name) == ("AB" * 16, 5, "broker-x")
     answer_check(asked, second, ROLLBACK)
@@ -286,14 +327,20 @@ def test_a_question_is_answered_by_the_listener_of_its_group(asked: Stage) -> No
         "transactionId": "t",
         "bname": "broker-x",
     }
-    assert (other.fields["producerGroup"], other.fields["commitLogOffset"], other.fields["transactionId"]) == ("other", "88", "u")
+    assert (other.fields["producerGroup"], other.fields["commitLogOffset"], other.fields["transactionId"]) == (
+        "other",
+        "88",
+        "u",
+    )
     assert (other.fields["commitOrRollback"], "bname" in other.fields) == ("12", False)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["transact-check", "transact-check-rollback", "binary-both-transact"])
 def test_questions_of_every_release(golden: Golden, stage: Stage, version: str, name: str) -> None:
-    """Recorded questions, some in the binary form: all are understood, and the answers repeat what Apache's client of the release did."""
+    """Recorded questions, some in the binary form: all are understood, and the answers repeat what Apache's client of
+    the release did.
+    """
     recorded = golden.capture(version, name)
     questions = [entry for entry in recorded if entry.is_request and entry.code == CHECK]
     answers = {
@@ -399,7 +446,9 @@ def test_questions_that_wait_are_bounded() -> None:
 
 
 def test_the_application_sees_plain_names_in_a_namespace() -> None:
-    """docs/protocol/client.md 1.8: group and topic are wrapped on the wire; the group of a question is that of the wire."""
+    """docs/protocol/client.md 1.8: group and topic are wrapped on the wire; the group of a question is that of the
+    wire.
+    """
     stage = Stage(namespace="ns")
     stage.peers[NS] = name_server({"ns%orders": route("a=a:1")})
     stage.peers["a:1"] = broker()
@@ -438,7 +487,11 @@ def test_after_the_end_nothing_is_asked_or_answered(asked: Stage) -> None:
 def test_groups_and_settings_are_checked(stage: Stage) -> None:
     with pytest.raises(InvalidName):
         core_of(stage, "DEFAULT_PRODUCER")
-    settings: list[dict[str, Any]] = [{"check_request_hold_max": 0}, {"check_thread_pool_max_size": 0}, {"retry_times": -1}]
+    settings: list[dict[str, Any]] = [
+        {"check_request_hold_max": 0},
+        {"check_thread_pool_max_size": 0},
+        {"retry_times": -1},
+    ]
     for wrong in settings:
         with pytest.raises(InvalidSetting):
             core_of(stage, **wrong)

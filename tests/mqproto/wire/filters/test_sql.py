@@ -21,7 +21,8 @@ def matches(expression: str, **properties: str) -> bool:
 
 @pytest.mark.parametrize("vector", GOLDEN.vectors("sql"), ids=lambda vector: str(vector.input))
 def test_apaches_vectors(vector: Vector) -> None:
-    expected: dict[str, Any] = vector.outputs["5.3.3"]  # it knows the tests of texts, and means the same by everything else
+    # it knows the tests of texts, and means the same by everything else
+    expected: dict[str, Any] = vector.outputs["5.3.3"]
     if not expected["compiles"]:
         with pytest.raises(InvalidExpressionError):
             compile_sql(vector.input)
@@ -77,7 +78,20 @@ def test_tests_of_texts(expression: str, properties: dict[str, str], expected: b
 
 @pytest.mark.parametrize(
     "expression",
-    ["", "  ", "a =", "(a = 1", "a IN ('x'", "a IS", "a IS 5", "a NOT 5", "a BETWEEN 1", "5 CONTAINS 'x'", "a = 'x", "a CONTAINS b"],
+    [
+        "",
+        "  ",
+        "a =",
+        "(a = 1",
+        "a IN ('x'",
+        "a IS",
+        "a IS 5",
+        "a NOT 5",
+        "a BETWEEN 1",
+        "5 CONTAINS 'x'",
+        "a = 'x",
+        "a CONTAINS b",
+    ],
 )
 def test_what_is_incomplete_is_refused(expression: str) -> None:
     with pytest.raises(InvalidExpressionError):
@@ -96,7 +110,13 @@ def test_long_chains_are_served_and_deep_nesting_is_refused() -> None:
     assert matches(" AND ".join(f"a <> '{n}'" for n in range(4000)), a="x")
     deepest = "(" * DEPTH_MAX + "a = 1" + ")" * DEPTH_MAX
     assert matches(deepest, a="1")
-    for expression in (f"({deepest})", "NOT " * 1000 + "(a = 1)", "-" * 5000 + "1 = a", "a" + " = b" * 1000, "a" + " IS NULL" * 1000):
+    for expression in (
+        f"({deepest})",
+        "NOT " * 1000 + "(a = 1)",
+        "-" * 5000 + "1 = a",
+        "a" + " = b" * 1000,
+        "a" + " IS NULL" * 1000,
+    ):
         with pytest.raises(InvalidExpressionError, match="nested"):
             compile_sql(expression)
     with pytest.raises(InvalidExpressionError, match="longer"):

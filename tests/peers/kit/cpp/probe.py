@@ -1,9 +1,11 @@
-"""Drives the C++ client (PyPI rocketmq 0.4.4, which bundles librocketmq) from the command line, as java/Probe.java does for Java.
+"""Drives the C++ client (PyPI rocketmq 0.4.4, which bundles librocketmq) from the command line, as java/Probe.java does
+for Java.
 
-COMMAND key=value ... prints one JSON object a line for each result or message and a last one with "done". Exit status 0 when the
-command reached what it was asked for, 1 when it did not, 2 on an error. Names of fields are those of Probe.java; what the library
-does not tell is left out: of a send the queue and the offset id, of a message sysFlag, flag, hosts, CRC and user properties that
-`props=` does not name. Bodies are C strings to the wrapper: it cuts them at the first zero byte, sending and receiving.
+COMMAND key=value ... prints one JSON object a line for each result or message and a last one with "done". Exit status 0
+when the command reached what it was asked for, 1 when it did not, 2 on an error. Names of fields are those of
+Probe.java; what the library does not tell is left out: of a send the queue and the offset id, of a message sysFlag,
+flag, hosts, CRC and user properties that `props=` does not name. Bodies are C strings to the wrapper: it cuts them at
+the first zero byte, sending and receiving.
 """
 
 from __future__ import annotations
@@ -108,7 +110,11 @@ def make_message(index: int) -> Message:
     """The message with this index, made as Probe.java makes it."""
     size, turn = number("size", 0), index % 26
     letters = "abcdefghijklmnopqrstuvwxyz"
-    body = ((letters[turn:] + letters[:turn]) * (size // 26 + 1))[:size] if size else f"{options.get('body', 'message')}-{index}"
+    body = (
+        ((letters[turn:] + letters[:turn]) * (size // 26 + 1))[:size]
+        if size
+        else f"{options.get('body', 'message')}-{index}"
+    )
     message = Message(need("topic"))
     message.set_body(body)
     if "tag" in options:
@@ -137,7 +143,8 @@ def start_producer() -> Producer:
     producer = Producer(options.get("group", "probe-producer"), timeout=number("timeout", 10000))
     set_up(producer, "Producer")
     if "compress" in options:
-        dll.SetProducerCompressMsgBodyOverHowmuch.argtypes = [c_void_p, c_int]  # exported, but not declared by the wrapper
+        # exported, but not declared by the wrapper
+        dll.SetProducerCompressMsgBodyOverHowmuch.argtypes = [c_void_p, c_int]
         dll.SetProducerCompressMsgBodyOverHowmuch(producer._handle, number("compress", 4096))
     producer.start()
     return producer
@@ -207,7 +214,9 @@ def consume() -> bool:
     seen = threading.Semaphore(0)
     lock = threading.Lock()
     consumer = PushConsumer(
-        need("group"), orderly=options.get("orderly") == "true", message_model=MessageModel[options.get("model", "CLUSTERING")]
+        need("group"),
+        orderly=options.get("orderly") == "true",
+        message_model=MessageModel[options.get("model", "CLUSTERING")],
     )
     set_up(consumer, "PushConsumer")
     consumer.set_instance_name(options.get("instance", f"probe-{time.monotonic_ns()}"))
@@ -227,7 +236,8 @@ def consume() -> bool:
 
     for topic in need("topic").split(","):
         ffi_check(dll.Subscribe(consumer._handle, topic.encode(), options.get("tag", "*").encode()))
-    # PushConsumer.subscribe answers CONSUME_SUCCESS for a callback that raised, so a refusal would be lost: register our own.
+    # PushConsumer.subscribe answers CONSUME_SUCCESS for a callback that raised, so a refusal would be lost: register
+    # our own.
     consumer._register_callback(listen)
     consumer.start()
     show(started=True)
@@ -298,7 +308,15 @@ def rate() -> bool:
     producer.shutdown()
     if failures:
         show(failed=str(failures[0]))
-    show(done=True, mode=mode, threads=threads, count=count, seconds=seconds, rate=round(count / seconds), failures=len(failures))
+    show(
+        done=True,
+        mode=mode,
+        threads=threads,
+        count=count,
+        seconds=seconds,
+        rate=round(count / seconds),
+        failures=len(failures),
+    )
     return not failures
 
 

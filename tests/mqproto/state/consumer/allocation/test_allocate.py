@@ -34,7 +34,9 @@ def test_shares_are_those_of_java(golden: Golden) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS[1:])  # 4.4 asks on a connection that says nothing of who asks
 def test_members_of_a_recorded_group_took_the_queues_that_we_would(golden: Golden, version: str) -> None:
-    """Two Java members, of which the second comes and goes: what each newly asked offsets of, after each list of members."""
+    """Two Java members, of which the second comes and goes: what each newly asked offsets of, after each list of
+    members.
+    """
     clients: dict[int, str] = {}
     lists: dict[str, list[list[str]]] = {}
     asked: dict[str, list[set[int]]] = {}

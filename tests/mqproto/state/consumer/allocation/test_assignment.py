@@ -138,11 +138,15 @@ def test_a_round_takes_and_gives_up(assignment: Assignment, host: Host, offsets:
 
 
 def test_a_queue_is_free_when_its_last_offset_is_stored(assignment: Assignment, host: Host) -> None:
-    """Apache's brokers carry out the requests of a link in any order: the next owner might lock it and read the offset from before."""
+    """Apache's brokers carry out the requests of a link in any order: the next owner might lock it and read the offset
+    from before.
+    """
     taken(assignment, host)
     host.flows.clear()
     assignment.give_up(Q1, 7)
-    assert [effect.code for effect in host.effects() if isinstance(effect, Call)] == [RequestCode.UPDATE_CONSUMER_OFFSET]
+    assert [effect.code for effect in host.effects() if isinstance(effect, Call)] == [
+        RequestCode.UPDATE_CONSUMER_OFFSET
+    ]
     free(host)
     assert host.free == [Q1]
 
@@ -164,7 +168,9 @@ def test_a_queue_that_comes_back_waits_until_it_is_free(assignment: Assignment, 
     assert effect.code == RequestCode.QUERY_CONSUMER_OFFSET
 
 
-def test_a_queue_that_goes_twice_is_told_twice_one_after_the_other(assignment: Assignment, host: Host, offsets: RemoteOffsets) -> None:
+def test_a_queue_that_goes_twice_is_told_twice_one_after_the_other(
+    assignment: Assignment, host: Host, offsets: RemoteOffsets
+) -> None:
     taken(assignment, host)
     host.flows.clear()
     assignment.give_up(Q1, 7)
@@ -294,7 +300,9 @@ def test_only_a_queue_of_ours_is_begun_anew(assignment: Assignment, host: Host) 
     assert assignment.queues[Q0] is not before
 
 
-def test_a_moved_queue_begins_where_it_was_moved_to_without_asking(assignment: Assignment, host: Host, offsets: RemoteOffsets) -> None:
+def test_a_moved_queue_begins_where_it_was_moved_to_without_asking(
+    assignment: Assignment, host: Host, offsets: RemoteOffsets
+) -> None:
     """Golden broker 4.4.0 answered a query before it had taken the one-way update sent ahead of it."""
     taken(assignment, host)
     host.flows.clear()

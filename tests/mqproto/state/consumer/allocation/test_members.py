@@ -22,7 +22,9 @@ def test_members_share_the_queues_and_hand_them_over(cluster: Cluster) -> None:
     cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
     assert queue_of("T", 1) not in consumer._assignment.queues
     assert cluster.broker.offsets[("T", 1)] == 1, "stored before the other asks for it"
-    held = next(one for one in cluster.broker.held if (one.request.fields["topic"], one.request.fields["queueId"]) == ("T", "1"))
+    held = next(
+        one for one in cluster.broker.held if (one.request.fields["topic"], one.request.fields["queueId"]) == ("T", "1")
+    )
     pulls = len(cluster.requests(RequestCode.PULL_MESSAGE))
     cluster.put("T", b"theirs", queue_id=1)
     assert held not in cluster.broker.held
@@ -36,7 +38,9 @@ def test_members_share_the_queues_and_hand_them_over(cluster: Cluster) -> None:
 def test_a_late_answer_for_a_queue_that_was_dropped_and_given_again_is_ignored(cluster: Cluster) -> None:
     """CON-16: each message once, one loop."""
     consuming(cluster, "T")
-    held = next(one for one in cluster.broker.held if (one.request.fields["topic"], one.request.fields["queueId"]) == ("T", "1"))
+    held = next(
+        one for one in cluster.broker.held if (one.request.fields["topic"], one.request.fields["queueId"]) == ("T", "1")
+    )
     cluster.broker.held.remove(held)
     for others in (["zz@other"], []):
         cluster.broker.others[:] = others
@@ -90,7 +94,9 @@ def test_a_strategy_of_the_application_that_fails_changes_nothing(cluster: Clust
     assert any("ZeroDivisionError" in line for line in cluster.stage.node.notices)
 
 
-def test_a_strategy_of_the_application_is_asked_beside_the_node_and_held_to_the_queues_that_there_are(cluster: Cluster) -> None:
+def test_a_strategy_of_the_application_is_asked_beside_the_node_and_held_to_the_queues_that_there_are(
+    cluster: Cluster,
+) -> None:
     class Mine:
         name = "MINE"
         answer: object = [queue_of("T", 1)]
@@ -106,7 +112,9 @@ def test_a_strategy_of_the_application_is_asked_beside_the_node_and_held_to_the_
     consumer.subscribe("T", now=0)
     cluster.start(consumer)
     jobs = [action.job for action in cluster.stage.delivered if isinstance(action, Run)]
-    assert (len(jobs), consumer._assignment.queues) == (1, {}), "nothing of the application's was called inside the node"
+    assert (len(jobs), consumer._assignment.queues) == (1, {}), (
+        "nothing of the application's was called inside the node"
+    )
     cluster.stage.runs_jobs = True
     jobs[0].run()
     cluster.stage.node.done(jobs[0], None, cluster.stage.now)
@@ -162,7 +170,11 @@ def test_brokers_with_equal_queue_numbers_are_told_apart() -> None:
     cluster.put("T", b"a0", broker="a")
     cluster.put("T", b"b0", b"b1", broker="b")
     cluster.answer_all()
-    assert consumer.offsets() == {queue_of("T", 0, "a"): 1, queue_of("T", 0, "b"): 2, **{queue_of("%RETRY%g", 0, one): 0 for one in "ab"}}
+    assert consumer.offsets() == {
+        queue_of("T", 0, "a"): 1,
+        queue_of("T", 0, "b"): 2,
+        **{queue_of("%RETRY%g", 0, one): 0 for one in "ab"},
+    }
     cluster.advance(11_000)
     assert cluster.brokers["a"].offsets[("T", 0)] == 1
     assert cluster.brokers["b"].offsets[("T", 0)] == 2

@@ -126,8 +126,12 @@ def test_a_room_that_cannot_be_told_is_an_error() -> None:
 def test_a_ring_takes_a_hash_of_the_applications_own() -> None:
     way = ConsistentHash(1, len)
     assert not is_plain(way)
-    assert way.allocate("g", "a", queues(["b:0", "b:10"]), ["a", "bb"]) == queues(["b:0", "b:10"]), "beyond all points the smallest follows"
-    assert ConsistentHash().allocate("g", "\ud800", queues(["b:0"]), ["\ud800"]) == queues(["b:0"]), "half a character does not fail"
+    assert way.allocate("g", "a", queues(["b:0", "b:10"]), ["a", "bb"]) == queues(["b:0", "b:10"]), (
+        "beyond all points the smallest follows"
+    )
+    assert ConsistentHash().allocate("g", "\ud800", queues(["b:0"]), ["\ud800"]) == queues(["b:0"]), (
+        "half a character does not fail"
+    )
 
 
 @pytest.mark.parametrize("count", [-1, 0, 10_001])

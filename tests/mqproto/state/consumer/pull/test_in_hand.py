@@ -18,7 +18,10 @@ def fetched(in_hand: MessagesInHand, queue_id: int, count: int, start: int = 0) 
 
 def more(in_hand: MessagesInHand, queue: ProcessQueue, count: int) -> None:
     start = queue.next_offset
-    messages = [MessageExt("T", b"x", queue_id=queue.queue.queue_id, queue_offset=offset) for offset in range(start, start + count)]
+    messages = [
+        MessageExt("T", b"x", queue_id=queue.queue.queue_id, queue_offset=offset)
+        for offset in range(start, start + count)
+    ]
     in_hand.add(queue, queue.put(messages, start + count))
 
 

@@ -34,7 +34,11 @@ def test_settings_have_the_defaults_of_apache() -> None:
     settings.check()
     assert (settings.broker_suspend_max_time_millis, settings.consumer_timeout_millis_when_suspend) == (20_000, 30_000)
     assert (settings.auto_commit, settings.auto_commit_interval_millis, settings.pull_batch_size) == (True, 5_000, 10)
-    assert (settings.pull_threshold_for_all, settings.pull_threshold_for_queue, settings.pull_threshold_size_for_queue) == (
+    assert (
+        settings.pull_threshold_for_all,
+        settings.pull_threshold_for_queue,
+        settings.pull_threshold_size_for_queue,
+    ) == (
         10_000,
         1_000,
         100,
@@ -214,7 +218,9 @@ def test_queues_that_go_take_along_what_was_confirmed(cluster: Cluster) -> None:
     assert poll(cluster, consumer) == [b"a", b"b"]
     assert poll(cluster, consumer) == [b"c", b"d"]
     cluster.broker.others = ["10.0.0.1@other"]
-    cluster.stage.request(cluster.broker.address, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    cluster.stage.request(
+        cluster.broker.address, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True
+    )
     assert consumer.assignment() == (Q1,)
     assert calls(cluster) == [(on_change, "T", (Q0, Q1), (Q1,))]
     assert cluster.broker.offsets["T", 0] == 2
@@ -314,7 +320,9 @@ def test_all_queues_are_a_broadcasting_consumers(cluster: Cluster) -> None:
     cluster.put("T", b"a")
     assert poll(cluster, consumer) == [b"a"]
     assert consumer.assignment() == (Q0, Q1)
-    assert not cluster.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP) + cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET)
+    assert not cluster.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP) + cluster.requests(
+        RequestCode.QUERY_CONSUMER_OFFSET
+    )
     with pytest.raises(InvalidSetting, match="an offset file is needed"):
         make(cluster, message_model=MessageModel.BROADCASTING)
 

@@ -88,7 +88,11 @@ class Observer:
     def committed(self) -> dict[MessageQueue, int | None]:
         found = {}
         for queue in self.town.run(self.host, self.node, lambda now: self.core.fetch_queues("T", now)):
-            found[queue] = self.town.run(self.host, self.node, lambda now, queue=queue: self.core.fetch_consume_offset(queue, True, now))  # type: ignore[misc]
+            found[queue] = self.town.run(
+                self.host,
+                self.node,
+                lambda now, queue=queue: self.core.fetch_consume_offset(queue, True, now),  # type: ignore[misc]
+            )
         return found
 
 
@@ -97,7 +101,9 @@ def check_commits(town: Town, pollers: list[Poller]) -> None:
     observer = Observer(town)
     done = {place(message) for poller in pollers for message in poller.done}
     for queue, committed in observer.committed().items():
-        missing = [offset for offset in range(committed or 0) if (queue.broker_name, queue.queue_id, offset) not in done]
+        missing = [
+            offset for offset in range(committed or 0) if (queue.broker_name, queue.queue_id, offset) not in done
+        ]
         assert not missing, f"{queue} is committed to {committed}, nobody has worked on {missing}"
     town.world.crash(observer.host)
 
@@ -144,7 +150,10 @@ def test_nothing_is_lost_and_nothing_is_committed_too_early(seed: int) -> None:
 
     def join() -> None:
         poller = Poller(
-            town, seed + len(pollers), pull_batch_size=chance.choice((1, 3, 10)), pull_threshold_for_all=chance.choice((5, 10_000))
+            town,
+            seed + len(pollers),
+            pull_batch_size=chance.choice((1, 3, 10)),
+            pull_threshold_for_all=chance.choice((5, 10_000)),
         )
         poller.longest_ms = chance.choice((0, 200, 3_000))
         with suppress(MQError):
@@ -176,7 +185,9 @@ def test_nothing_is_lost_and_nothing_is_committed_too_early(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_world_that_stops_for_a_minute(seed: int) -> None:
-    """The process is frozen while brokers take it for dead: it goes on, nothing is lost, nothing committed too early."""
+    """The process is frozen while brokers take it for dead: it goes on, nothing is lost, nothing committed too
+    early.
+    """
     town = Town(seed, brokers=2)
     producer = town.producer()
     producer.send("T", *numbers(20))

@@ -134,7 +134,9 @@ def test_what_was_filtered_away_moves_the_offset_with_the_next_poll(cluster: Clu
 
 
 def test_offsets_are_stored_every_few_seconds(cluster: Cluster) -> None:
-    """Here `auto_commit_interval_millis` is how often that happens; the first time comes after 10 s as for all consumers."""
+    """Here `auto_commit_interval_millis` is how often that happens; the first time comes after 10 s as for all
+    consumers.
+    """
     consumer = polling(cluster, "T", auto_commit_interval_millis=2_000)
     cluster.put("T", b"a")
     poll(cluster, consumer)
@@ -181,7 +183,9 @@ def test_a_commit_sent_at_once_has_no_answer(cluster: Cluster) -> None:
     poll(cluster, consumer)
     consumer.commit([Q0], True, cluster.stage.now)
     cluster.stage.settle()
-    assert [(one.fields["queueId"], one.fields["commitOffset"], one.is_oneway) for one in cluster.requests(UPDATE)] == [("0", "3", True)]
+    assert [(one.fields["queueId"], one.fields["commitOffset"], one.is_oneway) for one in cluster.requests(UPDATE)] == [
+        ("0", "3", True)
+    ]
 
 
 def test_given_offsets_are_committed_as_they_are(cluster: Cluster) -> None:
@@ -261,7 +265,9 @@ def test_an_application_may_keep_the_offsets_itself(cluster: Cluster) -> None:
     shelf.kept[Q0] = 2
     cluster.put("T", *numbers(5))
     cluster.stage.begin()
-    consumer = LitePullCore(cluster.stage.node, LitePullSettings("g", consume_from_where=FIRST), "face", offset_storage=shelf)
+    consumer = LitePullCore(
+        cluster.stage.node, LitePullSettings("g", consume_from_where=FIRST), "face", offset_storage=shelf
+    )
     consumer.subscribe("T", "*", "TAG", None, 0)
     cluster.start(consumer)
     assert poll(cluster, consumer) == numbers(3, 2)
@@ -372,7 +378,10 @@ def test_in_broadcasting_it_is_skipped_and_told(cluster: Cluster) -> None:
     cluster.put("T", b"behind")
     consumer = polling(cluster, "T", file=File(), message_model=MessageModel.BROADCASTING)
     assert poll_all(cluster, consumer) == [b"behind"]
-    assert any("whose body cannot be read: the body is no" in line and line.endswith("is skipped") for line in cluster.stage.node.notices)
+    assert any(
+        "whose body cannot be read: the body is no" in line and line.endswith("is skipped")
+        for line in cluster.stage.node.notices
+    )
 
 
 def test_a_broker_that_is_busy_is_asked_again_soon(cluster: Cluster) -> None:

@@ -7,11 +7,27 @@ from typing import Any
 import pytest
 
 from mqproto.codec import Command, encode_response
-from mqproto.errors import BrokerError, CallExpired, ClientError, InvalidName, InvalidSetting, MQError, NoNameServer, NoRoute, StateError
+from mqproto.errors import (
+    BrokerError,
+    CallExpired,
+    ClientError,
+    InvalidName,
+    InvalidSetting,
+    MQError,
+    NoNameServer,
+    NoRoute,
+    StateError,
+)
 from mqproto.message import MessageExt, MessageQueue, PullStatus
 from mqproto.state.consumer.pull.pull import PullConsumerCore
 from mqproto.state.consumer.pull.settings import PullConsumerSettings
-from mqproto.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo, DirectConsumeResult, MessageModel, ResetOffsets
+from mqproto.wire.bodies import (
+    ConsumeDirectlyResult,
+    ConsumerRunningInfo,
+    DirectConsumeResult,
+    MessageModel,
+    ResetOffsets,
+)
 from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.filters.tags import InvalidExpressionError
 from mqproto.wire.record import RecordError, encode_record
@@ -171,7 +187,9 @@ def test_statuses(cluster: Cluster, consumer: PullConsumerCore) -> None:
     cluster.put("T", b"a", b"b")
     cluster.broker.minimum["T", 0] = 1
     found = cluster.stage.run(pull(consumer, Q0, "*", 0))
-    assert (found.status, found.next_begin_offset, found.messages) == (PullStatus.OFFSET_ILLEGAL, 1, ()), "the application corrects it"
+    assert (found.status, found.next_begin_offset, found.messages) == (PullStatus.OFFSET_ILLEGAL, 1, ()), (
+        "the application corrects it"
+    )
     fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "2", "minOffset": "1", "maxOffset": "2"}
     cluster.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(request.opaque, 20, fields)
     found = cluster.stage.run(pull(consumer, Q0, "TagA", 1))
@@ -206,7 +224,13 @@ def test_an_expression_travels_with_a_version(cluster: Cluster, consumer: PullCo
     ],
 )
 def test_what_cannot_be_pulled(
-    cluster: Cluster, consumer: PullConsumerCore, queue: MessageQueue, expression: str, offset: Any, count: int, error: type[MQError]
+    cluster: Cluster,
+    consumer: PullConsumerCore,
+    queue: MessageQueue,
+    expression: str,
+    offset: Any,
+    count: int,
+    error: type[MQError],
 ) -> None:
     with pytest.raises(error):
         cluster.stage.run(pull(consumer, queue, expression, offset, count))
@@ -246,12 +270,18 @@ def test_a_suggested_slave_is_pulled_from_until_it_fails(cluster: Cluster, consu
     cluster.stage.peers["b-slave:10911"] = slave.broker.peer
     one = encode_record(MessageExt("T", b"a"))
     fields = {"suggestWhichBrokerId": "1", "nextBeginOffset": "1", "minOffset": "0", "maxOffset": "9"}
-    cluster.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(request.opaque, 0, fields, one)
-    slave.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(request.opaque, 0, fields, one)
+    cluster.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(
+        request.opaque, 0, fields, one
+    )
+    slave.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(
+        request.opaque, 0, fields, one
+    )
     for _ in range(3):
         cluster.stage.run(pull(consumer, Q0, "*", 0))
     assert (len(pulls(cluster)), len(pulls(slave))) == (1, 2)
-    slave.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(request.opaque, ResponseCode.SYSTEM_BUSY, None)
+    slave.broker.peer.answers[RequestCode.PULL_MESSAGE] = lambda request: encode_response(
+        request.opaque, ResponseCode.SYSTEM_BUSY, None
+    )
     with pytest.raises(BrokerError):
         cluster.stage.run(pull(consumer, Q0, "*", 0))
     cluster.stage.run(pull(consumer, Q0, "*", 0))
@@ -330,13 +360,20 @@ def test_a_message_is_sent_back(cluster: Cluster, consumer: PullConsumerCore) ->
     cluster.stage.run(consumer.send_message_back(message, 3, None, None, 0))
     cluster.stage.run(consumer.send_message_back(message, -1, "b", "other", 0))
     first, second = cluster.broker.sent_back
-    assert (first["group"], first["delayLevel"], first["originTopic"], first["maxReconsumeTimes"]) == ("g", "3", "T", "16")
+    assert (first["group"], first["delayLevel"], first["originTopic"], first["maxReconsumeTimes"]) == (
+        "g",
+        "3",
+        "T",
+        "16",
+    )
     assert (second["group"], second["delayLevel"]) == ("other", "-1")
     with pytest.raises(InvalidName):
         cluster.stage.run(consumer.send_message_back(message, 3, None, "a b", 0))
 
 
-def test_where_the_broker_does_not_take_it_back_a_new_message_goes_out(cluster: Cluster, consumer: PullConsumerCore) -> None:
+def test_where_the_broker_does_not_take_it_back_a_new_message_goes_out(
+    cluster: Cluster, consumer: PullConsumerCore
+) -> None:
     message = one_message(cluster, consumer)
     cluster.broker.refuses[RequestCode.CONSUMER_SEND_MSG_BACK] = 1
     cluster.topic("%RETRY%g", 1)

@@ -1,4 +1,6 @@
-"""Transactions and requests in whole clusters, by seed: brokers and producers that die, links that break, listeners that do not know."""
+"""Transactions and requests in whole clusters, by seed: brokers and producers that die, links that break, listeners
+that do not know.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def test_every_transaction_ends_as_its_bank_says(seed: int) -> None:
     bank = Bank()
     tellers = [Teller(cluster, bank) for _ in range(2)]
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-    consumer = cluster.consumer("shop", lambda messages: ConsumeStatus.SUCCESS, topics=(TOPIC,), consume_from_where=first).start()
+    consumer = cluster.consumer(
+        "shop", lambda messages: ConsumeStatus.SUCCESS, topics=(TOPIC,), consume_from_where=first
+    ).start()
     world.weather = ROUGH
     for number in range(60):
         random.choice(tellers).transact(b"%d" % number)
@@ -144,7 +148,9 @@ class Asker:
 
     def ask(self, body: bytes, timeout_ms: int) -> None:
         node, core = self.producer.node, self.producer.core
-        ticket = self.producer.begin(lambda now: node.requests.ask(core, Message(TOPIC, body), now, timeout_ms=timeout_ms))
+        ticket = self.producer.begin(
+            lambda now: node.requests.ask(core, Message(TOPIC, body), now, timeout_ms=timeout_ms)
+        )
         self.begun[body] = (self.producer.cluster.now, timeout_ms)
         told = self.outcomes.setdefault(body, [])
         if ticket.settled:
@@ -171,7 +177,10 @@ def test_every_request_has_one_outcome(seed: int) -> None:
                 reply.correlation_id = "of nobody"
             for _ in range(random.choice([1, 1, 1, 2])):
                 replier = random.choice(repliers)
-                world.at(cluster.now + random.choice([0, 0, 5, 500, 4_000]), lambda reply=reply, replier=replier: replier.submit(reply))  # type: ignore[misc]
+                world.at(
+                    cluster.now + random.choice([0, 0, 5, 500, 4_000]),
+                    lambda reply=reply, replier=replier: replier.submit(reply),  # type: ignore[misc]
+                )
         return ConsumeStatus.SUCCESS
 
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -46,7 +46,9 @@ def test_an_offset_is_kept_in_memory_and_stored_every_few_seconds(cluster: Clust
     assert cluster.broker.offsets["T", 0] == 5, "it may go down"
 
 
-def test_a_foreign_queue_is_stored_once_so_that_its_owner_is_not_undone(cluster: Cluster, consumer: PullConsumerCore) -> None:
+def test_a_foreign_queue_is_stored_once_so_that_its_owner_is_not_undone(
+    cluster: Cluster, consumer: PullConsumerCore
+) -> None:
     consumer.update_consume_offset(Q0, 5, 0)
     cluster.advance(10_000)
     cluster.broker.offsets["T", 0] = 50  # another member has gone on
@@ -81,7 +83,9 @@ def test_an_offset_can_be_stored_at_once(cluster: Cluster, consumer: PullConsume
         cluster.stage.run(consumer.commit(Q0, 7, False, 0))
 
 
-def test_there_is_a_limit_for_offsets_that_wait(cluster: Cluster, consumer: PullConsumerCore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_limit_for_offsets_that_wait(
+    cluster: Cluster, consumer: PullConsumerCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mqproto.state.consumer.pull.pull.QUEUES_MAX", 2)
     for queue_id in (0, 1, 1):
         consumer.update_consume_offset(queue_of("T", queue_id), 5, 0)
@@ -114,12 +118,18 @@ def test_registered_topics_are_shared_out_and_told(cluster: Cluster) -> None:
     assert consumer.queues_in_balance("T") == (Q1,)
     assert consumer.queues_in_balance("U") == ()
     told = cluster.broker.heartbeats[0].consumers[0]
-    assert (told.group, told.consume_type, told.consume_from_where) == ("g", "CONSUME_ACTIVELY", "CONSUME_FROM_LAST_OFFSET")
+    assert (told.group, told.consume_type, told.consume_from_where) == (
+        "g",
+        "CONSUME_ACTIVELY",
+        "CONSUME_FROM_LAST_OFFSET",
+    )
     assert [(one.topic, one.expression, one.version) for one in told.subscriptions] == [("T", "*", 0)]
     cluster.advance(40_000)
     assert len(calls(cluster)) == 1, "nothing has changed"
     cluster.broker.others = []
-    cluster.stage.request(cluster.broker.address, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    cluster.stage.request(
+        cluster.broker.address, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True
+    )
     assert calls(cluster)[1:] == [(on_change, "T", (Q0, Q1), (Q0, Q1))]
 
 
@@ -133,7 +143,9 @@ def test_each_topic_has_a_listener_of_its_own(cluster: Cluster) -> None:
     assert [call[:2] for call in calls(cluster)] == [(on_change, "T"), (print, "U")]
 
 
-def test_pulled_topics_are_shared_out_too_but_brokers_are_not_told(cluster: Cluster, consumer: PullConsumerCore) -> None:
+def test_pulled_topics_are_shared_out_too_but_brokers_are_not_told(
+    cluster: Cluster, consumer: PullConsumerCore
+) -> None:
     assert consumer.queues_in_balance("T") == ()
     cluster.stage.run(pull(consumer, Q0, "*", 0))
     cluster.advance(20_000)
@@ -148,7 +160,9 @@ def test_a_queue_that_goes_takes_its_offset_along(cluster: Cluster) -> None:
     consumer.update_consume_offset(Q0, 8, 0)
     consumer.update_consume_offset(Q1, 9, 0)
     cluster.broker.others = ["10.0.0.1@other"]
-    cluster.stage.request(cluster.broker.address, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+    cluster.stage.request(
+        cluster.broker.address, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True
+    )
     assert cluster.broker.offsets == {("T", 0): 8}
     assert consumer.offsets() == {Q1: 9}
     cluster.broker.offsets["T", 0] = 80

@@ -90,7 +90,12 @@ def test_a_failed_message_is_sent_back_and_done_with() -> None:
     bench.answer(0, LATER)
     effect = bench.host.effect()
     assert isinstance(effect, Call)
-    assert (effect.address, effect.code, effect.fields["offset"], effect.fields["maxReconsumeTimes"]) == ("b:1", 36, "1000", "16")
+    assert (effect.address, effect.code, effect.fields["offset"], effect.fields["maxReconsumeTimes"]) == (
+        "b:1",
+        36,
+        "1000",
+        "16",
+    )
     assert bench.committed() is None, "not before the broker has it"
     assert bench.host.go_on(TAKEN, 9) is None
     assert bench.committed() == 1
@@ -346,7 +351,10 @@ def test_a_queue_is_busy_while_the_application_has_messages_of_it() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["pull", "done", "later", "taken", "refused", "sleep", "sweep"]), st.integers(0, 9)), max_size=60)
+    st.lists(
+        st.tuples(st.sampled_from(["pull", "done", "later", "taken", "refused", "sleep", "sweep"]), st.integers(0, 9)),
+        max_size=60,
+    )
 )
 def test_nothing_unfinished_is_committed_and_everything_is_settled_once(script: list[tuple[str, int]]) -> None:
     bench = Bench(consume_thread_min=3, consume_timeout=1)

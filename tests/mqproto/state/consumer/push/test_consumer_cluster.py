@@ -27,7 +27,9 @@ def test_what_is_sent_is_consumed(town: Town) -> None:
     assert town.world.now - began <= 3_000
     assert sorted(consumer.bodies, key=int) == numbers(20)
     assert {one.msg_id for one in consumer.seen} == {one.msg_id for one in results}
-    assert {(one.queue_id, one.queue_offset) for one in consumer.seen} == {(one.queue.queue_id, one.queue_offset) for one in results}
+    assert {(one.queue_id, one.queue_offset) for one in consumer.seen} == {
+        (one.queue.queue_id, one.queue_offset) for one in results
+    }
     assert all(one.broker_name == "broker-a" and one.topic == "T" for one in consumer.seen)
 
 

@@ -21,7 +21,15 @@ BY_TIME = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
 
 @pytest.mark.parametrize(
     ("where", "kept", "begins"),
-    [(LAST, None, 3), (FIRST, None, 0), (BY_TIME, None, 2), (LAST, 1, 1), (FIRST, 2, 2), (BY_TIME, 0, 0), (FIRST, 3, 3)],
+    [
+        (LAST, None, 3),
+        (FIRST, None, 0),
+        (BY_TIME, None, 2),
+        (LAST, 1, 1),
+        (FIRST, 2, 2),
+        (BY_TIME, 0, 0),
+        (FIRST, 3, 3),
+    ],
 )
 def test_where_a_group_begins(cluster: Cluster, where: ConsumeFromWhere, kept: int | None, begins: int) -> None:
     """docs/protocol/client.md 4.3."""
@@ -30,7 +38,11 @@ def test_where_a_group_begins(cluster: Cluster, where: ConsumeFromWhere, kept: i
     if kept is not None:
         cluster.broker.offsets[("T", 0)] = kept
     cluster.start(make(cluster, "T", consume_from_where=where))
-    first = next(one for one in cluster.requests(RequestCode.PULL_MESSAGE) if one.fields["topic"] == "T" and one.fields["queueId"] == "0")
+    first = next(
+        one
+        for one in cluster.requests(RequestCode.PULL_MESSAGE)
+        if one.fields["topic"] == "T" and one.fields["queueId"] == "0"
+    )
     assert int(first.fields["queueOffset"]) == begins
     assert len(cluster.tasks) == 3 - begins
 
@@ -108,7 +120,9 @@ def test_late_completions_do_not_move_a_corrected_offset(cluster: Cluster) -> No
     cluster.put("T", *[b"old"] * 50)
     assert len(cluster.tasks) == 50
     cluster.broker.queues[("T", 0)] = cluster.broker.queues[("T", 0)][:10]
-    cluster.release(cluster.broker, lambda held: held.request.fields["queueId"] == "0" and held.request.fields["topic"] == "T")
+    cluster.release(
+        cluster.broker, lambda held: held.request.fields["queueId"] == "0" and held.request.fields["topic"] == "T"
+    )
     for task in cluster.tasks[:50]:
         cluster.advance(150, 150)
         cluster.answer(task, LATER if task.messages[0].queue_offset % 2 else ConsumeStatus.SUCCESS)
@@ -143,7 +157,9 @@ def test_an_operator_moves_a_group_back(cluster: Cluster) -> None:
     cluster.put("T", b"3")
     running = cluster.tasks[-1]
     body = ResetOffsets({queue_of("T", 0): 1, queue_of("T", 1): 0, queue_of("other"): 5, queue_of("T", 7): 5}).to_json()
-    cluster.stage.request("b:10911", RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "T", "group": "g"}, body, oneway=True)
+    cluster.stage.request(
+        "b:10911", RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "T", "group": "g"}, body, oneway=True
+    )
     cluster.advance(9_000)
     cluster.answer(running)
     assert len(cluster.tasks) == 4

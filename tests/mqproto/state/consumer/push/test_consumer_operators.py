@@ -42,7 +42,13 @@ def test_operators_see_offsets_and_queues(cluster: Cluster) -> None:
     assert consumer.offsets()[queue_of("T")] == 1
     info = ConsumerRunningInfo.from_json(consumer.running_info(5_000))
     queue = info.queues[queue_of("T")]
-    assert (queue.commit_offset, queue.cached_min_offset, queue.cached_max_offset, queue.cached_count, queue.dropped) == (1, 1, 1, 1, False)
+    assert (
+        queue.commit_offset,
+        queue.cached_min_offset,
+        queue.cached_max_offset,
+        queue.cached_count,
+        queue.dropped,
+    ) == (1, 1, 1, 1, False)
     assert (queue.last_pull_time, queue.last_consume_time) == (WALL + 300, WALL + 300)
     assert info.properties["consumerGroup"] == "g"
     assert info.properties["pullThresholdForQueue"] == "1000"
@@ -61,17 +67,22 @@ def test_running_info_of_any_number_of_queues_can_be_read(cluster: Cluster, coun
     """COD-13: as the answer to 307; of no queue an empty table."""
     cluster.topic("T", count)
     cluster.stage.begin()
-    cluster.start(make(cluster, "T", file=File(), message_model=MessageModel.BROADCASTING))  # such a group has no retry topic
+    # such a group has no retry topic
+    cluster.start(make(cluster, "T", file=File(), message_model=MessageModel.BROADCASTING))
     cluster.stage.request("b:10911", RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": "x"})
     answer = cluster.broker.peer.got[-1]
     assert (answer.opaque, answer.code) == (900, 0)
-    assert set(ConsumerRunningInfo.from_json(bytes(answer.body)).queues) == {queue_of("T", number) for number in range(count)}
+    assert set(ConsumerRunningInfo.from_json(bytes(answer.body)).queues) == {
+        queue_of("T", number) for number in range(count)
+    }
     assert (b'"mqTable":{}' in bytes(answer.body)) == (count == 0)
 
 
 def test_running_info_names_what_java_names(cluster: Cluster, golden: Any) -> None:
     """Every property that tools read, and every setting that has an effect here, has Java's name."""
-    java = next(body for body in golden.bodies() if body.code == 307 and body.side == "response" and body.version == "4.9.7")
+    java = next(
+        body for body in golden.bodies() if body.code == 307 and body.side == "response" and body.version == "4.9.7"
+    )
     text = java.text.partition("\n")[2] if java.text.startswith("//") else java.text
     theirs = ConsumerRunningInfo.from_json(text)
     ours = ConsumerRunningInfo.from_json(make(cluster, "T").running_info(0))

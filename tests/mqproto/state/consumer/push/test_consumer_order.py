@@ -50,7 +50,9 @@ def test_locks_are_renewed_and_what_was_lost_begins_anew(cluster: Cluster) -> No
     cluster.put("T", b"0", b"1", b"2")
     for _ in range(2):
         cluster.advance(20_000)
-    renewals = [request for request in cluster.requests(RequestCode.LOCK_BATCH_MQ) if bytes(request.body).count(b"queueId") == 3]
+    renewals = [
+        request for request in cluster.requests(RequestCode.LOCK_BATCH_MQ) if bytes(request.body).count(b"queueId") == 3
+    ]
     assert len(renewals) == 2
     cluster.broker.locked_elsewhere.add(queue_of("T"))
     cluster.advance(20_000)
@@ -139,7 +141,13 @@ def test_the_lock_of_a_queue_whose_listener_still_runs_is_renewed_until_it_has_e
     cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
 
     def renewals() -> int:
-        return len([request for request in cluster.requests(RequestCode.LOCK_BATCH_MQ) if b'"queueId":1' in bytes(request.body)])
+        return len(
+            [
+                request
+                for request in cluster.requests(RequestCode.LOCK_BATCH_MQ)
+                if b'"queueId":1' in bytes(request.body)
+            ]
+        )
 
     before = renewals()
     cluster.advance(100_000)
@@ -158,7 +166,9 @@ def test_an_idle_queue_is_unlocked_at_once(cluster: Cluster) -> None:
 
 
 def test_a_queue_that_goes_while_its_lock_is_asked_for_is_unlocked(cluster: Cluster) -> None:
-    """The broker gives us the lock although we want it no more, and would keep it from the queue's new owner for a minute."""
+    """The broker gives us the lock although we want it no more, and would keep it from the queue's new owner for a
+    minute.
+    """
     cluster.broker.ignores.add(RequestCode.LOCK_BATCH_MQ)
     consuming(cluster, "T", orderly=True)
     assert cluster.requests(RequestCode.LOCK_BATCH_MQ)
@@ -232,7 +242,9 @@ def test_nobody_hears_of_the_end_before_the_locks_are_free(cluster: Cluster) -> 
 
 
 def test_the_end_locks_nothing_any_more(cluster: Cluster) -> None:
-    """A queue that another member had until now is not taken in the middle of the end: nobody would give it back for a minute."""
+    """A queue that another member had until now is not taken in the middle of the end: nobody would give it back for a
+    minute.
+    """
     cluster.broker.locked_elsewhere.add(queue_of("T"))
     consumer = consuming(cluster, "T", orderly=True)
     cluster.advance(500)
@@ -300,7 +312,9 @@ def test_a_long_suspension_behind_a_full_window_ends_by_itself(cluster: Cluster)
 
 def test_ordered_broadcasting_needs_no_locks(cluster: Cluster) -> None:
     cluster.stage.begin()
-    consumer = make(cluster, "T", file=File(), message_model=MessageModel.BROADCASTING, orderly=True, consume_from_where=FIRST)
+    consumer = make(
+        cluster, "T", file=File(), message_model=MessageModel.BROADCASTING, orderly=True, consume_from_where=FIRST
+    )
     cluster.start(consumer)
     cluster.put("T", b"0", b"1")
     cluster.answer_all()

@@ -83,7 +83,11 @@ def test_one_pull_at_a_time_for_each_queue(cluster: Cluster) -> None:
     consuming(cluster, "T")
     cluster.advance(60_000)
     for queue_id in "01":
-        held = [one for one in cluster.broker.held if (one.request.fields["topic"], one.request.fields["queueId"]) == ("T", queue_id)]
+        held = [
+            one
+            for one in cluster.broker.held
+            if (one.request.fields["topic"], one.request.fields["queueId"]) == ("T", queue_id)
+        ]
         assert len(held) == 1
     cluster.stage.advance(14_900)
     cluster.put("T", b"late")
@@ -91,7 +95,9 @@ def test_one_pull_at_a_time_for_each_queue(cluster: Cluster) -> None:
 
 
 def test_a_full_window_stops_pulling_until_there_is_room(cluster: Cluster) -> None:
-    """docs/protocol/client.md 4.9: more than the threshold stops; nothing polls meanwhile; one finished message goes on."""
+    """docs/protocol/client.md 4.9: more than the threshold stops; nothing polls meanwhile; one finished message goes
+    on.
+    """
     consuming(cluster, "T", pull_threshold_for_queue=10, pull_batch_size=4, consume_thread_min=2)
     cluster.put("T", *[b"%d" % n for n in range(40)])
     pulled = len(cluster.requests(RequestCode.PULL_MESSAGE))
@@ -129,9 +135,12 @@ def test_a_limit_for_the_topic_is_shared_out_over_the_queues(cluster: Cluster) -
 
 
 @pytest.mark.parametrize(
-    ("limits", "window"), [({"pull_threshold_for_topic": 9}, (3, 100)), ({"pull_threshold_size_for_topic": 9}, (1_000, 3))]
+    ("limits", "window"),
+    [({"pull_threshold_for_topic": 9}, (3, 100)), ({"pull_threshold_size_for_topic": 9}, (1_000, 3))],
 )
-def test_each_limit_for_the_topic_stands_for_itself(cluster: Cluster, limits: dict[str, int], window: tuple[int, int]) -> None:
+def test_each_limit_for_the_topic_stands_for_itself(
+    cluster: Cluster, limits: dict[str, int], window: tuple[int, int]
+) -> None:
     consumer = consuming(cluster, "T", **limits)
     cluster.advance(2_000)
     assert (consumer._window.count, consumer._window.size_mib) == window
@@ -227,7 +236,9 @@ def test_pulls_follow_the_broker_that_the_last_answer_suggested(cluster: Cluster
     slave.answers[RequestCode.HEART_BEAT] = success
     cluster.stage.peers["slave:10911"] = slave
     consuming(cluster, "T")
-    held = next(one for one in cluster.broker.held if (one.request.fields["topic"], one.request.fields["queueId"]) == ("T", "0"))
+    held = next(
+        one for one in cluster.broker.held if (one.request.fields["topic"], one.request.fields["queueId"]) == ("T", "0")
+    )
     fields = {"suggestWhichBrokerId": "1", "nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}
     cluster.stage.advance(1_000)
     cluster.stage.receive("b:10911", encode_response(held.request.opaque, 19, fields))
@@ -256,7 +267,9 @@ def test_a_failed_message_is_sent_back_by_the_route_and_comes_again_as_itself(cl
 
 
 def test_a_message_that_the_broker_refuses_to_take_back_is_not_lost(cluster: Cluster) -> None:
-    """CON-09: 36 is refused for 30 s and there is no retry topic to send to; then the process dies and another goes on."""
+    """CON-09: 36 is refused for 30 s and there is no retry topic to send to; then the process dies and another goes
+    on.
+    """
     consuming(cluster, "T", consume_thread_min=1)
     cluster.advance(1_000)
     cluster.broker.refuses[RequestCode.CONSUMER_SEND_MSG_BACK] = 1
@@ -312,7 +325,12 @@ def test_the_application_sends_single_messages_back(cluster: Cluster) -> None:
     first, second = task.messages
     cluster.stage.run(consumer.send_message_back(second, 4, None, cluster.stage.now))
     (fields,) = cluster.broker.sent_back
-    assert (fields["offset"], fields["delayLevel"], fields["group"], fields["maxReconsumeTimes"]) == ("1000", "4", "g", "5")
+    assert (fields["offset"], fields["delayLevel"], fields["group"], fields["maxReconsumeTimes"]) == (
+        "1000",
+        "4",
+        "g",
+        "5",
+    )
     cluster.broker.refuses[RequestCode.CONSUMER_SEND_MSG_BACK] = 1
     with pytest.raises(MQError):
         cluster.stage.run(consumer.send_message_back(first, -1, None, cluster.stage.now))

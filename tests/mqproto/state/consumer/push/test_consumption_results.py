@@ -31,14 +31,29 @@ SUCCESS, LATER = ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER
         (SUCCESS, -1, 0, None),
         (SUCCESS, -9, 0, None),
         (LATER, 2**31 - 1, 0, None),
-        (ConsumeStatus.COMMIT, 2**31 - 1, 0, "the listener of group g returned COMMIT, which only ordered consumption knows"),
-        (ConsumeStatus.ROLLBACK, 2, 0, "the listener of group g returned ROLLBACK, which only ordered consumption knows"),
+        (
+            ConsumeStatus.COMMIT,
+            2**31 - 1,
+            0,
+            "the listener of group g returned COMMIT, which only ordered consumption knows",
+        ),
+        (
+            ConsumeStatus.ROLLBACK,
+            2,
+            0,
+            "the listener of group g returned ROLLBACK, which only ordered consumption knows",
+        ),
         (None, 2**31 - 1, 0, "the listener of group g returned None instead of a ConsumeStatus"),
         (True, 2**31 - 1, 0, "the listener of group g returned True instead of a ConsumeStatus"),
         ("CONSUME_SUCCESS", 2, 0, "the listener of group g returned 'CONSUME_SUCCESS' instead of a ConsumeStatus"),
         (ValueError("no"), 2, 0, "the listener of group g raised ValueError: no"),
         (SystemExit(3), 2, 0, "the listener of group g raised SystemExit: 3"),
-        (TypeError("takes 0 positional arguments"), 2, 0, "the listener of group g raised TypeError: takes 0 positional arguments"),
+        (
+            TypeError("takes 0 positional arguments"),
+            2,
+            0,
+            "the listener of group g raised TypeError: takes 0 positional arguments",
+        ),
     ],
 )
 def test_only_success_succeeds(result: object, ack_index: int, succeeded: int, complaint: str | None) -> None:
@@ -79,7 +94,13 @@ def test_a_retried_message_shows_its_first_topic() -> None:
 
 def test_the_request_that_sends_back_is_that_of_java() -> None:
     """Golden capture consume-retry."""
-    one = MessageExt("Retries", b"x", {names.UNIQ_KEY: "C00002032ADA4E0E2F2A945445910000"}, physical_offset=5475, broker_name="broker-a")
+    one = MessageExt(
+        "Retries",
+        b"x",
+        {names.UNIQ_KEY: "C00002032ADA4E0E2F2A945445910000"},
+        physical_offset=5475,
+        broker_name="broker-a",
+    )
     flow = send_back(one, "golden-retry", 0, 16, "127.0.0.1:10911", 0)
     fields = {
         "maxReconsumeTimes": "16",

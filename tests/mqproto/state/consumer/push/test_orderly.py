@@ -252,7 +252,11 @@ def test_an_unreadable_message_stops_its_queue_and_is_told_of_once() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["pull", "done", "later", "pause", "lock", "unlock", "swap"]), st.integers(0, 1), st.integers(1, 4)),
+        st.tuples(
+            st.sampled_from(["pull", "done", "later", "pause", "lock", "unlock", "swap"]),
+            st.integers(0, 1),
+            st.integers(1, 4),
+        ),
         max_size=60,
     )
 )

@@ -49,7 +49,9 @@ def test_a_rollback_brings_everything_since_the_last_commit_again_in_order() -> 
     answer(bench, COMMIT)
     assert bench.offsets_seen() == [0, 1, 2, 3, 1, 2, 3, 4]
     assert bench.offsets.known(Q0) == 5
-    assert all(one.reconsume_times == 0 for task in bench.delivered for one in task.messages), "a rollback is no failure of a message"
+    assert all(one.reconsume_times == 0 for task in bench.delivered for one in task.messages), (
+        "a rollback is no failure of a message"
+    )
     assert bench.notices == []
 
 
@@ -90,7 +92,9 @@ def test_a_rollback_with_auto_commit_is_a_failure_and_a_mistake() -> None:
     answer(bench, ROLLBACK, auto_commit=True)
     assert bench.effect() == Sleep(1_001)
     assert bench.offsets.known(Q0) is None
-    assert bench.notices == ["the listener of group g returned ROLLBACK with auto_commit on: only what it was given comes again"]
+    assert bench.notices == [
+        "the listener of group g returned ROLLBACK with auto_commit on: only what it was given comes again"
+    ]
 
 
 def test_a_dead_letter_is_done_with_whatever_is_rolled_back() -> None:

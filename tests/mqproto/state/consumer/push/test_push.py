@@ -21,7 +21,12 @@ def test_tags_travel_with_their_hashes(cluster: Cluster) -> None:
     consumer = make(cluster)
     consumer.subscribe("T", " TagA || TagB || TagA", now=5)
     (data,) = consumer.heartbeat_data().subscriptions
-    assert (data.topic, data.expression, data.type, data.tags) == ("T", " TagA || TagB || TagA", "TAG", ["TagA", "TagB"])
+    assert (data.topic, data.expression, data.type, data.tags) == (
+        "T",
+        " TagA || TagB || TagA",
+        "TAG",
+        ["TagA", "TagB"],
+    )
     assert data.codes == sorted(data.codes)
     assert len(data.codes) == 2
     assert data.version == WALL + 5
@@ -77,7 +82,11 @@ def test_the_start_follows_the_order_of_java(cluster: Cluster) -> None:
     assert first.consume_from_where == "CONSUME_FROM_LAST_OFFSET"
     assert [one.topic for one in first.subscriptions] == ["T", "%RETRY%g"]
     pulls = cluster.requests(RequestCode.PULL_MESSAGE)
-    assert {(one.fields["topic"], one.fields["queueId"]) for one in pulls} == {("T", "0"), ("T", "1"), ("%RETRY%g", "0")}
+    assert {(one.fields["topic"], one.fields["queueId"]) for one in pulls} == {
+        ("T", "0"),
+        ("T", "1"),
+        ("%RETRY%g", "0"),
+    }
     assert cluster.stage.node.consumers["g"].running_info(0)
 
 

@@ -126,7 +126,9 @@ def test_unlocking_names_what_is_locked(locks: HeldQueueLocks) -> None:
 
 
 @pytest.mark.parametrize("outcome", [None, Expired("a:1", 1_000)], ids=["given up meanwhile", "no answer"])
-def test_what_was_asked_for_is_unlocked_although_nobody_knows_whether_it_is_ours(locks: HeldQueueLocks, outcome: Expired | None) -> None:
+def test_what_was_asked_for_is_unlocked_although_nobody_knows_whether_it_is_ours(
+    locks: HeldQueueLocks, outcome: Expired | None
+) -> None:
     """The broker has locked it, and for a minute no other member would get it."""
     flow = locks.acquire(A0, 0)
     next(flow)
@@ -153,7 +155,9 @@ def test_unlocking_goes_on_behind_a_broker_that_does_not_answer(locks: HeldQueue
         acquire(locks, queue, 0)
     flow = locks.release([A0, B0], 5)
     assert next(flow) == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=1_005)
-    assert flow.send((Expired("a:1", 1_000), 1_005)) == Call("b:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(B0), deadline=2_005)
+    assert flow.send((Expired("a:1", 1_000), 1_005)) == Call(
+        "b:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(B0), deadline=2_005
+    )
     assert ended(flow, granted(), 1_006) is None
 
 
@@ -166,7 +170,9 @@ def test_unlocking_passes_over_a_broker_that_is_gone(locks: HeldQueueLocks) -> N
 
 
 def test_what_is_released_while_it_is_renewed_stays_released(locks: HeldQueueLocks) -> None:
-    """Its renewal was granted before the broker was told: to believe that would keep the queue from everybody else for ever."""
+    """Its renewal was granted before the broker was told: to believe that would keep the queue from everybody else for
+    ever.
+    """
     acquire(locks, A0, 0)
     acquire(locks, A1, 0)
     renewal = locks.renew(locks.held(), 20_000)
@@ -174,7 +180,9 @@ def test_what_is_released_while_it_is_renewed_stays_released(locks: HeldQueueLoc
     release = locks.release([A0], 20_010)
     assert isinstance(next(release), Call)
     again = renewal.send((granted(A0, A1), 20_020))
-    assert again == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=21_020), "it may have been renewed later than that"
+    assert again == Call("a:1", RequestCode.UNLOCK_BATCH_MQ, {}, body(A0), deadline=21_020), (
+        "it may have been renewed later than that"
+    )
     assert ended(renewal, granted(), 20_030) == ([], 20_030)
     assert locks.held() == [A1]
     assert locks.locked_at(A1) == 20_000

@@ -1,4 +1,6 @@
-"""Messages that failed, back to back with our broker: what they are filtered by, what no broker takes back, where they end."""
+"""Messages that failed, back to back with our broker: what they are filtered by, what no broker takes back, where they
+end.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def town() -> Town:
 
 
 def test_properties_that_leave_no_room_for_a_way_back(town: Town) -> None:
-    """MSG-03: neither the broker nor the retry topic takes the message back, so it is tried again here, every 5 s, and told of."""
+    """MSG-03: neither the broker nor the retry topic takes the message back, so it is tried again here, every 5 s, and
+    told of.
+    """
     producer = town.producer()
     message = Message("T", b"wide", properties={"wide": "v" * 32_600})
     town.run(producer.host, producer.node, lambda now: producer.core.send(message, now))
@@ -39,11 +43,15 @@ def test_properties_that_leave_no_room_for_a_way_back(town: Town) -> None:
     broker = town.brokers[0].node
     assert isinstance(broker, BrokerNode)
     assert broker.offsets.find("consumers", "T", 0) == 1
-    assert {queue.topic for queue in broker.store.queues() if queue.max_offset} == {"T"}, "nothing was stored for the retries"
+    assert {queue.topic for queue in broker.store.queues() if queue.max_offset} == {"T"}, (
+        "nothing was stored for the retries"
+    )
 
 
 @pytest.mark.parametrize(("kind", "first", "second"), [("TAG", "A", "B"), ("SQL92", "n = 1", "n = 2")])
-def test_a_retry_does_not_depend_on_the_subscription_of_its_topic(town: Town, kind: str, first: str, second: str) -> None:
+def test_a_retry_does_not_depend_on_the_subscription_of_its_topic(
+    town: Town, kind: str, first: str, second: str
+) -> None:
     """FLT-05: whatever is subscribed by the time it comes back, as with Java."""
     broker = town.brokers[0].node
     assert isinstance(broker, BrokerNode)
@@ -73,7 +81,9 @@ def test_a_retry_does_not_depend_on_the_subscription_of_its_topic(town: Town, ki
 
 @pytest.mark.parametrize("perm", [6, 2])
 def test_dead_letters_are_read_and_sent_to_their_topic_again(town: Town, perm: int) -> None:
-    """ADM-06: they know their topic, id and attempts; where an old broker made their topic write-only, an operator opens it."""
+    """ADM-06: they know their topic, id and attempts; where an old broker made their topic write-only, an operator
+    opens it.
+    """
     (sent,) = town.producer().send("T", b"bad", tag="A")
     listener = [LATER]
     consumer = town.consumer("T", listener=lambda messages: listener[0], max_reconsume_times=1).start()

@@ -84,7 +84,9 @@ def application(cluster: Cluster) -> Application:
     return Application(cluster, "T").start()
 
 
-def test_messages_are_taken_one_by_one_and_the_offset_follows_the_acknowledgements(cluster: Cluster, application: Application) -> None:
+def test_messages_are_taken_one_by_one_and_the_offset_follows_the_acknowledgements(
+    cluster: Cluster, application: Application
+) -> None:
     cluster.put("T", b"0", b"1", b"2")
     first, second, third = application.take(), application.take(), application.take()
     assert ([first.body, second.body, third.body], application.maybe()) == ([b"0", b"1", b"2"], None)
@@ -349,7 +351,9 @@ def test_a_queue_that_only_waits_here_is_unlocked_at_once(cluster: Cluster) -> N
 
 
 def test_broadcasting_keeps_the_place_and_repeats_what_takes_too_long(cluster: Cluster) -> None:
-    application = Application(cluster, "T", file=File(), message_model=MessageModel.BROADCASTING, consume_timeout=1).start()
+    application = Application(
+        cluster, "T", file=File(), message_model=MessageModel.BROADCASTING, consume_timeout=1
+    ).start()
     cluster.put("T", b"0", b"1", b"2")
     application.ack(application.take())
     slow = application.take()
@@ -365,7 +369,9 @@ def test_broadcasting_keeps_the_place_and_repeats_what_takes_too_long(cluster: C
 def test_a_message_of_an_operator_is_taken_like_any_other(cluster: Cluster, application: Application) -> None:
     replies: list[bytes] = []
     for body in (b"0", b"1", b"2"):
-        application.core.consume_directly(MessageExt("T", body), "b", lambda answer, now: replies.append(answer), cluster.stage.now)
+        application.core.consume_directly(
+            MessageExt("T", body), "b", lambda answer, now: replies.append(answer), cluster.stage.now
+        )
     assert application.ack(application.take())
     assert application.later(application.take())
     application.close()
@@ -381,7 +387,11 @@ def test_the_trace_begins_when_a_message_is_taken(cluster: Cluster) -> None:
 
     def told() -> list[tuple[str, int]]:
         cluster.stage.advance(FLUSH_MS)
-        texts = b"".join(bytes(request.body) for request in cluster.requests(RequestCode.SEND_MESSAGE_V2)).decode().split("\x02")
+        texts = (
+            b"".join(bytes(request.body) for request in cluster.requests(RequestCode.SEND_MESSAGE_V2))
+            .decode()
+            .split("\x02")
+        )
         records = [text.split("\x01") for text in texts if text]
         return [(record[0], int(record[1])) for record in records if record[0] == "SubBefore"] + [
             (record[0], int(record[3])) for record in records if record[0] == "SubAfter"
@@ -439,7 +449,9 @@ def test_nothing_is_committed_that_was_not_settled(script: list[tuple[str, int]]
             cluster.advance(choice * 15_000, 5_000)
         elif act == "member":
             cluster.broker.others[:] = ["zz@other"] if choice % 2 else []
-            cluster.stage.request("b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+            cluster.stage.request(
+                "b:10911", RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True
+            )
         for one in [one for one in waits if one.settled]:
             waits.remove(one)
             if one.failure is None and (got := one.result()) is not None:

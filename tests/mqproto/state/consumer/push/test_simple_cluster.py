@@ -1,4 +1,6 @@
-"""Consumers that are iterated over, with our name server and brokers, under virtual time: members that come, go, die and forget."""
+"""Consumers that are iterated over, with our name server and brokers, under virtual time: members that come, go, die
+and forget.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ class Member:
         self.random = random
         self.host, self.node = town.client()
         self.host.on_deliver = lambda _: None  # what is said of messages that it forgets
-        given = {"group": "consumers", "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "consume_timeout": 1, **settings}
+        given = {
+            "group": "consumers",
+            "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            "consume_timeout": 1,
+            **settings,
+        }
         self.core = SimpleConsumerCore(self.node, ConsumerSettings(consume_thread_min=PLACES, **given), "face")
         self.core.subscribe("T", now=town.world.now)
         #: What counted as acknowledged, in order.
@@ -135,7 +142,9 @@ def test_in_order_each_member_acknowledges_a_queue_in_order(seed: int) -> None:
     town.world.run_for(60_000)
     for member in (first, second):
         for queue_id in range(4):
-            offsets = [one.queue_offset for one in member.acked if one.queue_id == queue_id and not one.topic.startswith("%")]
+            offsets = [
+                one.queue_offset for one in member.acked if one.queue_id == queue_id and not one.topic.startswith("%")
+            ]
             assert offsets == sorted(offsets)
     assert {*first.bodies, *second.bodies} == set(numbers(48))
 
@@ -170,7 +179,9 @@ def test_a_member_that_stands_still_loses_nothing(still_ms: int, orderly: bool) 
     producer.send("T", *numbers(16))
     sleeper = Member(town, dice, orderly=orderly).start()
     other = Member(town, dice, orderly=orderly).start()
-    town.world.run_until(lambda: len(other.core._assignment.queues) > 1 and len(sleeper.core._assignment.queues) > 1, 10_000)
+    town.world.run_until(
+        lambda: len(other.core._assignment.queues) > 1 and len(sleeper.core._assignment.queues) > 1, 10_000
+    )
     producer.send("T", *numbers(24, 16))
     town.world.run_until(lambda: bool(sleeper.core._taken), 5_000)
     town.world.freeze(sleeper.host)
