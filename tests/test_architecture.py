@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,10 +49,15 @@ PURE = frozenset(
 )
 #: The store is the only place that touches files.
 FILES = frozenset(["os", "mmap", "fcntl", "msvcrt", "errno", "stat", "pathlib", "shutil", "ctypes"])
-#: Optional compression libraries, imported where a body needs them (DESIGN: extra `compression`).
+#: Optional compression libraries, imported where a body needs them (extra `compression`).
 COMPRESSION = frozenset({"lz4", "zstandard"})
-#: What single modules of `mqproto` may import besides. mypy_extensions is for type checkers alone.
-EXTRA = {"compression.py": COMPRESSION, "compiling.py": frozenset({"mypy_extensions"})}
+#: What single modules of `mqproto` may import besides. mypy_extensions is for type checkers alone; `__main__` is the
+#: door of the command line.
+EXTRA = {
+    "mqproto/wire/compression.py": COMPRESSION,
+    "mqproto/compiling.py": frozenset({"mypy_extensions"}),
+    "mqproto/__main__.py": frozenset({"importlib", "runpy", "sys"}),
+}
 
 FORBIDDEN = frozenset(
     [
@@ -107,13 +111,10 @@ def imported(path: Path) -> Iterator[tuple[str, int]]:
 
 def allowed(path: Path) -> frozenset[str]:
     """Root packages that a module may import."""
-    parts = path.relative_to(ROOT).parts
-    if parts[0] == "mqproto":
-        extra = EXTRA.get(parts[-1], frozenset()) if len(parts) == 2 else frozenset()
-        return PURE | extra | {"mqproto"}
-    if parts[:2] == ("engine", "store"):
-        return PURE | FILES | {"mqproto", "engine"}
-    return PURE | {"mqproto", "engine"}
+    place = path.relative_to(ROOT).as_posix()
+    if place.startswith("engine/store/"):
+        return PURE | FILES | {"mqproto"}
+    return PURE | EXTRA.get(place, frozenset()) | {"mqproto"}
 
 
 @pytest.mark.parametrize("path", modules("mqproto") + modules("engine"), ids=lambda path: str(path.relative_to(ROOT)))
@@ -136,91 +137,133 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == []
 
 
-def test_store_stands_alone() -> None:
-    """The store knows nothing of brokers and name servers, and these two nothing of each other."""
-    for folder, strangers in (
-        ("engine/store", ("mqproto.engine.broker", "mqproto.engine.namesrv", "mqproto.state")),
-        ("engine/broker", ("mqproto.engine.namesrv",)),
-        ("engine/namesrv", ("mqproto.engine.broker", "mqproto.engine.store")),
-    ):
-        for path in modules(folder):
-            for name, line in imported(path):
-                if name == "mqproto.state" or name.startswith("mqproto.state.node.contract"):
-                    continue
-                assert not name.startswith(strangers), f"{path}:{line}: imports {name}"
+#: The rooms of each floor from the ground up, those of one line beside each other. A module knows its own room and the
+#: lines below it.
+CHAINS = {
+    "mqproto/state": [
+        ["node"],
+        ["flows"],
+        ["cluster"],
+        ["producer"],
+        ["client"],
+        ["consumer"],
+        ["consumer/allocation"],
+        ["consumer/push", "consumer/pull"],
+        ["admin"],
+    ],
+    "engine/store": [
+        [""],
+        ["disk"],
+        ["log", "queues"],
+        ["index"],
+        ["flush"],
+        ["reads", "recovery", "retention"],
+    ],
+    "engine/store/doctor": [["views"], ["checks"], [""]],
+    "engine/broker": [
+        ["statistics"],
+        ["filters"],
+        ["core"],
+        ["sends"],
+        ["transactions", "registration", "pulls", "clients"],
+        ["operators"],
+        [""],
+    ],
+    "adapters": [
+        ["io"],
+        ["base/hooks"],
+        ["base", "servers"],
+        ["sync", "coroutines", "simulated"],
+        ["threaded", "gevent", "anyio"],
+        ["cli"],
+        ["cli/store"],
+        [""],
+    ],
+}
+#: The floors: what is below which folder may import what is below which others.
+FLOORS = {
+    "mqproto": [],
+    "engine": ["mqproto"],
+    "engine/store": ["mqproto", "engine"],
+    "engine/namesrv": ["mqproto", "engine"],
+    "engine/broker": ["mqproto", "engine", "engine/store"],
+    "adapters": ["mqproto", "engine", "engine/store", "engine/broker", "engine/namesrv"],
+}
 
 
-#: Inside the floors: what the modules that match may not know, because it stands on them or beside them.
-STOREYS = [
-    ("mqproto/[!_]*.py", ("mqproto.state",)),  # `mqproto` itself hands out names of all its modules
-    ("mqproto/*/*.py", ("mqproto.state",)),
-    ("engine/*.py", ("mqproto.engine.broker", "mqproto.engine.namesrv", "mqproto.engine.store")),
-    ("engine/store/*.py", ("mqproto.engine.store.doctor",)),
-    (
-        "adapters/[!_]*.py",
-        (
-            "mqproto.adapters.base",
-            "mqproto.adapters.sync",
-            "mqproto.adapters.threaded",
-            "mqproto.adapters.gevent",
-            "mqproto.adapters.anyio",
-            "mqproto.adapters.cli",
-        ),
-    ),
-    (
-        "adapters/faces/*.py",
-        (
-            "mqproto.adapters.sync",
-            "mqproto.adapters.threaded",
-            "mqproto.adapters.gevent",
-            "mqproto.adapters.anyio",
-            "mqproto.adapters.cli",
-        ),
-    ),
-    (
-        "adapters/sync/*.py",
-        ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.cli"),
-    ),
-    ("adapters/threaded/*.py", ("mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.cli")),
-    ("adapters/gevent/*.py", ("mqproto.adapters.threaded", "mqproto.adapters.anyio", "mqproto.adapters.cli")),
-    (
-        "adapters/anyio/*.py",
-        ("mqproto.adapters.threaded", "mqproto.adapters.gevent", "mqproto.adapters.sync", "mqproto.adapters.cli"),
-    ),
-    (
-        "adapters/simulated/*.py",
-        (
-            "mqproto.adapters.threaded",
-            "mqproto.adapters.gevent",
-            "mqproto.adapters.sync",
-            "mqproto.adapters.anyio",
-            "mqproto.adapters.cli",
-        ),
-    ),
-]
+def folder_of(name: str) -> str | None:
+    """The folder of the module that a dotted name of ours leads to."""
+    if name.split(".")[0] != "mqproto":
+        return None
+    parts = name.split(".")
+    if parts[1:2] in (["adapters"], ["engine"]):
+        parts = parts[1:]
+    while parts:
+        path = ROOT.joinpath(*parts)
+        if (path / "__init__.py").exists():
+            return "/".join(parts)
+        if path.with_suffix(".py").exists():
+            return "/".join(parts[:-1])
+        parts.pop()
+    raise AssertionError(f"{name} leads nowhere")
 
 
-@pytest.mark.parametrize(("pattern", "strangers"), STOREYS, ids=[pattern for pattern, _ in STOREYS])
-def test_arrows_inside_a_floor(pattern: str, strangers: tuple[str, ...]) -> None:
-    """What does not wait knows nothing of what does, what serves two runtimes knows neither."""
-    found = [path for path in sorted(ROOT.glob(pattern)) if path.parts[-3:-1] != ("mqproto", "state")]
-    assert found
-    for path in found:
+def longest(folders: Iterable[str], place: str) -> str | None:
+    """The innermost of some folders that a place lies in."""
+    return max((each for each in folders if f"{place}/".startswith(f"{each}/")), key=len, default=None)
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_floors(floor: str) -> None:
+    for path in modules(floor):
+        if longest(FLOORS, path.parent.relative_to(ROOT).as_posix()) != floor or path == ROOT / "mqproto/__main__.py":
+            continue
         for name, line in imported(path):
-            assert not f"{name}.".startswith(tuple(f"{stranger}." for stranger in strangers)), (
-                f"{path}:{line}: imports {name}"
-            )
+            target = folder_of(name)
+            if target is not None:
+                other = longest(FLOORS, target)
+                assert other == floor or other in FLOORS[floor], f"{path}:{line}: imports {name}"
 
 
-def test_every_machine_is_on_the_map() -> None:
-    """The table of `mqproto/state` in docs/architecture.md."""
-    _, _, table = (
-        (ROOT / "docs" / "architecture.md")
-        .read_text(encoding="utf-8")
-        .partition("| what | modules of `mqproto/state` |")
-    )
-    named = set(re.findall(r"`(\w+)/?`", table.partition("\n\n")[0]))
-    assert named == {path.stem for path in (ROOT / "mqproto" / "state").iterdir()} - {"__init__", "__pycache__"}
+@pytest.mark.parametrize("floor", CHAINS)
+def test_rooms(floor: str) -> None:
+    """What does not wait knows nothing of what does, what serves two runtimes knows neither."""
+    levels = {f"{floor}/{room}".rstrip("/"): level for level, rooms in enumerate(CHAINS[floor]) for room in rooms}
+    for path in modules(floor):
+        place = path.parent.relative_to(ROOT).as_posix()
+        room = longest(levels, place)
+        if room is None or path.name == "__init__.py" or (place != room and longest(CHAINS, place) != floor):
+            continue
+        for name, line in imported(path):
+            target = folder_of(name)
+            other = None if target is None else longest(levels, target)
+            if other is not None and other != room and longest(CHAINS, target or "") == floor:
+                assert levels[other] < levels[room], f"{path}:{line}: {room} imports {name}"
+
+
+MODULES_MAX = 16
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 500
+
+
+def test_sizes() -> None:
+    """A folder that one looks through at a glance, a file that one reads in one go, a function that one sees whole."""
+    large = []
+    for floor in ("mqproto", "engine", "adapters"):
+        for folder in sorted({path.parent for path in modules(floor)}):
+            found = len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
+            if found > MODULES_MAX:
+                large.append(f"{folder.relative_to(ROOT)}: {found} modules")
+        for path in modules(floor):
+            text = path.read_text(encoding="utf-8")
+            if text.count("\n") > FILE_LINES_MAX:
+                large.append(f"{path.relative_to(ROOT)}: {text.count(chr(10))} lines")
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    lines = (node.end_lineno or 0) - node.lineno + 1
+                    if lines > FUNCTION_LINES_MAX:
+                        large.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} has {lines} lines")
+    assert large == []
 
 
 RUNTIMES = {"gevent": {"gevent", "greenlet"}, "anyio": {"anyio", "trio", "asyncio", "uvloop", "sniffio"}}
@@ -244,16 +287,22 @@ def test_adapters_know_no_request_code() -> None:
             )
 
 
-@pytest.mark.parametrize("package", ["mqproto", "engine", "mqproto.adapters.threaded", "mqproto.adapters.cli"])
-def test_base_install_needs_no_package(package: str) -> None:
+#: Folders of modules that need a package.
+OPTIONAL = ("mqproto.adapters.gevent", "mqproto.adapters.anyio", "mqproto.adapters.coroutines")
+
+
+def test_base_install_needs_no_package() -> None:
     """Importing the base of the house works with the standard library alone (`-S` hides site-packages)."""
     code = (
         "import importlib, pkgutil, sys\n"
-        f"top = importlib.import_module({package!r})\n"
-        "for found in pkgutil.walk_packages(top.__path__, top.__name__ + '.'):\n"
-        "    importlib.import_module(found.name)\n"
+        "import mqproto\n"
+        "for found in pkgutil.walk_packages(mqproto.__path__, 'mqproto.', onerror=print):\n"
+        f"    if not found.name.startswith({OPTIONAL!r}):\n"
+        "        importlib.import_module(found.name)\n"
+        "print(len(sys.modules))\n"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-E", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+    assert int(done.stdout.splitlines()[-1]) > 300
