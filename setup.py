@@ -59,6 +59,11 @@ class CompiledDistribution(Distribution):
         return True
 
 
+if not (Path(__file__).parent / "mqproto" / "adapters").is_dir():
+    sys.exit(
+        "this checkout has no symbolic links: `git config core.symlinks true` and check it out again, or install a"
+        " wheel of a release"
+    )
 if os.environ.get("MQPROTO_COMPILED", "") in ("", "0"):
     setup()
 else:

@@ -9,6 +9,7 @@ import sys
 if __name__ == "__main__":
     if importlib.util.find_spec("mqproto.adapters") is None:
         sys.exit(
-            "mqproto: this checkout came without its symbolic links: run `python3 -m adapters`, or install it (README.md)"
+            "mqproto: this checkout has no symbolic links: run `python3 -m adapters` here, or `git config core.symlinks"
+            " true` and check it out again"
         )
     runpy.run_module("mqproto.adapters", run_name="__main__")
