@@ -40,9 +40,8 @@ class PushConsumer(BasePushConsumer, AsyncSubscriber):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__(group, listener, namesrv, **options)
-        self._is_coroutine = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
-            getattr(listener, "__call__", None)
-        )  # noqa: B004
+        call = getattr(listener, "__call__", None)  # noqa: B004  # an object whose call is a coroutine function
+        self._is_coroutine = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call)
 
     def _prepare(self) -> None:
         self._idle: list[_Place] = []
