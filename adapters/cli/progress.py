@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import Final
 
 from mqproto.adapters.cli.tables import size_text
@@ -14,13 +13,12 @@ _PAUSE: Final = 0.1
 
 
 class ProgressBar:
-    """How much is done of how much, in words of `unit` (bytes), with the time that is left. To be used by `with`: the
-    bar is wiped off at the end.
+    """How much is done of how much, in bytes, with the time that is left. To be used by `with`: the bar is wiped off at
+    the end.
     """
 
-    def __init__(self, label: str, unit: Callable[[int], str] = size_text) -> None:
+    def __init__(self, label: str) -> None:
         self._label = label
-        self._unit = unit
         self._shown = sys.stderr.isatty()
         self._began = time.monotonic()
         self._last = 0.0
@@ -43,5 +41,5 @@ class ProgressBar:
         full = int(share * _WIDTH)
         left = f", {(now - self._began) * (1 - share) / share:.0f} s left" if share > 0.01 else ""
         bar = "#" * full + "." * (_WIDTH - full)
-        sys.stderr.write(f"\r\x1b[K{self._label} [{bar}] {self._unit(done)} of {self._unit(total)}{left}")
+        sys.stderr.write(f"\r\x1b[K{self._label} [{bar}] {size_text(done)} of {size_text(total)}{left}")
         sys.stderr.flush()

@@ -21,7 +21,6 @@ from mqproto.engine.store.flush.closing import CloseStore, DirectoryClaim
 from mqproto.engine.store.flush.flush_jobs import FlushLog, RemoveQueues, WriteQueues
 from mqproto.engine.store.flush.flusher import Flusher
 from mqproto.engine.store.index.index import AllocateIndex, Index
-from mqproto.engine.store.layout import ENTRY, ENTRY_SIZE, HOLE_CODE
 from mqproto.engine.store.log.commit_log import AllocateLog, CommitLog, CreateLog
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.extension import Unit
@@ -209,36 +208,6 @@ class Store:
         self._flusher.remove(found)
         return found
 
-    def skip_to(self, queue: Queue, offset: int) -> None:
-        """Let the next message of a queue get a higher offset. The places in between stay blank; a queue that never had
-        a message begins there (docs/protocol/store.md 4.3).
-
-        For messages that move from one directory to another. The file that a queue begins with is durable at once;
-        whatever a crash leaves of blank places, the message that follows brings them back. Blocks; no job may be under
-        way. Raises ValueError for an offset that the queue has passed, and OSError.
-        """
-        queues = self._queues
-        if offset < queue.next_offset or queue.next_offset != queue.max_offset:
-            raise ValueError(f"{queue} cannot go on at offset {offset}")
-        if offset == queue.next_offset:
-            return
-        if queue.next_offset or queue.removed:
-            queues.skip(queue, offset, self._log.end)
-        else:
-            queues.begin_at(queue, offset)
-            queues.write_beginning(queue)
-
-    def lead_over(self, queue: Queue, places: int) -> None:
-        """Let as many places before the last message of a queue lead to that message, for the sake of Apache's brokers
-        (`HOLE_CODE`).
-
-        For places that `skip_to` left in the middle of a queue, right after the message was stored: no job may have run
-        since.
-        """
-        physical, size, _ = ENTRY.unpack_from(queue.tail, len(queue.tail) - ENTRY_SIZE)
-        begin = len(queue.tail) - (places + 1) * ENTRY_SIZE
-        queue.tail[begin:-ENTRY_SIZE] = ENTRY.pack(physical, size, HOLE_CODE) * places
-
     def delete_dead_queues(self, among: Iterable[Queue] | None = None) -> list[Queue]:
         """Delete the queues of which the log has no message any more, as request 306 asks for; gives them. A queue that
         never had one stays, and so do those in which the broker keeps delayed messages and transactions.
@@ -263,10 +232,6 @@ class Store:
         for; jobs do it.
         """
         self._retention.request()
-
-    def begin_log_file(self) -> None:
-        """Let the next message begin a new file of the log. Blocks. Raises OSError when the disk has no room."""
-        self._log.begin_file()
 
     @property
     def end(self) -> int:

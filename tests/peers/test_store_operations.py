@@ -11,7 +11,6 @@ from tests.peers.conftest import need
 from tests.peers.kit.filling import fill
 from tests.peers.kit.hands import OURS, Hands, wait_saved
 from tests.peers.kit.operating import damage, delete_first_files, skip_damage, store_command
-from tests.peers.kit.probes import Line
 from tests.peers.kit.survey import assert_serves_the_same
 
 
@@ -74,29 +73,3 @@ def test_queues_and_index_that_were_repaired(hands: Hands, tmp_path: Path) -> No
     with directory.under("apache:4.9.7") as server:
         assert_serves_the_same(directory.served, hands.look(server))
         server.crash()
-
-
-def test_topics_that_moved(hands: Hands, tmp_path: Path) -> None:
-    """They lie elsewhere in the log of another directory; all else is as it was."""
-    need("apache:4.9.7")
-    source, target = hands.written("stopped"), hands.fresh(tmp_path)
-    target.port = source.port
-    moved = {"Orders": 4, "Batched": 1, "Big": 1}
-    wanted = [word for topic in moved for word in ("--topic", topic)]
-    store_command("export", source.home / "store", tmp_path / "topics.export", *wanted)
-    store_command("import", tmp_path / "store", tmp_path / "topics.export", "--yes")
-    with target.under("apache:4.9.7") as server:
-        found = hands.look(server, queues=moved)
-        server.crash()
-    for topic in moved:
-        assert [without_place(line) for line in found.of(topic)] == [
-            without_place(line) for line in source.served.of(topic)
-        ]
-    for (by, topic, value), line in source.served.finds.items():
-        if by in ("key", "unique", "tag") and topic.partition(":")[0] in moved:
-            assert len(found.finds[by, topic, value]["found"].split()) == len(line["found"].split()) > 0, line
-
-
-def without_place(line: Line) -> Line:
-    """A message without where it lies in the log."""
-    return {name: value for name, value in line.items() if name != "physicalOffset"}

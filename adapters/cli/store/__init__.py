@@ -5,7 +5,6 @@ Each subcommand has a module of its own.
 
 from __future__ import annotations
 
-from mqproto.adapters.cli import store_export, store_import
 from mqproto.adapters.cli.store import check, dump, inspect, repair
 from mqproto.adapters.cli.store.options import Commands
 
@@ -21,5 +20,3 @@ def add_commands(commands: Commands) -> None:
     check.add_command(subcommands)
     repair.add_command(subcommands)
     dump.add_command(subcommands)
-    store_export.add_command(subcommands)
-    store_import.add_command(subcommands)

@@ -148,9 +148,6 @@ class DiskFiles:
         except OSError:
             return None
 
-    def set_modified(self, path: str, wall: int) -> None:
-        os.utime(path, ns=(wall * 1_000_000, wall * 1_000_000))
-
     def used(self, path: str) -> int:
         found = Path(path).stat()
         blocks: int | None = getattr(found, "st_blocks", None)

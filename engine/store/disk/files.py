@@ -84,9 +84,6 @@ class Files(Protocol):
         None if unknown, or without file.
         """
 
-    def set_modified(self, path: str, wall: int) -> None:
-        """Let a file count as last written at a wall time (ms). FileNotFoundError if there is none."""
-
     def used(self, path: str) -> int:
         """Bytes that a file really takes on the disk; its length where that is unknown.
 

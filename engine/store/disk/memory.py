@@ -203,10 +203,6 @@ class MemoryFiles:
     def modified(self, path: str) -> int | None:
         return self._modified.get(path) if path in self._names.now else None
 
-    def set_modified(self, path: str, wall: int) -> None:
-        self.size(path)
-        self._modified[path] = wall
-
     def used(self, path: str) -> int:
         return self.size(path)
 

@@ -67,15 +67,12 @@ class Dump:
     # --- ways ---
 
     def _by_queue(self, topic: str) -> Iterator[Dumped]:
-        messages = TopicMessages(self._directory, [topic], queue_id=self._wanted.queue_id, bounds=self._wanted.bounds)
-        for _ in messages.survey():
-            pass
+        messages = TopicMessages(self._directory, topic, queue_id=self._wanted.queue_id, bounds=self._wanted.bounds)
+        messages.survey()
         self.notes += messages.notes
         for found in messages.messages():
-            one = messages.ranges[found.number]
-            yield Dumped(
-                f"{one.topic}/{one.queue_id}@{found.offset}, at {found.physical} of the log", found.record, found.why
-            )
+            place = f"{topic}/{found.queue_id}@{found.offset}, at {found.physical} of the log"
+            yield Dumped(place, found.record, found.why)
 
     def _by_key(self, key: str) -> Iterator[Dumped]:
         """By the index as far as it goes, then over what it may lack."""

@@ -1,4 +1,4 @@
-"""Messages of some topics, in the order of the log, out of a directory that is only looked at.
+"""Messages of a topic, in the order of the log, out of a directory that is only looked at.
 
 Consume queues lead to them as far as they go. A running broker writes its queues some time after the log, and after a
 crash they may lack entries too: from `walk_from` on, where queues may be behind, the log itself is read, and all of it
@@ -8,7 +8,7 @@ number of queues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from typing import Final, NamedTuple
@@ -21,8 +21,6 @@ from mqproto.engine.store.log.records import Facts, facts_of, store_time_of
 
 #: Entries of a queue that are read at a time.
 _CHUNK: Final = 512
-#: Records between two reports of progress.
-_STEP: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +34,9 @@ class Bounds:
 
 
 class FoundMessage(NamedTuple):
-    """One message. `number` is that of its range. `record` is None when it cannot be read, `why` says why then."""
+    """One message of a queue. `record` is None when it cannot be read, `why` says why then."""
 
-    number: int
+    queue_id: int
     offset: int
     physical: int
     record: memoryview | None
@@ -58,12 +56,10 @@ class Range:
         "queue_id",
         "start",
         "to_seen",
-        "topic",
         "view",
     )
 
     def __init__(self, view: QueueView) -> None:
-        self.topic = view.topic
         self.queue_id = view.queue_id
         self.view = view
         self.begin = 0
@@ -80,59 +76,48 @@ class Range:
 
 
 class TopicMessages:
-    """Messages of topics. `survey` first, to its end; then `ranges` are known, and `messages` gives them."""
+    """Messages of one topic: `survey` finds which there are, then `messages` gives them."""
 
-    __slots__ = ("_bounds", "_by_key", "_directory", "_queue_id", "notes", "ranges", "topics", "walk_end", "walk_from")
+    __slots__ = ("_bounds", "_directory", "_queue_id", "_ranges", "_topic", "notes", "walk_end", "walk_from")
 
     def __init__(
-        self,
-        directory: Directory,
-        topics: Iterable[str],
-        *,
-        queue_id: int | None = None,
-        bounds: Bounds | None = None,
-        without_queues: bool = True,
+        self, directory: Directory, topic: str, *, queue_id: int | None = None, bounds: Bounds | None = None
     ) -> None:
-        """`queue_id`: only that queue of each topic; `without_queues`: read the whole log for topics that have none.
-
-        Raises OSError.
-        """
+        """`queue_id`: only that queue of the topic. Raises OSError."""
         self._directory = directory
-        self.topics = frozenset(topics)
+        self._topic = topic
         self._queue_id = queue_id
         self._bounds = bounds or Bounds()
-        self.ranges: list[Range] = []
-        self._by_key: dict[tuple[str, int], Range] = {}
+        #: By queue id.
+        self._ranges: dict[int, Range] = {}
         #: What an operator should know, one sentence each.
         self.notes: list[str] = []
-        for topic, number in directory.queue_names():
-            if topic in self.topics and queue_id in (None, number):
-                self._add(directory.queue(topic, number))
-        without = sorted(self.topics - {each.topic for each in self.ranges}) if without_queues else []
-        self.walk_from = directory.log.start if without else behind_from(directory)
+        for name, number in directory.queue_names():
+            if name == topic and queue_id in (None, number):
+                self._add(number)
+        self.walk_from = behind_from(directory) if self._ranges else directory.log.start
         self.walk_end = directory.log.limit
-        for topic in without:
+        if not self._ranges:
             self.notes.append(f"there is no consume queue of {topic}: the whole log is read for it")
 
-    def _add(self, view: QueueView) -> Range:
-        one = Range(view)
-        self.ranges.append(one)
-        self._by_key[one.topic, one.queue_id] = one
+    def _add(self, queue_id: int) -> Range:
+        one = self._ranges[queue_id] = Range(self._directory.queue(self._topic, queue_id))
         return one
+
+    def _is_of(self, facts: Facts) -> bool:
+        return facts.topic == self._topic and facts.has_entry and self._queue_id in (None, facts.queue_id)
 
     # --- what there is ---
 
-    def survey(self) -> Iterator[int]:
-        """Find where all ranges begin and end. Yields physical offsets that the walk has come to. Raises OSError."""
-        for one in self.ranges:
+    def survey(self) -> None:
+        """Find where all ranges begin and end. Blocks. Raises OSError."""
+        for one in self._ranges.values():
             self._look_at(one)
-        for passed, (physical, record) in enumerate(self._walk(self.notes.append)):
+        for physical, record in self._walk(self.notes.append):
             facts = facts_of(record)
-            if facts.topic in self.topics and facts.has_entry and self._queue_id in (None, facts.queue_id):
+            if self._is_of(facts):
                 self._pass(facts, physical)
-            if passed % _STEP == 0:
-                yield physical
-        for one in self.ranges:
+        for one in self._ranges.values():
             self._limit(one)
 
     def _look_at(self, one: Range) -> None:
@@ -153,10 +138,8 @@ class TopicMessages:
         return low
 
     def _pass(self, facts: Facts, physical: int) -> None:
-        """The walk came by a message of a topic."""
-        one = self._by_key.get((facts.topic, facts.queue_id))
-        if one is None:
-            one = self._add(self._directory.queue(facts.topic, facts.queue_id))
+        """The walk came by a message of the topic."""
+        one = self._ranges.get(facts.queue_id) or self._add(facts.queue_id)
         offset = facts.queue_offset
         if offset < one.place:
             if offset != 0:
@@ -205,24 +188,21 @@ class TopicMessages:
 
     def messages(self) -> Iterator[FoundMessage]:
         """All messages of the ranges, each queue in its order. Raises OSError."""
-        for physical, number, offset, size in merge(
-            *(self._entries(number, one) for number, one in enumerate(self.ranges))
-        ):
-            yield self._read(number, offset, physical, size)
-        nexts = [max(one.begin, one.known) for one in self.ranges]
-        numbers = {key: number for number, key in enumerate(self._by_key)}
+        for physical, queue_id, offset, size in merge(*(self._entries(one) for one in self._ranges.values())):
+            yield self._read(queue_id, offset, physical, size)
+        nexts = {queue_id: max(one.begin, one.known) for queue_id, one in self._ranges.items()}
         for physical, record in self._walk(None):
             facts = facts_of(record)
-            number = numbers.get((facts.topic, facts.queue_id), -1)
-            if number < 0 or not facts.has_entry:
+            if not self._is_of(facts):
                 continue
-            one, offset = self.ranges[number], facts.queue_offset
-            if physical >= one.behind and nexts[number] <= offset < one.end:
-                nexts[number] = offset + 1
-                yield FoundMessage(number, offset, physical, record)
+            queue_id, offset = facts.queue_id, facts.queue_offset
+            one = self._ranges[queue_id]
+            if physical >= one.behind and nexts[queue_id] <= offset < one.end:
+                nexts[queue_id] = offset + 1
+                yield FoundMessage(queue_id, offset, physical, record)
 
-    def _entries(self, number: int, one: Range) -> Iterator[tuple[int, int, int, int]]:
-        """Physical offset, number, queue offset and size by the queue's entries."""
+    def _entries(self, one: Range) -> Iterator[tuple[int, int, int, int]]:
+        """Physical offset, queue id, queue offset and size by the queue's entries."""
         place, end = one.begin, min(one.end, one.known)
         while place < end:
             data = one.view.chunk(place, min(_CHUNK, end - place))
@@ -231,22 +211,21 @@ class TopicMessages:
                 continue
             for physical, size, code in ENTRY.iter_unpack(data):
                 if size != BLANK_SIZE and code != HOLE_CODE:
-                    yield physical, number, place, size
+                    yield physical, one.queue_id, place, size
                 place += 1
 
-    def _read(self, number: int, offset: int, physical: int, size: int) -> FoundMessage:
+    def _read(self, queue_id: int, offset: int, physical: int, size: int) -> FoundMessage:
         log = self._directory.log
         record = log.record(physical, True)
         if record is None:
             gone = physical < log.start or not log.read(physical, 1)
             return FoundMessage(
-                number, offset, physical, None, "it is no longer in the log" if gone else "its record is damaged"
+                queue_id, offset, physical, None, "it is no longer in the log" if gone else "its record is damaged"
             )
         facts = facts_of(record)
-        one = self.ranges[number]
-        if (facts.topic, facts.queue_id) != (one.topic, one.queue_id) or len(record) != size:
-            return FoundMessage(number, offset, physical, None, "the queue leads to another message")
-        return FoundMessage(number, offset, physical, record)
+        if (facts.topic, facts.queue_id) != (self._topic, queue_id) or len(record) != size:
+            return FoundMessage(queue_id, offset, physical, None, "the queue leads to another message")
+        return FoundMessage(queue_id, offset, physical, record)
 
     def _walk(self, note: Callable[[str], None] | None) -> Iterator[tuple[int, memoryview]]:
         if self.walk_from < self.walk_end:

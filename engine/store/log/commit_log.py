@@ -277,14 +277,6 @@ class CommitLog:
             self._allocate_now(min(max(needed, self.limit + self.window), self.base + self.file_size), needed)
         self.look_ahead()
 
-    def begin_file(self) -> None:
-        """Go on in the next file, whatever room this one has.
-
-        Raises OSError when the disk has no room; then nothing has changed.
-        """
-        self._roll(0)
-        self.look_ahead()
-
     def _roll(self, size: int) -> None:
         """Close the file with a filler and go on in the next one, which a job has made or is made now."""
         following = self.base + self.file_size

@@ -17,7 +17,7 @@ from mqproto.engine.store.errors import StoreDamaged
 from mqproto.engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, is_offset_name, offset_name
 from mqproto.engine.store.queues.extension import Extension, Unit, Units
 from mqproto.engine.store.queues.queue import NO_SIZE, Queue
-from mqproto.engine.store.queues.queue_io import Piece, sync_queue_files, write_piece
+from mqproto.engine.store.queues.queue_io import Piece
 from mqproto.engine.store.settings import StoreSettings
 
 _NO_ENTRIES: Final = memoryview(b"")
@@ -30,7 +30,7 @@ _NOT_A_NAME: Final = frozenset({"", ".", ".."})
 _REMEDY: Final = "set mappedFileSizeConsumeQueue to what the directory was made with; --recover skip or cut makes the queue again from the log"
 
 
-def is_topic_name(topic: str) -> bool:
+def _is_topic_name(topic: str) -> bool:
     """Whether a folder may have the name of a topic."""
     return (
         topic not in _NOT_A_NAME
@@ -86,7 +86,7 @@ class ConsumeQueues:
         """The queue; made, in memory, when there is none. ValueError for a topic that is no name of a folder."""
         queue = self.by_key.get((topic, queue_id))
         if queue is None:
-            if not is_topic_name(topic):
+            if not _is_topic_name(topic):
                 raise ValueError(f"no topic has the name {topic!r}")
             queue = self.by_key[topic, queue_id] = Queue(topic, queue_id, f"{self.folder}/{topic}/{queue_id}")
         return queue
@@ -206,15 +206,6 @@ class ConsumeQueues:
             queue.mark(queue.written, ENTRY.unpack_from(queue.tail)[0], self.mark_spacing)
             del queue.tail[: (stop - queue.written) * ENTRY_SIZE]
             queue.written = stop
-
-    def write_beginning(self, queue: Queue) -> None:
-        """Make durable where a queue begins that has no message yet: its first file, with the blank entries. Blocks."""
-        path = f"{queue.folder}/{offset_name(queue.first * ENTRY_SIZE)}"
-        write_piece(self.files, Piece(path, 0, bytes(queue.tail), self.file_size))
-        sync_queue_files(self.files, {path}, {path})
-        self.wrote(queue, queue.next_offset)
-        if queue in self.dirty:
-            self.dirty.remove(queue)
 
     def remove(self, queue: Queue) -> None:
         """Forget a queue. Its files are the caller's to remove."""

@@ -6,7 +6,7 @@ import copy
 import itertools
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,9 +85,9 @@ class Hands:
         """A directory that nobody has written to."""
         return Directory(home, free_port(), Filled(), Survey(OURS))
 
-    def look(self, server: Server, holes: Collection[Place] = (), queues: Mapping[str, int] = QUEUES) -> Survey:
+    def look(self, server: Server, holes: Collection[Place] = ()) -> Survey:
         """All that the server serves; `holes` are places that have lost their messages."""
-        return survey(self.pair(server), queues, "Orders", holes)
+        return survey(self.pair(server), QUEUES, "Orders", holes)
 
     def add(self, directory: Directory, server: Server) -> None:
         """Messages of every kind more, and what the server serves then."""

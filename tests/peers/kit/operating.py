@@ -65,7 +65,7 @@ def skip_damage(folder: Path) -> None:
 
 def store_command(command: str, folder: Path, *words: object) -> None:
     """Run `store COMMAND FOLDER ...` of the command line with the settings of the brokers; it must end well."""
-    settings = {**SMALL_FILES, "messageDelayLevel": FAR} if command != "export" else {}
+    settings = {**SMALL_FILES, "messageDelayLevel": FAR}
     pairs = [f"--set={key}={value}" for key, value in settings.items()]
     arguments = [sys.executable, "-m", "adapters", "store", command, str(folder), *map(str, words), *pairs]
     done = subprocess.run(arguments, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

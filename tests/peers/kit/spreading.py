@@ -37,7 +37,6 @@ _LONG: Final[Mapping[str, float]] = {
     "test_mixed_groups.py": 50.0,
     "test_store_handover.py": 30.0,
     "test_store_handover.py::test_a_directory_goes_through_many_hands": 80.0,
-    "test_store_moving.py": 25.0,
     "test_store_operations.py": 25.0,
     "test_doctor.py": 25.0,
     "test_data_directory.py": 5.0,
