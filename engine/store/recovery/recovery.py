@@ -20,12 +20,12 @@ from mqproto.engine.store.flush.manifest import Manifest, adopt_queues, index_lo
 from mqproto.engine.store.index.index import Index
 from mqproto.engine.store.layout import RECORD_FIXED
 from mqproto.engine.store.log.commit_log import CommitLog, LogFile
-from mqproto.engine.store.log.log_files import LogFilesFound, find_log_files
 from mqproto.engine.store.log.records import facts_of, measure, next_record
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.queues.queue_io import sync_queue_files
 from mqproto.engine.store.recovery.damage import SkipPlan, end_of_damage, step_over
+from mqproto.engine.store.recovery.log_files import LogFilesFound, find_log_files
 from mqproto.engine.store.recovery.redispatch import Redispatch
 from mqproto.engine.store.recovery.scanning import Scan, bytes_behind, next_nonzero, search, time_of
 from mqproto.engine.store.report import Ending, Recover, RecoveryReport
