@@ -75,7 +75,7 @@ class TestStoring:
             bloom.bitmap([mask(world), mask(world, "H")]),
         ]
 
-    @pytest.mark.parametrize("quick", [False, True])
+    @pytest.mark.parametrize("fast", [False, True])
     def test_ordinary_messages_by_either_way(self, world: World, peer: Peer, fast: bool) -> None:
         peer.heartbeat(heartbeat())
         if fast:
