@@ -21,8 +21,11 @@ _CITED: Final = re.compile(
     rf"docs/protocol/(?P<page>[\w-]+\.\w+)(?P<sections>{_GAP}{_SECTION}(?:{_JOIN}{_SECTION})*)?"
     rf"|docs/decisions\.md(?P<decisions>{_GAP}D\d+(?:{_JOIN}D\d+)*)?"
 )
-#: A page that a text names, with whatever folders stand before it and a number behind it.
-_NAMED: Final = re.compile(rf"(?<![\w/.#*-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:{_GAP}(?:§{_GAP}?)?(\d+(?:\.\d+)*)(?!\w))?")
+#: A page that a text names, with whatever folders stand before it and a number behind it. What is quoted is a path of
+#: a program, and tests/test_docs.py follows links.
+_NAMED: Final = re.compile(
+    rf"(?<![\w/.#*-])((?:[\w.-]+/)*[\w-]+\.md)\b(?!\"|\]\()(?:{_GAP}(?:§{_GAP}?)?(\d+(?:\.\d+)*)(?!\w))?"
+)
 #: Documents that are no part of the repository, by names that look like none.
 _FOREIGN: Final = re.compile(r"\bDESIGN\b")
 
@@ -57,9 +60,13 @@ def cases() -> tuple[Case, ...]:
 
 
 @cache
-def decisions() -> tuple[str, ...]:
-    """The numbers of docs/decisions.md, in the order of the page."""
-    return tuple(re.findall(r"^- \*\*(D\d+)\b", DECISIONS.read_text(encoding="utf-8"), re.MULTILINE))
+def decisions() -> dict[str, str]:
+    """The decisions of docs/decisions.md by number, each on one line."""
+    found = re.findall(r"^- (.*\n(?:  .*\n)*)", DECISIONS.read_text(encoding="utf-8"), re.MULTILINE)
+    entries = [re.fullmatch(r"\*\*(D\d+)\*\* (.*)", " ".join(each.split())) for each in found]
+    numbered = {entry[1]: entry[2] for entry in entries if entry}
+    assert len(numbered) == len(found), "each entry of docs/decisions.md has a number of its own"
+    return numbered
 
 
 def citations(text: str) -> Iterator[tuple[int, str, list[str]]]:

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.protocol_pages import PROTOCOL, ROOT, cases, citations, decisions, sections, unresolved
+from tests.protocol_pages import DECISIONS, PROTOCOL, ROOT, cases, citations, decisions, sections, unresolved
 
 FOLDERS: Final = ("mqproto", "engine", "adapters", "tests", "benchmarks", "examples", "scripts", "docs", ".ci")
 #: This file has citations that lead nowhere.
@@ -40,8 +40,12 @@ def test_cases_that_are_named_exist() -> None:
     assert lost == []
 
 
-def test_decisions_are_numbered_in_order() -> None:
-    assert decisions() == tuple(f"D{number}" for number in range(1, len(decisions()) + 1))
+def test_numbers_of_decisions() -> None:
+    """They rise within each section: a new one has the next free number, at the end of its section."""
+    assert all(decisions().values())
+    for section in DECISIONS.read_text(encoding="utf-8").split("\n## "):
+        numbers = [int(number) for number in re.findall(r"^- \*\*D(\d+)\*\* ", section, re.MULTILINE)]
+        assert numbers == sorted(numbers)
 
 
 def test_code_cites_decisions_by_number() -> None:
@@ -65,7 +69,7 @@ def test_pages_refer_to_their_own_sections() -> None:
     assert lost == []
 
 
-#: Where the citation is complete, and what is missing of it.
+#: Texts, and what is missing of what they cite.
 EXAMPLES: Final = [
     ("docs/protocol/store.md 13.6", []),
     ("(docs/protocol/client.md 1.2, 4)", []),
@@ -90,7 +94,8 @@ EXAMPLES: Final = [
 @pytest.mark.parametrize(("text", "missing"), EXAMPLES, ids=[text.strip() for text, _ in EXAMPLES])
 def test_what_is_missing(text: str, missing: list[str]) -> None:
     assert unresolved(text) == missing
-    assert unresolved(f"A line.\n\n{text}") == [re.sub(r"^\d+", lambda one: str(int(one[0]) + 2), each) for each in missing]
+    below = [re.sub(r"^\d+", lambda line: str(int(line[0]) + 2), each) for each in missing]
+    assert unresolved(f"A line.\n\n{text}") == below
 
 
 def test_sections_of_pages() -> None:

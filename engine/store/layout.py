@@ -14,7 +14,7 @@ from typing import Final
 MAGIC_FILLER: Final = 0xCBD43194
 #: Room that is kept behind every record for the head of a filler.
 FILLER_SIZE: Final = 8
-#: A record may be this much longer than the largest body (docs/protocol/store.md 2.7, 4.9.5 and later).
+#: A record may be this much longer than the largest body (docs/protocol/store.md 2.7; since 4.9.5).
 RECORD_EXTRA: Final = 65_536
 
 # --- consume queue (docs/protocol/store.md 4) ---
