@@ -84,10 +84,10 @@ def world_with(topics: int, folder: str) -> World:
     for number in range(topics):
         name = f"topic-{number:05d}"
         core.topics.table[name] = TopicConfig(name, QUEUES, QUEUES)
-        core.group_settings.table[f"group-{number:05d}"] = GroupConfig(f"group-{number:05d}")
+        core.subscription_groups.table[f"group-{number:05d}"] = GroupConfig(f"group-{number:05d}")
         for queue in range(QUEUES):
             core.offsets.commit(GROUP, name, queue, 1)
-    core.group_settings.table[GROUP] = GroupConfig(GROUP)
+    core.subscription_groups.table[GROUP] = GroupConfig(GROUP)
     peer = world.connect()
     for number in range(topics):
         for queue in range(QUEUES):
@@ -357,7 +357,7 @@ def send(options: argparse.Namespace) -> bool:
             peer.ask(17, {**fields, "topicFilterType": "SINGLE_TAG", "order": "false"})
         for queue in range(parked):
             waiting.feed(waiting.frame(11, pull_fields("Other", queue=queue, sysFlag="6")))
-        assert len(world.broker.holding) == parked
+        assert len(world.broker.parked_pulls) == parked
         peers.append((world, peer))
     costs: tuple[list[float], list[float]] = ([], [])
     for _ in range(10 * options.rounds):

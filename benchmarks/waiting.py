@@ -60,7 +60,7 @@ def new_message(world: World, properties: dict[str, str]) -> NewMessage:
 def delayed(count: int) -> None:
     """Messages that wait."""
     world = World(store=STORE)
-    message_writer = world.broker.sending.message_writer
+    message_writer = world.broker.send_requests.message_writer
     levels = len(message_writer.delays)
     begun = time.thread_time()
     for n in range(count):
@@ -90,13 +90,13 @@ def halves(stored: int, left: int) -> None:
         half = transactions.prepare(new_message(world, {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": f"{n:032d}"}))
         if n * left // stored == (n + 1) * left // stored:
             transactions.mark_done(half.queue_offset)
-            transactions.halves.settle(half.queue_offset)
+            transactions.half_messages.settle(half.queue_offset)
             transactions.changed()
     later = World(files=world.files.process_death(), now=world.now, store=STORE)
     gc.freeze()
     begun = time.thread_time()
     entries(later)
-    assert later.broker.transactions.halves.open == left
+    assert later.broker.transactions.half_messages.open == left
     took_us = (time.thread_time() - begun) * 1e6 / (stored - left)
     print(
         f"{stored} half messages, {left} open: {took_us:.1f} us for each op message after a crash, with the jobs that read",

@@ -1,7 +1,7 @@
 """Numbers for a collector of metrics: a page that any node can show beside its own work.
 
 Owns: the HTTP of that page, one listener of its own, when numbers are collected and who waits for them.
-Leaves to others: which numbers there are (`mqproto.engine.broker.statistics.metrics`,
+Leaves to others: which numbers there are (`mqproto.engine.broker.operators.metrics`,
 `mqproto.engine.namesrv.metrics`), their text (`Render`: drivers bring it).
 
 Numbers are collected in slices between other inputs and made into text by a job, so that a look at ten thousand topics

@@ -24,7 +24,7 @@ from mqproto.adapters.io.identity import broker_name, new_seed, utc_offset_ms, w
 from mqproto.adapters.io.sockets import broker_listeners, close_listeners, listen, local_ip, port_of
 from mqproto.adapters.servers.server_base import BROKER, NAME_SERVER
 from mqproto.engine.broker.node import BrokerNode
-from mqproto.engine.broker.statistics import metrics as broker_metrics
+from mqproto.engine.broker.operators import metrics as broker_metrics
 from mqproto.engine.configuration import Configuration
 from mqproto.engine.ignored import ignored_keys
 from mqproto.engine.metrics import Collected

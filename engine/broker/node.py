@@ -19,37 +19,37 @@ from struct import Struct
 from typing import Final
 
 from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
-from mqproto.engine.broker.clients.client_calls import ClientCalls
-from mqproto.engine.broker.clients.clients import Clients
-from mqproto.engine.broker.clients.offset_resets import OffsetResets
+from mqproto.engine.broker.clients.client_calls import ClientCallRequests
+from mqproto.engine.broker.clients.heartbeats import ClientRequests
+from mqproto.engine.broker.clients.offset_resets import OffsetResetRequests
 from mqproto.engine.broker.clients.queue_locks import QueueLockRequests
 from mqproto.engine.broker.core.admission import FAIR, Admission
-from mqproto.engine.broker.core.config_manager import ConfigManager
 from mqproto.engine.broker.core.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from mqproto.engine.broker.core.header_templates import take_other
-from mqproto.engine.broker.core.slices import SlicedAnswers
+from mqproto.engine.broker.core.sliced_answers import SlicedAnswers
 from mqproto.engine.broker.core.waiting_reads import WaitingReads
-from mqproto.engine.broker.operators.cleaning import Cleaning
-from mqproto.engine.broker.operators.configuration import SettingsAdmin
+from mqproto.engine.broker.operators.cleaning import CleaningRequests
+from mqproto.engine.broker.operators.configuration import ConfigurationRequests
 from mqproto.engine.broker.operators.consume_stats import ConsumeStatsRequests
 from mqproto.engine.broker.operators.group_progress import GroupProgressRequests
-from mqproto.engine.broker.operators.groups import GroupAdmin
-from mqproto.engine.broker.operators.queue_dumps import QueueDumps
-from mqproto.engine.broker.operators.runtime_info import RuntimeInfo
-from mqproto.engine.broker.operators.topics import TopicAdmin
+from mqproto.engine.broker.operators.groups import GroupRequests
+from mqproto.engine.broker.operators.queue_dumps import QueueDumpRequests
+from mqproto.engine.broker.operators.runtime_info import RuntimeInfoRequests
+from mqproto.engine.broker.operators.topics import TopicRequests
 from mqproto.engine.broker.pulls.offsets import OffsetRequests
-from mqproto.engine.broker.pulls.pull import HeldPull, Pulling
-from mqproto.engine.broker.pulls.query import Queries
+from mqproto.engine.broker.pulls.pull import HeldPull, PullRequests
+from mqproto.engine.broker.pulls.query import QueryRequests
 from mqproto.engine.broker.pulls.slow_groups import SlowGroups
-from mqproto.engine.broker.registration.registration import Registration
-from mqproto.engine.broker.sends.delayed import Delays
+from mqproto.engine.broker.registration.name_servers import Registration
+from mqproto.engine.broker.sends.delayed import DelayLevels
 from mqproto.engine.broker.sends.fast_send import FastSendHandler
 from mqproto.engine.broker.sends.message_writer import MessageWriter
-from mqproto.engine.broker.sends.replies import Replies
-from mqproto.engine.broker.sends.send import Sending
-from mqproto.engine.broker.sends.send_back import SendBack
+from mqproto.engine.broker.sends.replies import ReplyRequests
+from mqproto.engine.broker.sends.send import SendRequests
+from mqproto.engine.broker.sends.send_back import SendBackRequests
+from mqproto.engine.broker.tables.config_manager import ConfigManager
+from mqproto.engine.broker.transactions.end_transaction import Transactions
 from mqproto.engine.broker.transactions.transaction_check import TransactionCheck
-from mqproto.engine.broker.transactions.transactions import Transactions
 from mqproto.engine.configuration import Changes
 from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.store import CloseStore, Store
@@ -116,19 +116,21 @@ class BrokerNode(Core):
     ) -> None:
         super().__init__(settings, store, files, host, port, seed, utc_offset_ms, save_settings)
         self.links: dict[ClientLink, None] = {}
-        self.pressure = Admission(self)
-        self.reading = WaitingReads(self)
-        self.long = SlicedAnswers(self)
+        self.admission = Admission(self)
+        self.waiting_reads = WaitingReads(self)
+        self.sliced_answers = SlicedAnswers(self)
         message_writer = MessageWriter(self)
         self.transactions = Transactions(self, message_writer)
-        self.checkback = TransactionCheck(self, message_writer, self.transactions)
-        self.sending = Sending(self, message_writer, self.transactions, FastSendHandler(self, message_writer.scanner))
-        self.pulling = Pulling(self)
-        self.clients = Clients(self)
+        self.transaction_check = TransactionCheck(self, message_writer, self.transactions)
+        self.send_requests = SendRequests(
+            self, message_writer, self.transactions, FastSendHandler(self, message_writer.scanner)
+        )
+        self.pull_requests = PullRequests(self)
+        self.client_requests = ClientRequests(self)
         self.slow_groups = SlowGroups(self)
-        self.delivery = Delays(self, message_writer)
+        self.delay_levels = DelayLevels(self, message_writer)
         self.registration = Registration(self)
-        self.settings_admin = SettingsAdmin(self, self.registration)
+        self.configuration_requests = ConfigurationRequests(self, self.registration)
         self.configuration.hooks.append(self._forget_shapes)
         self.handlers = self._handlers(message_writer)
         #: Jobs of the store that have not ended.
@@ -141,28 +143,28 @@ class BrokerNode(Core):
 
     def _handlers(self, message_writer: MessageWriter) -> Handlers:
         """Who takes which request code. All others are answered with code 3."""
-        cleaning = Cleaning(self, self.pulling)
+        cleaning = CleaningRequests(self, self.pull_requests)
         families = (
-            self.sending,
-            self.pulling,
+            self.send_requests,
+            self.pull_requests,
             self.transactions,
-            self.checkback,
-            self.clients,
+            self.transaction_check,
+            self.client_requests,
             OffsetRequests(self),
-            Queries(self),
-            QueueDumps(self),
+            QueryRequests(self),
+            QueueDumpRequests(self),
             QueueLockRequests(self),
-            Replies(self, message_writer, self.sending),
-            SendBack(self, message_writer),
+            ReplyRequests(self, message_writer, self.send_requests),
+            SendBackRequests(self, message_writer),
             GroupProgressRequests(self),
-            OffsetResets(self),
-            ClientCalls(self),
+            OffsetResetRequests(self),
+            ClientCallRequests(self),
             cleaning,
-            TopicAdmin(self, self.registration, cleaning),
-            GroupAdmin(self),
-            RuntimeInfo(self),
+            TopicRequests(self, self.registration, cleaning),
+            GroupRequests(self),
+            RuntimeInfoRequests(self),
             ConsumeStatsRequests(self),
-            self.settings_admin,
+            self.configuration_requests,
         )
         handlers: Handlers = {}
         for family in families:
@@ -178,13 +180,13 @@ class BrokerNode(Core):
 
     def begin(self, now: int) -> None:
         self._enter(now)
-        for version in (self.topics.version, self.group_settings.version, self.configuration.version):
+        for version in (self.topics.version, self.subscription_groups.version, self.configuration.version):
             version.timestamp = version.timestamp or self.wall
         self.statistics.begin()
         self.filters.begin()
-        self.delivery.begin()
+        self.delay_levels.begin()
         self.slow_groups.begin()
-        self.checkback.begin()
+        self.transaction_check.begin()
         self.registration.begin()
         self._settle()
 
@@ -250,9 +252,9 @@ class BrokerNode(Core):
         self._enter(now)
         for alarm in self.alarms.due(now, ALARMS_MAX):
             alarm()
-        for pull in self.holding.expired(now, EXPIRED_MAX):
+        for pull in self.parked_pulls.expired(now, EXPIRED_MAX):
             assert isinstance(pull, HeldPull)
-            self.pulling.expire(pull)
+            self.pull_requests.expire(pull)
         for _, waiter in self.calls.expire(now):
             waiter(None)
         due = self.store.next_deadline()
@@ -268,18 +270,18 @@ class BrokerNode(Core):
             self._end(failure)
             return
         if not (
-            self.reading.done(job, failure)
+            self.waiting_reads.done(job, failure)
             or self.config_manager.done(job, failure)
-            or self.settings_admin.done(job, failure)
+            or self.configuration_requests.done(job, failure)
         ):
             self._running.discard(job)
-            self.pressure.job_ended(job)
+            self.admission.job_ended(job)
             if failure is not None:
                 self.notice(f"{type(job).__name__} of the store failed: {failure}")
             self.store.done(job, failure, now, self.wall)
-            self.delivery.flushed()
-            self.checkback.flushed()
-        if self.store.sync or self.acknowledgements.wait_for_tables:
+            self.delay_levels.flushed()
+            self.transaction_check.flushed()
+        if self.store.sync or self.pending_acks.wait_for_tables:
             self.release()
         self._settle()
 
@@ -287,7 +289,7 @@ class BrokerNode(Core):
         if self._last_job is not None:
             return None
         due = self.alarms.earliest()
-        for other in (self.holding.next_deadline(), self.calls.earliest(), self.store.next_deadline()):
+        for other in (self.parked_pulls.next_deadline(), self.calls.earliest(), self.store.next_deadline()):
             if other is not None and (due is None or other < due):
                 due = other
         return due
@@ -308,12 +310,12 @@ class BrokerNode(Core):
     def _settle(self) -> None:
         """What an entry leaves for its end."""
         if self.arrived:
-            self.pulling.wake()
+            self.pull_requests.wake()
         if self.topics.fresh:
             self.registration.announce()
         if self.flush_wanted:
             self.flush_wanted = False
-            self.acknowledgements.entry_over()
+            self.pending_acks.entry_over()
             self.store.want_flush()
         if self.store.notices:
             for text in self.store.notices:
@@ -323,7 +325,7 @@ class BrokerNode(Core):
         if store_jobs:
             self._running.update(store_jobs)
             for job in store_jobs:
-                self.pressure.job_begins(job)
+                self.admission.job_begins(job)
             self.run_jobs(store_jobs)
             store_jobs.clear()
         if self.config_manager.jobs:
@@ -334,14 +336,14 @@ class BrokerNode(Core):
 
     def _on_unregistered(self) -> None:
         self._unregistered = True
-        self.reading.stop()
+        self.waiting_reads.stop()
 
     def _finish(self) -> None:
         """Everything to disk, once no job runs any more."""
-        if self._running or self.config_manager.busy or self.reading.busy or self.settings_admin.busy:
+        if self._running or self.config_manager.busy or self.waiting_reads.busy or self.configuration_requests.busy:
             return
-        self.delivery.end()
-        self.checkback.end()
+        self.delay_levels.end()
+        self.transaction_check.end()
         self._last_job = LastSave(self.config_manager, self.store.begin_closing(self.wall))
         self.run_jobs((self._last_job,))
 
@@ -368,11 +370,11 @@ class BrokerNode(Core):
     def link_over(self, link: ClientLink) -> None:
         self.links.pop(link, None)
         super().link_over(link)
-        self.holding.gone(link)
-        self.reading.link_over(link)
-        self.long.link_over(link)
-        self.pressure.link_over(link)
-        self.clients.link_over(link)
+        self.parked_pulls.gone(link)
+        self.waiting_reads.link_over(link)
+        self.sliced_answers.link_over(link)
+        self.admission.link_over(link)
+        self.client_requests.link_over(link)
 
     def _forget_shapes(self, keys: frozenset[str]) -> None:
         """Settings have changed: what is known of headers may not be true any more."""
@@ -396,7 +398,7 @@ class BrokerNode(Core):
             self.unfinished -= len(data)
             link.rest.clear()
             link.need = 0
-        calm = (not self.behind and self.now < self.pressure.quiet_until) or self.pressure.calm(link)
+        calm = (not self.behind and self.now < self.admission.quiet_until) or self.admission.calm(link)
         size = len(data)
         at = 0
         while size - at >= 8:
@@ -442,7 +444,7 @@ class BrokerNode(Core):
         if link.out:
             self.touched.add(link)
             if link.unsent > FAIR:
-                self.pressure.wrote(link)
+                self.admission.wrote(link)
         if at < size:
             self._keep_rest(link, data, at)
 
@@ -491,7 +493,7 @@ class BrokerNode(Core):
             link.reply(request, NOT_SUPPORTED, remark=f" request type {code} not supported")
             return
         try:
-            self.pressure.check(link, code)
+            self.admission.check(link, code)
             handler(link, request)
         except Refused as refused:
             link.reply(request, refused.code, remark=refused.remark)

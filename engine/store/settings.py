@@ -13,7 +13,6 @@ from mqproto.engine.store.layout import (
     UNIT,
     UNIT_END_SIZE,
     UNIT_SIZE_MAX,
-    delay_table,
 )
 from mqproto.errors import InvalidSetting
 
@@ -21,6 +20,22 @@ ASYNC_FLUSH: Final = "ASYNC_FLUSH"
 SYNC_FLUSH: Final = "SYNC_FLUSH"
 _I32_MAX: Final = (1 << 31) - 1
 _HOURS: Final = 24
+_DELAY_UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DELAY_DIGITS_MAX: Final = 12
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Milliseconds of each delay level, level 1 first (docs/protocol/store.md 11).
+
+    Raises ValueError for a text that is no list such as `1s 5m 2h`.
+    """
+    levels = []
+    for word in text.split(" "):
+        number, unit = word[:-1], _DELAY_UNITS.get(word[-1:])
+        if unit is None or not (number.isascii() and number.isdigit() and len(number) <= _DELAY_DIGITS_MAX):
+            raise ValueError(f"{word!r} is no delay level")
+        levels.append(int(number) * unit)
+    return tuple(levels)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,9 +147,14 @@ class StoreSettings(Settings):
         """Bytes of a whole record that are still taken."""
         return min(self.max_message_size + RECORD_EXTRA, self.mapped_file_size_commit_log - FILLER_SIZE)
 
+    @property
+    def delay_levels(self) -> tuple[int, ...]:
+        """Milliseconds of each delay level, level 1 first. Raises ValueError for a text that was never checked."""
+        return parse_delay_levels(self.message_delay_level)
+
     def check_together(self) -> None:
         try:
-            delay_table(self.message_delay_level)
+            parse_delay_levels(self.message_delay_level)
         except ValueError as failure:
             raise InvalidSetting("messageDelayLevel", self.message_delay_level, str(failure)) from None
         if (

@@ -108,7 +108,7 @@ class TestFallingBack:
         broker = world.broker
         before = (
             broker.topics.version.counter,
-            broker.group_settings.version.counter,
+            broker.subscription_groups.version.counter,
             broker.offsets.table,
             world.store.end,
         )
@@ -121,7 +121,12 @@ class TestFallingBack:
                 )
             peer.tell(code, flag=2)
             assert peer.read() == [], "nothing for who wants no answer"
-        assert before == (broker.topics.version.counter, broker.group_settings.version.counter, {}, world.store.end)
+        assert before == (
+            broker.topics.version.counter,
+            broker.subscription_groups.version.counter,
+            {},
+            world.store.end,
+        )
         assert len(peer.messages("T")) == 1
 
     @pytest.mark.parametrize("code", NEWER)

@@ -51,7 +51,7 @@ _AT_A_TIME: Final = 64
 _TOLD_MAX: Final = 8 << 20
 
 
-class ClientCalls:
+class ClientCallRequests:
     """Passes requests of operators on to consumers, and their answers back."""
 
     def __init__(self, core: Core) -> None:
@@ -88,7 +88,7 @@ class ClientCalls:
                 raise Refused(SYSTEM_ERROR, f"can not find message by the offset, {offset}")
             self._relay(link, request, header.consumer_group, header.client_id, fields, record)
 
-        self.core.reading.answer(link, request, self.core.store.reads.record(offset), then)
+        self.core.waiting_reads.answer(link, request, self.core.store.reads.record(offset), then)
 
     def _relay(
         self,
@@ -100,7 +100,7 @@ class ClientCalls:
         body: Buffer,
     ) -> None:
         """Ask one member of a group what its asker asks. Raises Refused."""
-        consumers = self.core.groups.consumers.get(group)
+        consumers = self.core.client_registry.consumers.get(group)
         member = None if consumers is None or client_id is None else consumers.member_of(client_id)
         target = None if member is None else member.link
         if member is None or not isinstance(target, ClientLink) or target.ended:
@@ -163,7 +163,7 @@ class ClientCalls:
     def on_statuses(self, link: ClientLink, request: Command) -> None:
         """Where the clients of a group stand, as they see it themselves; those that do not answer are left out."""
         header = GetConsumerStatusRequest.decode(request.fields)
-        group = self.core.groups.consumers.get(header.group)
+        group = self.core.client_registry.consumers.get(header.group)
         if group is None:
             raise Refused(SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
         wanted = header.client_addr
@@ -176,7 +176,7 @@ class ClientCalls:
         """All clients have answered, or will not."""
         self._end(link)
         try:
-            self.core.long.reply(link, request, ConsumerStatus(by_client=found))
+            self.core.sliced_answers.reply(link, request, ConsumerStatus(by_client=found))
         except Refused as refused:
             link.reply(request, refused.code, remark=refused.remark)
 
@@ -186,7 +186,7 @@ class _Statuses:
 
     def __init__(
         self,
-        relays: ClientCalls,
+        relays: ClientCallRequests,
         link: ClientLink,
         request: Command,
         header: GetConsumerStatusRequest,

@@ -15,7 +15,7 @@ from typing import Final
 
 from mqproto.codec import Command
 from mqproto.engine.broker.clients.client_calls import refuse_old
-from mqproto.engine.broker.clients.clients import CONSUMER_NOT_ONLINE
+from mqproto.engine.broker.clients.heartbeats import CONSUMER_NOT_ONLINE
 from mqproto.engine.broker.core.client_registry import Member
 from mqproto.engine.broker.core.core import (
     GROUP_NOT_EXIST,
@@ -43,7 +43,7 @@ _END: Final = -1
 _CLIENTS_OF_A_SLICE: Final = 100
 
 
-class OffsetResets:
+class OffsetResetRequests:
     """Sends groups to other places."""
 
     def __init__(self, core: Core) -> None:
@@ -96,7 +96,7 @@ class OffsetResets:
 
         Raises Refused when there are none, or one that is too old; then nobody was told anything.
         """
-        members = list(self.core.groups.members(header.group).values())
+        members = list(self.core.client_registry.members(header.group).values())
         if not members:
             raise Refused(
                 CONSUMER_NOT_ONLINE,
@@ -120,15 +120,15 @@ class OffsetResets:
         queue_id = place.queue_id
         if queue_id >= max(config.write_queues, config.read_queues):
             raise Refused(SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{header.topic}]")
-        if header.group not in core.group_settings.table:
+        if header.group not in core.subscription_groups.table:
             raise Refused(GROUP_NOT_EXIST, f"Group {header.group} does not exist")
-        refuse_old(core.groups.members(header.group).values())
+        refuse_old(core.client_registry.members(header.group).values())
 
         def then(targets: list[int]) -> None:
             if not core.offsets.commit(header.group, header.topic, queue_id, targets[0]):
                 raise Refused(SYSTEM_ERROR, "this broker keeps no more offsets")
             offsets = {MessageQueue(header.topic, core.settings.broker_name, queue_id): targets[0]}
-            self._tell(link, request, header, offsets, list(core.groups.members(header.group).values()))
+            self._tell(link, request, header, offsets, list(core.client_registry.members(header.group).values()))
 
         if place.offset is None or place.offset == _END:
             self._find(link, request, header, range(queue_id, queue_id + 1), then)
@@ -163,7 +163,7 @@ class OffsetResets:
             rest = iter(offsets)
             then([0 if queue is None else next(rest) for queue in queues])
 
-        core.reading.across(link, request, [queue for queue in queues if queue is not None], read, found)
+        core.waiting_reads.across(link, request, [queue for queue in queues if queue is not None], read, found)
 
     def _tell(
         self,
@@ -179,11 +179,11 @@ class OffsetResets:
 
         def told(_: None) -> None:
             try:
-                self.core.long.reply(link, request, body)
+                self.core.sliced_answers.reply(link, request, body)
             except Refused as refused:
                 link.reply(request, refused.code, remark=refused.remark)
 
-        if not self.core.long.run(self, steps, told):
+        if not self.core.sliced_answers.run(self, steps, told):
             raise Refused(SYSTEM_BUSY, OVERLOAD)
 
     def _tell_all(

@@ -81,7 +81,7 @@ class Admission:
         if self.core.behind:
             limit = self.patience(code)
             if limit is not None and self.core.behind > limit:
-                size = self.core.acknowledgements.count if code in _SENDS else len(self.core.reading)
+                size = self.core.pending_acks.count if code in _SENDS else len(self.core.waiting_reads)
                 raise too_old(self.core.behind, size)
 
     def patience(self, code: int) -> int | None:

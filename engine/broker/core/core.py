@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mqproto.codec import Command
 from mqproto.engine.broker.core.client_registry import ClientRegistry
-from mqproto.engine.broker.core.config_manager import (
-    ConfigManager,
-    DelayProgress,
-    SubscriptionGroups,
-    TopicConfigs,
-    parse_delay_levels,
-)
-from mqproto.engine.broker.core.consumer_offsets import ConsumerOffsets
 from mqproto.engine.broker.core.parked_pulls import ParkedPulls
 from mqproto.engine.broker.core.pending_acks import PendingAcks
 from mqproto.engine.broker.filters.consumer_filters import FilterTable
-from mqproto.engine.broker.statistics.statistics import Statistics
+from mqproto.engine.broker.statistics.broker_stats import Statistics
+from mqproto.engine.broker.tables.config_manager import ConfigManager
+from mqproto.engine.broker.tables.consumer_offsets import ConsumerOffsets
+from mqproto.engine.broker.tables.delay_progress import DelayProgress
+from mqproto.engine.broker.tables.subscription_groups import SubscriptionGroups
+from mqproto.engine.broker.tables.topics import TopicConfigs
 from mqproto.engine.configuration import Changes, Configuration
 from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.slices import Steps
@@ -39,7 +36,7 @@ from mqproto.wire.hosts import HostError, encode_host, encode_ip, join_address
 if TYPE_CHECKING:
     from mqproto.engine.broker.core.admission import Admission
     from mqproto.engine.broker.core.header_templates import HeaderTemplate
-    from mqproto.engine.broker.core.slices import SlicedAnswers
+    from mqproto.engine.broker.core.sliced_answers import SlicedAnswers
     from mqproto.engine.broker.core.waiting_reads import WaitingReads
 
 SUCCESS: Final = 0
@@ -124,11 +121,11 @@ class Core(NodeBase):
     """The state that request handlers work on. `node.Broker` adds the handlers and the face that drivers see."""
 
     #: Reads that wait for the disk.
-    reading: WaitingReads
+    waiting_reads: WaitingReads
     #: Answers that are built in slices.
-    long: SlicedAnswers
+    sliced_answers: SlicedAnswers
     #: What is refused for now.
-    pressure: Admission
+    admission: Admission
 
     def __init__(
         self,
@@ -164,15 +161,15 @@ class Core(NodeBase):
         self.configuration.hooks.append(self._settings_changed)
         self.alarms: Deadlines[Alarm] = Deadlines()
         self.calls: Calls[Waiter] = Calls()
-        self.groups = ClientRegistry()
-        self.holding = ParkedPulls(settings.pull_thread_pool_queue_capacity)
+        self.client_registry = ClientRegistry()
+        self.parked_pulls = ParkedPulls(settings.pull_thread_pool_queue_capacity)
         #: Milliseconds of each delay level, the first one for level 1.
-        self.delays = parse_delay_levels(store.settings.message_delay_level)
+        self.delays = store.settings.delay_levels
         config_manager = self.config_manager = ConfigManager(
             f"{store.settings.store_path_root_dir}/config", files, self.after, self.notice, self._in_slices
         )
         self.topics = TopicConfigs(settings, config_manager, len(self.delays))
-        self.group_settings = SubscriptionGroups(settings, config_manager)
+        self.subscription_groups = SubscriptionGroups(settings, config_manager)
         self.offsets = ConsumerOffsets(settings, config_manager)
         #: Expressions of consumer groups.
         self.filters = FilterTable(self)
@@ -183,7 +180,7 @@ class Core(NodeBase):
         self.arrived: dict[Queue, None] = {}
         #: Something was stored that must become durable before it is acknowledged or visible.
         self.flush_wanted = False
-        self.acknowledgements = PendingAcks(self)
+        self.pending_acks = PendingAcks(self)
         #: Left by a handler whose request may be recognised the next time: gets the link and the JSON header (see
         #: `header_templates`).
         self.lesson: Callable[[ClientLink, bytes], None] | None = None
@@ -219,7 +216,7 @@ class Core(NodeBase):
 
     def _settings_changed(self, keys: frozenset[str]) -> None:
         self.idle_ms = self.settings.server_channel_max_idle_time_seconds * 1000
-        self.holding.limit = self.settings.pull_thread_pool_queue_capacity
+        self.parked_pulls.limit = self.settings.pull_thread_pool_queue_capacity
         self.store.configure()
         self.topics.settings_changed(self.wall)
 
@@ -231,7 +228,7 @@ class Core(NodeBase):
             self.alarms.set(alarm, when)
 
     def _in_slices(self, owner: object, steps: Steps[str], then: Callable[[str], None]) -> None:
-        self.long.run(owner, steps, then, own=True)
+        self.sliced_answers.run(owner, steps, then, own=True)
 
     # --- links ---
 
@@ -274,7 +271,7 @@ class Core(NodeBase):
 
     def release(self) -> None:
         """After a flush or a save: send what is on the disk now, and wake the readers of what became visible."""
-        self.acknowledgements.release()
+        self.pending_acks.release()
         self.arrive(self.store.take_visible())
 
     def arrive(self, queues: Iterable[Queue]) -> None:

@@ -146,7 +146,7 @@ class PendingAcks:
         while held and held[0].end <= flushed:
             item = held.popleft()
             self.count -= len(item.answers)
-            core.statistics.rates.put_waited(item.since, len(item.answers))
+            core.statistics.store_stats.put_waited(item.since, len(item.answers))
             if not item.link.ended:
                 core.write(item.link, b"".join(item.answers))
         self._arm()
@@ -169,7 +169,7 @@ class PendingAcks:
         late: list[tuple[ClientLink, bytes]] = []
         while self._held and self._held[0].until <= core.now:
             held = self._held.popleft()
-            core.statistics.rates.put_waited(held.since, len(held.answers))
+            core.statistics.store_stats.put_waited(held.since, len(held.answers))
             late += [(held.link, answer) for answer in held.answers]
         while self._unsaved and self._unsaved[0][2] <= core.now:
             late.append(self._unsaved.popleft()[3:])

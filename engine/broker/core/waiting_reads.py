@@ -204,7 +204,7 @@ class WaitingReads:
         waiting = self._running.pop(job, None)
         if waiting is None:
             return False
-        self.core.statistics.rates.read_waited(waiting.since)
+        self.core.statistics.store_stats.read_waited(waiting.since)
         link = waiting.link
         if self._waiting[link]:
             self._turns.append(link)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.config_manager import TopicConfigs
 from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, ClientLink, Core, Handlers, Refused
-from mqproto.engine.broker.pulls.pull import Pulling
+from mqproto.engine.broker.pulls.pull import PullRequests
+from mqproto.engine.broker.tables.topics import TopicConfigs
 from mqproto.engine.slices import Steps
 from mqproto.engine.store import Queue
 
@@ -41,12 +41,12 @@ class _Known:
         return topic in self.topics.table or (isinstance(topic, str) and self.topics.is_system(topic))
 
 
-class Cleaning:
+class CleaningRequests:
     """Removes what is left over."""
 
-    def __init__(self, core: Core, pulling: Pulling) -> None:
+    def __init__(self, core: Core, pull_requests: PullRequests) -> None:
         self.core = core
-        self.pulling = pulling
+        self.pull_requests = pull_requests
         self._known = _Known(core.topics)
 
     @property
@@ -86,7 +86,7 @@ class Cleaning:
 
         Raises Refused when too much waits; nothing was done.
         """
-        if not self.core.long.run(self, steps, lambda _: then()):
+        if not self.core.sliced_answers.run(self, steps, lambda _: then()):
             raise Refused(SYSTEM_BUSY, OVERLOAD)
 
     def _delete_unknown(self, among: Sequence[Queue]) -> list[Queue]:
@@ -106,7 +106,7 @@ class Cleaning:
     def _abandon(self, queues: Iterable[Queue]) -> list[Queue]:
         gone = list(queues)
         for queue in gone:
-            self.pulling.abandon(queue)
+            self.pull_requests.abandon(queue)
         return gone
 
     def _forget(self, queues: Iterable[Queue]) -> Steps[None]:

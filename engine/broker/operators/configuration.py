@@ -22,7 +22,7 @@ from mqproto.engine.broker.core.core import (
     Handlers,
     Refused,
 )
-from mqproto.engine.broker.registration.registration import Registration
+from mqproto.engine.broker.registration.name_servers import Registration
 from mqproto.engine.configuration import ChangeRefused
 from mqproto.engine.settings import format_properties
 from mqproto.state.node.contract import Job
@@ -32,7 +32,7 @@ _NAME_SERVERS: Final = "namesrvAddr"
 _PERIOD: Final = "registerNameServerPeriod"
 
 
-class SettingsAdmin:
+class ConfigurationRequests:
     """Changes the settings, and shows them."""
 
     def __init__(self, core: Core, registration: Registration) -> None:

@@ -127,7 +127,7 @@ class ConsumeStatsRequests:
             topics_of.setdefault(group, []).append(topic)
             if count % _KEYS_AT_A_TIME == 0:
                 yield
-        for group in list(self.core.group_settings.table):
+        for group in list(self.core.subscription_groups.table):
             rows = found[group] = []
             for topic in topics_of.get(group, ()):
                 config = self._consumed(group, topic)
@@ -139,7 +139,7 @@ class ConsumeStatsRequests:
 
     def _consumed(self, group: str, topic: str) -> TopicConfig | None:
         """The topic, unless the group is online and has subscribed to others only."""
-        online = self.core.groups.consumers.get(group)
+        online = self.core.client_registry.consumers.get(group)
         if online is not None and online.subscriptions and topic not in online.subscriptions:
             return None
         return self.core.topics.find(topic)
@@ -197,7 +197,7 @@ class ConsumeStatsRequests:
         def read(done: int) -> None:
             places = wanted.places[done : done + _TIMES_AT_A_TIME]
             if not places:
-                core.long.answer(link, request, text(), give)
+                core.sliced_answers.answer(link, request, text(), give)
                 return
 
             def then(times: list[int]) -> None:
@@ -205,13 +205,13 @@ class ConsumeStatsRequests:
                     take(time)
                 read(done + len(places))
 
-            core.reading.answer(link, request, core.store.reads.store_times(places), then)
+            core.waiting_reads.answer(link, request, core.store.reads.store_times(places), then)
 
         def collect() -> Steps[bytes]:
             yield from steps
             return (yield from text()) if not wanted.places else b""
 
-        core.long.answer(link, request, collect(), lambda data: read(0) if wanted.places else give(data))
+        core.sliced_answers.answer(link, request, collect(), lambda data: read(0) if wanted.places else give(data))
 
 
 class _Ends:

@@ -64,19 +64,19 @@ class GroupProgressRequests:
         """Groups that are online with a topic, and groups that have committed offsets of it."""
         topic = QueryTopicConsumeByWhoRequest.decode(request.fields).topic
         core = self.core
-        online = [group.name for group in core.groups.consumers.values() if topic in group.subscriptions]
+        online = [group.name for group in core.client_registry.consumers.values() if topic in group.subscriptions]
         groups = dict.fromkeys((*online, *core.offsets.groups_of(topic)))
-        core.long.reply(link, request, GroupList(list(groups)))
+        core.sliced_answers.reply(link, request, GroupList(list(groups)))
 
     def on_topics_of_group(self, link: ClientLink, request: Command) -> None:
         """Topics that a group has committed offsets of; for tools of 5.x."""
         group = QueryTopicsByConsumerRequest.decode(request.fields).group
-        self.core.long.reply(link, request, TopicList(self.core.offsets.topics_of(group)))
+        self.core.sliced_answers.reply(link, request, TopicList(self.core.offsets.topics_of(group)))
 
     def on_subscription(self, link: ClientLink, request: Command) -> None:
         """What an online group has subscribed of a topic; for tools of 5.x."""
         header = QuerySubscriptionByConsumerRequest.decode(request.fields)
-        group = self.core.groups.consumers.get(header.group)
+        group = self.core.client_registry.consumers.get(header.group)
         subscription = None if group is None else group.subscriptions.get(header.topic)
         link.reply(request, SUCCESS, body=GroupSubscription(header.group, header.topic, subscription).to_json())
 
@@ -109,9 +109,9 @@ class GroupProgressRequests:
         def then(found: list[QueueTimeSpan]) -> None:
             by_queue = {span.queue: span for span in found}
             spans = [by_queue.get(place) or QueueTimeSpan(place, -1, -1, -1) for place in places]
-            core.long.reply(link, request, ConsumeTimeSpans(spans))
+            core.sliced_answers.reply(link, request, ConsumeTimeSpans(spans))
 
-        core.reading.across(link, request, queues, read, then)
+        core.waiting_reads.across(link, request, queues, read, then)
 
     # --- offsets ---
 
@@ -122,7 +122,7 @@ class GroupProgressRequests:
         Apache deletes the offsets of the groups in `filterGroups`; here they only do not count.
         """
         header = QueryCorrectionOffsetRequest.decode(request.fields)
-        self.core.long.answer(
+        self.core.sliced_answers.answer(
             link, request, self._correction(header), lambda body: link.reply(request, SUCCESS, body=body)
         )
 
@@ -148,12 +148,14 @@ class GroupProgressRequests:
         if not header.dest_group:
             raise Refused(SYSTEM_ERROR, "destGroup is empty")
         topics = [header.topic] if header.topic else self.core.offsets.topics_of(header.src_group)
-        self.core.long.answer(link, request, self._clone(header, topics), lambda _: link.reply(request, SUCCESS))
+        self.core.sliced_answers.answer(
+            link, request, self._clone(header, topics), lambda _: link.reply(request, SUCCESS)
+        )
 
     def _clone(self, header: CloneGroupOffsetRequest, topics: Sequence[str]) -> Steps[None]:
         core = self.core
         for count, topic in enumerate(topics, 1):
-            group = core.groups.consumers.get(header.src_group)
+            group = core.client_registry.consumers.get(header.src_group)
             unused = not header.offline and group is not None and topic not in group.subscriptions
             if core.topics.find(topic) is None or unused:
                 continue

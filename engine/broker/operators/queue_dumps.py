@@ -23,7 +23,7 @@ ENTRIES_MAX: Final = 1000
 _NO_FILTER_DATA: Final = "null"
 
 
-class QueueDumps:
+class QueueDumpRequests:
     """Shows consume queues."""
 
     def __init__(self, core: Core) -> None:
@@ -56,15 +56,15 @@ class QueueDumps:
 
         def then(entries: list[QueueEntry]) -> None:
             dump.entries = entries
-            core.long.reply(link, request, dump)
+            core.sliced_answers.reply(link, request, dump)
 
-        core.reading.answer(link, request, core.store.reads.across([queue], read), then)
+        core.waiting_reads.answer(link, request, core.store.reads.across([queue], read), then)
 
     def _subscription(self, header: QueryConsumeQueueRequest, dump: QueueDump) -> Callable[[int], bool]:
         """Fill in what a group subscribes; gives whether it takes a message with a tags code."""
         if header.consumer_group is None:
             return lambda code: False
-        group = self.core.groups.consumers.get(header.consumer_group)
+        group = self.core.client_registry.consumers.get(header.consumer_group)
         subscription = None if group is None else group.subscriptions.get(header.topic or "")
         if subscription is None:
             dump.filter_data = f"{header.consumer_group}@{header.topic} is not online!"

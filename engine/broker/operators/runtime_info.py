@@ -26,7 +26,7 @@ _NO_POOL: Final = 0x7FFFFFFF
 _END_TRANSACTION_CAPACITY: Final = 100_000
 
 
-class RuntimeInfo:
+class RuntimeInfoRequests:
     """Shows figures."""
 
     def __init__(self, core: Core) -> None:
@@ -53,7 +53,7 @@ class RuntimeInfo:
         def then(record: memoryview | None) -> None:
             link.reply(request, SUCCESS, body=KVTable(runtime_table(core, store_time_of(record))).to_json())
 
-        core.reading.answer(link, request, core.store.reads.record(core.store.min_physical), then)
+        core.waiting_reads.answer(link, request, core.store.reads.record(core.store.min_physical), then)
 
 
 def store_time_of(record: memoryview | None) -> int:
@@ -74,10 +74,10 @@ def runtime_table(core: Core, earliest: int) -> dict[str, str]:
 
 
 def _times(core: Core) -> dict[str, str | int]:
-    seconds = max(0, core.wall - core.statistics.rates.boot_time) // 1000
+    seconds = max(0, core.wall - core.statistics.store_stats.boot_time) // 1000
     days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
     return {
-        "bootTimestamp": core.statistics.rates.boot_time,
+        "bootTimestamp": core.statistics.store_stats.boot_time,
         "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]",
         "brokerVersion": VERSION,
         "brokerVersionDesc": version_name(VERSION),
@@ -87,22 +87,22 @@ def _times(core: Core) -> dict[str, str | int]:
 
 def _messages(core: Core) -> dict[str, str | int]:
     """Puts and reads."""
-    rates = core.statistics.rates
-    yesterday, today, now = rates.days()
+    stats = core.statistics.store_stats
+    yesterday, today, now = stats.days()
     size, count = core.store.writer.put_size, max(1, now.puts)
-    spans = rates.per_second()
+    spans = stats.per_second()
     return {
         "putMessageTimesTotal": count,
         "putMessageSizeTotal": size,
         "putMessageAverageSize": repr(size / count),
-        "putMessageFailedTimes": rates.put_failures,
-        "putMessageEntireTimeMax": rates.put_max_ms,
+        "putMessageFailedTimes": stats.put_failures,
+        "putMessageEntireTimeMax": stats.put_max_ms,
         "putMessageDistributeTime": "".join(
-            [f"[{label}]:{count} " for label, count in zip(LABELS, rates.put_times(), strict=True)]
+            [f"[{label}]:{count} " for label, count in zip(LABELS, stats.put_times(), strict=True)]
         ),
-        "putLatency99": f"{rates.put_latency(0.99):.2f}",
-        "putLatency999": f"{rates.put_latency(0.999):.2f}",
-        "getMessageEntireTimeMax": rates.read_max_ms,
+        "putLatency99": f"{stats.put_latency(0.99):.2f}",
+        "putLatency999": f"{stats.put_latency(0.999):.2f}",
+        "getMessageEntireTimeMax": stats.read_max_ms,
         "putTps": _numbers([puts for puts, _, _, _ in spans]),
         "getFoundTps": _numbers([found for _, found, _, _ in spans]),
         "getMissTps": _numbers([missed for _, _, missed, _ in spans]),
@@ -125,14 +125,14 @@ def _requests(core: Core) -> dict[str, str | int]:
     """What waits: acknowledgements for the disk, and reads for what lies on it. Parked pulls are no load."""
     settings = core.settings
     return {
-        "sendThreadPoolQueueSize": core.acknowledgements.count,
-        "sendThreadPoolQueueHeadWaitTimeMills": core.acknowledgements.head_wait_ms,
+        "sendThreadPoolQueueSize": core.pending_acks.count,
+        "sendThreadPoolQueueHeadWaitTimeMills": core.pending_acks.head_wait_ms,
         "sendThreadPoolQueueCapacity": settings.send_thread_pool_queue_capacity,
         "pullThreadPoolQueueSize": 0,
         "pullThreadPoolQueueHeadWaitTimeMills": 0,
         "pullThreadPoolQueueCapacity": settings.pull_thread_pool_queue_capacity,
-        "queryThreadPoolQueueSize": len(core.reading),
-        "queryThreadPoolQueueHeadWaitTimeMills": core.reading.head_wait_ms,
+        "queryThreadPoolQueueSize": len(core.waiting_reads),
+        "queryThreadPoolQueueHeadWaitTimeMills": core.waiting_reads.head_wait_ms,
         "queryThreadPoolQueueCapacity": settings.query_thread_pool_queue_capacity,
         "EndTransactionQueueSize": 0,
         "EndTransactionThreadPoolQueueCapacity": _END_TRANSACTION_CAPACITY,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core import config_manager
 from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
-from mqproto.engine.broker.operators.cleaning import Cleaning
-from mqproto.engine.broker.registration.registration import Registration
+from mqproto.engine.broker.operators.cleaning import CleaningRequests
+from mqproto.engine.broker.registration.name_servers import Registration
 from mqproto.engine.broker.sends.send import check_topic_name
+from mqproto.engine.broker.tables import topics
 from mqproto.engine.slices import Steps
 from mqproto.wire.bodies import TopicConfig, TopicConfigList, TopicFilterType, TopicList
 from mqproto.wire.flags import PERM_INHERIT, PERM_PRIORITY, PERM_READ_WRITE, TOPIC_UNIT, TOPIC_UNIT_SUB
@@ -23,10 +23,10 @@ _PERM_MAX: Final = PERM_READ_WRITE | PERM_INHERIT | PERM_PRIORITY
 _SYS_FLAG_MAX: Final = TOPIC_UNIT | TOPIC_UNIT_SUB
 
 
-class TopicAdmin:
+class TopicRequests:
     """Changes the table of topics, and shows it."""
 
-    def __init__(self, core: Core, registration: Registration, cleaning: Cleaning) -> None:
+    def __init__(self, core: Core, registration: Registration, cleaning: CleaningRequests) -> None:
         self.core = core
         self.registration = registration
         self.cleaning = cleaning
@@ -74,13 +74,13 @@ class TopicAdmin:
             check_topic_name(config.name)
             self._refuse_system(config.name)
             _check_numbers(config)
-        if len(known) + len({config.name for config in configs} - known.keys()) > config_manager.TOPICS_MAX:
+        if len(known) + len({config.name for config in configs} - known.keys()) > topics.TOPICS_MAX:
             raise Refused(SYSTEM_ERROR, "this broker keeps no more topics")
         for config in configs:
             before = known.get(config.name)
             config.order = before is not None and before.order  # said by the name servers alone
             core.topics.put(config, core.wall)
-        self.registration.announce(lambda: core.acknowledgements.confirm(link, request))
+        self.registration.announce(lambda: core.pending_acks.confirm(link, request))
 
     def on_delete(self, link: ClientLink, request: Command) -> None:
         """Forget a topic, its queues and what groups have consumed of it.
@@ -90,7 +90,7 @@ class TopicAdmin:
         topic = DeleteTopicRequest.decode(request.fields).topic
         check_topic_name(topic)
         self._refuse_system(topic)
-        self.cleaning.start(self._delete(topic), lambda: self.core.acknowledgements.confirm(link, request))
+        self.cleaning.start(self._delete(topic), lambda: self.core.pending_acks.confirm(link, request))
 
     def _delete(self, topic: str) -> Steps[None]:
         core = self.core
@@ -106,7 +106,7 @@ class TopicAdmin:
     # --- looking ---
 
     def on_all(self, link: ClientLink, request: Command) -> None:
-        self.core.long.reply(link, request, self.core.topics.as_body())
+        self.core.sliced_answers.reply(link, request, self.core.topics.as_body())
 
     def on_one(self, link: ClientLink, request: Command) -> None:
         """One topic, for tools of 5.x."""

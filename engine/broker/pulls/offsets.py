@@ -55,7 +55,7 @@ class OffsetRequests:
             self._tell(link, request, offset)
         else:
             is_young = self._is_young(header.topic, header.queue_id)
-            self.core.reading.answer(
+            self.core.waiting_reads.answer(
                 link, request, is_young, lambda young: self._tell(link, request, 0 if young else None)
             )
 
@@ -91,7 +91,7 @@ class OffsetRequests:
         store = self.core.store
         queue = store.find_queue(header.topic, header.queue_id)
         read = -1 if queue is None else store.reads.earliest_store_time(queue)
-        self.core.reading.answer(
+        self.core.waiting_reads.answer(
             link, request, read, lambda time: link.reply(request, SUCCESS, {"timestamp": str(time)})
         )
 
@@ -100,12 +100,12 @@ class OffsetRequests:
         store = self.core.store
         queue = store.find_queue(header.topic, header.queue_id)
         read = 0 if queue is None else store.reads.offset_by_time(queue, header.timestamp)
-        self.core.reading.answer(
+        self.core.waiting_reads.answer(
             link, request, read, lambda offset: link.reply(request, SUCCESS, {"offset": str(offset)})
         )
 
     def on_dump(self, link: ClientLink, request: Command) -> None:
-        self.core.long.reply(link, request, self.core.offsets.as_body())
+        self.core.sliced_answers.reply(link, request, self.core.offsets.as_body())
 
     def on_dump_delays(self, link: ClientLink, request: Command) -> None:
         link.reply(request, SUCCESS, body=self.core.delay_progress.as_body().to_json())

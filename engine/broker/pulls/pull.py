@@ -91,7 +91,7 @@ class HeldPull(ParkedPull):
         self.offset = call.header.queue_offset
 
 
-class Pulling:
+class PullRequests:
     """Serves pulls."""
 
     def __init__(self, core: Core) -> None:
@@ -149,8 +149,8 @@ class Pulling:
                 if code == SUCCESS:
                     self.core.statistics.read_took(queue, call.header.consumer_group, self.core.now - since)
 
-        patience_ms = self.core.pressure.patience(PULL_MESSAGE)
-        self.core.reading.wait(
+        patience_ms = self.core.admission.patience(PULL_MESSAGE)
+        self.core.waiting_reads.wait(
             link, job, then, lambda refused: self.refuse(link, call, refused), patience_ms=patience_ms
         )
 
@@ -164,11 +164,11 @@ class Pulling:
         pull = HeldPull(link, queue, self.core.now + hold_ms, call.kept(), wanted)
         if not call.header.sys_flag & PULL_SUBSCRIPTION:
             pull.subscribed = self.checks.subscribed(call.header)
-        if wanted.length and self.core.holding.weight + wanted.length > HELD_LENGTH_MAX:
+        if wanted.length and self.core.parked_pulls.weight + wanted.length > HELD_LENGTH_MAX:
             pull.filter = None
             pull.weight = 0
         self._park(pull)
-        self.core.statistics.rates.missing()
+        self.core.statistics.store_stats.missing()
         return True
 
     def _hold_ms(self, header: PullMessageRequest) -> int:
@@ -178,7 +178,7 @@ class Pulling:
         return wanted if settings.long_polling_enable else min(wanted, settings.short_polling_time_mills)
 
     def _park(self, pull: HeldPull) -> None:
-        if not self.core.holding.park(pull):
+        if not self.core.parked_pulls.park(pull):
             raise Refused(SYSTEM_BUSY, OVERLOAD)
 
     # --- parked pulls ---
@@ -194,7 +194,7 @@ class Pulling:
             queues = list(core.arrived)
             core.arrived.clear()
             for queue in queues:
-                waiting = core.holding.waiting(queue)
+                waiting = core.parked_pulls.waiting(queue)
                 left -= len(waiting)
                 if left < 0:
                     self._crowd |= {pull: None for pull in waiting if pull not in self._crowd}
@@ -221,8 +221,8 @@ class Pulling:
         It waits at the end of its queue, so whatever it finds was written just now and is read at once.
         """
         link = pull.client
-        if link.unsent > FAIR and self.core.pressure.overloaded(link):
-            self.core.holding.remove(pull)
+        if link.unsent > FAIR and self.core.admission.overloaded(link):
+            self.core.parked_pulls.remove(pull)
             self.refuse(link, pull.call, Refused(SYSTEM_BUSY, OVERLOAD))
             return
         result = self._read(pull)
@@ -232,7 +232,7 @@ class Pulling:
                 break  # that was work enough for one entry: the peer asks for the rest
             result = self._read(pull)
         if _code(result, pull.offset) != PULL_NOT_FOUND:
-            self.core.holding.remove(pull)
+            self.core.parked_pulls.remove(pull)
             self._settle(pull, result)
 
     def abandon(self, queue: Queue) -> None:
@@ -240,9 +240,9 @@ class Pulling:
 
         One made under its name begins at 0: whoever waits goes there.
         """
-        for pull in self.core.holding.waiting(queue):
+        for pull in self.core.parked_pulls.waiting(queue):
             assert isinstance(pull, HeldPull)
-            self.core.holding.remove(pull)
+            self.core.parked_pulls.remove(pull)
             self._settle(pull, GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0, False))
 
     def expire(self, pull: HeldPull) -> None:
@@ -282,7 +282,7 @@ class Pulling:
             code = PULL_RETRY_IMMEDIATELY  # nothing matched, but the consumer need not look there again
         self._answer(pull.client, call, settings, code, result, pull.store_queue)
         if pull.client.unsent > FAIR:
-            self.core.pressure.wrote(pull.client)
+            self.core.admission.wrote(pull.client)
 
     def refuse(self, link: ClientLink, call: PullCall, refused: Refused) -> None:
         """Answer with an error."""
@@ -324,7 +324,7 @@ class Pulling:
                 Command(code, fields, b"", call.opaque, RESPONSE_FLAG, status, serialize_type=call.kind), size
             )
         if not found:
-            core.statistics.rates.missing()
+            core.statistics.store_stats.missing()
             core.write(link, head)
             return
         core.messages_out += result.count
@@ -366,8 +366,8 @@ class PullTemplate(HeaderTemplate):
 class FastPullHandler:
     """Takes frames that fit a shape of pulls: they are served like all others, but read faster."""
 
-    def __init__(self, pulling: Pulling) -> None:
-        self.pulling = pulling
+    def __init__(self, pull_requests: PullRequests) -> None:
+        self.pull_requests = pull_requests
 
     def learn(self, link: ClientLink, text: bytes, request: Command, header: PullMessageRequest) -> None:
         """The general way has served a pull; `text` is its JSON header."""
@@ -380,7 +380,7 @@ class FastPullHandler:
         cut = cut_header(text, numbers)
         if cut is not None:
             call = PullCall(copy(header), request.opaque, request.flag, JSON)
-            call.wanted = self.pulling.checks.lasting_filter(header)
+            call.wanted = self.pull_requests.checks.lasting_filter(header)
             remember(link, PullTemplate(self, cut, call))
 
     def take(
@@ -389,7 +389,7 @@ class FastPullHandler:
         """Serve the pull of one frame."""
         assert isinstance(header_template, PullTemplate)
         match = header_template.match(data, start + header_template.head_size, stop)
-        if match is None or (link.unsent > FAIR and self.pulling.core.pressure.overloaded(link)):
+        if match is None or (link.unsent > FAIR and self.pull_requests.core.admission.overloaded(link)):
             return False
         queue, offset, commit, opaque = match.group(
             header_template.queue, header_template.offset, header_template.commit, header_template.opaque
@@ -401,9 +401,9 @@ class FastPullHandler:
         header.commit_offset = int(commit)
         call.opaque = int(opaque)
         try:
-            self.pulling.serve(link, call)
+            self.pull_requests.serve(link, call)
         except Refused as refused:
-            self.pulling.refuse(link, call, refused)
+            self.pull_requests.refuse(link, call, refused)
         return True
 
 

@@ -57,7 +57,7 @@ class PullChecks:
         if not core.settings.broker_permission & PERM_READ:
             raise Refused(NO_PERMISSION, f"the broker[{core.host}] pulling message is forbidden")
         group = header.consumer_group
-        settings = core.group_settings.find(group, core.wall)
+        settings = core.subscription_groups.find(group, core.wall)
         if settings is None:
             raise Refused(GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}")
         if not settings.consume_enable:
@@ -101,7 +101,7 @@ class PullChecks:
 
     def subscribed(self, header: PullMessageRequest) -> tuple[str, str] | None:
         """What the group has subscribed of the topic at this moment, as expression and type; None when nobody has."""
-        group = self.core.groups.consumers.get(header.consumer_group)
+        group = self.core.client_registry.consumers.get(header.consumer_group)
         subscription = group.subscriptions.get(header.topic) if group is not None else None
         return (subscription.expression, subscription.type) if subscription is not None else None
 
@@ -126,7 +126,7 @@ class PullChecks:
 
     def _subscribed(self, header: PullMessageRequest, settings: GroupConfig) -> Filter:
         """The filter that the group subscribed by its heartbeat. Raises InvalidExpressionError and Refused."""
-        group = self.core.groups.consumers.get(header.consumer_group)
+        group = self.core.client_registry.consumers.get(header.consumer_group)
         if group is None:
             raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
         if not settings.consume_broadcast_enable and group.message_model is MessageModel.BROADCASTING:

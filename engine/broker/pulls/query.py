@@ -13,7 +13,7 @@ from mqproto.wire.headers import QueryMessageRequest, QueryMessageResponse, View
 QUERY_NOT_FOUND: Final = 22
 
 
-class Queries:
+class QueryRequests:
     """Looks messages up."""
 
     def __init__(self, core: Core) -> None:
@@ -44,7 +44,7 @@ class Queries:
                 )
 
         read = core.store.reads.query(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
-        core.reading.answer(link, request, read, then)
+        core.waiting_reads.answer(link, request, read, then)
 
     def on_view(self, link: ClientLink, request: Command) -> None:
         offset = ViewMessageRequest.decode(request.fields).offset
@@ -54,4 +54,4 @@ class Queries:
                 raise Refused(SYSTEM_ERROR, f"can not find message by the offset, {offset}")
             link.reply(request, SUCCESS, body=record)
 
-        self.core.reading.answer(link, request, self.core.store.reads.record(offset), then)
+        self.core.waiting_reads.answer(link, request, self.core.store.reads.record(offset), then)

@@ -35,7 +35,7 @@ class SlowGroups:
     def look(self) -> None:
         """Alarm: stop who is too slow."""
         if self.core.settings.disable_consume_if_consumer_read_slowly:
-            self.core.long.run(self, self._stop_slow(), lambda _: None)
+            self.core.sliced_answers.run(self, self._stop_slow(), lambda _: None)
         self.begin()
 
     def _stop_slow(self) -> Steps[None]:
@@ -50,8 +50,8 @@ class SlowGroups:
 
     def _stop(self, group: str, behind: int) -> None:
         core = self.core
-        config = core.group_settings.table.get(group)
+        config = core.subscription_groups.table.get(group)
         if config is not None and config.consume_enable:
             config.consume_enable = False
-            core.group_settings.put(config, core.wall)
+            core.subscription_groups.put(config, core.wall)
             core.notice(f"group {group} is {behind} bytes behind and gets no more messages until it is enabled again")

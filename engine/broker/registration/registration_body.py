@@ -60,7 +60,7 @@ class Bodies:
 
     def _begin(self) -> None:
         core = self.core
-        if not core.long.run(self, self._make(self._settings()), self._made):
+        if not core.sliced_answers.run(self, self._make(self._settings()), self._made):
             core.after(_RETRY_MS, self._begin)
 
     def _settings(self) -> tuple[int, bool]:

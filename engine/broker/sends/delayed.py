@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from mqproto.engine.broker.core.config_manager import legal_topic
 from mqproto.engine.broker.core.core import Core, Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored
+from mqproto.engine.broker.tables.topics import legal_topic
 from mqproto.engine.store import PutRefused, PutStatus, Queue
 from mqproto.wire import properties as names
 from mqproto.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -39,7 +39,7 @@ _NOT_YET_MS: Final = 100
 _DISK_PAUSE_MS: Final = 10_000
 
 
-class Level:
+class DelayLevel:
     """One delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times
     alone.
     """
@@ -60,7 +60,7 @@ class Level:
     )
 
     def __init__(
-        self, core: Core, message_writer: MessageWriter, number: int, queue: Queue, all_levels: Delays
+        self, core: Core, message_writer: MessageWriter, number: int, queue: Queue, all_levels: DelayLevels
     ) -> None:
         self.core = core
         self.all = all_levels
@@ -116,7 +116,7 @@ class Level:
             return True
         self._warming = True
         try:
-            core.reading.wait(core.reading.own, job, self._warmed, lambda refused: self._warmed(None))
+            core.waiting_reads.wait(core.waiting_reads.own, job, self._warmed, lambda refused: self._warmed(None))
         except Refused:
             self._warmed(None)
         return False
@@ -216,15 +216,15 @@ class Level:
             core.statistics.put(stored.queue, 1, stored.size)
 
 
-class Delays:
+class DelayLevels:
     """All levels."""
 
     def __init__(self, core: Core, message_writer: MessageWriter) -> None:
         self.core = core
         self.message_writer = message_writer
-        self.levels: dict[int, Level] = {}
+        self.levels: dict[int, DelayLevel] = {}
         #: Levels that may have something due, in turn.
-        self._ready: deque[Level] = deque()
+        self._ready: deque[DelayLevel] = deque()
         message_writer.delayed = self.arrived
 
     def begin(self) -> None:
@@ -235,7 +235,7 @@ class Delays:
         for number in sorted(self.levels):
             self.core.alarms.set(self.levels[number].run, self.core.now)
 
-    def ready(self, level: Level) -> None:
+    def ready(self, level: DelayLevel) -> None:
         """A level may have something due."""
         if level not in self._ready:
             self._ready.append(level)
@@ -268,9 +268,9 @@ class Delays:
             assert level.delay_ms is not None
             self.core.alarms.set(level.run, self.core.now + min(level.delay_ms, _LOOK_MS))
 
-    def _level(self, number: int) -> Level:
+    def _level(self, number: int) -> DelayLevel:
         level = self.levels.get(number)
         if level is None:
             queue = self.core.store.queue(SCHEDULE_TOPIC, number - 1)
-            level = self.levels[number] = Level(self.core, self.message_writer, number, queue, self)
+            level = self.levels[number] = DelayLevel(self.core, self.message_writer, number, queue, self)
         return level

@@ -263,7 +263,7 @@ def queue_offset(queue: Queue, sys_flag: int) -> int:
 
 def refusal(failure: PutRefused, core: Core) -> Refused:
     """The answer to a message that the store refused (docs/protocol/broker.md 2.1, put status)."""
-    core.statistics.rates.put_failures += 1
+    core.statistics.store_stats.put_failures += 1
     status = failure.status
     if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
         return Refused(SYSTEM_ERROR, "create mapped file failed, server is busy or broken.")

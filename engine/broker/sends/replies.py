@@ -10,7 +10,7 @@ from mqproto.codec import Command
 from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from mqproto.engine.broker.sends.fast_send import send_answer_fields
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage
-from mqproto.engine.broker.sends.send import Sending, send_header
+from mqproto.engine.broker.sends.send import SendRequests, send_header
 from mqproto.engine.store import PutRefused
 from mqproto.errors import TooManyRequests
 from mqproto.wire import properties as names
@@ -21,13 +21,13 @@ PUSH_REPLY_MESSAGE_TO_CLIENT: Final = 326
 _PUSH_MS: Final = 10_000
 
 
-class Replies:
+class ReplyRequests:
     """Passes replies on."""
 
-    def __init__(self, core: Core, message_writer: MessageWriter, sending: Sending) -> None:
+    def __init__(self, core: Core, message_writer: MessageWriter, send_requests: SendRequests) -> None:
         self.core = core
         self.message_writer = message_writer
-        self.sending = sending
+        self.send_requests = send_requests
 
     @property
     def handlers(self) -> Handlers:
@@ -39,8 +39,8 @@ class Replies:
 
     def on_reply(self, link: ClientLink, request: Command) -> None:
         header = send_header(request)
-        config = self.sending.accept(link, header)
-        queue_id = self.sending.choose_queue(link, header, config)
+        config = self.send_requests.accept(link, header)
+        queue_id = self.send_requests.choose_queue(link, header, config)
         properties = names.decode(header.properties or "")
         properties[names.PUSH_REPLY_TIME] = str(self.core.wall)
         client_id = properties.get(names.REPLY_TO_CLIENT)
@@ -48,7 +48,7 @@ class Replies:
         if client_id is None:
             pushed.failed(f"reply message properties[{names.REPLY_TO_CLIENT}] is null")
             return
-        target = self.core.groups.find_producer(client_id)
+        target = self.core.client_registry.find_producer(client_id)
         if not isinstance(target, ClientLink) or target.ended:
             pushed.failed(f"push reply message fail, channel of <{client_id}> not found.")
             return
@@ -86,7 +86,7 @@ class _Pushed:
 
     def __init__(
         self,
-        replies: Replies,
+        replies: ReplyRequests,
         link: ClientLink,
         request: Command,
         header: SendMessageRequest,

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.engine.broker.core.config_manager import legal_topic
 from mqproto.engine.broker.core.core import (
     FAQ,
     GROUP_NOT_EXIST,
@@ -38,7 +37,8 @@ from mqproto.engine.broker.sends.message_writer import (
     queue_offset,
     refusal,
 )
-from mqproto.engine.broker.transactions.transactions import Transactions
+from mqproto.engine.broker.tables.topics import legal_topic
+from mqproto.engine.broker.transactions.end_transaction import Transactions
 from mqproto.engine.store import BatchPart, PutRefused
 from mqproto.errors import HeaderError
 from mqproto.wire import properties as names
@@ -94,7 +94,7 @@ class Receipt:
         self.count = count
 
 
-class Sending:
+class SendRequests:
     """Handles sends that `fast` does not take."""
 
     def __init__(
@@ -149,7 +149,7 @@ class Sending:
         """The topic that a message may go to, made if there is none. Raises Refused."""
         core = self.core
         settings = core.settings
-        if core.acknowledgements.full:
+        if core.pending_acks.full:
             raise Refused(SYSTEM_BUSY, OVERLOAD)
         begin = settings.start_accept_send_request_time_stamp
         if core.wall < begin:
@@ -287,7 +287,7 @@ class Sending:
             return
         fields = send_answer_fields(core, receipt.msg_id, receipt.queue_id, receipt.queue_offset)
         answer = encode_response(request.opaque, SUCCESS, fields, serialize_type=request.serialize_type)
-        core.acknowledgements.send(link, answer, waits, receipt.topic)
+        core.pending_acks.send(link, answer, waits, receipt.topic)
 
     def _place_retried(self, new_message: NewMessage, version: int, header: SendMessageRequest) -> None:
         """A message to a retry topic belongs to a group; one that was tried too often goes to the dead letters.
@@ -296,7 +296,7 @@ class Sending:
         """
         core = self.core
         group = header.topic[len(RETRY_PREFIX) :]
-        settings = core.group_settings.find(group, core.wall)
+        settings = core.subscription_groups.find(group, core.wall)
         if settings is None:
             raise Refused(GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}")
         limit = own_limit(version, header.max_reconsume_times, settings.retry_max_times)

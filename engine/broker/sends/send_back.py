@@ -35,7 +35,7 @@ from mqproto.wire.record import RecordError, decode_record
 _FIRST_LEVEL: Final = 3
 
 
-class SendBack:
+class SendBackRequests:
     """Takes messages back."""
 
     def __init__(self, core: Core, message_writer: MessageWriter) -> None:
@@ -52,7 +52,7 @@ class SendBack:
     def on_send_back(self, link: ClientLink, request: Command) -> None:
         core = self.core
         header = ConsumerSendMsgBackRequest.decode(request.fields)
-        settings = core.group_settings.find(header.group, core.wall)
+        settings = core.subscription_groups.find(header.group, core.wall)
         if settings is None:
             raise Refused(GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}")
         if not core.settings.broker_permission & PERM_WRITE:
@@ -74,14 +74,14 @@ class SendBack:
             try:
                 self.message_writer.put(new_message)
             except PutRefused as failure:
-                core.statistics.rates.put_failures += 1
+                core.statistics.store_stats.put_failures += 1
                 raise Refused(SYSTEM_ERROR, failure.status.value) from None
             core.statistics.given_back(new_message.properties[names.RETRY_TOPIC], header.group)
             if not request.flag & ONEWAY_FLAG and not link.ended:
                 answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-                core.acknowledgements.send(link, answer, True, new_message.topic)
+                core.pending_acks.send(link, answer, True, new_message.topic)
 
-        core.reading.answer(link, request, core.store.reads.record(header.offset), then, needed=True)
+        core.waiting_reads.answer(link, request, core.store.reads.record(header.offset), then, needed=True)
 
     def _taken_back(
         self,

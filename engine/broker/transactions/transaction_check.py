@@ -20,10 +20,10 @@ from contextlib import suppress
 from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.engine.broker.core.config_manager import legal_topic
 from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored
-from mqproto.engine.broker.transactions.transactions import DONE_TAG, PROGRESS_GROUP, Transactions
+from mqproto.engine.broker.tables.topics import legal_topic
+from mqproto.engine.broker.transactions.end_transaction import DONE_TAG, PROGRESS_GROUP, Transactions
 from mqproto.engine.store import ColdRead, GetResult, PutRefused, PutStatus
 from mqproto.message import MessageExt
 from mqproto.state.node.contract import SERVER_UNSENT_LIMIT, Link
@@ -33,7 +33,6 @@ from mqproto.wire.headers import CheckTransactionStateRequest, ResumeCheckHalfMe
 from mqproto.wire.ids import IdError, parse_offset_msg_id
 from mqproto.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from mqproto.wire.record import RecordError, decode_record, encode_record
-from mqproto.wire.record_layout import QUEUE_OFFSET_AT
 
 CHECK_TRANSACTION_STATE: Final = 39
 
@@ -72,17 +71,17 @@ class TransactionCheck:
         self.core = core
         self.message_writer = message_writer
         self.transactions = transactions
-        self.halves = transactions.halves
+        self.half_messages = transactions.half_messages
         self.queue = core.store.queue(HALF_TOPIC, 0)
         self._ops = core.store.queue(OP_HALF_TOPIC, 0)
         transactions.changed = self.changed
         #: Op messages that were there at the start are read up to here, of so many.
-        self._op_next = self.halves.op_first
+        self._op_next = self.half_messages.op_first
         self._op_end = self._ops.next_offset
         self._loaded = False
         #: Half messages before this one were there at the start. Of those that went on as copies since: unique id, how
         #: often they had been checked, and the copy.
-        self._old_end = self.halves.end
+        self._old_end = self.half_messages.end
         self._old: dict[str, tuple[int, int]] = {}
         #: The round that runs: how far it is, where it ends, when it began; and what it gave up or could not read.
         self._running = False
@@ -126,7 +125,7 @@ class TransactionCheck:
         for _ in range(_OP_READS):
             if self._op_next >= self._op_end:
                 self._loaded = True
-                self.halves.loaded()
+                self.half_messages.loaded()
                 self.changed()
                 return
             read = core.store.reads.get(
@@ -140,7 +139,7 @@ class TransactionCheck:
 
     def _take_ops(self, result: GetResult) -> None:
         for op_offset, record in _records(result.views):
-            self.halves.read(op_offset, _settled_by(record))
+            self.half_messages.read(op_offset, _settled_by(record))
         self._op_next = result.next_offset if result.next_offset > self._op_next else self._op_end
 
     def _take_cold_ops(self, result: GetResult) -> None:
@@ -151,7 +150,9 @@ class TransactionCheck:
         """Have the disk read; `then` gets the result. If the disk cannot be read, `again` is called later."""
         core = self.core
         try:
-            core.reading.wait(core.reading.own, job, then, lambda refused: core.after(_DISK_PAUSE_MS, again))
+            core.waiting_reads.wait(
+                core.waiting_reads.own, job, then, lambda refused: core.after(_DISK_PAUSE_MS, again)
+            )
         except Refused:
             core.after(_DISK_PAUSE_MS, again)
 
@@ -163,11 +164,11 @@ class TransactionCheck:
         """
         if self._loaded:
             self._take_mark()
-            if self.halves.open and not self._running and self.begin_round not in self.core.alarms:
+            if self.half_messages.open and not self._running and self.begin_round not in self.core.alarms:
                 self.core.alarms.set(self.begin_round, self.core.now + self.core.settings.transaction_check_interval)
 
     def _progress(self) -> tuple[int, int]:
-        return self.halves.first, self.halves.op_first
+        return self.half_messages.first, self.half_messages.op_first
 
     def _take_mark(self) -> None:
         if self._mark is None:
@@ -210,7 +211,7 @@ class TransactionCheck:
         """Alarm: look at everything that is open now."""
         self._running = True
         self._begun = self.core.now
-        self._at = self.halves.first
+        self._at = self.half_messages.first
         self._end = self.queue.max_offset
         self.run()
 
@@ -246,10 +247,12 @@ class TransactionCheck:
             self.core.after(pause_ms, self.run)
 
     def _end_round(self) -> None:
-        halves = self.halves
+        halves = self.half_messages
         self._running = False
         self._rests = {offset: when for offset, when in self._rests.items() if halves.is_open(offset)}
-        self._turns = {group: turn for group, turn in self._turns.items() if group in self.core.groups.producers}
+        self._turns = {
+            group: turn for group, turn in self._turns.items() if group in self.core.client_registry.producers
+        }
         halves.pass_ops(_OPS_AFTER_A_ROUND)
         self._old.clear()
         if self._given_up:
@@ -268,7 +271,7 @@ class TransactionCheck:
         """Go to the next half message that needs a look; gives how many may be read from there, 0 at the end of the
         round or the turn.
         """
-        halves, rests, now = self.halves, self._rests, self.core.now
+        halves, rests, now = self.half_messages, self._rests, self.core.now
         for _ in range(_PASS_AT_A_TIME):
             found = halves.next_open(self._at, self._end)
             if found is None:
@@ -294,7 +297,7 @@ class TransactionCheck:
             if self._left < 0:
                 return True
             self._leave_out(offset)
-            if self.halves.is_open(offset):
+            if self.half_messages.is_open(offset):
                 self._left -= 1 + (len(record) >> _PART_BITS)
                 if not self._look(offset, record):
                     return False
@@ -306,7 +309,7 @@ class TransactionCheck:
         """Between here and `end` there is nothing that can be read."""
         end = min(end, self._end)
         if self._at < end:
-            self._unreadable += self.halves.pass_over(self._at, end)
+            self._unreadable += self.half_messages.pass_over(self._at, end)
             self._at = end
 
     # --- one half message
@@ -317,7 +320,7 @@ class TransactionCheck:
             message = decode_record(record)
         except RecordError as damage:
             self.core.notice(f"half message {offset} cannot be read and is left out: {damage}")
-            self.halves.give_up(offset)
+            self.half_messages.give_up(offset)
             return True
         core = self.core
         settings = core.settings
@@ -344,15 +347,15 @@ class TransactionCheck:
         if known is None or count <= known[0]:  # two of equal count are two: a producer that sent twice
             return False
         self._done(offset)
-        self.halves.join(offset, known[1])
+        self.half_messages.join(offset, known[1])
         return True
 
     def _rest(self, offset: int, message: MessageExt, rest_ms: int) -> bool:
         """It is too young. Nothing is done with it, unless so many lie behind it that progress has to go on."""
-        if self.halves.end - offset > _WINDOW_MAX:
+        if self.half_messages.end - offset > _WINDOW_MAX:
             first = message.properties.get(names.TRANSACTION_PREPARED_QUEUE_OFFSET) or str(offset)
             copy = self._put_back(offset, message, {names.TRANSACTION_PREPARED_QUEUE_OFFSET: first})
-            return copy is not None or not self.halves.is_open(offset)
+            return copy is not None or not self.half_messages.is_open(offset)
         if len(self._rests) < _RESTS_MAX:
             self._rests[offset] = self.core.now + rest_ms
         return True
@@ -365,7 +368,7 @@ class TransactionCheck:
             if offset < self._old_end and unique and len(self._old) < _OLD_MAX:
                 self._old[unique] = (count - 1, copy.queue_offset)
             self._ask(message, copy)
-        return copy is not None or not self.halves.is_open(offset)
+        return copy is not None or not self.half_messages.is_open(offset)
 
     def _put_back(self, offset: int, message: MessageExt, more: dict[str, str]) -> Stored | None:
         """Append a copy with more properties, which `message` has then too. None: the store does not take it."""
@@ -379,7 +382,7 @@ class TransactionCheck:
                 self._give_up(offset, message)
             return None
         self._done(offset)
-        self.halves.moved(offset, copy.queue_offset)
+        self.half_messages.moved(offset, copy.queue_offset)
         return copy
 
     def _done(self, offset: int) -> None:
@@ -398,7 +401,7 @@ class TransactionCheck:
                 return False
             core.notice(f"half message {offset} can be put nowhere and is left out: {refused}")
         self._done(offset)
-        self.halves.give_up(offset)
+        self.half_messages.give_up(offset)
         self._given_up += 1
         return True
 
@@ -425,7 +428,7 @@ class TransactionCheck:
         """A member of a group, each in its turn, that takes what it is sent."""
         roster = self._rosters.get(group)
         if roster is None:
-            roster = self._rosters[group] = list(self.core.groups.producers.get(group, ()))
+            roster = self._rosters[group] = list(self.core.client_registry.producers.get(group, ()))
         for _ in range(min(len(roster), _TRIES)):
             turn = self._turns[group] = self._turns.get(group, -1) + 1
             link = roster[turn % len(roster)]
@@ -447,9 +450,9 @@ class TransactionCheck:
             self._resume(record)
             if not request.flag & ONEWAY_FLAG and not link.ended:
                 answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-                self.core.acknowledgements.send(link, answer, True, HALF_TOPIC)
+                self.core.pending_acks.send(link, answer, True, HALF_TOPIC)
 
-        self.core.reading.answer(link, request, self.core.store.reads.record(physical), then, needed=True)
+        self.core.waiting_reads.answer(link, request, self.core.store.reads.record(physical), then, needed=True)
 
     def _resume(self, record: memoryview | None) -> None:
         """Raises Refused."""
@@ -460,14 +463,14 @@ class TransactionCheck:
         if message is None or message.topic not in (CHECK_MAX_TIME_TOPIC, HALF_TOPIC):
             raise Refused(SYSTEM_ERROR, _RESUME_IMPOSSIBLE)
         message.properties[names.TRANSACTION_CHECK_TIMES] = "0"
-        is_open = message.topic == HALF_TOPIC and self.halves.is_open(message.queue_offset)
+        is_open = message.topic == HALF_TOPIC and self.half_messages.is_open(message.queue_offset)
         try:
             copy = self.transactions.keep(NewMessage.again(message, HALF_TOPIC))
         except PutRefused:
             raise Refused(SYSTEM_ERROR, _RESUME_FAILED) from None
         if is_open:
             self._done(message.queue_offset)
-            self.halves.moved(message.queue_offset, copy.queue_offset)
+            self.half_messages.moved(message.queue_offset, copy.queue_offset)
 
 
 def _records(views: list[memoryview]) -> Iterator[tuple[int, memoryview]]:
@@ -476,7 +479,7 @@ def _records(views: list[memoryview]) -> Iterator[tuple[int, memoryview]]:
         at = 0
         while at < len(view):
             size = int.from_bytes(view[at : at + 4], "big")
-            yield int.from_bytes(view[at + QUEUE_OFFSET_AT : at + QUEUE_OFFSET_AT + 8], "big"), view[at : at + size]
+            yield int.from_bytes(view[at + 20 : at + 28], "big"), view[at : at + size]
             at += size
 
 

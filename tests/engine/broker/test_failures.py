@@ -141,10 +141,10 @@ class TestScheduleTopic:
 
     def test_a_message_that_no_store_takes(self, world: World, peer: Peer) -> None:
         """Delivery must not wait for ever for one that will never be taken."""
-        world.broker.delivery.arrived(1)
+        world.broker.delay_levels.arrived(1)
         fields = {"REAL_TOPIC": "T", "REAL_QID": "0", "K": "v" * 30_000}
         put(world, "SCHEDULE_TOPIC_XXXX", 0, fields, world.wall + 500)
-        message_writer = world.broker.sending.message_writer
+        message_writer = world.broker.send_requests.message_writer
         message_writer.append(
             NewMessage("SCHEDULE_TOPIC_XXXX", 1, b"", {}, born_time=0, born_host=bytes(8), store_host=bytes(8))
         )
@@ -241,7 +241,7 @@ def test_a_deleted_queue_lets_its_waiting_pulls_go(world: World, peer: Peer) -> 
     peer.ask(215, {"topic": "T"})
     (answer,) = reader.read()
     assert answer.code == 17
-    assert len(world.broker.holding) == 0
+    assert len(world.broker.parked_pulls) == 0
 
 
 def test_notes_go_to_who_listens(world: World, peer: Peer) -> None:

@@ -122,7 +122,7 @@ class Swarm:
         assert set(broker.links) == alive
         assert broker.unfinished == sum(len(link.rest) for link in broker.links)
         assert all(link.unsent <= 64 * SERVER_UNSENT_LIMIT for link in broker.links)
-        assert len(broker.long.work) <= 64 * len(alive) + 16
+        assert len(broker.sliced_answers.work) <= 64 * len(alive) + 16
 
     def empty(self) -> None:
         """Everybody leaves: nothing is kept of them."""
@@ -132,12 +132,12 @@ class Swarm:
         broker = world.broker
         assert not broker.links
         assert broker.unfinished == 0
-        assert len(broker.holding) == 0
-        assert len(broker.reading) == 0
+        assert len(broker.parked_pulls) == 0
+        assert len(broker.waiting_reads) == 0
         world.advance(200_000)
-        assert len(broker.long.work) == 0
+        assert len(broker.sliced_answers.work) == 0
         assert len(broker.calls) == 0
-        assert broker.acknowledgements.count == 0
+        assert broker.pending_acks.count == 0
         peer = world.connect()
         assert peer.send("Alive", body=b"still here").code == 0
         assert peer.messages("Alive")[-1].body == b"still here"

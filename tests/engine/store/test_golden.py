@@ -15,7 +15,6 @@ import pytest
 
 from mqproto.engine.settings import apply
 from mqproto.engine.store import ConfigFile, Ending, Store, StoreSettings
-from mqproto.engine.store.layout import delay_table
 from mqproto.wire.fastjson import loads
 from mqproto.wire.ids import java_hash
 from mqproto.wire.names import OP_HALF_TOPIC, SCHEDULE_TOPIC
@@ -103,7 +102,7 @@ def test_queues_that_apache_keeps_to_itself_are_whole(sample: Sample) -> None:
     """
     hidden = [queue for queue in sample.expected["queues"] if queue["problem"] is not None]
     assert bool(hidden) is sample.expected["version"].startswith("4")
-    delays = delay_table(sample.settings.message_delay_level)
+    delays = sample.settings.delay_levels
     for expected in hidden:
         queue = sample.store.queue(expected["topic"], expected["queueId"])
         for offset in range(expected["min"], expected["max"]):

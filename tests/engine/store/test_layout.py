@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from mqproto.engine.store import PutRefused, PutStatus
-from mqproto.engine.store.layout import delay_table, index_name
+from mqproto.engine.store.layout import index_name
 from mqproto.wire.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqproto.wire.ids import body_crc, index_hash
 from mqproto.wire.record import decode_record
@@ -219,10 +219,3 @@ def test_topics_that_are_no_folders_are_refused(rig: Rig, topic: str) -> None:
 def test_index_files_are_named_after_local_time() -> None:
     assert index_name(1_795_981_259_421, 0) == "20261129194059421"
     assert index_name(1_795_981_259_007, 3_600_000 * 5 + 1_800_000) == "20261130011059007"
-
-
-def test_delay_levels() -> None:
-    assert delay_table("1s 5m 2h 1d") == [1000, 300_000, 7_200_000, 86_400_000]
-    for text in ("", "1", "s", "1s  5s", "1x", "-1s", "1.5s"):
-        with pytest.raises(ValueError, match="no delay level"):
-            delay_table(text)

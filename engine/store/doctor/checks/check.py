@@ -13,9 +13,9 @@ from mqproto.engine.store.doctor.checks.log import LogCheck
 from mqproto.engine.store.doctor.checks.queues import QueueChecks
 from mqproto.engine.store.doctor.views.directory import Directory, open_directory
 from mqproto.engine.store.errors import StoreUnreadable
-from mqproto.engine.store.layout import CHECKPOINT, delay_table
+from mqproto.engine.store.layout import CHECKPOINT
 from mqproto.engine.store.log.records import facts_of
-from mqproto.engine.store.settings import StoreSettings
+from mqproto.engine.store.settings import StoreSettings, parse_delay_levels
 
 #: Findings that are kept unless told otherwise.
 LIMIT: Final = 100
@@ -36,7 +36,7 @@ class Check:
     def __init__(self, directory: Directory, *, limit: int = LIMIT, delay_levels: str = "") -> None:
         """`delay_levels`: the broker's messageDelayLevel; ValueError for a text that is none."""
         self._directory = directory
-        self._delays = delay_table(delay_levels or StoreSettings().message_delay_level)
+        self._delays = parse_delay_levels(delay_levels or StoreSettings().message_delay_level)
         self.report = Report(limit)
 
     def run(self) -> Iterator[CheckProgress]:

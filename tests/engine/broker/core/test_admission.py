@@ -223,7 +223,7 @@ class TestUntaken:
         self.fill(world)
         world.advance(0)
         assert [answer.code for answer in deaf.read()] == [0] * 5 + [SYSTEM_BUSY] * 15
-        assert len(world.broker.holding) == 0
+        assert len(world.broker.parked_pulls) == 0
 
     def test_reading_stops_at_the_mark(self) -> None:
         world = World(write_buffer_high_water_mark=100_000)
@@ -336,7 +336,7 @@ class TestCrowds:
             (answer,) = peer.read()
             assert answer.code == 0
             assert decode_records(answer.body)[0].body == b"second"
-        assert len(world.broker.holding) == 0
+        assert len(world.broker.parked_pulls) == 0
 
     @pytest.mark.pure
     def test_a_crowd_that_wants_another_tag_is_passed_over_and_waits_on(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,13 +152,13 @@ class TestWaiting:
         waiter.tell(11, subscribed(5, wait=True))
         send_numbers(filled, 0, 1)
         assert waiter.read() == []
-        assert len(world.broker.holding) == 1
+        assert len(world.broker.parked_pulls) == 1
         send_numbers(filled, 9)
         (answer,) = waiter.read()
         assert bodies(answer) == [b"9"]
         assert answer.fields["nextBeginOffset"] == "8"
-        assert len(world.broker.holding) == 0
-        assert world.broker.holding.weight == 0
+        assert len(world.broker.parked_pulls) == 0
+        assert world.broker.parked_pulls.weight == 0
 
     def test_one_that_brought_its_expression(self, world: World, filled: Peer) -> None:
         waiter = world.connect()
@@ -198,7 +198,7 @@ class TestWaiting:
         send_numbers(filled, 7)
         (answer,) = waiter.read()
         assert (answer.opaque, answer.code, answer.fields["nextBeginOffset"]) == (2, 20, "5")
-        assert world.broker.holding.weight == len("n = 9")
+        assert world.broker.parked_pulls.weight == len("n = 9")
         waiter.tell(11, carried("n = 8888", 6, wait=True))
         world.advance(15_000)
         assert [(answer.opaque, answer.code) for answer in waiter.read()] == [(1, 20), (3, 19)]

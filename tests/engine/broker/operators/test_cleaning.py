@@ -55,7 +55,7 @@ class TestDeletedTopics:
         assert peer.read() == []
         other.ask(215, {"topic": "T"})
         assert [answer.code for answer in peer.read()] == [17]
-        assert len(world.broker.holding) == 0
+        assert len(world.broker.parked_pulls) == 0
 
     def test_queues_that_shrinking_had_hidden(self, world: World, peer: Peer) -> None:
         fields = {

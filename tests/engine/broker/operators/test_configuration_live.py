@@ -215,9 +215,9 @@ def test_a_busy_disk_is_noticed_after_the_new_time() -> None:
     peer.send()
     world.hold_jobs = True
     peer.tell(310, send_fields(), b"x")
-    assert world.broker.pressure.quiet_until == world.now + 1000
+    assert world.broker.admission.quiet_until == world.now + 1000
     update(world, "osPageCacheBusyTimeOutMills=10")
-    assert world.broker.pressure.quiet_until == world.now + 10
+    assert world.broker.admission.quiet_until == world.now + 10
 
 
 def test_every_setting_can_be_changed(world: World, peer: Peer) -> None:

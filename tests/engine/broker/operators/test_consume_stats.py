@@ -238,7 +238,7 @@ class TestTimesOnDisk:
         while world.jobs:
             world.run_held()
         assert peer.read() == []
-        assert len(world.broker.reading) == 0
+        assert len(world.broker.waiting_reads) == 0
 
 
 def test_many_topics_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,13 +225,13 @@ class TestClone:
 
     def test_the_table_is_bounded(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         commit(peer, "A", "T", 0, 5)
-        monkeypatch.setattr("mqproto.engine.broker.core.consumer_offsets.OFFSETS_MAX", 1)
+        monkeypatch.setattr("mqproto.engine.broker.tables.consumer_offsets.OFFSETS_MAX", 1)
         answer = peer.ask(314, {"srcGroup": "A", "destGroup": "B", "topic": "T"})
         assert (answer.code, answer.remark) == (1, "this broker keeps no more offsets")
 
     def test_what_is_replaced_makes_room(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         commit(peer, "A", "T", 0, 5)
-        monkeypatch.setattr("mqproto.engine.broker.core.consumer_offsets.OFFSETS_MAX", 3)
+        monkeypatch.setattr("mqproto.engine.broker.tables.consumer_offsets.OFFSETS_MAX", 3)
         assert [self.ask(peer) for _ in range(3)] == [0, 0, 0]
 
     @pytest.mark.parametrize("missing", ["srcGroup", "destGroup"])

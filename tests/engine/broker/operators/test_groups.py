@@ -37,17 +37,17 @@ def test_a_group_is_made_changed_and_deleted(peer: Peer) -> None:
     ],
 )
 def test_what_is_no_group(world: World, peer: Peer, body: bytes, remark: str) -> None:
-    before = world.broker.group_settings.version.counter
+    before = world.broker.subscription_groups.version.counter
     answer = peer.ask(200, None, body)
     assert answer.code == 1
     assert remark in (answer.remark or "")
-    assert world.broker.group_settings.version.counter == before
+    assert world.broker.subscription_groups.version.counter == before
 
 
 def test_several_groups(world: World, peer: Peer) -> None:
     groups = [{"groupName": "A", "retryMaxTimes": 3}, {"groupName": "B"}]
     assert peer.ask(225, None, json.dumps({"groupConfigList": groups}).encode()).code == 0
-    table = world.broker.group_settings.table
+    table = world.broker.subscription_groups.table
     assert (table["A"].retry_max_times, table["B"]) == (3, GroupConfig("B"))
 
 
@@ -55,9 +55,9 @@ def test_several_groups(world: World, peer: Peer) -> None:
     "bad", [{}, {"groupName": "a b"}, {"groupName": "B", "retryQueueNums": -1}, {"groupName": "B", "brokerId": "x"}, 7]
 )
 def test_of_several_groups_all_or_none_are_made(world: World, peer: Peer, bad: Any) -> None:
-    before = world.broker.group_settings.version.counter
+    before = world.broker.subscription_groups.version.counter
     assert peer.ask(225, None, json.dumps({"groupConfigList": [{"groupName": "A"}, bad]}).encode()).code == 1
-    assert world.broker.group_settings.version.counter == before
+    assert world.broker.subscription_groups.version.counter == before
 
 
 def test_one_group(peer: Peer) -> None:
@@ -75,7 +75,7 @@ def test_groups_that_are_there_from_the_start(peer: Peer) -> None:
 
 
 def test_groups_are_bounded(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqproto.engine.broker.core.config_manager.GROUPS_MAX", 9)
+    monkeypatch.setattr("mqproto.engine.broker.tables.subscription_groups.GROUPS_MAX", 9)
     peer.send()
     codes = [peer.pull(group=f"G{n}").code for n in range(3)]
     assert codes == [0, 26, 26]

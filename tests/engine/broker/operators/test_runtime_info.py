@@ -289,7 +289,7 @@ class TestWaiting:
         (answer,) = other.read()
         table = KVTable.from_json(answer.body).table
         assert table["getMessageEntireTimeMax"] == "40"
-        assert int(table["queryThreadPoolQueueSize"]) == len(world.broker.reading)
+        assert int(table["queryThreadPoolQueueSize"]) == len(world.broker.waiting_reads)
         assert table["queryThreadPoolQueueHeadWaitTimeMills"] == "0"
 
     def test_limits_as_they_are_set(self, world: World, peer: Peer) -> None:
@@ -306,7 +306,7 @@ class TestDays:
         """Two hours east of UTC, begun at 22:00 local time."""
         world = World(server_channel_max_idle_time_seconds=10_000_000, utc_offset_ms=2 * HOUR)
         world.set_wall(-WALL + 19_000 * DAY + 20 * HOUR - world.now)
-        world.broker.statistics.rates.begin()
+        world.broker.statistics.store_stats.begin()
         peer = world.connect()
 
         def totals() -> list[str]:

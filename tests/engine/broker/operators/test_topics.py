@@ -102,7 +102,7 @@ class TestTopics:
         assert world.broker.topics.find("RMQ_SYS_TRACE_TOPIC") is not None
 
     def test_topics_are_bounded(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mqproto.engine.broker.core.config_manager.TOPICS_MAX", 12)
+        monkeypatch.setattr("mqproto.engine.broker.tables.topics.TOPICS_MAX", 12)
         codes = {peer.send(f"T{n}").code for n in range(10)}
         assert codes == {0, 17}
         assert update(peer, "More").remark == "this broker keeps no more topics"
@@ -163,7 +163,7 @@ class TestAfterwards:
         reader = later.connect()
         assert later.broker.topics.version.counter == version
         assert reader.messages("T")[0].body == b"kept"
-        assert "G" in later.broker.group_settings.table
+        assert "G" in later.broker.subscription_groups.table
         assert later.broker.topics.find("Made") is not None
         assert reader.ask(14, {"consumerGroup": "G", "topic": "T", "queueId": "0"}).fields["offset"] == "1"
 
@@ -245,7 +245,7 @@ class TestAfterwards:
         peer.tell(310, send_fields("New"), b"x")
         world.advance(5000)
         assert [answer.code for answer in peer.read()] == [10]
-        assert not world.broker.acknowledgements.count
+        assert not world.broker.pending_acks.count
 
     def test_nothing_is_acknowledged_before_its_topic_is_saved(self, world: World, peer: Peer) -> None:
         """After a crash nobody would find the message (the simulation's seed 3 of broker crashes): all ways of sending

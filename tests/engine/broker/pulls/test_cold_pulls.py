@@ -75,7 +75,7 @@ class TestPull:
         assert answer.opaque == peer.opaque
         assert (answer.fields["minOffset"], answer.fields["maxOffset"]) == ("0", "20")
         assert bodies(answer) == [b"%d" % n for n in range(3, 11)], "eight at a time from disk"
-        assert len(world.broker.reading) == 0
+        assert len(world.broker.waiting_reads) == 0
 
     def test_others_are_not_held_up(self, world: Cold, peer: Peer) -> None:
         peer.tell(11, pull_fields())
@@ -111,10 +111,10 @@ class TestPull:
             peer.tell(11, pull_fields(offset=offset))
         (job,) = world.reads
         peer.close()
-        assert len(world.broker.reading) == 1
+        assert len(world.broker.waiting_reads) == 1
         world.end(job)
         assert world.reads == []
-        assert len(world.broker.reading) == 0
+        assert len(world.broker.waiting_reads) == 0
         assert peer.read() == []
 
     def test_a_disk_that_fails(self, world: Cold, peer: Peer) -> None:
@@ -157,12 +157,12 @@ class TestPull:
         peer.tell(11, pull_fields(offset=2, sysFlag="6"))
         world.end_all()
         assert peer.read() == []
-        assert len(world.broker.holding) == 1
+        assert len(world.broker.parked_pulls) == 1
         gone = world.connect()
         gone.tell(11, pull_fields(offset=2, sysFlag="6"))
         gone.close()
         world.end_all()
-        assert len(world.broker.holding) == 1
+        assert len(world.broker.parked_pulls) == 1
         world.advance(15_000)
         assert [answer.code for answer in peer.read()] == [19]
 
@@ -216,7 +216,7 @@ class TestBounds:
         world.advance(20_000)
         world.end_all()
         assert [(answer.code, answer.opaque) for answer in peer.read()] == [(0, peer.opaque)]
-        assert len(world.broker.reading) == 0
+        assert len(world.broker.waiting_reads) == 0
         world.broker.settings.broker_fast_failure_enable = False
         for one in others:
             one.tell(33, {"offset": "0"})
@@ -299,7 +299,7 @@ class TestBounds:
             else:
                 answers.pop(key, None)
         assert not answers
-        assert len(world.broker.reading) == 0
+        assert len(world.broker.waiting_reads) == 0
 
 
 class TestOtherReads:

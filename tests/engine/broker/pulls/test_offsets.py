@@ -76,7 +76,7 @@ class TestCommitted:
         assert OffsetTable.from_json(world.files.read("/store/config/consumerOffset.json")).offsets == {"T@G": {0: 4}}
 
     def test_they_are_bounded(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mqproto.engine.broker.core.consumer_offsets.OFFSETS_MAX", 2)
+        monkeypatch.setattr("mqproto.engine.broker.tables.consumer_offsets.OFFSETS_MAX", 2)
         for queue in (0, 1):
             self.commit(peer, 1, queue=queue)
         assert peer.ask(15, where(queue=2, consumerGroup="G", commitOffset="1")).code == 1

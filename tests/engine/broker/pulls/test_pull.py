@@ -289,7 +289,7 @@ class TestWaiting:
 
     def test_a_one_way_pull_is_not_parked(self, world: World, filled: Peer) -> None:
         filled.tell(11, hold(5), flag=2)
-        assert len(world.broker.holding) == 0
+        assert len(world.broker.parked_pulls) == 0
         filled.send()
         assert filled.read() == []
 
@@ -297,7 +297,7 @@ class TestWaiting:
         reader = world.connect()
         reader.tell(11, hold(5))
         reader.close()
-        assert len(world.broker.holding) == 0
+        assert len(world.broker.parked_pulls) == 0
         filled.send()
         assert reader.read() == []
 
@@ -309,7 +309,7 @@ class TestWaiting:
         assert [answer.code for answer in reader.read()] == [17]
 
     def test_places_are_bounded(self, world: World, filled: Peer) -> None:
-        world.broker.holding.limit = 4
+        world.broker.parked_pulls.limit = 4
         filled.tell(11, hold(5))
         answer = filled.ask(11, hold(5))
         assert (answer.code, answer.remark) == (2, "[OVERLOAD]system busy, start flow control for a while")

@@ -22,20 +22,20 @@ def read_slowly(peer: Peer) -> None:
 
 
 def enabled(world: World, group: str) -> bool:
-    return world.broker.group_settings.table[group].consume_enable
+    return world.broker.subscription_groups.table[group].consume_enable
 
 
 def test_the_slow_group_is_stopped() -> None:
     world = watchful()
     peer = world.connect()
     read_slowly(peer)
-    version = world.broker.group_settings.version.counter
+    version = world.broker.subscription_groups.version.counter
     world.advance(180_000 - world.now)
     assert enabled(world, "SLOW")
     world.advance(1000)
     assert not enabled(world, "SLOW")
     assert enabled(world, "QUICK")
-    assert world.broker.group_settings.version.counter == version + 1
+    assert world.broker.subscription_groups.version.counter == version + 1
     saved = GroupTable.from_json(world.files.read("/store/config/subscriptionGroup.json"))
     assert not saved.groups["SLOW"].consume_enable
     (notice,) = [notice for notice in world.broker.notices if "SLOW" in notice]
@@ -98,6 +98,6 @@ def test_only_where_the_setting_says_so() -> None:
 def test_a_group_that_was_deleted_meanwhile() -> None:
     world = watchful()
     read_slowly(world.connect())
-    del world.broker.group_settings.table["SLOW"]
+    del world.broker.subscription_groups.table["SLOW"]
     world.advance(180_000)
-    assert "SLOW" not in world.broker.group_settings.table
+    assert "SLOW" not in world.broker.subscription_groups.table

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqproto.engine.broker.registration.registration import Registration
+from mqproto.engine.broker.registration.name_servers import Registration
 from mqproto.wire.bodies import RegisterBrokerBody
 from tests.engine.broker.harness import World
 from tests.engine.broker.registering import IDENTITY, TWO, make, registered, taken, topics, version

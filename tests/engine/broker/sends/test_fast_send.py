@@ -347,7 +347,7 @@ def test_pulls_are_the_same() -> None:
     assert twins.taken - sends >= 7
     tables = [world.broker.offsets.table for world in (twins.fast, twins.general)]
     assert tables[0] == tables[1] == {"T@G": {0: 1, 2: 3}}
-    waiting = [len(world.broker.holding) for world in (twins.fast, twins.general)]
+    waiting = [len(world.broker.parked_pulls) for world in (twins.fast, twins.general)]
     assert waiting == [2, 2]
     for world in (twins.fast, twins.general):
         world.advance(15_000)
@@ -406,7 +406,7 @@ def steps(world: World, data: bytes) -> int:
 
 
 def test_a_message_costs_the_same_however_much_there_is_besides() -> None:
-    """The cost of one message grows neither with topics and queues nor with links and parked pulls."""
+    """DESIGN 8: the cost of one message grows neither with topics and queues nor with links and parked pulls."""
     small, large = World(), World()
     for world, others in ((small, 1), (large, 200)):
         world.connect().send("T")
@@ -417,7 +417,7 @@ def test_a_message_costs_the_same_however_much_there_is_besides() -> None:
             other.heartbeat(heartbeat(f"client{n}", (f"G{n}",), (f"P{n}",)))
             other.read()
             other.tell(11, pull_fields(f"Topic{n}", f"G{n}", 0, 1, sysFlag="6"))
-    assert len(large.broker.holding) == 200
+    assert len(large.broker.parked_pulls) == 200
     data = b"".join(
         frame(java(send_fields("T", "TAGS\x01a\x02WAIT\x01true\x02", e=str(n % 4)), n + 1), b"x" * 100)
         for n in range(8)

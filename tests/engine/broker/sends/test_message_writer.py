@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqproto.engine.broker.core.config_manager import parse_delay_levels
 from mqproto.engine.broker.core.core import Refused
 from mqproto.engine.broker.sends.message_writer import PropertyScanner, delay_level
-from mqproto.errors import InvalidSetting
 from mqproto.wire import properties as names
 from mqproto.wire.ids import java_hash
 from tests.engine.broker.sends.test_fast_send import NAME, PROPERTIES, TEXT
@@ -75,13 +73,3 @@ def test_delay_levels_of_messages(text: str, level: int) -> None:
 def test_what_is_no_level(text: str) -> None:
     with pytest.raises(Refused):
         delay_level({"DELAY": text})
-
-
-def test_tables_of_delays() -> None:
-    assert parse_delay_levels("1s 5m 2h 1d") == (1000, 300_000, 7_200_000, 86_400_000)
-
-
-@pytest.mark.parametrize("text", ["", "1", "s", "1s  5s", "1x", "-1s", "1.5s", "١s"])
-def test_what_is_no_table_of_delays(text: str) -> None:
-    with pytest.raises(InvalidSetting):
-        parse_delay_levels(text)

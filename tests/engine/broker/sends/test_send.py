@@ -376,4 +376,4 @@ class TestSyncFlush:
         while world.jobs:
             world.run_held()
         assert peer.read() == []
-        assert not world.broker.acknowledgements.count
+        assert not world.broker.pending_acks.count

@@ -224,7 +224,7 @@ class TestDelayed:
     def test_an_idle_level_wakes_nobody(self, world: World, peer: Peer) -> None:
         self.delayed(peer, "1")
         world.advance(30_000)
-        assert world.broker.alarms.when(world.broker.delivery.levels[1].run) is None
+        assert world.broker.alarms.when(world.broker.delay_levels.levels[1].run) is None
 
     def test_a_clock_that_was_set_back_holds_it_no_longer_than_its_delay(self, world: World, peer: Peer) -> None:
         self.delayed(peer, "2")

@@ -128,7 +128,7 @@ class TestWhenItIsAsked:
         assert any(GIVEN_UP in notice for notice in world.broker.notices)
         wait(10 * INTERVAL, producer)
         assert len(bodies(world, GIVEN_UP)) == 1
-        assert world.broker.alarms.when(world.broker.checkback.begin_round) is None
+        assert world.broker.alarms.when(world.broker.transaction_check.begin_round) is None
 
     def test_decided_ones_are_not_asked_about_while_others_are_open(self) -> None:
         """TXN-01: ten a second, every second one undecided, checks each second after 6 s."""
@@ -217,10 +217,10 @@ class TestWhenItIsAsked:
     def test_nothing_open_is_no_work(self, world: World, producer: Producer) -> None:
         world.advance(0)
         half = producer.prepare()
-        assert world.broker.alarms.when(world.broker.checkback.begin_round) is not None
+        assert world.broker.alarms.when(world.broker.transaction_check.begin_round) is not None
         producer.end(half, COMMIT)
         world.advance(INTERVAL)
-        assert world.broker.alarms.when(world.broker.checkback.begin_round) is None
+        assert world.broker.alarms.when(world.broker.transaction_check.begin_round) is None
         producer.prepare("later")
         wait(INTERVAL, producer)
         assert producer.asked_about() == ["later"]

@@ -36,7 +36,7 @@ SYNC: dict[str, Any] = {"flush_disk_type": "SYNC_FLUSH"}
 
 def put(world: World, topic: str, body: bytes, properties: dict[str, str]) -> None:
     """Store what another broker might have left."""
-    message_writer = world.broker.sending.message_writer
+    message_writer = world.broker.send_requests.message_writer
     message_writer.append(
         NewMessage(topic, 0, body, properties, born_time=world.wall, born_host=bytes(8), store_host=bytes(8))
     )
@@ -126,7 +126,7 @@ class TestRestart:
             by_queue.pop(0, None)
             if offset is not None:
                 by_queue[0] = offset
-        world.broker.checkback._saved = world.broker.checkback._progress()
+        world.broker.transaction_check._saved = world.broker.transaction_check._progress()
         world.broker.config_manager.changed(world.broker.offsets._kept)
         later = again(world)
         producer = Producer(later)
@@ -158,7 +158,7 @@ class TestRestart:
         later = World(files=world.files.process_death(), now=world.now)
         producer = Producer(later)
         later.broker.timer(later.now)
-        assert not later.broker.checkback._loaded
+        assert not later.broker.transaction_check._loaded
         for half in halves[1500:1590]:
             producer.end(half, COMMIT)
         later.advance(INTERVAL)
@@ -314,7 +314,7 @@ class TestDisk:
             "commitOrRollback": "12",
         }
         world.broker.transactions.mark_done(2)
-        world.broker.transactions.halves.settle(2)
+        world.broker.transactions.half_messages.settle(2)
         producer.peer.tell(37, fields | {"msgId": "x"}, flag=2)
         world.run_held()
         world.advance(0)
@@ -326,7 +326,7 @@ class TestDisk:
         world, producer = self.cold()
         world.broken = True
         world.advance(25_000)
-        assert not world.broker.checkback._loaded
+        assert not world.broker.transaction_check._loaded
         world.broken = False
         world.advance(10_000)
         world.broken = True
@@ -351,7 +351,7 @@ class TestDisk:
                 pass
         wait(2 * INTERVAL, producer)
         assert producer.asked() == []
-        assert world.broker.transactions.halves.open == 10
+        assert world.broker.transactions.half_messages.open == 10
         world.files.space = None
         wait(5000, producer)
         assert len(producer.asked()) == 10
@@ -404,7 +404,7 @@ class TestMany:
         copy = decode_record(record)
         assert (copy.body, copy.properties["TRAN_PREPARED_QUEUE_OFFSET"]) == (b"slow", "0")
         assert "TRANSACTION_CHECK_TIMES" not in copy.properties
-        assert world.broker.transactions.halves.first == 151
+        assert world.broker.transactions.half_messages.first == 151
         producer.end(slow, COMMIT)
         wait(20 * INTERVAL, producer)
         assert producer.asked() == []
@@ -441,14 +441,14 @@ class TestBadHalves:
         producer = Producer(world)
         producer.prepare("a")
         put(world, HALF, b"bad", properties)
-        world.broker.transactions.halves.reach(2)
+        world.broker.transactions.half_messages.reach(2)
         producer.prepare("b")
         world.broker.settings.transaction_check_max = 2
         wait(INTERVAL, producer)
         assert producer.asked_about() == ["a", "b"]
         wait(2 * INTERVAL, producer)
         assert sorted(bodies(world, GIVEN_UP)) == [b"a", b"b", b"bad"]
-        assert world.broker.transactions.halves.open == 0
+        assert world.broker.transactions.half_messages.open == 0
 
     def test_a_copy_that_would_be_too_long(self, world: World) -> None:
         producer = Producer(world)

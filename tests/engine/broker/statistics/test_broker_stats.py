@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqproto.codec import Command
-from mqproto.engine.broker.statistics import sampling, statistics
+from mqproto.engine.broker.statistics import broker_stats, sampling
 from mqproto.engine.counters import WINDOWS
 from mqproto.wire.bodies import BrokerStats, StatsItem
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
@@ -67,7 +67,7 @@ class TestWhatIsCounted:
             for n in range(50):
                 one.send(properties=f"UNIQ_KEY\x01{n:032X}\x02")
                 if one is other:
-                    world.broker.sending.fast.take = lambda *_: False  # type: ignore[method-assign]
+                    world.broker.send_requests.fast.take = lambda *_: False  # type: ignore[method-assign]
         world.advance(10_000)
         found = shown(peer, "TOPIC_PUT_NUMS")
         assert found is not None
@@ -224,7 +224,8 @@ class TestWhenItIsShown:
         world.advance(3 * HOUR)
         alarms = world.broker.alarms
         waited = [
-            alarms.when(each) for each in (world.broker.statistics.sampler.sample, world.broker.statistics.rates.sample)
+            alarms.when(each)
+            for each in (world.broker.statistics.sampler.sample, world.broker.statistics.store_stats.sample)
         ]
         assert waited == [None, None]
         world.advance(123_456)
@@ -287,7 +288,7 @@ class TestBounds:
     def test_no_more_than_so_many(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         """What finds no place counts in the totals; those that rested for a day make place for others."""
         peer.send()
-        monkeypatch.setattr(statistics, "COUNTERS_MAX", 3)
+        monkeypatch.setattr(broker_stats, "COUNTERS_MAX", 3)
         for group in ("A", "B", "C"):
             peer.pull(group=group)
         peer.send("U")

@@ -43,7 +43,7 @@ CONSUMER_NOT_ONLINE: Final = 206
 _LANGUAGES: Final = {int(language): language for language in Language}
 
 
-class Clients:
+class ClientRequests:
     """Keeps track of who is there, and tells those whom it concerns."""
 
     def __init__(self, core: Core) -> None:
@@ -72,7 +72,7 @@ class Clients:
             self._consumer(link, request, heartbeat.client_id, consumer)
         for group in heartbeat.producers:
             if group:
-                self.core.groups.producer_seen(
+                self.core.client_registry.producer_seen(
                     group, link, heartbeat.client_id, request.language, request.version, self.core.now
                 )
         self._arm()
@@ -80,11 +80,13 @@ class Clients:
 
     def _consumer(self, link: ClientLink, request: Command, client_id: str, consumer: ConsumerData) -> None:
         core = self.core
-        settings = core.group_settings.find(consumer.group, core.wall)
+        settings = core.subscription_groups.find(consumer.group, core.wall)
         if settings is not None and settings.retry_queues > 0:
             flag = TOPIC_UNIT_SUB if consumer.unit_mode else 0
             core.topics.create(retry_topic(consumer.group), settings.retry_queues, PERM_READ_WRITE, flag, core.wall)
-        registered = core.groups.consumer_seen(consumer, link, client_id, request.language, request.version, core.now)
+        registered = core.client_registry.consumer_seen(
+            consumer, link, client_id, request.language, request.version, core.now
+        )
         if registered.renewed or registered.dropped:
             core.filters.subscribed(consumer.group, registered.renewed, registered.dropped)
         if registered.dispute is not None:
@@ -100,17 +102,17 @@ class Clients:
         header = UnregisterClientRequest.decode(request.fields)
         core = self.core
         if header.producer_group:
-            core.groups.producer_left(header.producer_group, link)
-        if header.consumer_group and core.groups.consumer_left(header.consumer_group, link):
+            core.client_registry.producer_left(header.producer_group, link)
+        if header.consumer_group and core.client_registry.consumer_left(header.consumer_group, link):
             self._left([header.consumer_group])
-            settings = core.group_settings.table.get(header.consumer_group)
+            settings = core.subscription_groups.table.get(header.consumer_group)
             if settings is None or settings.notify_consumer_ids_changed_enable:
                 self.notify([header.consumer_group])
         link.reply(request, SUCCESS)
 
     def on_members(self, link: ClientLink, request: Command) -> None:
         group = GetConsumerListByGroupRequest.decode(request.fields).consumer_group
-        members = self.core.groups.consumers.get(group)
+        members = self.core.client_registry.consumers.get(group)
         if members is None:
             raise Refused(SYSTEM_ERROR, f"no consumer for this group, {group}")
         link.reply(request, SUCCESS, body=ConsumerIds(members.client_ids()).to_json())
@@ -129,7 +131,7 @@ class Clients:
 
     def on_consumers(self, link: ClientLink, request: Command) -> None:
         name = GetConsumerConnectionListRequest.decode(request.fields).consumer_group
-        group = self.core.groups.consumers.get(name)
+        group = self.core.client_registry.consumers.get(name)
         if group is None:
             raise Refused(CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         connections = ConsumerConnection(
@@ -143,20 +145,22 @@ class Clients:
 
     def on_producers(self, link: ClientLink, request: Command) -> None:
         name = GetProducerConnectionListRequest.decode(request.fields).producer_group
-        members = self.core.groups.producers.get(name)
+        members = self.core.client_registry.producers.get(name)
         if members is None:
             raise Refused(SYSTEM_ERROR, f"the producer group[{name}] not exist")
         link.reply(request, SUCCESS, body=ProducerConnection(_connections(members)).to_json())
 
     def on_all_producers(self, link: ClientLink, request: Command) -> None:
         pieces = self._producer_pieces()
-        self.core.long.answer(link, request, joined(pieces), lambda body: link.reply(request, SUCCESS, body=body))
+        self.core.sliced_answers.answer(
+            link, request, joined(pieces), lambda body: link.reply(request, SUCCESS, body=body)
+        )
 
     def _producer_pieces(self) -> Iterator[str]:
         """The text of a `ProducerTable`, member by member: one group has a member on each link of a Java client."""
         core = self.core
         comma = '{"data":{'
-        for group, members in list(core.groups.producers.items()):
+        for group, members in list(core.client_registry.producers.items()):
             yield f"{comma}{dumps(group)}:["
             comma = "],"
             for count, (link, member) in enumerate(list(members.items())):
@@ -174,13 +178,13 @@ class Clients:
 
     def link_over(self, link: ClientLink) -> None:
         """A client's link is over: the other members of its groups take over."""
-        self._departed(self.core.groups.gone(link))
+        self._departed(self.core.client_registry.gone(link))
 
     def sweep(self) -> None:
         """Alarm: drop members that were silent for too long, and close links that nobody uses any more
         (docs/protocol/broker.md 3.3).
         """
-        departed = self.core.groups.expired(self.core.now)
+        departed = self.core.client_registry.expired(self.core.now)
         for link in departed.links:
             if isinstance(link, ClientLink):
                 self.core.end_link(link, "no heartbeat")
@@ -194,11 +198,11 @@ class Clients:
     def _left(self, groups: Iterable[str]) -> None:
         """Members of groups are gone: what groups without any wanted is forgotten some time later."""
         for group in groups:
-            if group not in self.core.groups.consumers:
+            if group not in self.core.client_registry.consumers:
                 self.core.filters.group_gone(group)
 
     def _arm(self) -> None:
-        due = self.core.groups.next_deadline()
+        due = self.core.client_registry.next_deadline()
         if due is not None and self.sweep not in self.core.alarms:
             self.core.alarms.set(self.sweep, due)
 
@@ -208,7 +212,7 @@ class Clients:
         if not core.settings.notify_consumer_ids_changed_enable:
             return
         for group in groups:
-            for link in core.groups.members(group):
+            for link in core.client_registry.members(group):
                 if isinstance(link, ClientLink) and not link.ended:
                     link.oneway(NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
 

@@ -34,7 +34,7 @@ class Statistics:
     def __init__(self, core: Core, utc_offset_ms: int) -> None:
         self._core = core
         self.sampler = Sampler(core, self._woken)
-        self.rates = StoreStats(core, utc_offset_ms, lambda: self.sampler.busy)
+        self.store_stats = StoreStats(core, utc_offset_ms, lambda: self.sampler.busy)
         #: By topic and queue; by topic, group and queue; by topic and group.
         self._puts: dict[str, dict[int, Counter]] = {}
         self._reads: dict[str, dict[str, dict[int, CounterReader]]] = {}
@@ -50,7 +50,7 @@ class Statistics:
     def begin(self) -> None:
         """The broker begins: the first tick is now."""
         self.sampler.begin()
-        self.rates.begin()
+        self.store_stats.begin()
 
     # --- counting ---
 
@@ -120,7 +120,7 @@ class Statistics:
 
     def _woken(self, elapsed: int) -> None:
         """Before a tick, and when something is counted after a rest: what the broker counts as a whole."""
-        self.rates.wake()
+        self.store_stats.wake()
         core = self._core
         for name, total in (("BROKER_PUT_NUMS", core.messages_in), ("BROKER_GET_NUMS", core.messages_out)):
             counter = self._broker.get(name)

@@ -121,7 +121,7 @@ class _Page:
         for suffix, key in _TPS.items():
             for seconds, text in zip(SPANS, table[key].split(), strict=True):
                 self._runtime(f"{suffix}{seconds}", f"{key} over {seconds} s", float(text))
-        for suffix, label, count in zip(_PUT_TIMES, LABELS, core.statistics.rates.put_times(), strict=True):
+        for suffix, label, count in zip(_PUT_TIMES, LABELS, core.statistics.store_stats.put_times(), strict=True):
             self._runtime(f"pmdt_{suffix}", f"putMessageDistributeTime [{label}]", count)
         used, free = core.store.disk_usage() or (0, 0)
         self._runtime("commitlogdir_capacity_total", "commitLogDirCapacity, total bytes", used + free)
@@ -154,10 +154,10 @@ class _Page:
             rate = 0.0 if found is None else found.minute.tps
             self._family(name, about, _BROKER).add(rate, self.cluster, self.core.address, self.name)
         producers = self._family("rocketmq_producer_count", "producers online", _OF_GROUP)
-        for group, members in self.core.groups.producers.items():
+        for group, members in self.core.client_registry.producers.items():
             producers.add(len(members), self.cluster, self.name, group)
         consumers = self._family("rocketmq_group_count", "consumers online", ("caddr", "localaddr", "group"))
-        for name, online in self.core.groups.consumers.items():
+        for name, online in self.core.client_registry.consumers.items():
             addresses = ",".join(sorted([link.address for link in online.members]))
             consumers.add(len(online.members), addresses, self.core.address, name)
 
@@ -237,7 +237,7 @@ class _Page:
         self._family("rocketmq_consumer_offset", "messages that a group has consumed", _BOTH).add(position, *where)
         about = "ms that the message which a group has to consume next has waited, where that is in memory"
         self._family("rocketmq_group_get_latency_by_storetime", about, _BOTH).add(latency, *where)
-        online = core.groups.consumers.get(group)
+        online = core.client_registry.consumers.get(group)
         if online is not None and online.message_model is MessageModel.BROADCASTING:
             return
         kind = "retrydiff" if topic.startswith(RETRY_PREFIX) else "dlqdiff" if topic.startswith(DLQ_PREFIX) else "diff"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mqproto.engine.slices
-from mqproto.engine.broker.core import slices
+from mqproto.engine.broker.core import sliced_answers
 from mqproto.engine.broker.core.core import OVERLOAD, SYSTEM_BUSY
 from mqproto.engine.slices import OF_AN_OWNER_MAX
 from mqproto.wire.bodies import Body, GroupConfig, TopicConfig, TopicTable
@@ -18,7 +18,7 @@ def world_with_topics(count: int = 2000) -> World:
     core = world.broker
     for number in range(count):
         core.topics.table[f"topic-{number:05d}"] = TopicConfig(f"topic-{number:05d}")
-        core.group_settings.table[f"group-{number:05d}"] = GroupConfig(f"group-{number:05d}")
+        core.subscription_groups.table[f"group-{number:05d}"] = GroupConfig(f"group-{number:05d}")
         core.offsets.table[f"topic-{number:05d}@group"] = {0: number, 1: number}
     return world
 
@@ -30,7 +30,7 @@ def test_long_tables(code: int) -> None:
     core = world.broker
     bodies: dict[int, Body] = {
         21: core.topics.as_body(),
-        201: core.group_settings.as_body(),
+        201: core.subscription_groups.as_body(),
         43: core.offsets.as_body(),
     }
     peer.tell(code)
@@ -78,20 +78,20 @@ def test_a_link_that_leaves_is_forgotten() -> None:
     peer.tell(21)
     other.tell(21)
     peer.close()
-    assert len(world.broker.long.work) == 1
+    assert len(world.broker.sliced_answers.work) == 1
     world.advance(0)
     assert len(other.read()) == 1
     assert peer.link.out == []
 
 
 def test_a_peer_that_takes_nothing_waits_with_further_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "LINK_UNSENT_MAX", 100_000)
+    monkeypatch.setattr(sliced_answers, "LINK_UNSENT_MAX", 100_000)
     world = world_with_topics()
     deaf, other = world.connect(), world.connect()
     for _ in range(3):
         deaf.tell(21)
     world.advance(1000)
-    assert len(world.broker.long.work) == 2
+    assert len(world.broker.sliced_answers.work) == 2
     unsent = deaf.link.unsent
     other.tell(21)
     world.advance(0)
@@ -102,7 +102,7 @@ def test_a_peer_that_takes_nothing_waits_with_further_answers(monkeypatch: pytes
     assert len(deaf.read()) == 1
     world.advance(1000)
     assert len(deaf.read()) == 1
-    assert len(world.broker.long.work) == 0
+    assert len(world.broker.sliced_answers.work) == 0
 
 
 def test_too_many_of_one_link() -> None:
@@ -113,7 +113,7 @@ def test_too_many_of_one_link() -> None:
     answer = peer.ask(21)
     assert (answer.code, answer.remark) == (SYSTEM_BUSY, OVERLOAD)
     answers = []
-    while world.broker.long.work:
+    while world.broker.sliced_answers.work:
         world.advance(50)
         answers += peer.read()
     assert len(answers) == OF_AN_OWNER_MAX
@@ -123,7 +123,7 @@ def test_a_one_way_request_costs_nothing() -> None:
     world = world_with_topics()
     peer = world.connect()
     peer.tell(21, flag=2)
-    assert len(world.broker.long.work) == 0
+    assert len(world.broker.sliced_answers.work) == 0
     world.advance(0)
     assert peer.read() == []
 

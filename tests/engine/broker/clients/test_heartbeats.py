@@ -41,7 +41,7 @@ class TestHeartbeat:
         config = world.broker.topics.find("%RETRY%G")
         assert config is not None
         assert (config.read_queues, config.perm, config.sys_flag) == (1, 6, 0)
-        assert "G" in world.broker.group_settings.table
+        assert "G" in world.broker.subscription_groups.table
 
     def test_a_retry_topic_of_a_unit(self, world: World, peer: Peer) -> None:
         peer.heartbeat(heartbeat(unitMode=True))
@@ -105,14 +105,14 @@ class TestHeartbeat:
         answer = peer.ask(34, None, body)
         assert answer.code == 1
         assert answer.remark
-        assert world.broker.groups.consumers == {}
+        assert world.broker.client_registry.consumers == {}
         assert peer.heartbeat(heartbeat()).code == 0
 
     def test_one_bad_consumer_registers_none_of_them(self, world: World, peer: Peer) -> None:
         body = json.loads(heartbeat(groups=("G", "H")))
         body["consumerDataSet"][1]["consumeType"] = "PUSH"
         assert peer.ask(34, None, json.dumps(body).encode()).code == 1
-        assert world.broker.groups.consumers == {}
+        assert world.broker.client_registry.consumers == {}
 
     def test_different_subscriptions_of_one_group_are_noted(self, world: World, peer: Peer) -> None:
         """REB-03."""
@@ -176,7 +176,7 @@ class TestLeaving:
         peer.close()
         assert notices(other) == ["G"]
         assert members(other) == ["c2"]
-        assert "H" not in world.broker.groups.consumers
+        assert "H" not in world.broker.client_registry.consumers
 
     def test_silence(self, world: World, peer: Peer) -> None:
         """A member without a heartbeat for 120 s is dropped and its link closed, and the others are told."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from mqproto.codec import Command
 from mqproto.engine.broker.core.core import NOT_SUPPORTED, Core
-from mqproto.engine.broker.registration.name_server import NameServerLink, Then
+from mqproto.engine.broker.registration.name_server_link import NameServerLink, Then
 from mqproto.engine.broker.registration.registration_body import Bodies
 from mqproto.state.node.contract import Link
 from mqproto.wire.hosts import join_address

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.engine.broker.core.config_manager import legal_topic
 from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored, refusal
+from mqproto.engine.broker.tables.topics import legal_topic
 from mqproto.engine.broker.transactions.half_messages import HalfMessages
 from mqproto.engine.store import PutRefused
 from mqproto.message import MessageExt
@@ -35,7 +35,7 @@ class Transactions:
     def __init__(self, core: Core, message_writer: MessageWriter) -> None:
         self.core = core
         self.message_writer = message_writer
-        self.halves = _known_halves(core)
+        self.half_messages = _known_halves(core)
         #: Told after each half message that was stored or ended. Set by whoever asks producers.
         self.changed: Callable[[], None] = lambda: None
 
@@ -59,7 +59,7 @@ class Transactions:
     def keep(self, new_message: NewMessage) -> Stored:
         """Append to the half queue; the message is open then. Raises PutRefused."""
         stored = self.message_writer.append(new_message)
-        self.halves.reach(stored.queue_offset + 1)
+        self.half_messages.reach(stored.queue_offset + 1)
         self.changed()
         return stored
 
@@ -77,7 +77,7 @@ class Transactions:
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             raise Refused(SYSTEM_ERROR, f"commitOrRollback field wrong: {header.commit_or_rollback}")
         read = self.core.store.reads.record(header.commit_log_offset)
-        self.core.reading.answer(
+        self.core.waiting_reads.answer(
             link, request, read, lambda record: self._end(link, request, header, record), needed=True
         )
 
@@ -86,7 +86,7 @@ class Transactions:
     ) -> None:
         """Commit or roll back. Raises Refused."""
         half = _half(header, record)
-        if not self.halves.is_settled(
+        if not self.half_messages.is_settled(
             half.queue_offset
         ):  # the first end counts, and what was delivered is not delivered again
             try:
@@ -95,14 +95,14 @@ class Transactions:
                 raise refusal(failure, self.core) from None
         if not request.flag & ONEWAY_FLAG and not link.ended:
             answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-            self.core.acknowledgements.send(link, answer, True, half.properties.get(names.REAL_TOPIC, ""))
+            self.core.pending_acks.send(link, answer, True, half.properties.get(names.REAL_TOPIC, ""))
 
     def _settle(self, half: MessageExt, commit: bool) -> None:
         """Raises Refused, and PutRefused by the store. Nothing is settled then."""
         if commit:
             self._commit(half)
         try:
-            for offset in self.halves.copies(half.queue_offset):
+            for offset in self.half_messages.copies(half.queue_offset):
                 self.mark_done(offset)
         except PutRefused as failure:
             if not commit:
@@ -110,7 +110,7 @@ class Transactions:
             self.core.notice(
                 f"a message was committed, but not that this is so; after a crash it may come again: {failure}"
             )
-        self.halves.settle(half.queue_offset)
+        self.half_messages.settle(half.queue_offset)
         self.changed()
 
     def _commit(self, half: MessageExt) -> None:
@@ -137,7 +137,7 @@ class Transactions:
                 store_host=core.store_host,
             )
         )
-        self.halves.note(stored.queue_offset, offset)
+        self.half_messages.note(stored.queue_offset, offset)
 
 
 def _known_halves(core: Core) -> HalfMessages:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
-from mqproto.engine.broker.core.config_manager import ConfigManager
+from mqproto.engine.broker.tables.config_manager import ConfigManager
 from mqproto.engine.settings import BrokerSettings
 from mqproto.wire.bodies import OffsetTable
 

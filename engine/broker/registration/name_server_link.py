@@ -23,7 +23,7 @@ from mqproto.wire.fastjson import JsonError
 from mqproto.wire.headers import QueryDataVersionRequest, RegisterBrokerRequest, UnregisterBrokerRequest
 
 if TYPE_CHECKING:
-    from mqproto.engine.broker.registration.registration import Registration
+    from mqproto.engine.broker.registration.name_servers import Registration
 
 REGISTER_BROKER: Final = 103
 UNREGISTER_BROKER: Final = 104

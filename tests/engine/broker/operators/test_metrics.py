@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from mqproto.engine.broker.statistics import metrics
-from mqproto.engine.broker.statistics.metrics import collect
+from mqproto.engine.broker.operators import metrics
+from mqproto.engine.broker.operators.metrics import collect
 from mqproto.engine.metrics import Collected, MetricFamily
 from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.wire.bodies import TopicConfig
