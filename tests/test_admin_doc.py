@@ -15,7 +15,7 @@ from mqproto.state.admin import AdminCore
 from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ClientIdentity, ClientSettings
 
-TEXT = (Path(__file__).parent.parent / "docs" / "docs/protocol/admin.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parent.parent / "docs" / "admin.md").read_text(encoding="utf-8")
 CORE = AdminCore(ClientNode(ClientSettings(), ClientIdentity("10.0.0.1", 1, "1")))
 #: The families of an admin client, by attribute.
 FAMILIES = {name: type(getattr(Admin(""), name)) for name in AdminCore.__slots__}
