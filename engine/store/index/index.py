@@ -14,12 +14,13 @@ from struct import Struct
 from typing import Final
 
 from mqproto.engine.store.disk.files import File, Files
-from mqproto.engine.store.index.index_file import ENTRY_SIZE, IndexFile
+from mqproto.engine.store.index.index_file import IndexFile
+from mqproto.engine.store.index.index_reader import ENTRY_SIZE, IndexReader
 from mqproto.engine.store.layout import index_name, is_index_name
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.state.node.contract import Job
-from mqproto.wire.ids import java_hash
+from mqproto.wire.ids import index_hash, java_hash
 
 _MASK: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
@@ -43,14 +44,6 @@ _CHUNK: Final = 1 << 20
 LATE_MAX: Final = 1 << 16
 #: Entries that one query looks at. A chain may be as long as a file has entries, and the loop waits for the query.
 _LOOKED_AT_MAX: Final = 50_000
-
-
-def index_hash_of(topic_hash: int, key: str) -> int:
-    """Hash of a key behind `topic#`, whose own hash is given, as entries hold it: never negative
-    (docs/protocol/store.md 5.2).
-    """
-    h = java_hash(key, topic_hash)
-    return h if h >= 0 else -h & _I32_MAX
 
 
 class AllocateIndex:
@@ -188,7 +181,7 @@ class Index:
         if keys:
             for key in keys.split(" "):
                 if key:
-                    self._put(index_hash_of(queue.prefix_hash, key), physical, wall)
+                    self._put(index_hash(key, queue.prefix_hash), physical, wall)
 
     def _unique_hash(self, queue: Queue, key: str) -> int:
         """The index hash of a unique id."""
@@ -206,7 +199,7 @@ class Index:
                     queue.key_hash + part + ((((((a * 31 + b) * 31 + c) * 31 + d) * 31 + e) * 31 + f) * 31 + g) * 31 + z
                 ) & _MASK
                 return h if h < _SIGN else _MODULO - h & _I32_MAX
-        return index_hash_of(queue.prefix_hash, key)
+        return index_hash(key, queue.prefix_hash)
 
     def _put(self, key_hash: int, physical: int, wall: int) -> None:
         current = self.current
@@ -346,10 +339,10 @@ class Index:
 
 
 def candidates(
-    late: list[tuple[int, int, int]], index_files: Sequence[IndexFile], topic: str, key: str, begin: int, end: int
+    late: list[tuple[int, int, int]], index_files: Sequence[IndexReader], topic: str, key: str, begin: int, end: int
 ) -> Iterator[int]:
     """The same for a given state of the index."""
-    key_hash = index_hash_of(0, f"{topic}#{key}")
+    key_hash = index_hash(f"{topic}#{key}")
     for late_hash, physical, wall in reversed(late):
         if late_hash == key_hash and begin <= wall <= end:
             yield physical

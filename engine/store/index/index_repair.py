@@ -12,13 +12,13 @@ from struct import unpack
 from typing import Final
 
 from mqproto.engine.store.index.index import Index
-from mqproto.engine.store.index.index_file import ENTRY_SIZE, HEAD_SIZE, SLOT_SIZE, IndexFile
+from mqproto.engine.store.index.index_file import IndexFile
+from mqproto.engine.store.index.index_reader import ENTRY_SIZE, HEAD_SIZE, NO_ENTRY, SLOT_SIZE
 from mqproto.engine.store.layout import INDEX_ENTRY, PAGE_BITS
 
 _CHUNK: Final = 1 << 16
 #: A disk loses whole pages, so it is enough to look at one entry in each of them.
 _ENTRIES_OF_PAGE: Final = (1 << PAGE_BITS) // ENTRY_SIZE
-_NO_ENTRY: Final = (0, 0, 0, 0)
 
 
 def cut_index(index: Index, offset: int, store_time: Callable[[int], int], intact: bool, notes: list[str]) -> None:
@@ -70,7 +70,7 @@ def _first_behind(index_file: IndexFile, offset: int) -> tuple[int, bool]:
     missing = lost = False
     for number in range(1, index_file.count, _ENTRIES_OF_PAGE):
         entry = index_file.entry(number)
-        if entry == _NO_ENTRY and number > 1:
+        if entry == NO_ENTRY and number > 1:
             missing = True
         elif entry[1] >= offset:
             break
@@ -83,7 +83,7 @@ def _first_behind(index_file: IndexFile, offset: int) -> tuple[int, bool]:
     while number < index_file.count:
         # One by one: behind what is durable there may be any mixture, even of parts of entries.
         entry = index_file.entry(number)
-        if not before <= entry[1] < offset or (entry == _NO_ENTRY and number > 1):
+        if not before <= entry[1] < offset or (entry == NO_ENTRY and number > 1):
             break
         before = entry[1]
         number += 1

@@ -13,9 +13,9 @@ from typing import Final
 
 from mqproto.engine.store.disk.files import Files, ReadFile
 from mqproto.engine.store.index.index import Index, candidates
-from mqproto.engine.store.index.index_file import ENTRY_SIZE, HEAD_SIZE, SLOT_SIZE, IndexFile
-from mqproto.engine.store.layout import ENTRY_SIZE as PLACE_SIZE
-from mqproto.engine.store.layout import INDEX_ENTRY, INDEX_SLOT
+from mqproto.engine.store.index.index_file import IndexFile
+from mqproto.engine.store.index.index_reader import IndexReader
+from mqproto.engine.store.layout import ENTRY_SIZE
 from mqproto.engine.store.log.commit_log import CommitLog
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues, entry_of
 from mqproto.engine.store.queues.extension import Unit, Units
@@ -122,13 +122,13 @@ class ColdQueues:
         stop = min(stop, offset + count, offset - start + self.per_file)
         written = queue.written
         if offset >= written:
-            return queue.tail[(offset - written) * PLACE_SIZE : (stop - written) * PLACE_SIZE]
-        low = start * PLACE_SIZE
-        high = low + (min(stop, written) - offset) * PLACE_SIZE
+            return queue.tail[(offset - written) * ENTRY_SIZE : (stop - written) * ENTRY_SIZE]
+        low = start * ENTRY_SIZE
+        high = low + (min(stop, written) - offset) * ENTRY_SIZE
         found = self._entries.read(self._queues.path_of(queue, offset), low, high, low, high)
         if len(found) < high - low:
             return b""
-        return found if stop <= written else bytes(found) + queue.tail[: (stop - written) * PLACE_SIZE]
+        return found if stop <= written else bytes(found) + queue.tail[: (stop - written) * ENTRY_SIZE]
 
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
         """See `ConsumeQueues.entry`."""
@@ -150,36 +150,21 @@ class ColdQueues:
         self._units.close()
 
 
-class ColdIndexFile(IndexFile):
+class ColdIndexFile(IndexReader):
     """An index file. Entries that are added meanwhile may be found or not."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "_path")
 
     def __init__(self, files: Files, of: IndexFile, entries_max: int | None) -> None:
-        self.path = of.path
-        self.slots = of.slots
-        self.entries_at = of.entries_at
-        self.begin_time, self.end_time = of.begin_time, of.end_time
-        self.count = of.count if entries_max is None or of.count == 1 else entries_max
+        count = of.count if entries_max is None or of.count == 1 else entries_max
+        super().__init__(self._read, of.slots, count, of.begin_time, of.end_time)
         self._parts = Parts(files)
+        self._path = of.path
 
-    def find(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
-        return self.follow(key_hash, begin, end)  # nothing is mapped
-
-    def slot(self, key_hash: int) -> int:
-        start = HEAD_SIZE + SLOT_SIZE * (key_hash % self.slots)
-        data = self._parts.read(self.path, start, start + SLOT_SIZE, start, start + SLOT_SIZE)
-        return int(INDEX_SLOT.unpack(data)[0]) if len(data) == SLOT_SIZE else 0
-
-    def entry(self, number: int) -> tuple[int, int, int, int]:
-        start = self.entries_at + ENTRY_SIZE * number
-        end = start + ENTRY_SIZE
-        # Chains lead towards the beginning: the block ends with what is wanted.
-        data = self._parts.read(self.path, start, end, max(0, end - _BLOCK), end)
-        if len(data) < ENTRY_SIZE:
-            return 0, 0, -1, 0  # ends the search
-        found: tuple[int, int, int, int] = INDEX_ENTRY.unpack(data)
-        return found
+    def _read(self, at: int, size: int) -> memoryview:
+        """Chains lead towards the beginning, so what lies before an entry is read with it."""
+        end = at + size
+        return self._parts.read(self._path, at, end, at if at < self.entries_at else max(0, end - _BLOCK), end)
 
     def close(self) -> None:
         self._parts.close()

@@ -14,7 +14,8 @@ from typing import Final
 from mqproto.engine.store.doctor.checks.findings import INDEX, LOOK, REBUILD, Report
 from mqproto.engine.store.doctor.checks.log import LogCheck
 from mqproto.engine.store.doctor.views.directory import Directory
-from mqproto.engine.store.doctor.views.indexes import HEAD_SIZE, IndexView
+from mqproto.engine.store.doctor.views.indexes import IndexView
+from mqproto.engine.store.index.index_reader import HEAD_SIZE
 from mqproto.engine.store.layout import INDEX_ENTRY, INDEX_SLOT
 from mqproto.engine.store.log.records import Facts
 from mqproto.wire.ids import index_hash, java_hash

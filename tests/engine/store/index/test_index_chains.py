@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.engine.store.index import index, index_file
-from mqproto.engine.store.index.index_file import IndexFile
+from mqproto.engine.store.index import index, index_reader
+from mqproto.engine.store.index.index_reader import IndexReader
 from mqproto.engine.store.layout import INDEX_ENTRY
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import START, Rig
@@ -29,14 +29,14 @@ def rig(request: pytest.FixtureRequest, make_rig: MakeRig) -> Rig:
 def numbers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Numbers of the index entries that were looked at."""
     looked_at: list[int] = []
-    entry = IndexFile.entry
+    entry = IndexReader.entry
 
-    def counted(self: IndexFile, number: int) -> tuple[int, int, int, int]:
+    def counted(self: IndexReader, number: int) -> tuple[int, int, int, int]:
         looked_at.append(number)
         return entry(self, number)
 
-    monkeypatch.setattr(IndexFile, "entry", counted)
-    monkeypatch.setattr(index_file, "_NEWER_MAX", 50)
+    monkeypatch.setattr(IndexReader, "entry", counted)
+    monkeypatch.setattr(index_reader, "_NEWER_MAX", 50)
     return looked_at
 
 
