@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from mqproto.errors import InvalidMessage, InvalidName
+from mqproto.errors import InvalidMessage, InvalidName, InvalidSetting
 from mqproto.message import Message, join_keys
 from mqproto.replies import ReplyMessage
 from mqproto.wire import properties
@@ -20,6 +20,8 @@ from mqproto.wire.names import (
 )
 
 MESSAGE_SIZE_MAX: Final = 4 << 20
+#: Longest time that a setting may name: a day. Longer ones are slips of a unit.
+LONGEST_MS: Final = 86_400_000
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -148,3 +150,9 @@ def check_batch(messages: Sequence[Message], size_max: int = MESSAGE_SIZE_MAX) -
 def _check_marks(name: str, text: str) -> None:
     if properties.NAME_END in text or properties.VALUE_END in text:
         raise InvalidMessage(f"property {name!r}: the bytes 1 and 2 separate properties and may not occur in them")
+
+
+def check_range(key: str, value: int, low: int, high: int) -> None:
+    """Raises `InvalidSetting` unless `low <= value <= high`."""
+    if not low <= value <= high:
+        raise InvalidSetting(key, value, f"must lie between {low} and {high}")

@@ -14,9 +14,9 @@ from mqproto.adapters.base.settings import ClientOptions, check_options
 from mqproto.errors import InvalidSetting
 from mqproto.state import admin as core
 from mqproto.state.client.node import ClientNode
-from mqproto.state.client.settings import check_range
 from mqproto.state.flows.effects import Flow, Sleep, Wait
 from mqproto.state.node.contract import Ticket
+from mqproto.validation import check_range
 
 R = TypeVar("R")
 

@@ -18,7 +18,7 @@ from mqproto.adapters.io.identity import client_identity
 from mqproto.adapters.io.lifecycle import Lifecycle
 from mqproto.errors import InvalidSetting
 from mqproto.state.client.node import ClientNode, client_id
-from mqproto.state.client.settings import check_address
+from mqproto.state.cluster.addresses import check_address
 from mqproto.state.flows.effects import Flow, Wait
 from mqproto.state.node.contract import Ticket
 from mqproto.wire.names import wrap_namespace

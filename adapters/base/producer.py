@@ -16,10 +16,10 @@ from mqproto.hooks import CheckForbiddenHook, SendMessageHook
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.selectors import Selector, check_queue, choose_queue, random_selector
 from mqproto.splitting import split_batch
-from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.flows.effects import Flow, Sleep
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer.sends import ProducerCore, check_producer
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.validation import check_batch
 
 Messages: TypeAlias = Message | Sequence[Message]

@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 from mqproto.acl import Credentials
 from mqproto.adapters.base.address_server import address_server_url
 from mqproto.errors import InvalidSetting
-from mqproto.state.client.settings import (
-    LONGEST_MS,
-    ClientSettings,
-    ProducerSettings,
-    TransactionSettings,
-    check_range,
-    endpoint_namespace,
-    parse_addresses,
-)
+from mqproto.state.client.settings import ClientSettings
+from mqproto.state.cluster.addresses import endpoint_namespace, parse_addresses
 from mqproto.state.consumer.allocation.allocate import Strategy
 from mqproto.state.consumer.allocation.strategies import find_strategy
 from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.pull.settings import LitePullSettings, PullConsumerSettings
 from mqproto.state.consumer.settings import ConsumerSettings
+from mqproto.state.producer.settings import ProducerSettings, TransactionSettings
+from mqproto.validation import LONGEST_MS, check_range
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 from mqproto.wire.compression import Compression
 

@@ -11,9 +11,9 @@ from mqproto.adapters.base.settings import ProducerOptions, TransactionOptions, 
 from mqproto.errors import InvalidMessage, InvalidSetting
 from mqproto.hooks import EndTransactionHook
 from mqproto.message import Message
-from mqproto.state.client.settings import TransactionSettings
 from mqproto.state.flows.effects import Flow, Sleep
 from mqproto.state.node.contract import Ticket
+from mqproto.state.producer.settings import TransactionSettings
 from mqproto.state.producer.transactions import CheckTask, Half, TransactionCore
 from mqproto.transactions import LocalTransactionState, TransactionListener, TransactionSendResult
 

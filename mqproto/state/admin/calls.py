@@ -28,10 +28,9 @@ from mqproto.errors import (
     refusal,
 )
 from mqproto.message import MessageQueue
-from mqproto.state.client.settings import check_range
 from mqproto.state.cluster.name_servers import NameServerList
 from mqproto.state.flows.effects import Call, Flow, Lost, answer, current
-from mqproto.validation import check_given
+from mqproto.validation import check_given, check_range
 from mqproto.wire.bodies import ClusterInfo, TopicRoute
 from mqproto.wire.bodies.routes import MASTER_ID
 from mqproto.wire.codes import RequestCode, ResponseCode

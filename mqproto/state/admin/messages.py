@@ -11,11 +11,10 @@ from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.admin.calls import AdminCalls, Place, queue_fields
 from mqproto.state.admin.groups import GroupFlows
 from mqproto.state.admin.topics import TopicFlows
-from mqproto.state.client.settings import check_range
 from mqproto.state.cluster.routes import QUEUES_MAX
 from mqproto.state.consumer.pull_loop import Pulled, read_answer
 from mqproto.state.flows.effects import Flow
-from mqproto.validation import check_given
+from mqproto.validation import check_given, check_range
 from mqproto.wire.bodies import ConsumeDirectlyResult, ConsumeType, MessageModel, QueueDump
 from mqproto.wire.bodies.routes import MASTER_ID
 from mqproto.wire.codes import RequestCode, ResponseCode

@@ -9,11 +9,10 @@ from mqproto.errors import ClientError, NoRoute
 from mqproto.message import MessageQueue
 from mqproto.state.admin import kv
 from mqproto.state.admin.calls import AdminCalls, check_target
-from mqproto.state.client.settings import check_range
 from mqproto.state.cluster.routes import QUEUES_MAX, parse_order, readable_queues
 from mqproto.state.consumer.allocation.allocate import Averagely, text_order
 from mqproto.state.flows.effects import Flow
-from mqproto.validation import check_given, check_topic
+from mqproto.validation import check_given, check_range, check_topic
 from mqproto.wire.bodies import (
     GroupList,
     TopicConfig,

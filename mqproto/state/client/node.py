@@ -18,7 +18,7 @@ from mqproto.errors import BrokerError, MQError, NoNameServer, RemoteProtocolErr
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
 from mqproto.namespaces import Namespace
 from mqproto.state.client import broker_requests
-from mqproto.state.client.settings import ClientIdentity, ClientSettings, ProducerSettings, TransactionSettings
+from mqproto.state.client.settings import ClientIdentity, ClientSettings
 from mqproto.state.cluster.address_server import FIRST_SEARCH_MS, SEARCH_INTERVAL_MS, AddressDirectory, Search
 from mqproto.state.cluster.name_servers import NameServerList
 from mqproto.state.cluster.routes import RouteTable
@@ -31,6 +31,7 @@ from mqproto.state.producer.fast_answers import read_taken
 from mqproto.state.producer.fast_send import FastSend, FastSends
 from mqproto.state.producer.request_reply import RequestReply
 from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.settings import ProducerSettings, TransactionSettings
 from mqproto.state.producer.trace import Tracer
 from mqproto.state.producer.transactions import CheckTask, TransactionCore
 from mqproto.wire.bodies import ConsumerData, HeartbeatData, TopicRoute

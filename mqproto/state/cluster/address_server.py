@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from mqproto.errors import InvalidSetting
-from mqproto.state.client.settings import check_address, parse_addresses
+from mqproto.state.cluster.addresses import check_address, parse_addresses
 from mqproto.state.flows.effects import Flow, Work
 from mqproto.state.node.contract import Job, Ticket
 

@@ -17,7 +17,6 @@ from mqproto.errors import BrokerError, ConnectionLost, InvalidSetting, MQError,
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.namespaces import Namespace
 from mqproto.state.client.node import ClientNode
-from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.cluster.brokers import REFRESH_TIMEOUT_MS, find_broker, find_reader
 from mqproto.state.cluster.routes import RouteTable
 from mqproto.state.consumer.external_offsets import ExternalOffsets, OffsetStorage
@@ -27,6 +26,7 @@ from mqproto.state.consumer.pull_loop import Subscribed
 from mqproto.state.consumer.push.concurrent import retry_message, send_back
 from mqproto.state.flows.effects import Call, Flow, Refresh, Sleep, Wait, current, success
 from mqproto.state.node.contract import Action, Ticket
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.state.producer.trace import TRACE_CLOSE_MS, Tracer
 from mqproto.validation import check_consumer_group, check_topic
 from mqproto.wire.bodies import CheckClient, ConsumerData, MessageModel, SubscriptionData

@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from mqproto.errors import InvalidSetting
-from mqproto.state.client.settings import LONGEST_MS, check_range
-from mqproto.validation import check_consumer_group, check_topic
+from mqproto.validation import LONGEST_MS, check_consumer_group, check_range, check_topic
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 
 #: Group that Apache's client starts with and refuses to run in.

@@ -19,11 +19,11 @@ from mqproto.errors import InvalidMessage, MQError, RequestTimeout
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.namespaces import Namespace
 from mqproto.replies import ReplyMessage, reply_topic
-from mqproto.state.client.settings import ClientSettings
 from mqproto.state.cluster.routes import RouteTable
 from mqproto.state.flows.effects import Flow, Refresh, Wait, current
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.settings import NodeSettings
 from mqproto.validation import check_message
 from mqproto.wire import properties
 from mqproto.wire.compression import inflate, plain_flag
@@ -44,12 +44,13 @@ class RequestHost(Protocol):
 
     wall_ahead: int
     client_id: str
-    settings: ClientSettings
     namespace: Namespace
     routes: RouteTable
     ids: UniqueIds
     notices: deque[str]
 
+    @property
+    def settings(self) -> NodeSettings: ...
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]: ...
     def wake(self, ticket: Ticket[Any], now: int) -> None: ...
     def cancel(self, ticket: Ticket[Any], now: int) -> None: ...

@@ -16,7 +16,7 @@ from mqproto.errors import HeaderError, InvalidMessage, MQError, RemoteProtocolE
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.namespaces import Namespace
 from mqproto.replies import ReplyMessage
-from mqproto.state.client.settings import ClientSettings, ProducerSettings
+from mqproto.state.producer.settings import NodeSettings, ProducerSettings
 from mqproto.validation import check_batch, check_message, check_topic
 from mqproto.wire import properties
 from mqproto.wire.batch import BatchEntry, encode_batch
@@ -63,13 +63,13 @@ class RequestBuilder:
     """Makes the parcels of one producer."""
 
     def __init__(
-        self, settings: ProducerSettings, group: str, namespace: Namespace, client: ClientSettings, ids: UniqueIds
+        self, settings: ProducerSettings, group: str, namespace: Namespace, node: NodeSettings, ids: UniqueIds
     ) -> None:
         """`group` as it travels."""
         self._settings = settings
         self._group = group
         self._namespace = namespace
-        self._client = client
+        self._node = node
         self._ids = ids
 
     def pack(self, message: Message, wall: int, checked: bool, with_trace: bool) -> SendRequest:
@@ -149,7 +149,7 @@ class RequestBuilder:
             "h": str(flag),
             "i": properties.encode(values),
             "j": "0",
-            "k": "true" if self._client.unit_mode else "false",
+            "k": "true" if self._node.unit_mode else "false",
             "m": "true" if batch else "false",
         }
         if topic.startswith(RETRY_PREFIX):

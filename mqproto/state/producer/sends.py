@@ -34,14 +34,14 @@ from mqproto.errors import (
 )
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.namespaces import NO_NAMESPACE, Namespace
-from mqproto.state.client.settings import LONGEST_MS, ClientSettings, ProducerSettings
 from mqproto.state.cluster.routes import PublishInfo, RouteTable, template_info
 from mqproto.state.flows.effects import Call, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait, failure
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer.fault_tolerance import FaultTable
 from mqproto.state.producer.send_request import RequestBuilder, SendRequest, send_result
 from mqproto.state.producer.send_window import SendWindow, WindowPlace
-from mqproto.validation import check_group
+from mqproto.state.producer.settings import NodeSettings, ProducerSettings
+from mqproto.validation import LONGEST_MS, check_group
 from mqproto.wire.codes import ResponseCode
 from mqproto.wire.compression import check_available
 from mqproto.wire.ids import UniqueIds
@@ -64,12 +64,14 @@ class ProducerHost(Protocol):
     """What a producer needs of its node."""
 
     wall_ahead: int
-    settings: ClientSettings
     routes: RouteTable
     ids: UniqueIds
     namespace: Namespace
     #: Where round robins begin.
     seed: int
+
+    @property
+    def settings(self) -> NodeSettings: ...
 
     def wake_soon(self, ticket: Ticket[None]) -> None:
         """Settle a ticket and resume the flows that wait for it."""

@@ -18,10 +18,10 @@ from typing import Final, Protocol
 from mqproto.errors import MQError
 from mqproto.message import Message, MessageExt, SendResult, SendStatus
 from mqproto.namespaces import Namespace
-from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.flows.effects import Flow, Wait
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer.sends import ProducerCore, ProducerHost
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire import properties, tracing
 from mqproto.wire.names import GROUP_LENGTH_MAX, TRACE_PRODUCER, TRACE_TOPIC
 from mqproto.wire.tracing import ConsumeCode, Traced

@@ -25,9 +25,10 @@ from mqproto.adapters.base.settings import (
 from mqproto.adapters.io.identity import broker_name, client_identity
 from mqproto.errors import InvalidSetting
 from mqproto.message import MessageQueue
-from mqproto.state.client.settings import ClientSettings, ProducerSettings
+from mqproto.state.client.settings import ClientSettings
 from mqproto.state.consumer.allocation.strategies import BY_NAME
 from mqproto.state.consumer.settings import ConsumerSettings
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 from mqproto.wire.compression import Compression
 

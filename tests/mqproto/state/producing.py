@@ -11,11 +11,12 @@ import pytest
 
 from mqproto.codec import Command
 from mqproto.namespaces import NO_NAMESPACE, Namespace
-from mqproto.state.client.settings import ClientSettings, ProducerSettings
+from mqproto.state.client.settings import ClientSettings
 from mqproto.state.cluster.routes import RouteTable
 from mqproto.state.flows.effects import Call, Effect, Flow
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.ids import UniqueIds
 from tests.mqproto.state.stage import WALL, route

@@ -14,11 +14,12 @@ from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendResult
 from mqproto.state.admin import AdminCore
 from mqproto.state.client.node import ClientNode
-from mqproto.state.client.settings import ClientIdentity, ClientSettings, ProducerSettings
+from mqproto.state.client.settings import ClientIdentity, ClientSettings
 from mqproto.state.consumer.push.concurrent import ConsumeTask
 from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import ConsumeFromWhere
 
 R = TypeVar("R")

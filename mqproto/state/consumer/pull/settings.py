@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqproto.errors import InvalidSetting
-from mqproto.state.client.settings import LONGEST_MS, check_range
 from mqproto.state.consumer.settings import DEFAULT_GROUP, RECONSUME_TIMES_ENDLESS, check_timestamp, start_time
-from mqproto.validation import check_consumer_group, check_topic
+from mqproto.validation import LONGEST_MS, check_consumer_group, check_range, check_topic
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 
 

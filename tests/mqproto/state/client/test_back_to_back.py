@@ -22,13 +22,14 @@ from mqproto.errors import BrokerError, MQError, SendFailed
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, SendResult, SendStatus
 from mqproto.selectors import select_by_hash
 from mqproto.state.client.node import ClientNode
-from mqproto.state.client.settings import ClientIdentity, ClientSettings, ProducerSettings
+from mqproto.state.client.settings import ClientIdentity, ClientSettings
 from mqproto.state.consumer.push.concurrent import ConsumeTask
 from mqproto.state.consumer.push.push import ConsumerCore
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import ConsumeFromWhere
 from mqproto.wire.codes import VERSION
 

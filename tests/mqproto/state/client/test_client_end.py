@@ -9,7 +9,7 @@ from mqproto.errors import (
 )
 from mqproto.message import Message, SendStatus
 from mqproto.state.client.node import FAREWELL_WAIT_MS
-from mqproto.state.client.settings import ProducerSettings
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.note_taking import Consumer
 from tests.mqproto.state.stage import NS, TOPIC, Stage, refused, stage_with, success

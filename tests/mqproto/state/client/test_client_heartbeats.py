@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mqproto.message import Message
-from mqproto.state.client.settings import ProducerSettings
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import HeartbeatData
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.note_taking import Consumer

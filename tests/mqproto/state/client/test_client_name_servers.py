@@ -6,8 +6,8 @@ import pytest
 
 from mqproto.errors import BrokerError, CallExpired, NoNameServer
 from mqproto.message import Message, SendStatus
-from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.node.contract import Dial
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.fastjson import JsonError
 from tests.mqproto.state.stage import NS, TOPIC, Peer, Stage, name_server, refused, route, stage_with, success

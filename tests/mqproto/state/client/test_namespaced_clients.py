@@ -11,9 +11,10 @@ import pytest
 from mqproto.errors import ClientError, InvalidName
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.state.client.node import ClientNode
-from mqproto.state.client.settings import ClientSettings, ProducerSettings
+from mqproto.state.client.settings import ClientSettings
 from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
 from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire import properties as names
 from mqproto.wire.bodies import ConsumeFromWhere, HeartbeatData
 from mqproto.wire.codes import RequestCode

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from mqproto.errors import (
-    InvalidSetting,
-    StateError,
-)
+from mqproto.errors import InvalidSetting, StateError
 from mqproto.message import Message, MessageQueue, SendStatus
 from mqproto.state.client.node import ClientNode, client_id
-from mqproto.state.client.settings import ClientIdentity, ClientSettings, ProducerSettings, parse_addresses
+from mqproto.state.client.settings import ClientIdentity, ClientSettings
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import HeartbeatData
 from mqproto.wire.codes import VERSION, RequestCode
 from tests.mqproto.state.note_taking import Consumer
@@ -110,11 +108,6 @@ def test_client_ids() -> None:
     assert client_id(IDENTITY, "unit", stream=True) == "10.0.0.7@4711#1@unit@STREAM"
     assert client_id(ClientIdentity("::1", 1, "i")) == "[::1]@i"
     assert client_id(ClientIdentity("[::1]", 1, "i")) == "[::1]@i"
-
-
-def test_address_lists() -> None:
-    assert parse_addresses(" a:1; b:2 ;;c:3;") == ("a:1", "b:2", "c:3")
-    assert parse_addresses("") == ()
 
 
 @pytest.mark.parametrize(

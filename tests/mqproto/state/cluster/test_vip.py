@@ -6,10 +6,10 @@ import pytest
 
 from mqproto.errors import SendFailed
 from mqproto.message import ConsumeStatus, Message
-from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.cluster.vip import vip_target
 from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
 from mqproto.state.flows.effects import Call, Flow
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import ConsumeFromWhere
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.hosts import HostError

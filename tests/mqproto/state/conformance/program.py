@@ -13,7 +13,6 @@ from mqproto.acl import SessionCredentials
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, PullStatus, SendResult
 from mqproto.replies import reply_to
-from mqproto.state.client.settings import ProducerSettings, TransactionSettings
 from mqproto.state.consumer.pull.in_hand import Claim
 from mqproto.state.consumer.pull.lite_pull import LitePullCore
 from mqproto.state.consumer.pull.pull import PullConsumerCore
@@ -24,6 +23,7 @@ from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.settings import ProducerSettings, TransactionSettings
 from mqproto.state.producer.transactions import CheckTask
 from mqproto.transactions import LocalTransactionState
 from mqproto.wire import properties

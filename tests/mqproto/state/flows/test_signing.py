@@ -10,8 +10,8 @@ from mqproto.acl import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, VERSION_FLAG_UN
 from mqproto.codec import Command, encode
 from mqproto.errors import AccessDenied, AclError
 from mqproto.message import Message, SendResult, SendStatus
-from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.flows.effects import Call, Flow, success
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import VERSION, RequestCode
 from tests.mqproto.state.stage import NS, Peer, Stage, broker, name_server, refused, route
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from mqproto.codec import Command, encode_response
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.client.node import ClientNode
-from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.flows.tasks import FastCall
 from mqproto.state.node.contract import Buffer, Link, Ticket
 from mqproto.state.producer import fast_answers
 from mqproto.state.producer.fast_answers import SendAnswer, read_taken
 from mqproto.state.producer.fast_send import QUEUE_TEMPLATES_MAX, FastSend
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from tests.golden.golden import VERSIONS, Golden
 from tests.mqproto.state.stage import NS, Stage, broker, name_server, route, success

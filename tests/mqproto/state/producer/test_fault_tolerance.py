@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mqproto.message import MessageQueue
-from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.cluster.routes import PublishInfo, publish_info
 from mqproto.state.producer.fault_tolerance import FaultTable
+from mqproto.state.producer.settings import ProducerSettings
 from tests.mqproto.state.stage import route
 
 TOPIC = "orders"

@@ -22,11 +22,11 @@ from mqproto.errors import (
     StateError,
 )
 from mqproto.message import Message, MessageQueue, SendResult
-from mqproto.state.client.settings import ProducerSettings
 from mqproto.state.cluster.routes import RouteTable
 from mqproto.state.flows.effects import Call, Lost, Oneway, Refresh
 from mqproto.state.producer.send_request import send_result
 from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.compression import Compression
 from tests.mqproto.state.producing import TOPIC, Host, call, end, producer, took
 from tests.mqproto.state.stage import route

@@ -10,9 +10,9 @@ from mqproto.codec import Command, encode_response
 from mqproto.errors import BrokerError, InvalidMessage, InvalidName, InvalidSetting, SendFailed, StateError
 from mqproto.message import Message, MessageExt, SendStatus
 from mqproto.replies import ReplyMessage
-from mqproto.state.client.settings import TransactionSettings
 from mqproto.state.flows.calls import UNSENT_MAX
 from mqproto.state.node.contract import Deliver
+from mqproto.state.producer.settings import TransactionSettings
 from mqproto.state.producer.transactions import CheckTask, Half, TransactionCore
 from mqproto.transactions import LocalTransactionState, TransactionSendResult
 from mqproto.wire import properties

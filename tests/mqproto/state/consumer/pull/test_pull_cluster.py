@@ -15,8 +15,8 @@ from mqproto.adapters.simulated import Cluster, Weather
 from mqproto.adapters.simulated.clients import Client
 from mqproto.adapters.simulated.clients import SimulatedProducer as SimulatedProducer
 from mqproto.errors import MQError, RequestTimeout, StateError
-from mqproto.state.client.settings import TransactionSettings
 from mqproto.state.node.contract import Deliver, Ticket
+from mqproto.state.producer.settings import TransactionSettings
 from mqproto.state.producer.transactions import CheckTask, Half
 
 TOPIC = "orders"
