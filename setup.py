@@ -3,8 +3,8 @@ pyproject.toml says it all.
 
     MQPROTO_COMPILED=1 python -m pip wheel .          the hot modules compiled by mypyc from the very same source
 
-Needs a C compiler and Python's headers. See docs/benchmarks.md for what it brings, and docs/decisions.md for which
-modules are compiled. `MYPYC_OPT_LEVEL` (3 unless given) is what the C compiler gets as -O.
+Needs a C compiler and Python's headers. See docs/benchmarks.md for what it brings, and docs/decisions.md D226 for
+which modules are compiled. `MYPYC_OPT_LEVEL` (3 unless given) is what the C compiler gets as -O.
 """
 
 from __future__ import annotations

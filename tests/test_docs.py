@@ -10,7 +10,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent
 NAMED: Final = re.compile(r"`((?:adapters|engine|mqproto|tests|examples|benchmarks|scripts)/[\w./*-]*)`")
-PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def headings(page: Path) -> set[str]:

@@ -1,5 +1,4 @@
-"""Answers that come twice and answers that come late: no network does that to bytes, but peers and what stands between
-do it to frames.
+"""Answers that come twice or late. No network does that to bytes, but peers and what stands between do it to frames.
 
 Owns: which frames of a run of bytes are answers, and which of them are disturbed.
 Leaves to others: when bytes arrive (`simulator`).

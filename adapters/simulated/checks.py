@@ -1,10 +1,10 @@
-"""What must be true of a cluster, whatever happened to it.
+"""Checks of a cluster: promises that hold whatever happened to it.
 
-Each check looks at a cluster and gives what is wrong, one sentence for each fault; an empty list means that all is
+Each check looks at a cluster and gives what is wrong, one sentence for each violation; an empty list means that all is
 well. `always` may be asked at any moment, the others when their docstring says.
 
 Owns: the promises (docs/simulation.md) and how they are told apart from luck.
-Leaves to others: making trouble (`scenario`, tests), the records (`records`).
+Leaves to others: injecting faults (`scenario`, tests), the records (`records`).
 """
 
 from __future__ import annotations
@@ -48,22 +48,21 @@ def at_rest(cluster: Cluster) -> list[str]:
     """What must hold once everything is mended and enough time has passed: all of `always`, nothing lost, nothing under
     way.
 
-    Looks again a moment later before it finds fault (and lets the world run for that): a heartbeat may just be on its
-    way.
+    Looks again a moment later before it reports violations: a heartbeat may just be on its way.
     """
     for _ in range(_LOOKS):
-        stored, faults = read_logs(cluster)
-        faults += [
+        stored, violations = read_logs(cluster)
+        violations += [
             *always(cluster),
             *kept(cluster, stored),
             *consumed(cluster, stored),
             *shared(cluster),
             *quiet(cluster),
         ]
-        if not faults:
+        if not violations:
             break
         cluster.run_for(_PAUSE_MS)
-    return faults
+    return violations
 
 
 # --- sends
@@ -73,20 +72,20 @@ def sends(cluster: Cluster) -> list[str]:
     """Each send, and whatever else an application waits for, has one outcome, within its budget (and the time that its
     client was frozen).
     """
-    faults = []
+    violations = []
     up = {client.name for client in cluster.clients if client.up and not client.host.asleep}
     operations: list[RecordedOperation] = [*cluster.records.sends, *cluster.records.operations]
     for operation in operations:
         if operation.wakes > 1:
-            faults.append(f"{operation} was settled {operation.wakes} times")
+            violations.append(f"{operation} was settled {operation.wakes} times")
         if operation.budget_ms is None:
             continue
         deadline = operation.begun + operation.budget_ms + operation.frozen_ms
         if operation.ended is not None and operation.ended > deadline:
-            faults.append(f"{operation} took {operation.ended - operation.begun} of {operation.budget_ms} ms")
+            violations.append(f"{operation} took {operation.ended - operation.begun} of {operation.budget_ms} ms")
         if operation.ended is None and operation.client in up and cluster.now > deadline:
-            faults.append(f"{operation} is not settled at {cluster.now}, budget {operation.budget_ms} ms")
-    return faults
+            violations.append(f"{operation} is not settled at {cluster.now}, budget {operation.budget_ms} ms")
+    return violations
 
 
 def promised(cluster: Cluster, sent: Sent) -> list[str]:
@@ -113,7 +112,7 @@ def read_logs(cluster: Cluster) -> tuple[Stored, list[str]]:
     queue.
     """
     stored: Stored = {}
-    faults: list[str] = []
+    violations: list[str] = []
     for machine in cluster.brokers.values():
         if not machine.up:
             continue
@@ -127,17 +126,17 @@ def read_logs(cluster: Cluster) -> tuple[Stored, list[str]]:
                 try:
                     message = None if record is None else decode_record(record, machine.name)
                 except RecordError as damage:
-                    faults.append(f"{name} has a damaged message at {offset}: {damage}")
+                    violations.append(f"{name} has a damaged message at {offset}: {damage}")
                     continue
                 if message is None or (message.topic, message.queue_id, message.queue_offset) != (
                     queue.topic,
                     queue.queue_id,
                     offset,
                 ):
-                    faults.append(f"{name} has at {offset} not its own message but {message}")
+                    violations.append(f"{name} has at {offset} not its own message but {message}")
                 else:
                     messages.append(message)
-    return stored, faults
+    return stored, violations
 
 
 def kept(cluster: Cluster, stored: Stored) -> list[str]:
@@ -145,7 +144,7 @@ def kept(cluster: Cluster, stored: Stored) -> list[str]:
 
     To be asked when all brokers run.
     """
-    faults: list[str] = []
+    violations: list[str] = []
     ids = {
         message.msg_id for queue, messages in stored.items() if not _is_internal(queue.topic) for message in messages
     }
@@ -155,14 +154,14 @@ def kept(cluster: Cluster, stored: Stored) -> list[str]:
         if not wanted or result is None:
             continue
         if sent.messages[0].delay_level:
-            faults += [f"{sent}: {lost} was not delivered after its delay" for lost in wanted if lost not in ids]
+            violations += [f"{sent}: {lost} was not delivered after its delay" for lost in wanted if lost not in ids]
             continue
         there = stored.get(result.queue, [])
         at = result.queue_offset - (there[0].queue_offset if there else 0)
         found = [message.msg_id for message in there[at : at + len(wanted)]] if at >= 0 else []
         if found != wanted:
-            faults.append(f"{sent}: {result.queue} has at {result.queue_offset} not {wanted} but {found}")
-    return faults
+            violations.append(f"{sent}: {result.queue} has at {result.queue_offset} not {wanted} but {found}")
+    return violations
 
 
 def _is_internal(topic: str) -> bool:
@@ -192,7 +191,7 @@ def consumed(cluster: Cluster, stored: Stored) -> list[str]:
     A broker that has lost messages may give their offsets to others, and groups that were further already pass these
     over; so nothing is asked of such brokers.
     """
-    faults = []
+    violations = []
     for group, members in groups(cluster).items():
         done = {
             message.msg_id
@@ -213,8 +212,8 @@ def consumed(cluster: Cluster, stored: Stored) -> list[str]:
             wanted = [_wanted(members[0], message) for message in sent.messages]
             for msg_id, is_wanted in zip(promised(cluster, sent), wanted, strict=False):
                 if is_wanted and msg_id not in done and msg_id not in dead:
-                    faults.append(f"{sent}: {msg_id} was never consumed by {group}")
-    return faults
+                    violations.append(f"{sent}: {msg_id} was never consumed by {group}")
+    return violations
 
 
 def _wanted(member: SimulatedMember, message: Message) -> bool:
@@ -228,7 +227,7 @@ def order(cluster: Cluster) -> list[str]:
     """A consumer gets the messages of a queue in their order, as long as it keeps the queue; a message may come again,
     but none is new that comes after a later one.
     """
-    faults = []
+    violations = []
     last: dict[object, int] = {}
     seen: dict[object, set[int]] = {}
     for delivery in cluster.records.deliveries:
@@ -239,27 +238,28 @@ def order(cluster: Cluster) -> list[str]:
             if offset > last.get(delivery.incarnation, -1):
                 last[delivery.incarnation] = offset
             elif offset not in seen.get(delivery.incarnation, ()):
-                faults.append(
+                violations.append(
                     f"{delivery.consumer} got {offset} of {delivery.queue} after {last[delivery.incarnation]}"
                 )
             seen.setdefault(delivery.incarnation, set()).add(offset)
-    return faults
+    return violations
 
 
 def ordered(cluster: Cluster) -> list[str]:
     """A group that consumes in order gets no message before all that lie before it in its queue were consumed with
     success.
     """
-    faults = []
+    violations = []
     for delivery in cluster.records.deliveries:
         if delivery.group not in cluster.records.orderly or cluster.brokers[delivery.queue.broker_name].incomplete:
             continue
         offsets = [message.queue_offset for message in delivery.messages]
         if offsets[0] > delivery.behind or offsets != list(range(offsets[0], offsets[0] + len(offsets))):
-            faults.append(
-                f"{delivery.consumer} got {offsets} of {delivery.queue} at {delivery.begun}, before {delivery.behind} had succeeded"
+            violations.append(
+                f"{delivery.consumer} got {offsets} of {delivery.queue} at {delivery.begun}, "
+                f"before {delivery.behind} had succeeded"
             )
-    return faults
+    return violations
 
 
 def alone(cluster: Cluster) -> list[str]:
@@ -268,7 +268,7 @@ def alone(cluster: Cluster) -> list[str]:
     No lock helps against a listener that was frozen in the middle, and a broker that was started again has forgotten
     all locks.
     """
-    faults = []
+    violations = []
     clients = {client.name: client for client in cluster.clients}
     running: dict[tuple[str, MessageQueue], tuple[Delivery, int]] = {}
     for delivery in cluster.records.deliveries:
@@ -287,18 +287,18 @@ def alone(cluster: Cluster) -> list[str]:
                 start < delivery.begun and before.begun < stop for start, stop in clients[before.consumer].sleeps
             )
             if delivery.begun < end and before.consumer != delivery.consumer and not forgot and not frozen:
-                faults.append(
+                violations.append(
                     f"{delivery.queue} was with {before.consumer} when {delivery.consumer} got it at {delivery.begun}"
                 )
         running[key] = delivery, min(ends, default=cluster.now)
-    return faults
+    return violations
 
 
 def commits(cluster: Cluster) -> list[str]:
     """A broker never holds an offset beyond a message that the group has not finished, unless the broker lost messages
     or the group does not want all of them.
     """
-    faults = []
+    violations = []
     for machine in cluster.brokers.values():
         if not machine.up or machine.incomplete:
             continue
@@ -311,10 +311,10 @@ def commits(cluster: Cluster) -> list[str]:
                 progress = cluster.records.finished.get((group, queue))
                 below = 0 if progress is None else progress.below
                 if offset > below:
-                    faults.append(
+                    violations.append(
                         f"{group} committed {offset} of {queue} at {cluster.now}, but has not finished {below}"
                     )
-    return faults
+    return violations
 
 
 def shared(cluster: Cluster) -> list[str]:
@@ -322,7 +322,7 @@ def shared(cluster: Cluster) -> list[str]:
 
     To be asked some time after the last member came or went.
     """
-    faults = []
+    violations = []
     for group, members in groups(cluster).items():
         for topic in {topic for member in members for topic in member.core.topics()}:
             owners: dict[MessageQueue, list[str]] = {}
@@ -330,11 +330,11 @@ def shared(cluster: Cluster) -> list[str]:
                 for queue in member.queues:
                     if queue.topic == topic:
                         owners.setdefault(queue, []).append(member.name)
-            faults += [f"{queue} is with {names} of {group}" for queue, names in owners.items() if len(names) > 1]
-            faults += [
+            violations += [f"{queue} is with {names} of {group}" for queue, names in owners.items() if len(names) > 1]
+            violations += [
                 f"{queue} is with nobody of {group}" for queue in _readable(cluster, topic) if queue not in owners
             ]
-    return faults
+    return violations
 
 
 def _readable(cluster: Cluster, topic: str) -> Iterator[MessageQueue]:
@@ -349,15 +349,15 @@ def _readable(cluster: Cluster, topic: str) -> Iterator[MessageQueue]:
 
 def bounds(cluster: Cluster) -> list[str]:
     """Nothing piles up: calls in flight, parked pulls, unsent bytes."""
-    faults = []
+    violations = []
     open_sends = len([sent for sent in cluster.records.sends if sent.ended is None])
     queues = sum(len(consumer.queues) for consumer in cluster.consumers)
     for client in cluster.clients:
         if client.up and len(client.node.calls) > open_sends + queues + _OWN_CALLS:
-            faults.append(f"{client.name} has {len(client.node.calls)} calls in flight")
+            violations.append(f"{client.name} has {len(client.node.calls)} calls in flight")
         for link in client.node.all_links() if client.up else ():
             if link.unsent > _UNSENT_MAX:
-                faults.append(f"{client.name} has {link.unsent} bytes unsent to {link.address}")
+                violations.append(f"{client.name} has {link.unsent} bytes unsent to {link.address}")
     readers = len([client for client in cluster.clients if isinstance(client, SimulatedMember)])
     for machine in cluster.brokers.values():
         if not machine.up:
@@ -367,15 +367,15 @@ def bounds(cluster: Cluster) -> list[str]:
             config.read_queues for name, config in node.topics.table.items() if name not in node.topics.built_in
         )
         if len(node.parked_pulls) > 2 * readers * places:
-            faults.append(
+            violations.append(
                 f"{machine.name} holds {len(node.parked_pulls)} pulls for {readers} consumers and {places} queues"
             )
-        faults += [
+        violations += [
             f"{machine.name} has {link.unsent} bytes unsent to {link.address}"
             for link in node.links
             if link.unsent > _UNSENT_MAX
         ]
-    return faults
+    return violations
 
 
 def quiet(cluster: Cluster) -> list[str]:
@@ -385,13 +385,13 @@ def quiet(cluster: Cluster) -> list[str]:
     """
     return [
         *(
-            fault
+            violation
             for client in cluster.clients
             if client.up and not isinstance(client, SimulatedMember)
-            for fault in _quiet_client(client)
+            for violation in _quiet_client(client)
         ),
-        *(fault for member in cluster.consumers for fault in _quiet_consumer(member)),
-        *(fault for machine in cluster.brokers.values() if machine.up for fault in _quiet_broker(machine)),
+        *(violation for member in cluster.consumers for violation in _quiet_consumer(member)),
+        *(violation for machine in cluster.brokers.values() if machine.up for violation in _quiet_broker(machine)),
     ]
 
 
@@ -406,7 +406,8 @@ def _quiet_consumer(consumer: SimulatedMember) -> Iterable[str]:
     queues = consumer.queues
     for queue, process_queue in queues.items():
         if process_queue is not None and len(process_queue):
-            yield f"{consumer.name} still has {len(process_queue)} messages of {queue}, the first at {process_queue.first}"
+            count, first = len(process_queue), process_queue.first
+            yield f"{consumer.name} still has {count} messages of {queue}, the first at {first}"
     if len(consumer.node.calls) > len(queues):
         yield f"{consumer.name} has {len(consumer.node.calls)} calls in flight for {len(queues)} queues"
 

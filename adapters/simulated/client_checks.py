@@ -1,20 +1,20 @@
-"""What must be true of clients of every kind, besides what `checks` asks of a cluster.
+"""Checks of clients of every kind, besides those of the cluster (`checks`).
 
 Owns: the promises about windows, attempts, transactions and requests (docs/simulation.md).
-Leaves to others: sends, deliveries, offsets, queues and what is stored (`checks`), making trouble (`client_scenario`).
+Leaves to others: sends, deliveries, offsets, queues and what is stored (`checks`), faults (`client_scenario`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator as Iterates
+from collections.abc import Iterator
 from typing import Any, Final
 
 from mqproto.adapters.simulated.checks import SYSTEM_TOPICS, Stored
 from mqproto.adapters.simulated.clients import Client, SimulatedProducer
 from mqproto.adapters.simulated.cluster import Cluster
-from mqproto.adapters.simulated.pull_clients import Iterator, PollingClient
-from mqproto.adapters.simulated.request_clients import Asker, Bank, Teller, answer_to
+from mqproto.adapters.simulated.pull_clients import PollingClient, SimpleClient
+from mqproto.adapters.simulated.request_clients import LocalTransactions, RequestClient, TransactionClient, reply_body
 from mqproto.errors import MQError
 from mqproto.state.flows.effects import Call
 from mqproto.state.flows.tasks import Caller, FastCall, Task
@@ -28,25 +28,25 @@ _SEND_FIELDS: Final = frozenset("abei")
 
 
 def always(cluster: Cluster) -> list[str]:
-    """What must hold at any moment: windows, no call of what is settled, one own reply for each question, places of
+    """What must hold at any moment: windows, no call of what is settled, one own reply for each request, places of
     consumers.
     """
-    return [*windows(cluster), *leftovers(cluster), *questions(cluster), *places(cluster)]
+    return [*windows(cluster), *leftovers(cluster), *requests(cluster), *places(cluster)]
 
 
-def at_rest(cluster: Cluster, stored: Stored, bank: Bank) -> list[str]:
+def at_rest(cluster: Cluster, stored: Stored, local: LocalTransactions) -> list[str]:
     """What must hold once everything is mended and enough time has passed: nothing counts any more, transactions have
     ended.
     """
-    return [*always(cluster), *counters(cluster), *attempts(cluster, stored), *transactions(stored, bank)]
+    return [*always(cluster), *counters(cluster), *attempts(cluster, stored), *transactions(stored, local)]
 
 
-def producers(cluster: Cluster) -> Iterates[tuple[Client, ProducerCore]]:
+def producers(cluster: Cluster) -> Iterator[tuple[Client, ProducerCore]]:
     """The running producers of the applications."""
     for client in cluster.clients:
         if client.up and isinstance(client, SimulatedProducer):
             yield client, client.core
-        elif client.up and isinstance(client, Teller):
+        elif client.up and isinstance(client, TransactionClient):
             yield client, client.core.producer
 
 
@@ -55,7 +55,7 @@ def producers(cluster: Cluster) -> Iterates[tuple[Client, ProducerCore]]:
 
 def windows(cluster: Cluster) -> list[str]:
     """No producer has more in flight than its window lets it; counted at the links, and as the window itself counts."""
-    faults = []
+    violations = []
     sizes = {sent.ticket: len(sent.messages) for sent in cluster.records.sends if sent.ended is None}
     for client, core in producers(cluster):
         settings, window = core.settings, core.window
@@ -70,14 +70,15 @@ def windows(cluster: Cluster) -> list[str]:
             ("window", window.messages, window.size, len(client.node.application_tickets()) - window.waiting <= 1),
         ):
             if not alone and (seen > settings.send_window_messages or bytes_seen > settings.send_window_bytes):
-                faults.append(f"{client.name} has {seen} messages ({bytes_seen} bytes) in flight, by its {at}")
+                violations.append(f"{client.name} has {seen} messages ({bytes_seen} bytes) in flight, by its {at}")
         if window.messages < 0 or window.size < 0:
-            faults.append(f"{client.name} has {window.messages} messages ({window.size} bytes) in flight")
+            violations.append(f"{client.name} has {window.messages} messages ({window.size} bytes) in flight")
         if window.messages < messages or window.size < size:
-            faults.append(
-                f"{client.name} counts {window.messages} messages ({window.size} bytes), its links have {messages} ({size})"
+            violations.append(
+                f"{client.name} counts {window.messages} messages ({window.size} bytes), "
+                f"its links have {messages} ({size})"
             )
-    return faults
+    return violations
 
 
 def _ticket(task: Caller) -> Ticket[Any]:
@@ -96,28 +97,29 @@ def _sent_by(core: ProducerCore, task: Caller) -> bytes | None:
 
 
 def counters(cluster: Cluster) -> list[str]:
-    """Windows are empty, nobody waits for room, for a reply or for an answer to a broker's question."""
-    faults = []
+    """Windows are empty, nobody waits for room, for a reply or for an answer to a broker's check."""
+    violations = []
     for client, core in producers(cluster):
         window = core.window
         if (window.messages, window.size, window.waiting) != (0, 0, 0):
-            faults.append(
-                f"{client.name} still counts {window.messages} messages ({window.size} bytes), {window.waiting} wait for room"
+            violations.append(
+                f"{client.name} still counts {window.messages} messages ({window.size} bytes), "
+                f"{window.waiting} wait for room"
             )
         if len(client.node.requests):
-            faults.append(f"{client.name} has {len(client.node.requests)} requests without an outcome")
-        if isinstance(client, Teller) and client.core._checks:
-            faults.append(f"{client.name} has {len(client.core._checks)} questions unanswered")
+            violations.append(f"{client.name} has {len(client.node.requests)} requests without an outcome")
+        if isinstance(client, TransactionClient) and client.core._checks:
+            violations.append(f"{client.name} has {len(client.core._checks)} checks unanswered")
     for client in cluster.clients:
-        if client.up and isinstance(client, Iterator) and (client.core._parked or client.core._taken):
-            faults.append(
+        if client.up and isinstance(client, SimpleClient) and (client.core._parked or client.core._taken):
+            violations.append(
                 f"{client.name} has {len(client.core._parked)} messages parked and {len(client.core._taken)} taken"
             )
         if client.up and isinstance(client, PollingClient) and client.core._in_hand.waiting:
-            faults.append(f"{client.name} has {client.core._in_hand.waiting} messages that wait for a poll")
+            violations.append(f"{client.name} has {client.core._in_hand.waiting} messages that wait for a poll")
         if client.up and client.node._waiting.keys() & {ticket for ticket in client.node._waiting if ticket.settled}:
-            faults.append(f"{client.name} has flows that wait for what is settled")
-    return faults
+            violations.append(f"{client.name} has flows that wait for what is settled")
+    return violations
 
 
 def places(cluster: Cluster) -> list[str]:
@@ -126,7 +128,7 @@ def places(cluster: Cluster) -> list[str]:
         f"{client.name} has {len(client.core._taken)} messages out, {client.core.settings.consume_thread_min} places"
         for client in cluster.clients
         if client.up
-        and isinstance(client, Iterator)
+        and isinstance(client, SimpleClient)
         and len(client.core._taken) > client.core.settings.consume_thread_min
     ]
 
@@ -151,12 +153,12 @@ def attempts(cluster: Cluster, stored: Stored) -> list[str]:
 
     Each attempt tells its time. To be asked where no wall clock was stepped, and no disk lost anything.
     """
-    faults = []
+    violations = []
     copies: dict[str, list[int]] = {}
     for queue, messages in stored.items():
         if not queue.topic.startswith(("%", *SYSTEM_TOPICS)):
             for message in messages:
-                copies.setdefault(message.msg_id, []).append(message.born_time - cluster.world.wall_ahead)
+                copies.setdefault(message.msg_id, []).append(message.born_time - cluster.simulator.wall_ahead)
     settings = {
         client.name: client.core.settings for client in cluster.clients if isinstance(client, SimulatedProducer)
     }
@@ -171,42 +173,46 @@ def attempts(cluster: Cluster, stored: Stored) -> list[str]:
             if (
                 len(times) > limit and not sent.messages[0].delay_level
             ):  # a broker that dies may deliver what was delayed again
-                faults.append(f"{sent}: {msg_id} is stored {len(times)} times")
-            faults += [
+                violations.append(f"{sent}: {msg_id} is stored {len(times)} times")
+            violations += [
                 f"{sent}: {msg_id} was sent at {time}, after {sent.ended}" for time in times if time > sent.ended
             ]
-    return faults
+    return violations
 
 
 # --- transactions and requests
 
 
-def transactions(stored: Stored, bank: Bank) -> list[str]:
+def transactions(stored: Stored, local: LocalTransactions) -> list[str]:
     """Transactions end as their listener said: what was committed is there, and nothing else."""
     there = Counter(
-        message.body for queue, messages in stored.items() if queue.topic == bank.topic for message in messages
+        message.body for queue, messages in stored.items() if queue.topic == local.topic for message in messages
     )
-    faults = [f"transaction {body!r} was committed and is not there" for body in sorted(bank.committed - there.keys())]
-    faults += [f"transaction {body!r} was not committed and is there" for body in sorted(there.keys() - bank.committed)]
-    for body, result in bank.results:
+    violations = [
+        f"transaction {body!r} was committed and is not there" for body in sorted(local.committed - there.keys())
+    ]
+    violations += [
+        f"transaction {body!r} was not committed and is there" for body in sorted(there.keys() - local.committed)
+    ]
+    for body, result in local.results:
         state = result.local_transaction_state
         if state is not LocalTransactionState.UNKNOW and (state is LocalTransactionState.COMMIT_MESSAGE) != (
-            body in bank.committed
+            body in local.committed
         ):
-            faults.append(f"transaction {body!r} is said to be {state}")
-    return faults
+            violations.append(f"transaction {body!r} is said to be {state}")
+    return violations
 
 
-def questions(cluster: Cluster) -> list[str]:
-    """A question has its own reply or a failure."""
-    faults = []
+def requests(cluster: Cluster) -> list[str]:
+    """A request has its own reply or a failure."""
+    violations = []
     for client in cluster.clients:
-        for body, operation in client.questions if isinstance(client, Asker) else ():
+        for body, operation in client.requests if isinstance(client, RequestClient) else ():
             ticket = operation.ticket
             if not ticket.settled:
                 continue
-            if ticket.failure is None and ticket.result().body != answer_to(body):
-                faults.append(f"{operation}: {body!r} was answered by {ticket.result().body!r}")
+            if ticket.failure is None and ticket.result().body != reply_body(body):
+                violations.append(f"{operation}: {body!r} was answered by {ticket.result().body!r}")
             if ticket.failure is not None and not isinstance(ticket.failure, MQError):
-                faults.append(f"{operation} failed by {ticket.failure!r}")
-    return faults
+                violations.append(f"{operation} failed by {ticket.failure!r}")
+    return violations

@@ -1,13 +1,12 @@
-"""A random story of clients of every kind, amid what troubles clients most: brokers that die in mid-send, name servers
-that are slow, routes that change, answers that come twice or after the deadline, a world that stands still.
+"""Random scenario of clients of every kind, with the faults that hurt clients most: brokers that die in mid-send, slow
+name servers, routes that change, answers that come twice or after the deadline, a minute in which nothing runs.
 
-A story as in `scenario`, with the same trouble and more of it, and other applications: producers with narrow windows
-that also give sends up, transactions, requests and replies, and groups of every kind of consumer, each with a strategy
-of its own.
+It takes the course of `Scenario`, its faults and more, and other applications: producers with narrow windows that also
+give sends up, transactions, requests and replies, and groups of every kind of consumer, each with its own strategy.
 
-Owns: those applications and that trouble.
-Leaves to others: the course of a story (`scenario`), what applications do (`pull_clients`, `request_clients`), judging
-it (`checks`, `client_checks`).
+Owns: those applications and those faults.
+Leaves to others: the course of a scenario (`scenario`), what applications do (`pull_clients`, `request_clients`),
+judging it (`checks`, `client_checks`).
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from mqproto.adapters.base.settings import ClientOptions, ConsumerOptions
 from mqproto.adapters.simulated import checks, client_checks
 from mqproto.adapters.simulated.clients import Client, SimulatedMember
 from mqproto.adapters.simulated.cluster import Machine
-from mqproto.adapters.simulated.pull_clients import Iterator, PollingClient, Puller
+from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.pull_clients import PollingClient, PullClient, SimpleClient
 from mqproto.adapters.simulated.records import Sent
-from mqproto.adapters.simulated.request_clients import Asker, Bank, Replier, Teller
+from mqproto.adapters.simulated.request_clients import LocalTransactions, ReplyClient, RequestClient, TransactionClient
 from mqproto.adapters.simulated.scenario import TOPICS, Scenario
-from mqproto.adapters.simulated.simulator import Weather
 from mqproto.engine.broker.node import BrokerNode
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.state.admin import AdminCore
@@ -34,17 +33,17 @@ from mqproto.state.node.contract import Ticket
 from mqproto.wire.bodies import ConsumeFromWhere
 
 TRANSFERS: Final = "transfers"
-QUESTIONS: Final = "questions"
+REQUESTS: Final = "questions"
 FIRST: Final = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-#: Brokers ask soon, and do not give up.
-CURIOUS: Final = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "transactionCheckMax": "100000"}
-#: Trouble of `Scenario` that says nothing about clients, or takes what the promises about clients rest on.
+#: Brokers check transactions soon, and do not give up.
+EARLY_CHECKS: Final = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "transactionCheckMax": "100000"}
+#: Faults of `Scenario` that say nothing about clients, or take what the promises about clients rest on.
 LEFT_OUT: Final = ("lose power", "full disk", "failing disk", "step wall", "doom broker", "idle")
 BROKERS_MAX: Final = 3
 
 
 class ClientScenario(Scenario):
-    """One run."""
+    """Run of one seed."""
 
     GROUPS = ("readers", "clerks", "cashiers", "walkers", "keepers", "pollers", "pullers")
 
@@ -53,7 +52,7 @@ class ClientScenario(Scenario):
         seed: int,
         *,
         steps: int = 40,
-        trouble: tuple[str, ...] | None = None,
+        faults: tuple[str, ...] | None = None,
         groups: tuple[str, ...] | None = None,
     ) -> None:
         options: ClientOptions = {}
@@ -61,7 +60,7 @@ class ClientScenario(Scenario):
             options["namespace"] = "house"
         if seed % 5 == 4:
             options["credentials"] = SessionCredentials("key", "secret")
-        super().__init__(seed, steps=steps, trouble=trouble, settings=CURIOUS, client_options=options)
+        super().__init__(seed, steps=steps, faults=faults, settings=EARLY_CHECKS, client_options=options)
         random = self.random
         self.groups = groups if groups is not None else tuple(random.sample(self.GROUPS, 3))
         #: Members of a group must share queues out in one way.
@@ -69,33 +68,33 @@ class ClientScenario(Scenario):
             group: random.choice(("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH")) for group in (*self.GROUPS, "repliers")
         }
         self.traced = random.random() < 0.2
-        self.bank = Bank(TRANSFERS)
+        self.transactions = LocalTransactions(TRANSFERS)
         self.admin = self.cluster.add(Client(self.cluster, {}))
         self.topics = AdminCore(self.admin.node).topics
         self._counts = dict.fromkeys(TOPICS, 4)
-        self._asked = 0
+        self._requests = 0
 
     # --- the course
 
     def _begin(self) -> None:
         cluster = self.cluster
-        self._add_producer()
-        for topic in (*TOPICS, TRANSFERS, QUESTIONS):
+        self.add_producer()
+        for topic in (*TOPICS, TRANSFERS, REQUESTS):
             self._try_to_send(cluster.producers[0], Message(topic, b"first", "red"))
-        self.bank.committed.add(b"first")
+        self.transactions.committed.add(b"first")
         for group in self.groups:
             for _ in range(self.random.choice((1, 2))):
-                self._join(group)
-        cluster.add(Teller(cluster, self.bank, {}))
-        cluster.add(Asker(cluster, "askers", QUESTIONS, {}))
-        self._join("repliers")
-        self._run(2_000)
-        self.world.weather = Weather(
+                self.join(group)
+        cluster.add(TransactionClient(cluster, self.transactions, {}))
+        cluster.add(RequestClient(cluster, "askers", REQUESTS, {}))
+        self.join("repliers")
+        self.run(2_000)
+        self.simulator.conditions = Conditions(
             delay_max=self.random.choice((2, 20, 200)),
             split=self.random.choice((0.0, 0.3)),
-            cut=self.random.choice((0.003, 0.02)) if "cuts" in self.kinds else 0.0,
-            twice=self.random.choice((0.02, 0.3)) if "answers twice" in self.kinds else 0.0,
-            late=self.random.choice((0.01, 0.1)) if "answers late" in self.kinds else 0.0,
+            cut=self.random.choice((0.003, 0.02)) if "cuts" in self.faults else 0.0,
+            twice=self.random.choice((0.02, 0.3)) if "answers twice" in self.faults else 0.0,
+            late=self.random.choice((0.01, 0.1)) if "answers late" in self.faults else 0.0,
             late_max=self.random.choice((3_000, 40_000)),
             job_max=self.random.choice((0, 5, 100)),
         )
@@ -104,23 +103,23 @@ class ClientScenario(Scenario):
         return [*super()._always(), *client_checks.always(self.cluster)]
 
     def _at_rest(self) -> list[str]:
-        return [*super()._at_rest(), *self.client_faults()]
+        return [*super()._at_rest(), *self.client_violations()]
 
-    def client_faults(self) -> list[str]:
+    def client_violations(self) -> list[str]:
         """What is wrong with the clients, once everything is at rest."""
-        stored, faults = checks.read_logs(self.cluster)
-        return [*faults, *client_checks.at_rest(self.cluster, stored, self.bank)]
+        stored, violations = checks.read_logs(self.cluster)
+        return [*violations, *client_checks.at_rest(self.cluster, stored, self.transactions)]
 
     def _mend(self) -> None:
         super()._mend()
         cluster = self.cluster
         for group in (*self.groups, "repliers"):
             if not self._members(group):
-                self._join(group)
-        tellers = [client for client in cluster.clients if isinstance(client, Teller) and client.up]
-        for teller in tellers or [cluster.add(Teller(cluster, self.bank, {}))]:
-            teller.sure = True
-            teller.operate("queues", lambda now, teller=teller: teller.core.producer.publish_queues(TRANSFERS, now))  # type: ignore[misc]
+                self.join(group)
+        senders = [client for client in cluster.clients if isinstance(client, TransactionClient) and client.up]
+        for sender in senders or [cluster.add(TransactionClient(cluster, self.transactions, {}))]:
+            sender.sure = True
+            sender.operate("queues", lambda now, sender=sender: sender.core.producer.publish_queues(TRANSFERS, now))  # type: ignore[misc]
         for machine in cluster.brokers.values():
             for topic in TOPICS:
                 self._set_up(topic, machine, self._counts[topic])
@@ -133,11 +132,11 @@ class ClientScenario(Scenario):
             for topic in TOPICS:
                 for number in range(self._counts[topic]):
                     producer.send(Message(topic, b"commit"), queue=MessageQueue(topic, machine.name, number))
-        self._run(20_000)
+        self.run(20_000)
 
     # --- applications
 
-    def _add_producer(self) -> None:
+    def add_producer(self) -> None:
         random = self.random
         self.cluster.producer(
             "shop",
@@ -148,16 +147,16 @@ class ClientScenario(Scenario):
             send_msg_max_timeout_per_request=random.choice((-1, -1, 800)),
         )
 
-    def _send(self) -> None:
+    def send(self) -> None:
         random = self.random
         match random.randrange(8):
             case 0:
-                self._with(Teller, lambda teller, body: teller.transact(body))
+                self._with(TransactionClient, lambda client, body: client.transact(body))
             case 1:
-                self._with(Asker, lambda asker, body: asker.ask(body, random.choice((50, 1_000, 3_000))))
+                self._with(RequestClient, lambda client, body: client.request(body, random.choice((50, 1_000, 3_000))))
             case _:
                 before = len(self.cluster.records.sends)
-                super()._send()
+                super().send()
                 for sent in self.cluster.records.sends[before:]:
                     if random.random() < 0.05:
                         self._give_up(sent)
@@ -167,8 +166,8 @@ class ClientScenario(Scenario):
             client for client in self.cluster.clients if type(client) is kind and client.up and not client.host.asleep
         ]
         if clients:
-            self._asked += 1
-            call(self.random.choice(clients), b"%d" % self._asked)
+            self._requests += 1
+            call(self.random.choice(clients), b"%d" % self._requests)
 
     def _give_up(self, sent: Sent) -> None:
         """Whoever waits for a send is cancelled, at once or in the middle."""
@@ -192,11 +191,11 @@ class ClientScenario(Scenario):
                     "pull_threshold_for_all": random.choice((5, 10_000)),
                 },
             )
-            poller.restless = lambda: not self._peace and self.random.random() < 0.02
+            poller.restless = lambda: not self.in_peace and self.random.random() < 0.02
             return cluster.add(poller)
         if group == "pullers":
             return cluster.add(
-                Puller(cluster, group, TOPICS, self._takes, {"allocate_message_queue_strategy": strategy})
+                PullClient(cluster, group, TOPICS, self._takes, {"allocate_message_queue_strategy": strategy})
             )
         options: ConsumerOptions = {
             "allocate_message_queue_strategy": strategy,
@@ -211,11 +210,11 @@ class ClientScenario(Scenario):
             if group == "walkers":  # several take at a time, and what an interrupted one gives back is another's
                 cluster.records.unordered.add(group)
             return cluster.add(
-                Iterator(cluster, group, self._listen, TOPICS, self._takes, options, forgets=self._forgets)
+                SimpleClient(cluster, group, self._listen, TOPICS, self._takes, options, forgets=self._forgets)
             )
         if group == "repliers":
-            replier = cluster.add(Replier(cluster, f"replier-{len(cluster.clients)}", {}))
-            return cluster.consumer(group, replier.listen, topics=(QUESTIONS,), **options)
+            replier = cluster.add(ReplyClient(cluster, f"replier-{len(cluster.clients)}", {}))
+            return cluster.consumer(group, replier.listen, topics=(REQUESTS,), **options)
         options["consume_message_batch_max_size"] = random.choice((1, 1, 4))
         listener = self._cash if group == "cashiers" else self._listen
         takes_ms = self._takes_long if options["orderly"] else self._takes
@@ -223,28 +222,28 @@ class ClientScenario(Scenario):
 
     def _takes_long(self) -> int:
         """Now and then longer than brokers keep a lock."""
-        return 90_000 if not self._peace and self.random.random() < 0.02 else self._takes()
+        return 90_000 if not self.in_peace and self.random.random() < 0.02 else self._takes()
 
     def _forgets(self) -> bool:
-        return not self._peace and self.random.random() < 0.02
+        return not self.in_peace and self.random.random() < 0.02
 
     def _cash(self, messages: list[MessageExt], context: ConsumeContext) -> object:
         """Commits in its own time, or takes everything since the last commit back."""
         context.auto_commit = False
-        if self._peace:
+        if self.in_peace:
             return ConsumeStatus.COMMIT
         return self.random.choice(
             (ConsumeStatus.SUCCESS, ConsumeStatus.SUCCESS, ConsumeStatus.COMMIT, ConsumeStatus.ROLLBACK)
         )
 
-    # --- trouble
+    # --- faults
 
     def stand_still(self) -> None:
         """Nothing runs for a minute, anywhere."""
         places: list[Any] = [*self.cluster.servers, *(client for client in self.cluster.clients if client.up)]
         for place in places:
             place.freeze()
-        self._run(60_000)
+        self.run(60_000)
         self.random.shuffle(places)
         for place in places:
             place.thaw()
@@ -254,21 +253,21 @@ class ClientScenario(Scenario):
         for machine in self.cluster.name_servers:
             if machine.up:
                 assert machine.host is not None
-                machine.host.weather = replace(
-                    self.world.weather, delay_min=500, delay_max=self.random.choice((2_000, 8_000))
+                machine.host.conditions = replace(
+                    self.simulator.conditions, delay_min=500, delay_max=self.random.choice((2_000, 8_000))
                 )
 
                 def well(host: Any = machine.host) -> None:
-                    host.weather = None
+                    host.conditions = None
 
-                self.world.at(self.world.now + self.random.choice((5_000, 60_000)), well)
+                self.simulator.at(self.simulator.now + self.random.choice((5_000, 60_000)), well)
 
     def change_queues(self) -> None:
         """A topic gets more queues, or fewer that can be written."""
         topic = self.random.choice(TOPICS)
         write = self.random.choice((1, 2, 4, 6, 8))
         self._counts[topic] = max(self._counts[topic], write)
-        self._set_up(topic, self._some_broker(), write)
+        self._set_up(topic, self.some_broker(), write)
 
     def _set_up(self, topic: str, machine: Machine[BrokerNode], write_queues: int, perm: int = 6) -> None:
         if not self.admin.up:
@@ -277,8 +276,8 @@ class ClientScenario(Scenario):
         address, read_queues = machine.addresses["main"], self._counts[topic]
 
         def done(ticket: Ticket[Any]) -> None:
-            if ticket.failure is not None and self._peace:
-                self.world.at(self.world.now + 1_000, lambda: self._set_up(topic, machine, write_queues, perm))
+            if ticket.failure is not None and self.in_peace:
+                self.simulator.at(self.simulator.now + 1_000, lambda: self._set_up(topic, machine, write_queues, perm))
 
         def create(now: int) -> Flow[Any]:
             return self.topics.create(
@@ -306,7 +305,7 @@ class ClientScenario(Scenario):
 
         It comes back, as one that is not written.
         """
-        machine = self._some_broker()
+        machine = self.some_broker()
         if not machine.up:
             return
         for topic in TOPICS:
@@ -315,11 +314,11 @@ class ClientScenario(Scenario):
         assert host is not None
 
         def leave() -> None:
-            if host.alive and not self._peace:
+            if host.alive and not self.in_peace:
                 host.enter(host.node.close)
-                self._restart_later(machine)
+                self.restart_later(machine)
 
-        self.world.at(self.world.now + 20_000, leave)
+        self.simulator.at(self.simulator.now + 20_000, leave)
 
     def answers_twice(self) -> None:
         """Answers come twice now and then, see `_begin`."""
@@ -327,8 +326,8 @@ class ClientScenario(Scenario):
     def answers_late(self) -> None:
         """Answers come late, some of them after whoever waited has given up, see `_begin`."""
 
-    KINDS: Mapping[str, Callable[[Any], None]] = {
-        **{kind: make for kind, make in Scenario.KINDS.items() if kind not in LEFT_OUT},
+    FAULTS: Mapping[str, Callable[[Any], None]] = {
+        **{kind: make for kind, make in Scenario.FAULTS.items() if kind not in LEFT_OUT},
         "stand still": stand_still,
         "slow name servers": slow_name_servers,
         "change queues": change_queues,

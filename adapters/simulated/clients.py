@@ -1,10 +1,10 @@
 """Clients of a simulated cluster: a node each, and an application that has what it did on record.
 
-Names and settings are those of the real clients. What waits there runs the world here, until it has its outcome.
+Names and settings are those of the real clients. What waits there lets virtual time pass here.
 
-Owns: client nodes and their identities, sends, operations and their outcomes, calls of listeners.
-Leaves to others: consumers that ask for their messages (`pull_clients`), transactions and requests (`request_clients`),
-servers (`cluster`), records.
+Owns: client nodes and their identities, sends, operations and their outcomes, calls of listeners. Leaves to others:
+consumers that ask for their messages (`pull_clients`), transactions and requests (`request_clients`), servers
+(`cluster`), records.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ Takes = int | Callable[[], int]
 
 
 class Client:
-    """One client node. `name` is its host's name in the world."""
+    """Client with a node of its own. `name` is the name of its host."""
 
     def __init__(self, cluster: Cluster, options: ClientOptions | Mapping[str, Any]) -> None:
-        world = cluster.world
+        simulator = cluster.simulator
         self.cluster = cluster
         number = cluster.new_number()
         self.name = f"client-{number}"
         ip = f"10.0.{2 + number // 250}.{1 + number % 250}"
-        identity = ClientIdentity(ip, number, f"{number}#{number}", world.random.randrange(1 << 31))
+        identity = ClientIdentity(ip, number, f"{number}#{number}", simulator.random.randrange(1 << 31))
         self.node = ClientNode(
             client_settings(list(cluster.name_servers_addresses), {**cluster.client_options, **options}), identity
         )
-        self.host = world.add(self.name, self.node)
+        self.host = simulator.add(self.name, self.node)
         self._sleeps: list[tuple[int, int]] = []
         self._frozen_at: int | None = None
 
@@ -84,9 +84,9 @@ class Client:
         return tickets[0]
 
     def run(self, make: Callable[[int], Flow[R]]) -> R:
-        """The same, and run the world until there is an outcome."""
+        """The same, and let time pass until there is an outcome."""
         ticket = self.begin(make)
-        self.cluster.world.run_until(lambda: ticket.settled)
+        self.cluster.simulator.run_until(lambda: ticket.settled)
         return ticket.result()
 
     def operate(
@@ -127,22 +127,22 @@ class Client:
 
     def later(self, after_ms: int, call: Callable[[], None]) -> None:
         """Have the application do something after a time, or when the client runs again; never once it is dead."""
-        self.cluster.world.at(self.cluster.now + after_ms, lambda: self.host.when_awake(call))
+        self.cluster.simulator.at(self.cluster.now + after_ms, lambda: self.host.when_awake(call))
 
     def close(self) -> None:
-        """The orderly end; runs the world until it is over."""
+        """The orderly end; lets time pass until it is over."""
         self.host.enter(self.node.close)
-        self.cluster.world.run_until(lambda: not self.up)
+        self.cluster.simulator.run_until(lambda: not self.up)
 
     def crash(self, *, power: bool = False) -> None:
         """The process is killed, or (`power`) its whole machine stops, and brokers are not told."""
-        self.cluster.world.crash(self.host, silently=power)
+        self.cluster.simulator.crash(self.host, silently=power)
 
     def freeze(self) -> None:
         """The client does not run for a while."""
         if self._frozen_at is None and self.up:
             self._frozen_at = self.cluster.now
-            self.cluster.world.freeze(self.host)
+            self.cluster.simulator.freeze(self.host)
 
     def thaw(self) -> None:
         """It runs again."""
@@ -153,11 +153,11 @@ class Client:
             for operation in (*self.cluster.records.sends, *self.cluster.records.operations):
                 if operation.ended is None and operation.client == self.name:
                     operation.frozen_ms += slept_ms
-            self.cluster.world.thaw(self.host)
+            self.cluster.simulator.thaw(self.host)
 
 
 class SimulatedProducer(Client):
-    """Sends messages."""
+    """Producer of messages."""
 
     def __init__(self, cluster: Cluster, group: str, options: ProducerOptions) -> None:
         super().__init__(cluster, options)
@@ -166,12 +166,12 @@ class SimulatedProducer(Client):
     def send(
         self, message: Message | Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> SendResult:
-        """Send a message or a batch and run the world until there is an outcome.
+        """Send a message or a batch and let time pass until there is an outcome.
 
-        Raises as `SimulatedProducer.send` of the real clients.
+        Raises as `Producer.send` of the real clients.
         """
         sent = self.submit(message, queue=queue, timeout_ms=timeout_ms)
-        self.cluster.world.run_until(lambda: sent.ticket.settled)
+        self.cluster.simulator.run_until(lambda: sent.ticket.settled)
         result: SendResult = sent.ticket.result()
         return result
 
@@ -184,7 +184,7 @@ class SimulatedProducer(Client):
         oneway: bool = False,
         callback: bool = False,
     ) -> Sent:
-        """Begin a send; its outcome comes with the world's time.
+        """Begin a send; its outcome comes as time passes.
 
         `callback`: as the asynchronous sends of Apache's clients retry.
         """
@@ -213,12 +213,12 @@ class SimulatedProducer(Client):
         return made[0]
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that a message of the topic could go to; runs the world until they are known."""
+        """The queues that a message of the topic could go to; lets time pass until they are known."""
         return self.run(lambda now: self.core.publish_queues(topic, now))
 
 
 class SimulatedMember(Client):
-    """A member of a group of consumers, of any kind."""
+    """Member of a group of consumers, of any kind."""
 
     core: ConsumerBase
 
@@ -240,7 +240,7 @@ class SimulatedMember(Client):
         raise NotImplementedError
 
     def begin_start(self) -> Ticket[None]:
-        """Start it; the outcome comes with the world's time."""
+        """Start it; the outcome comes as time passes."""
         return self.begin(self.begin_of_life)
 
     def begin_of_life(self, now: int) -> Flow[None]:
@@ -268,7 +268,7 @@ class SimulatedMember(Client):
 
 
 class SimulatedConsumer(SimulatedMember):
-    """Receives messages of a group. Each call of the listener begins at once and has its result `takes_ms` later."""
+    """Push consumer. Each call of the listener begins at once and has its result `takes_ms` later."""
 
     core: ConsumerCore
 
@@ -307,7 +307,7 @@ class SimulatedConsumer(SimulatedMember):
         self.note_expression(topic, expression)
 
     def start(self) -> SimulatedConsumer:
-        """Start it and run the world until that has succeeded. Raises as `PushConsumer.start`."""
+        """Start it and let time pass until that has succeeded. Raises as `PushConsumer.start`."""
         self.run(self.core.start)
         return self
 

@@ -1,15 +1,11 @@
-"""Whole clusters in a simulated world: name servers, brokers with their disks, producers and consumers, all from one
-seed.
+"""Simulated cluster: name servers, brokers with their disks, producers and consumers, all from one seed.
 
-    cluster = Cluster(seed=1)
-    consumer = cluster.consumer("group", lambda messages: ConsumeStatus.SUCCESS, topics=("orders",)).start()
-    cluster.producer("shop").send(Message("orders", b"paid"))
-    cluster.broker.crash(power=True)
-    cluster.broker.start()
-    cluster.run_until(lambda: len(consumer.messages) == 1)
+    cluster = Cluster(seed=1) consumer = cluster.consumer("group", lambda messages: ConsumeStatus.SUCCESS,
+    topics=("orders",)).start() cluster.producer("shop").send(Message("orders", b"paid"))
+    cluster.broker.crash(power=True) cluster.broker.start() cluster.run_until(lambda: len(consumer.messages) == 1)
 
-Names and settings are those of the real clients and servers. What waits there runs the world here, until it has its
-outcome.
+Names and settings are those of the real clients and servers. What waits there lets virtual time pass here, until it has
+its outcome.
 
 Owns: which nodes there are and where, disks and what a crash leaves of them.
 Leaves to others: time and network (`simulator`), what clients do (`clients`), what must be true of a cluster
@@ -30,8 +26,10 @@ from mqproto.adapters.simulated.clients import (
     SimulatedProducer,
     Takes,
 )
+from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.host import Host
 from mqproto.adapters.simulated.records import Records
-from mqproto.adapters.simulated.simulator import Host, Simulator, Weather
+from mqproto.adapters.simulated.simulator import Simulator
 from mqproto.engine.broker.node import BrokerNode
 from mqproto.engine.namesrv import NameServerNode
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings, apply_all
@@ -57,25 +55,25 @@ _SETTLED_MS = 2_000
 
 
 class Machine(Generic[N]):
-    """Where a server runs, dies and starts again. The disk outlives its processes, as far as a crash lets it.
+    """Machine on which a server runs, dies and starts again. The disk outlives the process, as far as a crash lets it.
 
     `make` builds the server over the files and is called at each start; what it raises then, `start` raises.
     """
 
     def __init__(
         self,
-        world: Simulator,
+        simulator: Simulator,
         name: str,
         addresses: Mapping[str, str],
         make: Callable[[MemoryFiles], N],
         *,
         syncs: bool = True,
     ) -> None:
-        self.world = world
+        self.simulator = simulator
         self.name = name
         self.addresses = dict(addresses)
         self.files = MemoryFiles(forgetful=True)
-        self.files.clock = lambda: world.now + world.wall_ahead
+        self.files.clock = lambda: simulator.now + simulator.wall_ahead
         #: Where the server runs, or ran last.
         self.host: Host | None = None
         #: When the machine lost power, and when the server was started, in virtual time.
@@ -114,17 +112,17 @@ class Machine(Generic[N]):
             if attempt == self._attempts:
                 raise
             return False
-        self.host = self.world.add(self.name, node, self.addresses)
-        self.starts.append(self.world.now)
+        self.host = self.simulator.add(self.name, node, self.addresses)
+        self.starts.append(self.simulator.now)
         return self.host.alive
 
     def stop(self) -> None:
-        """Stop the server in an orderly way; runs the world until it has ended."""
+        """Stop the server in an orderly way; virtual time passes until it has ended."""
         host = self.host
         if host is None or not host.alive:
             raise StateError(f"{self.name} does not run")
         host.enter(host.node.close)
-        self.world.run_until(lambda: not host.alive)
+        self.simulator.run_until(lambda: not host.alive)
 
     def crash(self, *, power: bool = False) -> None:
         """The process is killed; the disk keeps what it wrote. `power`: the whole machine stops, the disk keeps what
@@ -132,10 +130,10 @@ class Machine(Generic[N]):
         """
         self._attempts += 1
         if self.host is not None and self.host.alive:
-            self.world.crash(self.host, silently=power)
+            self.simulator.crash(self.host, silently=power)
         if power:
-            self.power_losses.append(self.world.now)
-            random = self.world.random
+            self.power_losses.append(self.simulator.now)
+            random = self.simulator.random
             chance = random.choice((0.0, 0.5, random.random()))
             names = random.choice((0, random.randint(0, self.files.pending_names)))
             self.files = self.files.power_loss(lambda path, sector: random.random() < chance, names)
@@ -161,19 +159,19 @@ class Machine(Generic[N]):
     def freeze(self) -> None:
         """The server does not run for a while."""
         if self.host is not None and self.host.alive:
-            self.world.freeze(self.host)
+            self.simulator.freeze(self.host)
 
     def thaw(self) -> None:
         """It runs again."""
         if self.host is not None:
-            self.world.thaw(self.host)
+            self.simulator.thaw(self.host)
 
 
 class Cluster:
-    """A world with `name_servers` name servers and `brokers` brokers that have started and registered.
+    """Cluster of `name_servers` name servers and `brokers` brokers that have started and registered.
 
     `settings` are the brokers', by Apache's keys; `client_options` are for every client that is not told otherwise.
-    `weather` may be changed at any time (`cluster.world.weather`).
+    `conditions` may be changed at any time (`cluster.simulator.conditions`).
     """
 
     def __init__(
@@ -182,21 +180,21 @@ class Cluster:
         *,
         brokers: int = 1,
         name_servers: int = 1,
-        weather: Weather | None = None,
+        conditions: Conditions | None = None,
         settings: Mapping[str, str] | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         self.client_options: ClientOptions = client_options or {}
         #: Where the names of all clients are; records and checks have them as applications do.
         self.namespace = Namespace(self.client_options.get("namespace", ""))
-        self.world = Simulator(seed, weather=weather)
+        self.simulator = Simulator(seed, conditions=conditions)
         self.records = Records()
         self.settings = dict(settings or {})
         self.clients: list[Client] = []
         self._numbers = 0
         self.name_servers = [
             Machine(
-                self.world,
+                self.simulator,
                 f"namesrv-{number}",
                 {"main": f"10.0.0.{number}:9876"},
                 lambda files: NameServerNode(NamesrvSettings()),
@@ -206,7 +204,7 @@ class Cluster:
         self.brokers = {machine.name: machine for machine in map(self.new_broker, range(1, brokers + 1))}
         for machine in self.servers:
             machine.start()
-        self.world.run_for(_SETTLED_MS)
+        self.simulator.run_for(_SETTLED_MS)
 
     def new_broker(self, number: int) -> Machine[BrokerNode]:
         """Another broker of the cluster, to be put into `brokers` and started."""
@@ -217,18 +215,18 @@ class Cluster:
             own = {"brokerName": name, "namesrvAddr": ";".join(self.name_servers_addresses)}
             settings, storing = BrokerSettings(), StoreSettings()
             apply_all((settings, storing), {**own, **SMALL_FILES, **self.settings})
-            store = Store.open(storing, files, wall=self.world.now + self.world.wall_ahead)
+            store = Store.open(storing, files, wall=self.simulator.now + self.simulator.wall_ahead)
             return BrokerNode(settings, store, host=ip, port=10911, seed=number, files=files)
 
         syncs = self.settings.get("flushDiskType") == SYNC_FLUSH
-        return Machine(self.world, name, {"main": f"{ip}:10911", "fast": f"{ip}:10909"}, make, syncs=syncs)
+        return Machine(self.simulator, name, {"main": f"{ip}:10911", "fast": f"{ip}:10909"}, make, syncs=syncs)
 
     # --- what there is
 
     @property
     def now(self) -> int:
         """Virtual time in milliseconds."""
-        return self.world.now
+        return self.simulator.now
 
     @property
     def broker(self) -> Machine[BrokerNode]:
@@ -272,7 +270,7 @@ class Cluster:
         return client
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> SimulatedProducer:
-        """A producer; options as of the real `SimulatedProducer`."""
+        """A producer; options as of the real `Producer`."""
         return self.add(SimulatedProducer(self, group, options))
 
     def consumer(
@@ -295,8 +293,8 @@ class Cluster:
 
     def run_for(self, ms: int) -> None:
         """Let virtual time pass."""
-        self.world.run_for(ms)
+        self.simulator.run_for(ms)
 
     def run_until(self, happened: Callable[[], bool], limit_ms: int = 600_000) -> None:
         """Run until `happened()`; AssertionError when that takes more than `limit_ms` of virtual time."""
-        self.world.run_until(happened, limit_ms)
+        self.simulator.run_until(happened, limit_ms)

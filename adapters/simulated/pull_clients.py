@@ -53,7 +53,7 @@ def never() -> bool:
     return False
 
 
-class Iterator(SimulatedConsumer):
+class SimpleClient(SimulatedConsumer):
     """A push consumer without a listener, with `tasks` loops that take a message, work on it and acknowledge it, or let
     it come again.
 
@@ -98,7 +98,7 @@ class Iterator(SimulatedConsumer):
             interrupt_sometimes(self, operation)
 
     def _took(self, ticket: Ticket[MessageExt | None], claim: HeldClaim) -> None:
-        random = self.cluster.world.random
+        random = self.cluster.simulator.random
         if ticket.failure is not None or random.random() < INTERRUPTED:  # the program does not know what it got
             self.host.enter(lambda now: self.core.give_back(claim, now))
             if self.core.phase is Phase.RUNNING:
@@ -121,7 +121,7 @@ class Iterator(SimulatedConsumer):
             if result is ConsumeStatus.SUCCESS:
                 counts = self.core.ack(message, now)
             else:
-                counts = self.core.retry_later(message, now, self.cluster.world.random.choice((0, 1)))
+                counts = self.core.retry_later(message, now, self.cluster.simulator.random.choice((0, 1)))
             delivery = self._working.pop(id(message), None)
             if delivery is not None and counts:
                 self.cluster.records.ended(delivery, result, now)
@@ -150,7 +150,7 @@ class Iterator(SimulatedConsumer):
 
 def interrupt_sometimes(member: SimulatedMember, operation: RecordedOperation) -> None:
     """Now and then the caller of something that waits gives up."""
-    random = member.cluster.world.random
+    random = member.cluster.simulator.random
     if random.random() < INTERRUPTED:
         member.later(random.randint(0, 3_000), lambda: member.cancel(operation))
 
@@ -183,7 +183,7 @@ class PollingClient(SimulatedMember):
         self.later(0, self._poll)
 
     def _poll(self) -> None:
-        random = self.cluster.world.random
+        random = self.cluster.simulator.random
         claim = PollClaim()
         limit = random.choice((None, None, 1, 5))
 
@@ -202,7 +202,7 @@ class PollingClient(SimulatedMember):
         self._working.clear()
 
     def _polled(self, ticket: Ticket[list[MessageExt]], claim: PollClaim) -> None:
-        if ticket.failure is not None or self.cluster.world.random.random() < INTERRUPTED:
+        if ticket.failure is not None or self.cluster.simulator.random.random() < INTERRUPTED:
             self.host.enter(lambda now: self.core.put_back(claim, now))
             if self.core.phase is Phase.RUNNING:
                 self.later(1, self._poll)
@@ -215,7 +215,7 @@ class PollingClient(SimulatedMember):
 
     def _after(self) -> None:
         """Between two polls."""
-        random = self.cluster.world.random
+        random = self.cluster.simulator.random
         if self.core.phase is not Phase.RUNNING:
             return
         if not self.core.settings.auto_commit and random.random() < 0.3:
@@ -242,7 +242,7 @@ class PollingClient(SimulatedMember):
         self.host.enter(resume)
 
 
-class Puller(SimulatedMember):
+class PullClient(SimulatedMember):
     """A pull consumer: for each queue of its own it asks for the offset, then pulls, works and commits, while it has
     the queue.
     """
@@ -314,7 +314,7 @@ class Puller(SimulatedMember):
 
     def _worked(self, delivery: Delivery, loop: object, next_offset: int) -> None:
         self.cluster.records.ended(delivery, ConsumeStatus.SUCCESS, self.cluster.now)
-        oneway = self.cluster.world.random.random() < 0.3
+        oneway = self.cluster.simulator.random.random() < 0.3
         if self._goes_on(delivery.queue, loop):
             self.operate("commit", lambda now: self.core.commit(delivery.queue, next_offset, oneway, now))
             self._pull(delivery.queue, loop, next_offset)

@@ -1,7 +1,7 @@
-"""What happened in a simulated cluster, as its applications saw it: sends, other operations and deliveries.
+"""Records of a simulated cluster, as its applications saw it: sends, other operations and deliveries.
 
-Owns: the record of each operation and each delivery, and how far each group has finished each queue.
-Leaves to others: making them happen (`cluster`), what must be true of them (`checks`).
+Owns: the record of each operation and each delivery, and how far each group has finished each queue. Leaves to others:
+making them happen (`cluster`), what must be true of them (`checks`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mqproto.state.node.contract import Ticket
 
 @dataclass(slots=True, eq=False)
 class RecordedOperation:
-    """What an application began and waits for. Times are virtual."""
+    """Operation that an application began and waits for. Times are virtual."""
 
     client: str
     what: str
@@ -79,7 +79,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class RecordedProgress:
-    """Which messages of one queue a group is done with."""
+    """Progress of a group in one queue: which messages it is done with."""
 
     #: Everything below.
     below: int = 0

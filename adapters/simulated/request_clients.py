@@ -1,7 +1,7 @@
-"""Simulated applications that ask and are asked: transactions with their listener, requests with their replies.
+"""Simulated clients of transactions, and of requests and their replies.
 
-Owns: a bank that knows what came of every local transaction, tellers who are asked by brokers, askers who wait for
-replies.
+Owns: the table of local transactions, clients whom brokers ask for their verdicts, clients that send requests and wait
+for replies.
 Leaves to others: what must be true of them (`client_checks`).
 """
 
@@ -28,8 +28,8 @@ ROLLBACK: Final = LocalTransactionState.ROLLBACK_MESSAGE
 UNKNOW: Final = LocalTransactionState.UNKNOW
 
 
-class Bank:
-    """What all tellers of a group know: which local transactions were committed.
+class LocalTransactions:
+    """Table of local transactions that all clients of a group share: which were committed.
 
     One that was not run when a broker asked never will be.
     """
@@ -43,12 +43,12 @@ class Bank:
         self.results: list[tuple[bytes, TransactionSendResult]] = []
 
 
-class Teller(Client):
-    """A producer of messages in transactions, one of the bank's group."""
+class TransactionClient(Client):
+    """A producer of messages in transactions, one of the group that shares the table."""
 
-    def __init__(self, cluster: Cluster, bank: Bank, options: TransactionOptions) -> None:
+    def __init__(self, cluster: Cluster, local: LocalTransactions, options: TransactionOptions) -> None:
         super().__init__(cluster, options)
-        self.bank = bank
+        self.local = local
         #: Whether it always knows what came of a transaction.
         self.sure = False
         settings = transaction_settings("bank", options)
@@ -58,8 +58,8 @@ class Teller(Client):
         self.host.on_deliver = self._deliver
 
     def transact(self, body: bytes) -> None:
-        """Begin a transaction; everything else comes with the world's time."""
-        message = Message(self.bank.topic, body)
+        """Begin a transaction; everything else comes as time passes."""
+        message = Message(self.local.topic, body)
         self.operate(
             "half message",
             lambda now: self.core.send_half(message, now),
@@ -72,14 +72,14 @@ class Teller(Client):
             assert isinstance(ticket.failure, MQError), repr(ticket.failure)
             return
         half = ticket.result()
-        random = self.cluster.world.random
+        random = self.cluster.simulator.random
         verdict: object = None
-        if half.accepted and body in self.bank.refused:
+        if half.accepted and body in self.local.refused:
             verdict = ROLLBACK
         elif half.accepted:
             verdict = random.choice((COMMIT, COMMIT, ROLLBACK, UNKNOW, None))
             if verdict is COMMIT or (verdict is not ROLLBACK and random.random() < 0.5):
-                self.bank.committed.add(body)
+                self.local.committed.add(body)
 
         def end() -> None:
             self.operate(
@@ -91,7 +91,7 @@ class Teller(Client):
 
         def ended(ticket: Ticket[TransactionSendResult]) -> None:
             if ticket.failure is None:
-                self.bank.results.append((body, ticket.result()))
+                self.local.results.append((body, ticket.result()))
 
         self.later(random.choice((0, 10, 3_000)), end)
 
@@ -99,27 +99,27 @@ class Teller(Client):
         task = action.task
         assert isinstance(task, CheckTask)
         body = task.message.body
-        self.bank.asked[body] += 1
-        random = self.cluster.world.random
-        result: object = COMMIT if body in self.bank.committed else ROLLBACK
+        self.local.asked[body] += 1
+        random = self.cluster.simulator.random
+        result: object = COMMIT if body in self.local.committed else ROLLBACK
         if not self.sure and random.random() < 0.3:
             result = random.choice((UNKNOW, ValueError("the database is away")))
         if result is ROLLBACK:
-            self.bank.refused.add(body)
+            self.local.refused.add(body)
         self.later(
             random.choice((0, 0, 200)), lambda: self.host.enter(lambda now: self.node.checked(task, result, now))
         )
 
 
-class Asker(SimulatedProducer):
-    """Sends requests and keeps what came of them."""
+class RequestClient(SimulatedProducer):
+    """Client that sends requests and keeps what came of them."""
 
     def __init__(self, cluster: Cluster, group: str, topic: str, options: ProducerOptions) -> None:
         super().__init__(cluster, group, options)
         self.topic = topic
-        self.questions: list[tuple[bytes, RecordedOperation]] = []
+        self.requests: list[tuple[bytes, RecordedOperation]] = []
 
-    def ask(self, body: bytes, timeout_ms: int) -> None:
+    def request(self, body: bytes, timeout_ms: int) -> None:
         """Begin a request."""
         message = Message(self.topic, body)
         operation = self.operate(
@@ -127,24 +127,24 @@ class Asker(SimulatedProducer):
         )
         if operation is None:
             return
-        self.questions.append((body, operation))
-        random = self.cluster.world.random
+        self.requests.append((body, operation))
+        random = self.cluster.simulator.random
         if random.random() < 0.05:
             self.later(random.randint(0, timeout_ms), lambda: self.cancel(operation))
 
 
-class Replier(SimulatedProducer):
-    """Answers questions: its `listen` is for a consumer of theirs.
+class ReplyClient(SimulatedProducer):
+    """Client that replies to requests: its `listen` is for a consumer of them.
 
-    Some it never answers, some late or twice, some with nobody's id.
+    Some it never answers, some late or twice, some with an id that nobody waits for.
     """
 
     def listen(self, messages: list[MessageExt]) -> ConsumeStatus:
-        random = self.cluster.world.random
+        random = self.cluster.simulator.random
         for message in messages:
             if random.random() < 0.1 or not message.properties.get("CORRELATION_ID"):
                 continue
-            reply = reply_to(message, answer_to(message.body))
+            reply = reply_to(message, reply_body(message.body))
             if random.random() < 0.05:
                 reply.correlation_id = "of nobody"
             for _ in range(random.choice((1, 1, 1, 2))):
@@ -155,6 +155,6 @@ class Replier(SimulatedProducer):
         self.operate("reply", lambda now: self.core.send_async(reply, now), self.core.settings.send_timeout_ms)
 
 
-def answer_to(question: bytes) -> bytes:
-    """What is replied to a question."""
-    return b"re: " + question
+def reply_body(request: bytes) -> bytes:
+    """The body of the reply to a request."""
+    return b"re: " + request

@@ -1,49 +1,29 @@
-"""The simulated driver: many nodes in one process, under virtual time, over a network that is as bad as its seed says.
+"""Simulator of a network of nodes: many of them in one process, under virtual time, with faults by seed.
 
 A `Simulator` owns the virtual clock, the network between its hosts and one random source. It drives every node through
 the contract of `mqproto.state.node.contract`, exactly as the real drivers do, but nothing in it waits: time jumps from
 one event to the next, so an hour of a cluster takes moments, and two runs of one seed are equal to the byte.
 
-Owns: virtual time, streams between hosts, what is under way on them, when jobs run and end, hosts that do not run for a
-while.
-Leaves to others: what the nodes do, what survives a crash on disk (the store's memory files), which nodes make a
-cluster (`cluster`), what must be true of it (`checks`).
+Owns: virtual time, streams between hosts, what is under way on them, when jobs run and end.
+Leaves to others: entering the nodes (`host`), what the nodes do, what survives a crash on disk (the store's memory
+files), which nodes make a cluster (`cluster`), what must be true of it (`checks`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 from zlib import crc32
 
 from mqproto.adapters.simulated.answers import disturb
-from mqproto.state.node.contract import Deliver, Dial, HangUp, Job, Link, Node, Run, Ticket
+from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.host import Host
+from mqproto.state.node.contract import Job, Link, Node
 
 #: A run that needs more events than this is taken for one that never ends.
 EVENTS_MAX = 5_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Weather:
-    """How bad the network and the disks are. All times in milliseconds, all chances from 0 to 1."""
-
-    delay_min: int = 0
-    delay_max: int = 3
-    #: Chance that a run of bytes arrives in several pieces.
-    split: float = 0.2
-    #: Chance, for each run of bytes sent, that the stream breaks and only a part of the bytes arrives before that.
-    cut: float = 0.0
-    #: Chances of an answer to come once more and to be overtaken by others, both by up to `late_max`.
-    twice: float = 0.0
-    late: float = 0.0
-    late_max: int = 10_000
-    job_min: int = 0
-    job_max: int = 5
-    #: Chance that a job fails with OSError instead of running.
-    job_failure: float = 0.0
 
 
 class SimulatedStream:
@@ -63,128 +43,18 @@ class SimulatedStream:
         self.broken = False
 
 
-class Host:
-    """A place in the world where one node runs, until it ends or crashes; a new host may then take its addresses."""
-
-    def __init__(self, world: Simulator, name: str, node: Node, addresses: Mapping[str, str]) -> None:
-        self.world = world
-        self.name = name
-        self.node = node
-        #: Listener name to `host:port`.
-        self.addresses = dict(addresses)
-        self.alive = True
-        #: When it ended or crashed.
-        self.died_at: int | None = None
-        #: Its own weather, where that differs from the world's: for its disk and for what it sends.
-        self.weather: Weather | None = None
-        #: How far its wall clock is ahead of the world's.
-        self.wall_offset = 0
-        #: What to do with work for the application; given by whoever plays the application.
-        self.on_deliver: Callable[[Deliver], None] | None = None
-        self._due: int | None = None
-        #: While the host does not run: what it would have done meanwhile.
-        self._backlog: list[Callable[[], None]] | None = None
-
-    @property
-    def asleep(self) -> bool:
-        """Whether the host does not run for a while (`Simulator.freeze`)."""
-        return self._backlog is not None
-
-    def enter(self, call: Callable[[int], None]) -> None:
-        """Enter the node from outside (an application's call) and carry out what it wants.
-
-        A host that is asleep does so when it wakes.
-        """
-        self.when_awake(lambda: self._enter(call))
-
-    def when_awake(self, call: Callable[[], None]) -> None:
-        """Call a function now, or when the host runs again; never if it is dead by then."""
-        if self._backlog is not None:
-            self._backlog.append(call)
-        elif self.alive:
-            call()
-
-    def _enter(self, call: Callable[[int], None]) -> None:
-        self.node.wall_ahead = self.world.wall_ahead + self.wall_offset
-        call(self.world.now)
-        self.settle()
-
-    def settle(self) -> None:
-        """Empty what the node produced, as a driver does after each entry."""
-        node = self.node
-        while (node.touched or node.actions) and self.alive:
-            while node.touched:
-                # By number, not by the set's own order: that depends on where objects lie in memory.
-                link = min(node.touched, key=self.world.number)
-                node.touched.discard(link)
-                data = b"".join(node.data_to_send(link))
-                if data:
-                    self.world.send(link, data)
-            actions, node.actions[:] = list(node.actions), []
-            for action in actions:
-                self._act(action)
-        if node.ended:  # the driver's loop is over, and with it the process
-            self.world.crash(self)
-        else:
-            self._schedule()
-
-    def _act(self, action: object) -> None:
-        world = self.world
-        match action:
-            case Dial(link=link, timeout_ms=timeout_ms):
-                world.dial(self, link, timeout_ms)
-            case HangUp(link=link):
-                world.end(link, "hung up by the peer")
-            case Run(job=job):
-                world.run_job(self, job)
-            case Ticket():
-                if action.wake is not None:
-                    action.wake()
-            case Deliver():
-                assert self.on_deliver is not None, f"{self.name}: nobody takes deliveries"
-                self.on_deliver(action)
-            case _:
-                raise AssertionError(f"unknown action {action!r}")
-
-    def _schedule(self) -> None:
-        """Have `timer` called at the node's next deadline; a deadline that moved is asked for again then."""
-        due = self.node.next_deadline()
-        if due is not None and (self._due is None or due < self._due):
-            self._due = due
-            self.world.at(max(due, self.world.now), self._timer)
-
-    def _timer(self) -> None:
-        if not self.alive or self._due is None or self._due > self.world.now:
-            return
-        self._due = None
-        self.enter(self.node.timer)
-
-    def sleep(self) -> None:
-        """For `Simulator.freeze`."""
-        if self._backlog is None:
-            self._backlog = []
-
-    def wake(self, *, timers_first: bool) -> None:
-        """For `Simulator.thaw`: do what was left undone, in order."""
-        backlog, self._backlog = self._backlog or [], None
-        if timers_first:
-            self.enter(self.node.timer)
-        for call in backlog:
-            self.when_awake(call)
-
-
 class Simulator:
     """Virtual time and the network between hosts.
 
-    `seed` decides everything that is left to chance. `weather` may be changed at any time. `wall` is the wall time in
-    milliseconds at virtual time 0; `step_wall` moves it, as an administrator or a time server would. `digest` sums up
-    every byte sent and every job run so far, with their times: it tells in one number whether two runs were the same.
+    `seed` decides everything that is left to chance. `conditions` may be changed at any time. `wall` is the wall time
+    in milliseconds at virtual time 0; `step_wall` moves it, as an administrator or a time server would. `digest` sums
+    up every byte sent and every job run so far, with their times: two runs with the same digest were the same.
     """
 
-    def __init__(self, seed: int, *, weather: Weather | None = None, wall: int = 1_700_000_000_000) -> None:
+    def __init__(self, seed: int, *, conditions: Conditions | None = None, wall: int = 1_700_000_000_000) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.weather = weather or Weather()
+        self.conditions = conditions or Conditions()
         self.now = 0
         self.wall_ahead = wall
         self.digest = 0
@@ -202,7 +72,7 @@ class Simulator:
     # --- what a test does
 
     def add(self, name: str, node: Node, addresses: Mapping[str, str] | None = None) -> Host:
-        """Put a node into the world, listening at `addresses` (listener name to `host:port`), and begin it."""
+        """Add a host with this node, listening at `addresses` (listener name to `host:port`), and begin it."""
         host = Host(self, name, node, addresses or {})
         taken = {address for other in self.hosts if other.alive for address in other.addresses.values()}
         assert not taken & set(host.addresses.values()), "address taken"
@@ -247,7 +117,7 @@ class Simulator:
         self._parted.clear()
         held, self._held = self._held, []
         for call in held:
-            self.at(self.now + self.random.randint(self.weather.delay_min, self.weather.delay_max), call)
+            self.at(self.now + self.random.randint(self.conditions.delay_min, self.conditions.delay_max), call)
 
     def freeze(self, host: Host) -> None:
         """The host does not run (a stopped process, a machine that is paused): what comes for it waits, its own
@@ -353,23 +223,23 @@ class Simulator:
                 self._break(stream, "connection reset")
             return
         self._note(self.number(link), data)
-        weather = stream.sender.weather or self.weather
-        if weather.twice or weather.late:
-            data = self._disturb(stream, data, weather)
+        conditions = stream.sender.conditions or self.conditions
+        if conditions.twice or conditions.late:
+            data = self._disturb(stream, data, conditions)
             if not data:
                 return
-        if self.random.random() < weather.cut:
+        if self.random.random() < conditions.cut:
             arriving = data[: self.random.randrange(len(data))]
             link.unsent -= len(data) - len(arriving)
             stream.broken = True
             self._send_pieces(stream, [arriving] if arriving else [])
             self.at(stream.arrives, lambda: self._break(stream, "connection reset"))
             return
-        self._send_pieces(stream, self._pieces(data, weather))
+        self._send_pieces(stream, self._pieces(data, conditions))
 
-    def _disturb(self, stream: SimulatedStream, data: bytes, weather: Weather) -> bytes:
+    def _disturb(self, stream: SimulatedStream, data: bytes, conditions: Conditions) -> bytes:
         """What is sent now; the rest follows, if there is a link by then."""
-        rest, later = disturb(data, weather.twice, weather.late, weather.late_max, self.random)
+        rest, later = disturb(data, conditions.twice, conditions.late, conditions.late_max, self.random)
         stream.source.unsent += len(rest) - len(data)
 
         def follow(frame: bytes) -> None:
@@ -390,8 +260,8 @@ class Simulator:
             stream.arrives = max(stream.arrives, self.now + self._delay(stream.sender))
             self.at(stream.arrives, lambda: self._arrive(stream))
 
-    def _pieces(self, data: bytes, weather: Weather) -> list[bytes]:
-        if len(data) < 2 or self.random.random() >= weather.split:
+    def _pieces(self, data: bytes, conditions: Conditions) -> list[bytes]:
+        if len(data) < 2 or self.random.random() >= conditions.split:
             return [data]
         cuts = sorted(self.random.randrange(1, len(data)) for _ in range(self.random.randint(1, 3)))
         return [piece for piece in (data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)) if piece]
@@ -463,10 +333,10 @@ class Simulator:
 
         What it does happens at one moment between: a disk is busy before and after.
         """
-        weather = host.weather or self.weather
-        failing = self.random.random() < weather.job_failure
-        begin_ms = self.random.randint(weather.job_min, weather.job_max)
-        end_ms = self.random.randint(begin_ms, weather.job_max)
+        conditions = host.conditions or self.conditions
+        failing = self.random.random() < conditions.job_failure
+        begin_ms = self.random.randint(conditions.job_min, conditions.job_max)
+        end_ms = self.random.randint(begin_ms, conditions.job_max)
         name = type(job).__name__.encode()
 
         def run() -> None:
@@ -486,5 +356,5 @@ class Simulator:
 
     def _delay(self, host: Host) -> int:
         """How long something takes from a host to another."""
-        weather = host.weather or self.weather
-        return self.random.randint(weather.delay_min, weather.delay_max)
+        conditions = host.conditions or self.conditions
+        return self.random.randint(conditions.delay_min, conditions.delay_max)

@@ -1,5 +1,5 @@
 """Layout of what lies on disk (docs/protocol/store.md 1 to 7): structures, magic numbers and names, shared by the
-modules of the store.
+modules of the store. That of records is in `mqproto.wire.record_layout`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,11 @@ from typing import Final
 
 # --- commit log (docs/protocol/store.md 2) ---
 
-MAGIC_V1: Final = 0xDAA320A7
-MAGIC_V2: Final = 0xDAA320AB
+#: Magic of a filler, which stands where a size and a magic do (`SIZE_MAGIC`): its size is the rest of the file.
 MAGIC_FILLER: Final = 0xCBD43194
-#: Total size and magic of a record; of a filler the rest of the file and the magic.
-SIZE_MAGIC: Final = Struct(">iI")
-#: The fields before the body, by the lengths of the born host and the store host: v4 v4, v6 v4, v4 v6, v6 v6.
-HEADS: Final = tuple(Struct(f">iIiiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
-HEAD_V4: Final = HEADS[0]
-SYS_FLAG_AT: Final = 36
-LENGTH: Final = Struct(">H")
-#: Bytes of a record besides body, topic and properties, with IPv4 hosts.
-RECORD_FIXED: Final = 91
 #: Room that is kept behind every record for the head of a filler.
 FILLER_SIZE: Final = 8
-IPV6_EXTRA: Final = 12
-#: A record may be this much longer than the largest body (docs/protocol/store.md 2.7, 4.9.5 and later).
+#: A record may be this much longer than the largest body (docs/protocol/store.md 2.7; since 4.9.5).
 RECORD_EXTRA: Final = 65_536
 
 # --- consume queue (docs/protocol/store.md 4) ---
@@ -63,7 +52,6 @@ CHECKPOINT: Final = Struct(">qqq")
 CHECKPOINT_SIZE: Final = 4096
 
 PAGE_BITS: Final = 12
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 _EPOCH: Final = datetime(1970, 1, 1)
 

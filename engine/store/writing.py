@@ -16,15 +16,16 @@ from zlib import crc32
 from mqproto.engine.store.errors import PutRefused, PutStatus
 from mqproto.engine.store.flush.flusher import Flusher
 from mqproto.engine.store.index.index import Index
-from mqproto.engine.store.layout import ENTRY, FILLER_SIZE, HEAD_V4, HEADS, IPV6_EXTRA, LENGTH, MAGIC_V1
+from mqproto.engine.store.layout import ENTRY, FILLER_SIZE
 from mqproto.engine.store.log.commit_log import NO_ROOM, CommitLog
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import NO_SIZE, Queue
 from mqproto.engine.store.results import BatchPart
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.wire.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from mqproto.wire.properties import ENCODED_MAX as PROPERTIES_MAX
+from mqproto.wire.record_layout import HEAD_V4, HEADS, IPV6_EXTRA, LENGTH, MAGIC_V1
 
-_PROPERTIES_MAX: Final = 32_767
 _HOST_V4: Final = 8
 _V4: Final = ~(BORN_HOST_V6 | STORE_HOST_V6)
 #: How long a full disk is left alone before it is tried again.
@@ -101,7 +102,7 @@ class Writer:
         start = log.end
         if (
             start + size + FILLER_SIZE > log.soft
-            or properties_size > _PROPERTIES_MAX
+            or properties_size > PROPERTIES_MAX
             or body_size > self._settings.max_message_size
         ):
             self._check(queue, size, body_size, properties_size)
@@ -196,10 +197,10 @@ class Writer:
             raise PutRefused(
                 PutStatus.MESSAGE_ILLEGAL, f"a body of {body_size} bytes is longer than {settings.max_message_size}"
             )
-        if properties_size > _PROPERTIES_MAX:
+        if properties_size > PROPERTIES_MAX:
             raise PutRefused(
                 PutStatus.PROPERTIES_SIZE_EXCEEDED,
-                f"properties of {properties_size} bytes are longer than {_PROPERTIES_MAX}",
+                f"properties of {properties_size} bytes are longer than {PROPERTIES_MAX}",
             )
         if size > settings.largest_record:
             raise PutRefused(

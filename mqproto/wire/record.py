@@ -8,7 +8,6 @@ hosts. A record that holds a whole batch of 5.x (flags NEED_UNWRAP and INNER_BAT
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final
 
 from mqproto.errors import LocalProtocolError, MQError, RemoteProtocolError
@@ -18,14 +17,9 @@ from mqproto.wire.compression import INFLATED_MAX, inflate, plain_flag
 from mqproto.wire.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from mqproto.wire.ids import body_crc
 from mqproto.wire.names import TOPIC_LENGTH_MAX
+from mqproto.wire.record_layout import HEADS, HOSTS_AT, LENGTH, MAGIC_V1, MAGIC_V2
 
-MAGIC_V1: Final = 0xDAA320A7
-MAGIC_V2: Final = 0xDAA320AB
-#: Of the fields before the body, by whether the born host and the store host are IPv6 addresses.
-_HEADS: Final = tuple(Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
-_SYS_FLAG_LOW: Final = 39
 _BROKEN_OFF: Final = "it breaks off"
-_U16: Final = Struct(">H")
 
 
 class RecordError(RemoteProtocolError):
@@ -104,7 +98,7 @@ def _read(data: bytes, at: int, broker_name: str) -> tuple[MessageExt, int]:
     reading on there finds it.
     """
     end = len(data)
-    head = _HEADS[data[at + _SYS_FLAG_LOW] >> 4 & 3 if at + _SYS_FLAG_LOW < end else 0]
+    head = HEADS[data[at + HOSTS_AT] >> 4 & 3 if at + HOSTS_AT < end else 0]
     start = at + head.size
     if start > end:
         raise RecordError(at, _BROKEN_OFF)
@@ -132,11 +126,11 @@ def _read(data: bytes, at: int, broker_name: str) -> tuple[MessageExt, int]:
     topic_start = body_end + length_size
     if body_size < 0 or topic_start > end:
         raise RecordError(at, f"its body of {body_size} bytes does not fit", (queue_offset, physical_offset))
-    topic_size = data[body_end] if length_size == 1 else _U16.unpack_from(data, body_end)[0]
+    topic_size = data[body_end] if length_size == 1 else LENGTH.unpack_from(data, body_end)[0]
     topic_end = topic_start + topic_size
     if topic_size > (TOPIC_LENGTH_MAX if length_size == 1 else 0x7FFF) or topic_end + 2 > end:
         raise RecordError(at, f"its topic of {topic_size} bytes does not fit", (queue_offset, physical_offset))
-    properties_size: int = _U16.unpack_from(data, topic_end)[0]
+    properties_size: int = LENGTH.unpack_from(data, topic_end)[0]
     stop = topic_end + 2 + properties_size
     if properties_size > properties.ENCODED_MAX or stop > end:
         raise RecordError(at, f"its properties of {properties_size} bytes do not fit", (queue_offset, physical_offset))
@@ -179,7 +173,7 @@ def encode_record(message: MessageExt) -> bytes:
     for host, mark in ((message.born_host_bytes, BORN_HOST_V6), (message.store_host_bytes, STORE_HOST_V6)):
         if len(host) != (20 if sys_flag & mark else 8):
             raise LocalProtocolError(f"a host of {len(host)} bytes does not agree with sysFlag {sys_flag:#x}")
-    head = _HEADS[sys_flag >> 4 & 3]
+    head = HEADS[sys_flag >> 4 & 3]
     body = message.body
     fixed = head.pack(
         head.size + len(body) + 1 + len(topic) + 2 + len(encoded),
@@ -198,4 +192,4 @@ def encode_record(message: MessageExt) -> bytes:
         message.prepared_offset,
         len(body),
     )
-    return b"".join((fixed, body, bytes((len(topic),)), topic, _U16.pack(len(encoded)), encoded))
+    return b"".join((fixed, body, bytes((len(topic),)), topic, LENGTH.pack(len(encoded)), encoded))

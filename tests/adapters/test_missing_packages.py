@@ -14,9 +14,9 @@ def test_a_missing_package_is_named(name: str) -> None:
 import sys
 sys.modules["{name}"] = None
 try:
-    import adapters.{name}
+    import mqproto.adapters.{name}
 except ImportError as error:
     print(error.name, error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{name} adapters.{name} needs the package {name}: install mqproto[{name}]\n"
+    assert done.stdout == f"{name} mqproto.adapters.{name} needs the package {name}: install mqproto[{name}]\n"

@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+#: Tables of headers and codes.
+PROTOCOL: Final = Path(__file__).parents[2] / "docs" / "protocol"
 VERSIONS: Final = ("4.4.0", "4.9.7", "5.3.3")
 #: The release that we follow where releases differ.
 FOLLOWED: Final = "4.9.7"
@@ -218,13 +220,13 @@ class Golden:
     @property
     def headers(self) -> dict[str, Any]:
         """The table of all request and answer headers."""
-        table: dict[str, Any] = _json(self.root / "headers.json")
+        table: dict[str, Any] = _json(PROTOCOL / "headers.json")
         return table
 
     @property
     def codes(self) -> dict[str, Any]:
         """The tables of request, response and language codes and of releases."""
-        table: dict[str, Any] = _json(self.root / "codes.json")
+        table: dict[str, Any] = _json(PROTOCOL / "codes.json")
         return table
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import mqproto
 from mqproto import errors
+from mqproto.engine.store.errors import PutStatus
 from mqproto.errors import (
     Attempt,
     BrokerError,
@@ -121,7 +122,12 @@ def example(kind: type[MQError]) -> MQError:
     """One with a value for whatever it is made of."""
     if not any("__init__" in vars(base) for base in kind.__mro__ if issubclass(base, MQError)):
         return kind("what happened")
-    values: dict[str, Any] = {"int": 7, "tuple": (), "Exception": CallExpired("a:1", 7)}
+    values: dict[str, Any] = {
+        "int": 7,
+        "tuple": (),
+        "Exception": CallExpired("a:1", 7),
+        "PutStatus": PutStatus.MESSAGE_ILLEGAL,
+    }
     parameters = [one for one in inspect.signature(kind).parameters.values() if one.default is one.empty]
     return kind(
         *(

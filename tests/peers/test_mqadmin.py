@@ -18,7 +18,7 @@ from tests.peers.kit.servers import Server, serve
 RECORDED = recorded(GOLDEN.root)
 CONFIGURATIONS = ("getBrokerConfig", "getBrokerConfig-c", "getNamesrvConfig")
 
-#: What ours prints instead, by decision (docs/decisions.md).
+#: What ours prints instead (docs/decisions.md D124, D149, D166).
 INSTEAD = {
     # No message is at or after a time that is to come (REB-08).
     "printMsgByQueue-future": "",

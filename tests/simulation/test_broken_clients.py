@@ -1,4 +1,4 @@
-"""Stories tell broken clients from good ones: each test breaks the code in one place and names what is found then."""
+"""Scenarios tell broken clients from good ones: each test breaks the code in one place and names what is found then."""
 
 from __future__ import annotations
 
@@ -168,13 +168,13 @@ def gives_any_reply(patch: Patch) -> None:
 
 
 def pulls_on_in_a_queue_of_others(patch: Patch) -> None:
-    """The application's fault, so that the check itself is tried: it commits what it has not worked on."""
-    good = pull_clients.Puller._worked
+    """The application's mistake, so that the check itself is tried: it commits what it has not worked on."""
+    good = pull_clients.PullClient._worked
 
-    def broken(self: pull_clients.Puller, delivery: Any, loop: object, next_offset: int) -> None:
+    def broken(self: pull_clients.PullClient, delivery: Any, loop: object, next_offset: int) -> None:
         good(self, delivery, loop, next_offset + 5)
 
-    patch.setattr(pull_clients.Puller, "_worked", broken)
+    patch.setattr(pull_clients.PullClient, "_worked", broken)
 
 
 def shares_out_in_two_ways(patch: Patch) -> None:
@@ -211,19 +211,19 @@ BREAKS: list[tuple[Callable[[Patch], None], str, tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("break_it", "trouble", "groups", "wanted"),
+    ("break_it", "fault", "groups", "wanted"),
     BREAKS,
     ids=[f"{one.__name__}-{groups[0]}" for one, _, groups, _ in BREAKS],
 )
 def test_a_broken_client_is_found(
-    break_it: Callable[[Patch], None], trouble: str, groups: tuple[str, ...], wanted: str, monkeypatch: Patch
+    break_it: Callable[[Patch], None], fault: str, groups: tuple[str, ...], wanted: str, monkeypatch: Patch
 ) -> None:
     break_it(monkeypatch)
-    faults: list[str] = []
+    violations: list[str] = []
     for seed in range(6):
-        story = ClientScenario(seed, steps=25, trouble=(trouble, "burst"), groups=groups)
-        story.failure_rate, story.slowness_ms = 0.3, 500
-        faults += story.play()
-        if any(wanted in fault for fault in faults):
+        scenario = ClientScenario(seed, steps=25, faults=(fault, "burst"), groups=groups)
+        scenario.failure_rate, scenario.slowness_ms = 0.3, 500
+        violations += scenario.play()
+        if any(wanted in violation for violation in violations):
             return
-    raise AssertionError(faults or "nothing is found")
+    raise AssertionError(violations or "nothing is found")

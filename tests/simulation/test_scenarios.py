@@ -1,4 +1,4 @@
-"""Whole clusters through one kind of trouble each: what users are promised, by name."""
+"""Whole clusters through one kind of fault each: the promises to users, by name."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import Client, Cluster, Machine, SimulatedConsumer, SimulatedProducer, Weather, checks
+from mqproto.adapters.simulated import (
+    Client,
+    Cluster,
+    Conditions,
+    Machine,
+    SimulatedConsumer,
+    SimulatedProducer,
+    checks,
+)
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendStatus
 from mqproto.wire.bodies import ConsumeFromWhere
 
-CALM = Weather(delay_max=2, job_max=3)
+CALM = Conditions(delay_max=2, job_max=3)
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 SUCCESS, LATER = ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER
 
@@ -37,15 +45,15 @@ def bodies(*consumers: SimulatedConsumer) -> list[int]:
 
 def check_rest(cluster: Cluster, peace_ms: int = 120_000) -> None:
     """In the end nothing is lost and nothing is under way."""
-    cluster.world.heal()
-    cluster.world.weather = CALM
+    cluster.simulator.heal()
+    cluster.simulator.conditions = CALM
     cluster.run_for(peace_ms)
     assert checks.at_rest(cluster) == []
 
 
 @pytest.mark.parametrize("settings", [{}, SYNC])
-def test_good_weather(settings: dict[str, str]) -> None:
-    cluster = Cluster(1, brokers=2, name_servers=2, weather=CALM, settings=settings)
+def test_a_good_network(settings: dict[str, str]) -> None:
+    cluster = Cluster(1, brokers=2, name_servers=2, conditions=CALM, settings=settings)
     producer = cluster.producer("shop")
     send(producer, *range(100))
     consumer = reader(cluster)
@@ -57,7 +65,7 @@ def test_good_weather(settings: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_slow_and_split_streams(seed: int) -> None:
-    cluster = Cluster(seed, weather=Weather(delay_max=400, split=0.9, job_max=50))
+    cluster = Cluster(seed, conditions=Conditions(delay_max=400, split=0.9, job_max=50))
     producer = cluster.producer("shop")
     consumer = reader(cluster)
     send(producer, *range(60))
@@ -68,9 +76,9 @@ def test_slow_and_split_streams(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_streams_that_break(seed: int) -> None:
     """A send whose answer is lost is sent again, so a message may come twice; none is lost."""
-    cluster = Cluster(seed, brokers=2, weather=CALM, settings=SYNC)
+    cluster = Cluster(seed, brokers=2, conditions=CALM, settings=SYNC)
     producer, consumer = cluster.producer("shop"), reader(cluster)
-    cluster.world.weather = Weather(delay_max=5, split=0.3, cut=0.03, job_max=3)
+    cluster.simulator.conditions = Conditions(delay_max=5, split=0.3, cut=0.03, job_max=3)
     sends = []
     for number in range(150):
         sends.append(producer.submit(Message("orders", b"%d" % number)))
@@ -85,12 +93,12 @@ def test_streams_that_break(seed: int) -> None:
 def test_a_broker_dies_in_the_middle_of_sends(settings: dict[str, str], power: bool) -> None:
     """Whatever was acknowledged survives the death of the process, and under SYNC_FLUSH the loss of power too."""
     for seed in range(3):
-        cluster = Cluster(seed, weather=CALM, settings=settings)
+        cluster = Cluster(seed, conditions=CALM, settings=settings)
         producer, consumer = cluster.producer("shop"), reader(cluster)
         for crash in range(4):
             for number in range(30):
                 producer.submit(Message("orders", b"%d" % (crash * 30 + number)))
-            cluster.run_for(cluster.world.random.randint(0, 12))
+            cluster.run_for(cluster.simulator.random.randint(0, 12))
             cluster.broker.crash(power=power)
             cluster.run_for(5_000)
             cluster.broker.start()
@@ -102,7 +110,7 @@ def test_a_broker_dies_in_the_middle_of_sends(settings: dict[str, str], power: b
 
 def test_what_power_loss_takes_under_asynchronous_flush() -> None:
     """Nothing was promised, but the broker starts, and goes on."""
-    cluster = Cluster(4, weather=CALM)
+    cluster = Cluster(4, conditions=CALM)
     producer = cluster.producer("shop")
     send(producer, *range(20))
     cluster.broker.crash(power=True)
@@ -118,7 +126,7 @@ def test_what_power_loss_takes_under_asynchronous_flush() -> None:
 def test_a_broker_dies_in_the_middle_of_a_change_of_its_disk(seed: int) -> None:
     """At every change in turn, those of the recovery from the death before among them."""
     cluster = Cluster(
-        seed, weather=CALM, settings={**SYNC, "mappedFileSizeCommitLog": "16384", "maxMessageSize": "4096"}
+        seed, conditions=CALM, settings={**SYNC, "mappedFileSizeCommitLog": "16384", "maxMessageSize": "4096"}
     )
     producer, consumer = cluster.producer("shop"), reader(cluster)
     number = 0
@@ -141,7 +149,7 @@ def test_a_broker_dies_in_the_middle_of_a_change_of_its_disk(seed: int) -> None:
 
 
 def test_a_name_server_that_starts_again_knows_everything_soon() -> None:
-    cluster = Cluster(5, weather=CALM)
+    cluster = Cluster(5, conditions=CALM)
     producer, consumer = cluster.producer("shop"), reader(cluster)
     send(producer, 1)
     cluster.name_server.crash()
@@ -159,13 +167,13 @@ def test_a_name_server_that_starts_again_knows_everything_soon() -> None:
 @pytest.mark.parametrize("silently", [False, True])
 def test_a_client_cut_off_from_its_broker(silently: bool) -> None:
     """Sends go to the other broker and end in time; the consumer finds its queues again after the cut."""
-    cluster = Cluster(6, brokers=2, weather=CALM)
+    cluster = Cluster(6, brokers=2, conditions=CALM)
     producer, consumer = cluster.producer("shop"), reader(cluster)
     for queue in [queue for _ in cluster.brokers for queue in producer.queues("orders")]:
         producer.send(Message("orders", b"0"), queue=queue)
     cluster.run_for(31_000)
-    cluster.world.part(producer.name, "broker-a", silently=silently)
-    cluster.world.part(consumer.name, "broker-a", silently=silently)
+    cluster.simulator.part(producer.name, "broker-a", silently=silently)
+    cluster.simulator.part(consumer.name, "broker-a", silently=silently)
     taken = 0
     for number in range(1, 40):
         try:
@@ -180,15 +188,15 @@ def test_a_client_cut_off_from_its_broker(silently: bool) -> None:
 
 
 def test_a_broker_cut_off_from_its_name_server_is_forgotten_and_found_again() -> None:
-    cluster = Cluster(7, weather=CALM)
+    cluster = Cluster(7, conditions=CALM)
     producer, consumer = cluster.producer("shop"), reader(cluster)
     send(producer, 1)
-    cluster.world.part("broker-a", "namesrv-1", silently=True)
+    cluster.simulator.part("broker-a", "namesrv-1", silently=True)
     cluster.run_for(150_000)
     stranger = cluster.producer("stranger")
     with pytest.raises(MQError):
         stranger.send(Message("orders", b"0"))
-    cluster.world.heal()
+    cluster.simulator.heal()
     cluster.run_for(40_000)
     stranger.send(Message("orders", b"2"))
     check_rest(cluster)
@@ -200,16 +208,16 @@ def test_a_disk_that_fails_is_never_trusted_again(settings: dict[str, str]) -> N
     """After a failed sync nobody knows what the disk holds: nothing is acknowledged any more, until another process has
     looked.
     """
-    cluster = Cluster(8, weather=CALM, settings=settings)
+    cluster = Cluster(8, conditions=CALM, settings=settings)
     producer, consumer = cluster.producer("shop"), reader(cluster)
     send(producer, *range(10))
     assert cluster.broker.host is not None
-    cluster.broker.host.weather = Weather(job_failure=1.0)
+    cluster.broker.host.conditions = Conditions(job_failure=1.0)
     for number in range(10, 13):
         producer.submit(Message("orders", b"%d" % number))
     cluster.run_for(20_000)
     assert not cluster.broker.node.store.writer.writable
-    cluster.broker.host.weather = None
+    cluster.broker.host.conditions = None
     with pytest.raises(MQError):
         send(producer, 13)
     cluster.broker.crash()
@@ -238,7 +246,7 @@ def test_old_files_are_deleted_while_everything_goes_on(power: bool) -> None:
         "mappedFileSizeConsumeQueue": "400",
         "flushConsumeQueueThoroughInterval": "1000",
     }
-    cluster = Cluster(10, weather=CALM, settings={**SYNC, **keep_nothing, **small})
+    cluster = Cluster(10, conditions=CALM, settings={**SYNC, **keep_nothing, **small})
     producer, consumer = cluster.producer("shop"), reader(cluster)
     begins = []
     for round_ in range(8):
@@ -255,11 +263,11 @@ def test_old_files_are_deleted_while_everything_goes_on(power: bool) -> None:
 
 
 def test_a_slow_disk_delays_only_what_waits_for_it() -> None:
-    cluster = Cluster(9, weather=CALM, settings={**SYNC, "syncFlushTimeout": "1000"})
+    cluster = Cluster(9, conditions=CALM, settings={**SYNC, "syncFlushTimeout": "1000"})
     producer = cluster.producer("shop")
     send(producer, 0)
     assert cluster.broker.host is not None
-    cluster.broker.host.weather = Weather(job_min=8_000, job_max=8_000)
+    cluster.broker.host.conditions = Conditions(job_min=8_000, job_max=8_000)
     slow = producer.submit(Message("orders", b"1"))
     quick = producer.submit(Message("orders", b"2", wait=False))
     cluster.run_for(3_000)
@@ -276,7 +284,7 @@ def test_a_slow_disk_delays_only_what_waits_for_it() -> None:
 
 def test_failed_messages_come_again_and_end_with_the_dead() -> None:
     """By the delay levels from the third one on; after the last attempt the message is a dead letter, and only then."""
-    cluster = Cluster(10, weather=CALM, settings={"messageDelayLevel": "1s 2s 3s 4s 5s 6s"})
+    cluster = Cluster(10, conditions=CALM, settings={"messageDelayLevel": "1s 2s 3s 4s 5s 6s"})
     producer = cluster.producer("shop")
     attempts: dict[bytes, list[int]] = {}
 
@@ -300,8 +308,8 @@ def test_failed_messages_come_again_and_end_with_the_dead() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_members_come_and_go(seed: int) -> None:
     """By an orderly end, by a crash, without a word; every queue has one owner soon, and everything is consumed."""
-    cluster = Cluster(seed, brokers=2, weather=CALM)
-    random = cluster.world.random
+    cluster = Cluster(seed, brokers=2, conditions=CALM)
+    random = cluster.simulator.random
     producer = cluster.producer("shop")
     send(producer, 0)
     members = [reader(cluster), reader(cluster)]
@@ -324,7 +332,7 @@ def test_members_come_and_go(seed: int) -> None:
 
 def test_a_member_whose_process_dies_is_replaced_at_once() -> None:
     """CON-17: the broker sees the connections end and tells the others."""
-    cluster = Cluster(11, weather=CALM)
+    cluster = Cluster(11, conditions=CALM)
     producer = cluster.producer("shop")
     send(producer, 0)
     survivor, dying = reader(cluster), reader(cluster)
@@ -339,9 +347,9 @@ def test_a_member_whose_process_dies_is_replaced_at_once() -> None:
 
 
 @pytest.mark.parametrize("stopped", ["broker", "producer", "consumer", "name server"])
-def test_the_world_stands_still_for_a_minute(stopped: str) -> None:
+def test_everything_stands_still_for_a_minute(stopped: str) -> None:
     """A process that does not run for 60 s (a laptop that sleeps, a paused machine) goes on where it was."""
-    cluster = Cluster(12, weather=CALM)
+    cluster = Cluster(12, conditions=CALM)
     producer, consumer = cluster.producer("shop"), reader(cluster)
     send(producer, *range(10))
     places: dict[str, Machine[Any] | Client] = {
@@ -365,17 +373,15 @@ def test_the_world_stands_still_for_a_minute(stopped: str) -> None:
 
 @pytest.mark.parametrize("by_ms", [-3_600_000, 3_600_000])
 def test_the_wall_clock_steps(by_ms: int) -> None:
-    """Deadlines, delays and retries go by the time that really passes; a stored time that goes back disturbs
-    nothing.
-    """
-    cluster = Cluster(13, weather=CALM, settings={"messageDelayLevel": "1s 2s 3s 4s"})
+    """Deadlines, delays and retries go by the time that really passes; a stored time that goes back does no harm."""
+    cluster = Cluster(13, conditions=CALM, settings={"messageDelayLevel": "1s 2s 3s 4s"})
     producer = cluster.producer("shop")
     failing = iter([LATER])
     consumer = reader(cluster, listener=lambda messages: next(failing, SUCCESS))
     send(producer, 0)
     producer.send(Message("orders", b"1", delay_level=4))
     cluster.run_for(1_000)
-    cluster.world.step_wall(by_ms)
+    cluster.simulator.step_wall(by_ms)
     begun = cluster.now
     send(producer, 2)
     cluster.run_until(lambda: set(bodies(consumer)) == {0, 1, 2} and len(consumer.messages) == 4, 40_000)

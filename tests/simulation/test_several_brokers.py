@@ -1,6 +1,4 @@
-"""Clusters of several brokers and name servers: who comes and goes, and what everybody knows of everybody in the
-end.
-"""
+"""Clusters of several brokers and name servers: members come and go, and in the end all know of each other."""
 
 from __future__ import annotations
 
@@ -8,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, SimulatedConsumer, Weather, checks
+from mqproto.adapters.simulated import Cluster, Conditions, SimulatedConsumer, checks
 from mqproto.engine.namesrv import NameServerNode
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere
 
-CALM = Weather(delay_max=2, job_max=3)
+CALM = Conditions(delay_max=2, job_max=3)
 
 
 def reader(cluster: Cluster) -> SimulatedConsumer:
@@ -53,7 +51,7 @@ def unknown(cluster: Cluster) -> list[str]:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_broker_leaves_and_comes_back(seed: int, killed: bool) -> None:
     """Sends go to the others meanwhile, and to it again afterwards; what it holds is consumed once it is back."""
-    cluster = Cluster(seed, brokers=3, name_servers=2, weather=CALM)
+    cluster = Cluster(seed, brokers=3, name_servers=2, conditions=CALM)
     producer, consumer = cluster.producer("shop"), reader(cluster)
     number = 0
 
@@ -88,7 +86,7 @@ def test_a_broker_leaves_and_comes_back(seed: int, killed: bool) -> None:
 
 
 def test_a_broker_that_ends_in_order_is_out_of_the_routes_before_it_stops_to_serve() -> None:
-    cluster = Cluster(1, brokers=2, name_servers=2, weather=CALM)
+    cluster = Cluster(1, brokers=2, name_servers=2, conditions=CALM)
     gone = cluster.brokers["broker-b"]
     host = gone.host
     assert host is not None
@@ -106,7 +104,7 @@ def test_a_broker_that_ends_in_order_is_out_of_the_routes_before_it_stops_to_ser
 
 def test_one_name_server_is_enough_to_begin_with() -> None:
     """The other one, once it starts, is told everything within seconds."""
-    cluster = Cluster(1, brokers=2, name_servers=2, weather=CALM)
+    cluster = Cluster(1, brokers=2, name_servers=2, conditions=CALM)
     late = cluster.name_servers[1]
     late.crash()
     for broker in cluster.brokers.values():
@@ -120,7 +118,7 @@ def test_one_name_server_is_enough_to_begin_with() -> None:
 
 
 def test_a_name_server_that_hangs_delays_nobody() -> None:
-    cluster = Cluster(1, brokers=2, name_servers=2, weather=CALM)
+    cluster = Cluster(1, brokers=2, name_servers=2, conditions=CALM)
     hanging = cluster.name_servers[1]
     hanging.freeze()
     producer, consumer = cluster.producer("shop"), reader(cluster)
@@ -149,12 +147,12 @@ def test_in_the_end_every_name_server_knows_every_topic(seed: int, settings: dic
     """Topics are made all the time while name servers and brokers start anew, hang and lose their streams
     (docs/protocol/broker.md 1.6, Trap).
     """
-    cluster = Cluster(seed, brokers=2, name_servers=2, weather=CALM, settings=settings)
-    random = cluster.world.random
+    cluster = Cluster(seed, brokers=2, name_servers=2, conditions=CALM, settings=settings)
+    random = cluster.simulator.random
     producer = cluster.producer("shop", retry_times_when_send_failed=0)
     made = 0
     for _ in range(12):
-        cluster.world.weather = Weather(
+        cluster.simulator.conditions = Conditions(
             delay_max=random.choice((2, 300)), split=0.3, cut=random.choice((0.0, 0.05)), job_max=3
         )
         machine = random.choice(cluster.servers)
@@ -171,8 +169,8 @@ def test_in_the_end_every_name_server_knows_every_topic(seed: int, settings: dic
         machine.thaw()
         if not machine.up:
             machine.start()
-    cluster.world.heal()
-    cluster.world.weather = CALM
+    cluster.simulator.heal()
+    cluster.simulator.conditions = CALM
     cluster.run_for(130_000)
     assert unknown(cluster) == []
     assert sum(len(broker.node.topics.table) for broker in cluster.brokers.values()) > 30

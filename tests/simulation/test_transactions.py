@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, Weather
+from mqproto.adapters.simulated import Cluster, Conditions
 from mqproto.adapters.simulated.checks import read_logs
 from mqproto.adapters.simulated.clients import SimulatedProducer
 from mqproto.codec import Command
@@ -37,7 +37,7 @@ class Shops:
     def __init__(self, seed: int, flush: str) -> None:
         self.random = Random(seed)
         self.cluster = Cluster(
-            seed=seed, settings=SETTINGS | {"flushDiskType": flush}, weather=Weather(delay_max=5, job_max=10)
+            seed=seed, settings=SETTINGS | {"flushDiskType": flush}, conditions=Conditions(delay_max=5, job_max=10)
         )
         self.address = self.cluster.broker.addresses["main"]
         self.producers: list[SimulatedProducer] = []
@@ -61,7 +61,7 @@ class Shops:
         def flow(now: int) -> Flow[None]:
             text = f"TRAN_MSG\x01true\x02PGROUP\x01{producer.core.group}\x02UNIQ_KEY\x01{name}\x02"
             fields = {"a": producer.core.group, "b": "bought", "c": "TBW102", "d": "4", "e": "0", "f": "4", "h": "0"}
-            fields["g"] = str(now + self.cluster.world.wall_ahead)
+            fields["g"] = str(now + self.cluster.simulator.wall_ahead)
             fields |= {"i": text, "j": "0", "k": "false", "l": "0", "m": "false"}
             outcome, now = yield Call(self.address, 310, fields, name.encode(), now + 3000)
             if isinstance(outcome, Command) and outcome.code == 0:
@@ -92,8 +92,8 @@ class Shops:
             )
 
     def delivered(self) -> Counter[str]:
-        stored, faults = read_logs(self.cluster)
-        assert faults == []
+        stored, violations = read_logs(self.cluster)
+        assert violations == []
         found: Counter[str] = Counter()
         for queue, messages in stored.items():
             if queue.topic == "bought":
@@ -106,27 +106,27 @@ def ending(group: str, offset: str, physical: int, how: int) -> dict[str, Any]:
     return fields | {"commitOrRollback": str(how), "fromTransactionCheck": "false"}
 
 
-@pytest.mark.parametrize("trouble", ["none", "cuts", "stop", "crash", "power"])
+@pytest.mark.parametrize("fault", ["none", "cuts", "stop", "crash", "power"])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_transaction_becomes_what_it_was_to(seed: int, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_transaction_becomes_what_it_was_to(seed: int, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Committed ones are there, rolled back ones never, whatever happens; without crashes each is there once."""
-    shops = Shops(seed, "SYNC_FLUSH" if trouble == "power" else "ASYNC_FLUSH")
+    shops = Shops(seed, "SYNC_FLUSH" if fault == "power" else "ASYNC_FLUSH")
     cluster, random = shops.cluster, shops.random
     monkeypatch.setitem(broker_requests.HANDLERS, 39, shops.answer)
     for n in range(60):
         for name in range(random.choice((0, 1, 3))):
             shops.begin(f"{n}-{name}")
         cluster.run_for(random.choice((1, 20, 300, 2000)))
-        if trouble != "none" and random.random() < 0.1:
-            if trouble == "cuts":
-                cluster.world.weather = Weather(delay_max=20, cut=random.choice((0.0, 0.02)), job_max=10)
-            elif trouble == "stop":
+        if fault != "none" and random.random() < 0.1:
+            if fault == "cuts":
+                cluster.simulator.conditions = Conditions(delay_max=20, cut=random.choice((0.0, 0.02)), job_max=10)
+            elif fault == "stop":
                 cluster.broker.stop()
                 cluster.broker.start()
             else:
-                cluster.broker.crash(power=trouble == "power")
+                cluster.broker.crash(power=fault == "power")
                 cluster.broker.start()
-    cluster.world.weather = Weather(delay_max=2, job_max=3)
+    cluster.simulator.conditions = Conditions(delay_max=2, job_max=3)
     shops.peace = True
     cluster.run_for(180_000)
     delivered = shops.delivered()
@@ -134,7 +134,7 @@ def test_every_transaction_becomes_what_it_was_to(seed: int, trouble: str, monke
     missing = [name for name in shops.prepared if shops.decided[name] == COMMIT and not delivered[name]]
     wrong = [name for name in delivered if shops.decided[name] == ROLLBACK]
     assert (missing, wrong) == ([], [])
-    if trouble in ("none", "cuts", "stop"):
+    if fault in ("none", "cuts", "stop"):
         assert set(delivered.values()) == {1}
     assert cluster.broker.node.transactions.half_messages.open == 0
     assert len(shops.asked) > 10

@@ -4,7 +4,7 @@ Owns: the straight line for ordinary messages.
 Leaves to others: everything unusual. What is not taken here goes the general way (`send`), which means the same: a test
 runs both over the same requests and compares records and answers byte for byte.
 
-This is the hottest module of the broker: plain typed code that mypyc compiles as it is (DESIGN 4 and 8).
+This is the hottest module of the broker: plain typed code that mypyc compiles as it is.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from mqproto.wire.headers import CheckTransactionStateRequest, ResumeCheckHalfMe
 from mqproto.wire.ids import IdError, parse_offset_msg_id
 from mqproto.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from mqproto.wire.record import RecordError, decode_record, encode_record
+from mqproto.wire.record_layout import QUEUE_OFFSET_AT
 
 CHECK_TRANSACTION_STATE: Final = 39
 
@@ -479,7 +480,7 @@ def _records(views: list[memoryview]) -> Iterator[tuple[int, memoryview]]:
         at = 0
         while at < len(view):
             size = int.from_bytes(view[at : at + 4], "big")
-            yield int.from_bytes(view[at + 20 : at + 28], "big"), view[at : at + size]
+            yield int.from_bytes(view[at + QUEUE_OFFSET_AT : at + QUEUE_OFFSET_AT + 8], "big"), view[at : at + size]
             at += size
 
 

@@ -12,9 +12,10 @@ from contextlib import suppress
 from typing import Final
 
 from mqproto.engine.store.disk.files import File, Files
-from mqproto.engine.store.layout import FILLER_SIZE, MAGIC_FILLER, SIZE_MAGIC, offset_name
+from mqproto.engine.store.layout import FILLER_SIZE, MAGIC_FILLER, offset_name
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.state.node.contract import Job
+from mqproto.wire.record_layout import SIZE_MAGIC
 
 #: Allocated at opening, before the first job can run: small, so that a start takes milliseconds.
 _FIRST_WINDOW: Final = 4 << 20

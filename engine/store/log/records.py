@@ -6,33 +6,40 @@ Versions 1 and 2 are read, with IPv4 and IPv6 hosts. Whole messages are read by 
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from mqproto.engine.store.layout import (
-    HEADS,
-    LENGTH,
-    MAGIC_FILLER,
-    MAGIC_V1,
-    MAGIC_V2,
-    SCHEDULE_TOPIC,
-    SIZE_MAGIC,
-    SYS_FLAG_AT,
-)
+from mqproto.engine.store.layout import MAGIC_FILLER
 from mqproto.wire import properties
 from mqproto.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from mqproto.wire.ids import java_hash
+from mqproto.wire.names import SCHEDULE_TOPIC
+from mqproto.wire.record_layout import (
+    HEADS,
+    HOSTS_AT,
+    LENGTH,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    RECORD_FIXED,
+    SIZE_MAGIC,
+    STORE_TIME_AT,
+    STORE_TIME_AT_V6,
+)
 
+#: What `next_record` needs to see of a record.
+SEEN_MIN: Final = PHYSICAL_OFFSET_AT + 8
 #: What `measure` says instead of a size.
 FILLER: Final = -1
 #: Four zero bytes, as in space that was never written.
 NOTHING: Final = 0
 BROKEN: Final = -2
 
-_SMALLEST: Final = 91
 _MAGIC_V1_BYTES: Final = MAGIC_V1.to_bytes(4, "big")
 _MAGIC_V2_BYTES: Final = MAGIC_V2.to_bytes(4, "big")
 _MAGIC_V2_LAST: Final = MAGIC_V2 & 0xFF
+_TIME: Final = Struct(">q")
 
 
 class Facts(NamedTuple):
@@ -88,9 +95,9 @@ def measure(view: memoryview, at: int, offset: int, check_crc: bool) -> int:
         return FILLER if size == rest else BROKEN
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return NOTHING if size == 0 and magic == 0 else BROKEN
-    if not _SMALLEST <= size <= rest:
+    if not RECORD_FIXED <= size <= rest:
         return BROKEN
-    head = HEADS[view[at + SYS_FLAG_AT + 3] >> 4 & 3]
+    head = HEADS[view[at + HOSTS_AT] >> 4 & 3]
     fixed = head.size
     if fixed > size:
         return BROKEN
@@ -113,15 +120,20 @@ def measure(view: memoryview, at: int, offset: int, check_crc: bool) -> int:
     return size
 
 
+def time_of(record: memoryview) -> int:
+    """Store time of a good record, of which the first RECORD_FIXED bytes are enough."""
+    found: int = _TIME.unpack_from(record, STORE_TIME_AT_V6 if record[HOSTS_AT] & 0x10 else STORE_TIME_AT)[0]
+    return found
+
+
 def store_time_of(record: memoryview) -> int:
-    """Store time of a record; of broken bytes some number."""
-    head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
-    return int(head.unpack_from(record)[10]) if len(record) >= head.size else -1
+    """Store time of what may be no good record: of broken bytes some number, -1 where they are too few."""
+    return time_of(record) if len(record) >= HEADS[record[HOSTS_AT] >> 4 & 3].size else -1
 
 
 def facts_of(record: memoryview) -> Facts:
     """The facts of a record that `measure` accepted."""
-    head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
+    head = HEADS[record[HOSTS_AT] >> 4 & 3]
     fields = head.unpack_from(record)
     topic_at, topic_end = topic_span(record, head.size + fields[14])
     topic = str(record[topic_at:topic_end], "utf-8", "replace")
@@ -132,7 +144,7 @@ def properties_of(record: memoryview) -> dict[str, str]:
     """The properties of a record, of which nothing is known but its size and magic; none where its lengths lead
     nowhere.
     """
-    head_size = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3].size
+    head_size = HEADS[record[HOSTS_AT] >> 4 & 3].size
     if head_size >= len(record):
         return {}
     at = head_size + int.from_bytes(record[head_size - 4 : head_size], "big")
@@ -145,7 +157,7 @@ def has_gap(record: memoryview) -> bool:
     """Whether the properties of a record, which no checksum covers, hold a zero byte. Text hardly ever does, space that
     was not written does.
     """
-    head = HEADS[record[SYS_FLAG_AT + 3] >> 4 & 3]
+    head = HEADS[record[HOSTS_AT] >> 4 & 3]
     return bytes(record[topic_span(record, head.size + head.unpack_from(record)[14])[1] + 2 :]).find(0) >= 0
 
 
@@ -167,6 +179,6 @@ def next_record(data: bytes, start: int, offset: int) -> int:
         if not found:
             return -1
         at = min(found) - 4
-        if data[at + 28 : at + 36] == (offset + at).to_bytes(8, "big"):
+        if data[at + PHYSICAL_OFFSET_AT : at + SEEN_MIN] == (offset + at).to_bytes(8, "big"):
             return at
         start = at + 1

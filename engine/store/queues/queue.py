@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.engine.counters import CounterReader
-from mqproto.engine.store.layout import ENTRY_SIZE, RECORD_FIXED
+from mqproto.engine.store.layout import ENTRY_SIZE
 from mqproto.engine.store.queues.extension import Units
 from mqproto.wire.ids import java_hash
 from mqproto.wire.names import TOPIC_LENGTH_MAX
+from mqproto.wire.record_layout import RECORD_FIXED
 
 _MASK: Final = 0xFFFFFFFF
 #: 31**32: what the hash of a text is multiplied by when 32 characters follow it.

@@ -9,18 +9,7 @@ from typing import Final
 
 from mqproto.engine.store.flush.flusher import Flusher
 from mqproto.engine.store.index.index import Index
-from mqproto.engine.store.layout import (
-    BLANK_SIZE,
-    ENTRY,
-    ENTRY_SIZE,
-    HEADS,
-    HOLE_CODE,
-    MAGIC_FILLER,
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_FIXED,
-    SIZE_MAGIC,
-)
+from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, MAGIC_FILLER
 from mqproto.engine.store.log.commit_log import CommitLog
 from mqproto.engine.store.log.records import facts_of, store_time_of
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
@@ -31,6 +20,7 @@ from mqproto.engine.store.reads.cold_files import ColdIndex, ColdLog, ColdQueues
 from mqproto.engine.store.reads.read_filter import ReadFilter
 from mqproto.engine.store.results import GetResult, GetStatus, QueryResult
 from mqproto.engine.store.settings import StoreSettings
+from mqproto.wire.record_layout import HEADS, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, RECORD_FIXED, SIZE_MAGIC
 
 #: Bytes of queue entries that one read looks at, however few of them match (docs/protocol/store.md 14.1).
 _SCAN_SIZE: Final = 16_000
@@ -40,7 +30,6 @@ _MEMORY_UNKNOWN: Final = 24 << 30
 _WARM_SIZE: Final = 1 << 20
 #: Bytes that the answer to a query has: half of what a frame takes, and one message may be longer.
 _QUERY_SIZE_MAX: Final = 8 << 20
-_PHYSICAL_AT: Final = 28
 _EVERYTHING: Final = 1 << 62
 #: Later than any store time.
 _NEVER: Final = 1 << 63
@@ -315,7 +304,7 @@ class Reader:
         if (
             magic == MAGIC_FILLER
             or size < RECORD_FIXED
-            or int.from_bytes(head[_PHYSICAL_AT : _PHYSICAL_AT + 8], "big") != physical
+            or int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") != physical
         ):
             return None
         return self._visible(physical, size)

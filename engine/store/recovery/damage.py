@@ -8,24 +8,16 @@ file. The damaged bytes are kept in a file beside.
 from __future__ import annotations
 
 from typing import Final
-from zlib import crc32
 
 from mqproto.engine.store.disk.files import File, Files
-from mqproto.engine.store.layout import (
-    FILLER_SIZE,
-    HEAD_V4,
-    LENGTH,
-    MAGIC_FILLER,
-    MAGIC_V1,
-    RECORD_FIXED,
-    SIZE_MAGIC,
-    offset_name,
-)
+from mqproto.engine.store.layout import FILLER_SIZE, MAGIC_FILLER, offset_name
 from mqproto.engine.store.log.commit_log import CommitLog, LogFile
 from mqproto.engine.store.log.records import FILLER, NOTHING, measure, next_record
 from mqproto.engine.store.recovery.scanning import search
 from mqproto.engine.store.report import RecoveryReport
 from mqproto.wire.flags import TRANSACTION_ROLLBACK
+from mqproto.wire.ids import body_crc
+from mqproto.wire.record_layout import HEAD_V4, LENGTH, MAGIC_V1, RECORD_FIXED, SIZE_MAGIC
 
 #: Topic of the blank records; a shorter head of it where there is little room.
 DAMAGED_TOPIC: Final = b"RMQ_SYS_DAMAGED"
@@ -106,7 +98,7 @@ def blank_record(offset: int, size: int, time: int) -> bytes:
     head = HEAD_V4.pack(
         size,
         MAGIC_V1,
-        crc32(body) & 0x7FFFFFFF,
+        body_crc(body),
         0,
         0,
         0,

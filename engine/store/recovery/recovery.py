@@ -18,18 +18,18 @@ from mqproto.engine.store.errors import StoreDamaged
 from mqproto.engine.store.flush.checkpoint import Checkpoint, write_checkpoint
 from mqproto.engine.store.flush.manifest import Manifest, adopt_queues, index_lost_from, read_manifest, restore_ends
 from mqproto.engine.store.index.index import Index
-from mqproto.engine.store.layout import RECORD_FIXED
 from mqproto.engine.store.log.commit_log import CommitLog, LogFile
-from mqproto.engine.store.log.records import facts_of, measure, next_record
+from mqproto.engine.store.log.records import facts_of, measure, next_record, time_of
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.queues.queue_io import sync_queue_files
 from mqproto.engine.store.recovery.damage import SkipPlan, end_of_damage, step_over
 from mqproto.engine.store.recovery.log_files import LogFilesFound, find_log_files
 from mqproto.engine.store.recovery.redispatch import Redispatch
-from mqproto.engine.store.recovery.scanning import Scan, bytes_behind, next_nonzero, search, time_of
+from mqproto.engine.store.recovery.scanning import Scan, bytes_behind, next_nonzero, search
 from mqproto.engine.store.report import Ending, Recover, RecoveryReport
 from mqproto.engine.store.settings import SYNC_FLUSH, StoreSettings
+from mqproto.wire.record_layout import RECORD_FIXED
 
 #: After an orderly end so much of the log is checked, so that a start does not take longer the more was stored.
 _CHECKED_MAX: Final = 4 << 20

@@ -10,16 +10,17 @@ from mqproto.engine.store.errors import StoreDamaged
 from mqproto.engine.store.flush.flush_jobs import DELETED
 from mqproto.engine.store.index.index import Index
 from mqproto.engine.store.index.index_repair import cut_index
-from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, HOLE_CODE, RECORD_FIXED, UNIT, is_offset_name
+from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, HOLE_CODE, UNIT, is_offset_name
 from mqproto.engine.store.log.commit_log import NO_ROOM, CommitLog
-from mqproto.engine.store.log.records import Facts, facts_of
+from mqproto.engine.store.log.records import Facts, facts_of, time_of
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.queues.queue_io import Piece, write_piece
-from mqproto.engine.store.recovery.scanning import Scan, known_records, time_of
+from mqproto.engine.store.recovery.scanning import Scan, known_records
 from mqproto.engine.store.report import LostRange, RecoveryReport
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.wire.properties import KEYS, UNIQ_KEY
+from mqproto.wire.record_layout import RECORD_FIXED
 
 #: Entries, in bytes, that may wait in memory before they are written.
 _ENTRIES_MAX: Final = 16 << 20
@@ -29,8 +30,6 @@ _LATE_MAX: Final = 1024
 #: disk.
 _IN_MEMORY_MAX: Final = 128 << 20
 _KEYS_MAX: Final = 1 << 20
-#: Enough of a record to see when it was stored.
-_HEAD_SIZE: Final = 91
 
 
 class _BeginEarlier(Exception):  # noqa: N818 - nothing is wrong
@@ -107,7 +106,7 @@ class Redispatch:
             return start
 
     def _time_at(self, offset: int) -> int:
-        record = self._log.slice(offset, offset + _HEAD_SIZE)
+        record = self._log.slice(offset, offset + RECORD_FIXED)
         return -1 if record is None else time_of(record)
 
     def _cut_queues(self, start: int) -> None:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final
 
-from mqproto.engine.store.layout import MAGIC_FILLER, SIZE_MAGIC, SYS_FLAG_AT
+from mqproto.engine.store.layout import MAGIC_FILLER
 from mqproto.engine.store.log.commit_log import CommitLog
-from mqproto.engine.store.log.records import BROKEN, FILLER, NOTHING, has_gap, measure, next_record
+from mqproto.engine.store.log.records import BROKEN, FILLER, NOTHING, SEEN_MIN, has_gap, measure, next_record, time_of
+from mqproto.wire.record_layout import SIZE_MAGIC
 
 _CHUNK: Final = 1 << 20
-#: What `next_record` needs to see of a record.
-_OVERLAP: Final = 36
 _ZEROS: Final = bytes(_CHUNK)
-_TIME: Final = Struct(">q")
-_TIME_AT: Final = 56
-_TIME_AT_V6: Final = 68
-
-
-def time_of(record: memoryview) -> int:
-    """Store time of a good record."""
-    found: int = _TIME.unpack_from(record, _TIME_AT_V6 if record[SYS_FLAG_AT + 3] & 0x10 else _TIME_AT)[0]
-    return found
 
 
 class Scan:
@@ -121,7 +110,7 @@ def search(log: CommitLog, start: int) -> int:
     """
     offset = next_nonzero(log, start)
     while offset >= 0 and (log_file := log.log_file_at(offset)) is not None:
-        data = log.file_of(log_file).read(offset - log_file.start, _CHUNK + _OVERLAP)
+        data = log.file_of(log_file).read(offset - log_file.start, _CHUNK + SEEN_MIN)
         found = next_record(data, 0, offset)
         if found < 0 or found >= _CHUNK:
             offset = next_nonzero(log, min(offset + _CHUNK, log_file.start + log.file_size))

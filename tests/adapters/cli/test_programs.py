@@ -113,7 +113,7 @@ def test_a_program_that_forgets_to_close_ends_in_order(server: Standalone) -> No
 
 
 def test_what_a_forgetful_program_did_is_kept(server: Standalone) -> None:
-    run(server, CONSUMER.format(group="config_manager", work="pass"))
+    run(server, CONSUMER.format(group="keeper", work="pass"))
     out = run(
         server,
         """

@@ -462,7 +462,7 @@ def test_servers_that_are_not_there(world: World) -> None:
     with pytest.raises(NoNameServer):
         world.runtime.call(nowhere.name_servers.configs)
     hasty = world.start(world.runtime.module.Admin, world.namesrv, timeout_ms=50)._target
-    assert hasty._core.topics._desk.timeout_ms == 50
+    assert hasty._core.topics._calls.timeout_ms == 50
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(CallExpired):
         world.runtime.call(hasty.brokers.runtime, f"127.0.0.1:{silent.getsockname()[1]}")
 

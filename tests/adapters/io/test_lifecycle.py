@@ -238,7 +238,7 @@ def test_interrupted_on_its_way(name: str, point: str, monkeypatch: pytest.Monke
     ends.
     """
     with runtime_without_threads_left(name) as runtime, open_tidy_world(runtime) as world:
-        kit = runtime.module.PushConsumer._kit
+        kit = runtime.module.PushConsumer._runtime
         client = make(runtime, "PushConsumer", "g", world.namesrv, world.topic)
         if point == "stop":
             client.start()

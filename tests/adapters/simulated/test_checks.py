@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, SimulatedConsumer, SimulatedProducer, Weather, checks
+from mqproto.adapters.simulated import Cluster, Conditions, SimulatedConsumer, SimulatedProducer, checks
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.node.contract import Ticket
@@ -19,7 +19,7 @@ class Scene:
     """A quiet cluster after some work."""
 
     def __init__(self, **settings: str) -> None:
-        self.cluster = Cluster(1, weather=Weather(delay_max=1, job_max=1), settings=settings)
+        self.cluster = Cluster(1, conditions=Conditions(delay_max=1, job_max=1), settings=settings)
         self.producer: SimulatedProducer = self.cluster.producer("shop")
         self.consumer: SimulatedConsumer = self.cluster.consumer(
             "readers",
@@ -43,8 +43,8 @@ def scene() -> Scene:
 
 def test_all_is_well(scene: Scene) -> None:
     assert checks.at_rest(scene.cluster) == []
-    stored, faults = checks.read_logs(scene.cluster)
-    assert faults == []
+    stored, violations = checks.read_logs(scene.cluster)
+    assert violations == []
     assert sum(len(messages) for queue, messages in stored.items() if queue.topic == "orders") == 20
 
 
@@ -125,7 +125,7 @@ def much_unsent(scene: Scene) -> None:
 
 def not_flushed(scene: Scene) -> None:
     assert scene.cluster.broker.host is not None
-    scene.cluster.broker.host.weather = Weather(job_min=3_000, job_max=3_000)
+    scene.cluster.broker.host.conditions = Conditions(job_min=3_000, job_max=3_000)
     scene.producer.submit(Message("orders", b"x"))
     scene.cluster.run_for(20)
 
@@ -151,21 +151,21 @@ def not_flushed(scene: Scene) -> None:
         (not_flushed, "has flushed"),
     ],
 )
-def test_a_fault_is_seen(scene: Scene, spoil: Callable[[Scene], None], wanted: str) -> None:
+def test_a_violation_is_found(scene: Scene, spoil: Callable[[Scene], None], wanted: str) -> None:
     spoil(scene)
-    faults = checks.at_rest(scene.cluster)
-    assert any(wanted in fault for fault in faults), faults
+    violations = checks.at_rest(scene.cluster)
+    assert any(wanted in violation for violation in violations), violations
 
 
 def test_acknowledgements_that_wait_and_calls_are_seen() -> None:
     scene = Scene(flushDiskType="SYNC_FLUSH")
     assert checks.at_rest(scene.cluster) == []
     assert scene.cluster.broker.host is not None
-    scene.cluster.broker.host.weather = Weather(job_min=3_000, job_max=3_000)
+    scene.cluster.broker.host.conditions = Conditions(job_min=3_000, job_max=3_000)
     scene.producer.submit(Message("orders", b"x"))
     scene.cluster.run_for(20)
-    faults = checks.at_rest(scene.cluster)
-    assert any("still holds 1 acknowledgements" in fault for fault in faults), faults
+    violations = checks.at_rest(scene.cluster)
+    assert any("still holds 1 acknowledgements" in violation for violation in violations), violations
 
 
 def test_what_was_never_promised_is_not_asked_for() -> None:
@@ -188,7 +188,7 @@ def test_what_was_never_promised_is_not_asked_for() -> None:
 
 
 def test_filters_are_respected() -> None:
-    cluster = Cluster(1, weather=Weather(delay_max=1, job_max=1))
+    cluster = Cluster(1, conditions=Conditions(delay_max=1, job_max=1))
     producer = cluster.producer("shop")
     options: Any = {"topics": ("orders",), "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
     cluster.consumer("painters", lambda messages: ConsumeStatus.SUCCESS, expression="red || blue", **options).start()
@@ -197,14 +197,14 @@ def test_filters_are_respected() -> None:
     cluster.run_for(60_010)
     assert checks.at_rest(cluster) == []
     cluster.records.deliveries.pop()
-    assert any("was never consumed by painters" in fault for fault in checks.at_rest(cluster))
+    assert any("was never consumed by painters" in violation for violation in checks.at_rest(cluster))
 
 
 class Clerks:
     """Two members of a group that consumes in order, after some work."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(1, weather=Weather(delay_max=1, job_max=1))
+        self.cluster = Cluster(1, conditions=Conditions(delay_max=1, job_max=1))
         producer = self.cluster.producer("shop")
         producer.send(Message("orders", b"x"))
         options: Any = {
@@ -230,7 +230,7 @@ class Clerks:
 def test_a_message_that_passes_another_is_seen() -> None:
     scene = Clerks()
     scene.deliveries[2].behind -= 1
-    assert any("had succeeded" in fault for fault in checks.always(scene.cluster))
+    assert any("had succeeded" in violation for violation in checks.always(scene.cluster))
 
 
 def test_two_listeners_with_one_queue_are_seen_unless_nothing_could_be_done() -> None:
@@ -238,7 +238,7 @@ def test_two_listeners_with_one_queue_are_seen_unless_nothing_could_be_done() ->
     last, before = scene.deliveries[-1], scene.deliveries[-2]
     before.consumer = scene.other.name
     before.ended = last.begun + 1
-    assert any("was with" in fault for fault in checks.always(scene.cluster))
+    assert any("was with" in violation for violation in checks.always(scene.cluster))
     scene.cluster.broker.starts.append(last.begun - 1_000)
     assert checks.always(scene.cluster) == [], "the broker had forgotten the lock"
     scene.cluster.broker.starts.pop()
@@ -249,6 +249,6 @@ def test_two_listeners_with_one_queue_are_seen_unless_nothing_could_be_done() ->
     assert checks.always(scene.cluster) == [], "it was dead"
     scene.other.host.died_at = None
     scene.other.freeze()
-    assert any("was with" in fault for fault in checks.alone(scene.cluster)), "frozen, but later"
+    assert any("was with" in violation for violation in checks.alone(scene.cluster)), "frozen, but later"
     scene.other._sleeps.append((before.begun, last.begun))
     assert checks.alone(scene.cluster) == []

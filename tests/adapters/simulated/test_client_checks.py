@@ -1,4 +1,4 @@
-"""Each check of clients sees what it is there for: one fault at a time is put into a story that went well."""
+"""Checks of clients: one violation at a time is put into a scenario that went well, and is found."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from mqproto.adapters.simulated.client_scenario import ClientScenario
-from mqproto.adapters.simulated.pull_clients import Iterator, PollingClient
-from mqproto.adapters.simulated.request_clients import Asker, Teller
+from mqproto.adapters.simulated.pull_clients import PollingClient, SimpleClient
+from mqproto.adapters.simulated.request_clients import RequestClient, TransactionClient
 from mqproto.message import Message
 from mqproto.state.node.contract import Ticket
 
 
-class Told(ClientScenario):
-    """A quiet story of all that is checked, before its orderly end."""
+class QuietScenario(ClientScenario):
+    """A scenario with all that is checked and few faults, before its orderly end."""
 
     def __init__(self) -> None:
-        super().__init__(1, steps=12, trouble=("burst",), groups=("walkers", "pollers"))
+        super().__init__(1, steps=12, faults=("burst",), groups=("walkers", "pollers"))
 
     def _end(self) -> None:
         """Not yet."""
@@ -28,38 +28,38 @@ class Told(ClientScenario):
 
 
 @pytest.fixture(scope="module")
-def told() -> Told:
-    story = Told()
-    assert story.play() == []
-    return story
+def quiet() -> QuietScenario:
+    scenario = QuietScenario()
+    assert scenario.play() == []
+    return scenario
 
 
-def room_not_given_back(story: Told) -> Callable[[], None]:
-    window = story.first(Teller).core.producer.window
+def room_not_given_back(scenario: QuietScenario) -> Callable[[], None]:
+    window = scenario.first(TransactionClient).core.producer.window
     place = window.enter(1, 10)
     return lambda: window.leave(place)
 
 
-def question_without_outcome(story: Told) -> Callable[[], None]:
-    waiting = story.first(Asker).node.requests._waiting
+def request_without_outcome(scenario: QuietScenario) -> Callable[[], None]:
+    waiting = scenario.first(RequestClient).node.requests._waiting
     waiting["x"] = None
     return waiting.clear  # type: ignore[no-any-return]
 
 
-def check_unanswered(story: Told) -> Callable[[], None]:
-    checks = story.first(Teller).core._checks
+def check_unanswered(scenario: QuietScenario) -> Callable[[], None]:
+    checks = scenario.first(TransactionClient).core._checks
     checks.add("x")
     return checks.clear  # type: ignore[no-any-return]
 
 
-def too_much_out(story: Told) -> Callable[[], None]:
-    core = story.first(Iterator).core
+def too_much_out(scenario: QuietScenario) -> Callable[[], None]:
+    core = scenario.first(SimpleClient).core
     core._taken |= dict.fromkeys(range(core.settings.consume_thread_min + 1))
     return core._taken.clear  # type: ignore[no-any-return]
 
 
-def messages_nobody_polls(story: Told) -> Callable[[], None]:
-    in_hand = story.first(PollingClient).core._in_hand
+def messages_nobody_polls(scenario: QuietScenario) -> Callable[[], None]:
+    in_hand = scenario.first(PollingClient).core._in_hand
     in_hand.waiting += 1
 
     def undo() -> None:
@@ -68,19 +68,19 @@ def messages_nobody_polls(story: Told) -> Callable[[], None]:
     return undo
 
 
-def transaction_lost(story: Told) -> Callable[[], None]:
-    story.bank.committed.add(b"lost")
-    return lambda: story.bank.committed.discard(b"lost")
+def transaction_lost(scenario: QuietScenario) -> Callable[[], None]:
+    scenario.transactions.committed.add(b"lost")
+    return lambda: scenario.transactions.committed.discard(b"lost")
 
 
-def transaction_nobody_committed(story: Told) -> Callable[[], None]:
-    body = max(story.bank.committed)
-    story.bank.committed.discard(body)
-    return lambda: story.bank.committed.add(body)
+def transaction_nobody_committed(scenario: QuietScenario) -> Callable[[], None]:
+    body = max(scenario.transactions.committed)
+    scenario.transactions.committed.discard(body)
+    return lambda: scenario.transactions.committed.add(body)
 
 
-def other_reply(story: Told) -> Callable[[], None]:
-    operation = next(one for _, one in story.first(Asker).questions if one.ticket.failure is None)
+def other_reply(scenario: QuietScenario) -> Callable[[], None]:
+    operation = next(one for _, one in scenario.first(RequestClient).requests if one.ticket.failure is None)
     good, operation.ticket = operation.ticket, Ticket()
     operation.ticket.settle(Message("x", b"re: something else"))
 
@@ -90,8 +90,8 @@ def other_reply(story: Told) -> Callable[[], None]:
     return undo
 
 
-def attempt_after_the_end(story: Told) -> Callable[[], None]:
-    sent = next(one for one in story.cluster.records.sends if one.result is not None and one.ended)
+def attempt_after_the_end(scenario: QuietScenario) -> Callable[[], None]:
+    sent = next(one for one in scenario.cluster.records.sends if one.result is not None and one.ended)
     good, sent.ended = sent.ended, sent.begun - 1
 
     def undo() -> None:
@@ -104,8 +104,8 @@ def attempt_after_the_end(story: Told) -> Callable[[], None]:
     ("spoil", "wanted"),
     [
         (room_not_given_back, "still counts 1 messages (10 bytes)"),
-        (question_without_outcome, "has 1 requests without an outcome"),
-        (check_unanswered, "has 1 questions unanswered"),
+        (request_without_outcome, "has 1 requests without an outcome"),
+        (check_unanswered, "has 1 checks unanswered"),
         (too_much_out, "messages out"),
         (messages_nobody_polls, "messages that wait for a poll"),
         (transaction_lost, "b'lost' was committed and is not there"),
@@ -114,9 +114,11 @@ def attempt_after_the_end(story: Told) -> Callable[[], None]:
         (attempt_after_the_end, "was sent at"),
     ],
 )
-def test_a_fault_is_seen(told: Told, spoil: Callable[[Told], Callable[[], None]], wanted: str) -> None:
-    undo = spoil(told)
-    faults = told.client_faults()
+def test_a_violation_is_found(
+    quiet: QuietScenario, spoil: Callable[[QuietScenario], Callable[[], None]], wanted: str
+) -> None:
+    undo = spoil(quiet)
+    violations = quiet.client_violations()
     undo()
-    assert any(wanted in fault for fault in faults), faults
-    assert told.client_faults() == []
+    assert any(wanted in violation for violation in violations), violations
+    assert quiet.client_violations() == []

@@ -150,9 +150,7 @@ DAY = 86_400_000
 
 
 def test_unique_id_layout() -> None:
-    """The id of docs/protocol/wire.md 19.8, whose time and counter are known: 192.0.2.2, process 0x429f, salt
-    0x5ffd2b27.
-    """
+    """The id of docs/protocol/wire.md 19, vector 8: 192.0.2.2, process 0x429f, salt 0x5ffd2b27, known time."""
     ids = UniqueIds(encode_ip("192.0.2.2"), 0x7_429F, 0x5FFD2B27)
     start, _ = month_around(NOVEMBER_14, 0)
     assert ids.next(start + 0x942A9340) == "C0000202429F5FFD2B27942A93400000"

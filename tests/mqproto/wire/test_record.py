@@ -17,7 +17,7 @@ from mqproto.wire.hosts import encode_ip
 from mqproto.wire.record import RecordError, decode_record, decode_records, encode_record, inflated
 from tests.golden.golden import GOLDEN, VERSIONS, Vector
 
-#: The record of docs/protocol/wire.md 19.4.
+#: The record of docs/protocol/wire.md 19, vector 4.
 SAMPLE = bytes.fromhex(
     "00000075daa320a73610a6860000000200000003000000000000000b0000000000001000000000000000018bcfe568000a0102030000b26e0000018bcfe5687b"
     "c0a8000900002a9f0000000100000000000000000000000568656c6c6f06546f70696341000f4b455953016b310254414753015402"

@@ -8,8 +8,8 @@ from typing import Final
 from mqproto.engine.store.doctor.checks.findings import HEAD, LOG, LOOK, MEND_LOG, Report
 from mqproto.engine.store.doctor.views.directory import Directory
 from mqproto.engine.store.doctor.views.log import Stop, Walk
-from mqproto.engine.store.layout import HEADS, MAGIC_V1, MAGIC_V2, RECORD_FIXED, SIZE_MAGIC, SYS_FLAG_AT
 from mqproto.engine.store.log.records import Facts, measure, store_time_of
+from mqproto.wire.record_layout import HEADS, HOSTS_AT, MAGIC_V1, MAGIC_V2, RECORD_FIXED, SIZE_MAGIC
 
 #: No topic has one of these names, or one of these letters in its name: it is the name of a folder, in UTF-8.
 _NO_NAMES: Final = ("", ".", "..")
@@ -202,7 +202,7 @@ class LogCheck:
             return f"the magic {magic:#010x} is none of a record"
         if not RECORD_FIXED <= size <= part.start + log.file_size - offset:
             return f"its size of {size} bytes cannot be"
-        claimed = HEADS[head[SYS_FLAG_AT + 3] >> 4 & 3].unpack_from(head)[6]
+        claimed = HEADS[head[HOSTS_AT] >> 4 & 3].unpack_from(head)[6]
         if claimed != offset:
             return f"it claims to lie at offset {claimed}"
         whole = memoryview(log.read(offset, size))

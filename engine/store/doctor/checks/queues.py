@@ -16,10 +16,11 @@ from mqproto.engine.store.doctor.checks.log import LogCheck
 from mqproto.engine.store.doctor.views.directory import Directory
 from mqproto.engine.store.doctor.views.queues import QueueView
 from mqproto.engine.store.doctor.views.units import UnitsView
-from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, SCHEDULE_TOPIC, offset_name
+from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, offset_name
 from mqproto.engine.store.log.records import Facts
 from mqproto.engine.store.queues.extension import is_address
 from mqproto.wire.ids import java_hash
+from mqproto.wire.names import SCHEDULE_TOPIC
 from mqproto.wire.properties import DELAY, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, TAGS
 
 #: Bytes of entries that are kept for all queues together, and the number of entries that are read at a time.

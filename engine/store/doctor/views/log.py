@@ -12,12 +12,11 @@ from typing import Final, NamedTuple
 
 from mqproto.engine.store.disk.files import Files, ReadFile
 from mqproto.engine.store.doctor.views.parts import most_common, offset_files
-from mqproto.engine.store.layout import MAGIC_FILLER, SIZE_MAGIC
-from mqproto.engine.store.log.records import BROKEN, FILLER, NOTHING, measure, next_record
+from mqproto.engine.store.layout import MAGIC_FILLER
+from mqproto.engine.store.log.records import BROKEN, FILLER, NOTHING, SEEN_MIN, measure, next_record
+from mqproto.wire.record_layout import SIZE_MAGIC
 
 _WINDOW: Final = 1 << 20
-#: What `next_record` needs to see of a record.
-_OVERLAP: Final = 36
 _HEAD: Final = SIZE_MAGIC.size
 #: What is read for one record, unless it is longer.
 _PAGE: Final = 4096
@@ -154,8 +153,8 @@ class LogView:
         """The first good record from `offset` on, and below `end`; -1 if there is none. It may begin anywhere."""
         stop = self.limit if end is None else end
         while 0 <= offset < stop:
-            data = self.read(offset, _WINDOW + _OVERLAP)
-            found = next_record(data, 0, offset) if len(data) >= _OVERLAP else -1
+            data = self.read(offset, _WINDOW + SEEN_MIN)
+            found = next_record(data, 0, offset) if len(data) >= SEEN_MIN else -1
             if found < 0 or found >= _WINDOW:
                 behind = offset + min(max(len(data), 1), _WINDOW)
                 offset = self.next_data(min(behind, offset - offset % self.file_size + self.file_size))

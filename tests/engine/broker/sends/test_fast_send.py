@@ -406,7 +406,7 @@ def steps(world: World, data: bytes) -> int:
 
 
 def test_a_message_costs_the_same_however_much_there_is_besides() -> None:
-    """DESIGN 8: the cost of one message grows neither with topics and queues nor with links and parked pulls."""
+    """The cost of one message grows neither with topics and queues nor with links and parked pulls."""
     small, large = World(), World()
     for world, others in ((small, 1), (large, 200)):
         world.connect().send("T")

@@ -9,8 +9,8 @@ import pytest
 
 from mqproto.engine.store import DiskFiles, MemoryFiles
 from mqproto.engine.store.doctor import Check, check, open_directory
-from mqproto.engine.store.layout import SCHEDULE_TOPIC
 from mqproto.wire.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from mqproto.wire.names import SCHEDULE_TOPIC
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.harness import HOST_V6, Rig
 from tests.golden.golden import GOLDEN, VERSIONS

@@ -9,7 +9,8 @@ import pytest
 
 from mqproto.engine.store import ConfigFile, MemoryFiles
 from mqproto.engine.store.doctor import Finding, Report, check
-from mqproto.engine.store.layout import BLANK, ENTRY, INDEX_ENTRY, INDEX_HEAD, SCHEDULE_TOPIC
+from mqproto.engine.store.layout import BLANK, ENTRY, INDEX_ENTRY, INDEX_HEAD
+from mqproto.wire.names import SCHEDULE_TOPIC
 from tests.engine.store.doctor.test_check import fill
 from tests.engine.store.harness import START, Rig
 

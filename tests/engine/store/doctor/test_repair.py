@@ -10,8 +10,8 @@ import pytest
 from mqproto.engine.store import ConfigFile, DiskFiles, MemoryFiles, Store
 from mqproto.engine.store.doctor import Repair, RepairRefused, check
 from mqproto.engine.store.errors import StoreLocked
-from mqproto.engine.store.layout import SCHEDULE_TOPIC
 from mqproto.engine.store.report import Recover
+from mqproto.wire.names import SCHEDULE_TOPIC
 from tests.engine.store.conftest import MakeRig
 from tests.engine.store.doctor.test_check import fill
 from tests.engine.store.harness import Rig

@@ -1,5 +1,5 @@
 """Our client, name server and broker in one process, without sockets: the whole way of a message, in good and bad
-weather.
+conditions.
 
 The two sides know nothing of each other's code, so what they agree on here they read out of the same bytes.
 """
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from mqproto.adapters.simulated import Host, Simulator, Weather
+from mqproto.adapters.simulated import Conditions, Host, Simulator
 from mqproto.engine.broker.node import BrokerNode
 from mqproto.engine.namesrv import NameServerNode
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
@@ -36,14 +36,14 @@ from mqproto.wire.codes import VERSION
 R = TypeVar("R")
 
 NAME_SERVERS = ("10.0.0.1:9876", "10.0.0.2:9876")
-CALM = Weather(delay_max=2, split=0.3, job_max=2)
+CALM = Conditions(delay_max=2, split=0.3, job_max=2)
 
 
 @dataclass
 class Client:
-    """A client node in the world."""
+    """A client node in the simulator."""
 
-    world: Simulator
+    simulator: Simulator
     host: Host
     node: ClientNode
     seen: list[MessageExt] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Client:
 
     def run(self, make: Callable[[int], Flow[R]]) -> R:
         ticket = self.start(make)
-        self.world.run_until(lambda: ticket.settled)
+        self.simulator.run_until(lambda: ticket.settled)
         return ticket.result()
 
     def deliver(self, action: Deliver) -> None:
@@ -65,7 +65,9 @@ class Client:
         assert isinstance(task, ConsumeTask)
         self.seen += task.messages
         result = self.judge(task)
-        self.world.at(self.world.now, lambda: self.host.enter(lambda now: self.node.consumed(task, result, now)))
+        self.simulator.at(
+            self.simulator.now, lambda: self.host.enter(lambda now: self.node.consumed(task, result, now))
+        )
 
     def bodies(self) -> list[bytes]:
         return [message.body for message in self.seen]
@@ -74,14 +76,14 @@ class Client:
 class Cluster:
     """Name servers, brokers, and clients as they come."""
 
-    def __init__(self, seed: int = 1, brokers: str = "a", weather: Weather = CALM, **settings: Any) -> None:
-        self.world = Simulator(seed, weather=weather)
+    def __init__(self, seed: int = 1, brokers: str = "a", conditions: Conditions = CALM, **settings: Any) -> None:
+        self.simulator = Simulator(seed, conditions=conditions)
         self.settings = settings
         for number, address in enumerate(NAME_SERVERS):
-            self.world.add(f"ns{number}", NameServerNode(NamesrvSettings()), {"main": address})
+            self.simulator.add(f"ns{number}", NameServerNode(NamesrvSettings()), {"main": address})
         self.files: dict[str, MemoryFiles] = {}
         self.brokers = {name: self.add_broker(name) for name in brokers}
-        self.world.run_for(2_000)
+        self.simulator.run_for(2_000)
         self._clients = 0
 
     def add_broker(self, name: str) -> Host:
@@ -95,20 +97,20 @@ class Cluster:
             max_hash_slot_num=1000,
             max_index_num=4000,
         )
-        store = Store.open(store_settings, files, wall=self.world.now + self.world.wall_ahead)
+        store = Store.open(store_settings, files, wall=self.simulator.now + self.simulator.wall_ahead)
         settings = BrokerSettings(broker_name=f"broker-{name}", namesrv_addr=";".join(NAME_SERVERS), **self.settings)
         node = BrokerNode(settings, store, host=ip, port=10911, files=files)
-        return self.world.add(f"broker-{name}", node, {"main": f"{ip}:10911", "fast": f"{ip}:10909"})
+        return self.simulator.add(f"broker-{name}", node, {"main": f"{ip}:10911", "fast": f"{ip}:10909"})
 
     def crash(self, name: str) -> None:
-        self.world.crash(self.brokers[name])
+        self.simulator.crash(self.brokers[name])
         self.files[name] = self.files[name].process_death()
 
     def client(self, **settings: Any) -> Client:
         self._clients += 1
         identity = ClientIdentity(f"10.0.2.{self._clients}", 7, f"7#{self._clients}", self._clients)
         node = ClientNode(ClientSettings(name_servers=NAME_SERVERS, **settings), identity)
-        client = Client(self.world, self.world.add(f"client{self._clients}", node), node)
+        client = Client(self.simulator, self.simulator.add(f"client{self._clients}", node), node)
         client.host.on_deliver = client.deliver
         return client
 
@@ -128,13 +130,13 @@ class Cluster:
         for name in sorted(self.brokers):
             message, queue = Message("orders", name.encode()), MessageQueue("orders", f"broker-{name}", 0)
             client.run(lambda now, m=message, q=queue: core.send(m, now, queue=q))  # type: ignore[misc]
-        self.world.run_for(31_000)
+        self.simulator.run_for(31_000)
 
     def consumer(self, topic: str = "orders", expression: str = "*", **settings: Any) -> Client:
         client = self.client()
         settings = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, **settings}
         core = ConsumerCore(client.node, ConsumerSettings(group="cg", **settings), object())
-        core.subscribe(topic, expression, now=self.world.now)
+        core.subscribe(topic, expression, now=self.simulator.now)
         client.run(core.start)
         return client
 
@@ -147,7 +149,7 @@ def test_a_message_from_end_to_end() -> None:
     assert result.status is SendStatus.SEND_OK
     assert result.queue_offset == 0
     consumer = cluster.consumer()
-    cluster.world.run_until(lambda: len(consumer.seen) == 1)
+    cluster.simulator.run_until(lambda: len(consumer.seen) == 1)
     [seen] = consumer.seen
     assert (seen.topic, seen.body, seen.tags, seen.keys, seen.flag) == ("orders", message.body, "T", ["k1", "k2"], 9)
     assert seen.properties["shop"] == "7"
@@ -165,7 +167,7 @@ def test_large_bodies_and_batches() -> None:
     batch = [Message("orders", b"%d" % n + b"y" * 5000) for n in range(3)]
     result = client.run(lambda now: core.send_batch(batch, now))
     client.run(lambda now: core.send_oneway(Message("orders", b"one-way"), now))
-    cluster.world.run_until(lambda: len(consumer.seen) == 5, 90_000)
+    cluster.simulator.run_until(lambda: len(consumer.seen) == 5, 90_000)
     assert sorted(consumer.bodies()) == sorted([large, *(message.body for message in batch), b"one-way"])
     assert result.msg_id.split(",") == [message.msg_id for message in consumer.seen if message.body.endswith(b"yy")]
 
@@ -183,7 +185,7 @@ def test_keys_stay_in_their_queue_and_in_order() -> None:
         queues.add(client.run(lambda now, m=message, q=queue: core.send(m, now, queue=q)).queue)  # type: ignore[misc]
     assert len(queues) == 1
     consumer = cluster.consumer()
-    cluster.world.run_until(lambda: len(consumer.seen) == 22)
+    cluster.simulator.run_until(lambda: len(consumer.seen) == 22)
     assert [body for body in consumer.bodies() if body not in (b"a", b"b")] == [b"%d" % number for number in range(20)]
 
 
@@ -193,12 +195,12 @@ def test_a_new_message_reaches_a_waiting_consumer_at_once() -> None:
     client, core = cluster.producer()
     client.run(lambda now: core.send(Message("orders", b"0"), now))
     consumer = cluster.consumer()
-    cluster.world.run_for(100_000)
+    cluster.simulator.run_for(100_000)
     assert consumer.bodies() == [b"0"]
-    begun = cluster.world.now
+    begun = cluster.simulator.now
     client.run(lambda now: core.send(Message("orders", b"1"), now))
-    cluster.world.run_until(lambda: len(consumer.seen) == 2)
-    assert cluster.world.now - begun < 100
+    cluster.simulator.run_until(lambda: len(consumer.seen) == 2)
+    assert cluster.simulator.now - begun < 100
     assert not any("no answer" in notice for notice in consumer.node.notices)
 
 
@@ -210,7 +212,7 @@ def test_a_failed_message_comes_back_by_the_retry_topic() -> None:
     consumer.judge = lambda task: (
         ConsumeStatus.RECONSUME_LATER if task.messages[0].reconsume_times < 2 else ConsumeStatus.SUCCESS
     )
-    cluster.world.run_until(lambda: len(consumer.seen) == 3, 120_000)
+    cluster.simulator.run_until(lambda: len(consumer.seen) == 3, 120_000)
     assert [message.reconsume_times for message in consumer.seen] == [0, 1, 2]
     assert {message.msg_id for message in consumer.seen} == {consumer.seen[0].msg_id}
     assert {message.topic for message in consumer.seen} == {"orders"}
@@ -222,19 +224,19 @@ def test_two_consumers_share_and_take_over() -> None:
     client.run(lambda now: core.send(Message("orders", b"first"), now))
     one = cluster.consumer()
     two = cluster.consumer()
-    cluster.world.run_for(1_000)
+    cluster.simulator.run_for(1_000)
     for number in range(40):
         client.run(lambda now, n=number: core.send(Message("orders", b"%d" % n), now))  # type: ignore[misc]
-    cluster.world.run_for(1_000)
+    cluster.simulator.run_for(1_000)
     assert len(one.seen) > 10
     assert len(two.seen) > 10
     assert sorted(one.bodies() + two.bodies()) == sorted([b"first", *(b"%d" % number for number in range(40))])
     one.host.enter(one.node.close)
-    cluster.world.run_until(lambda: one.node.ended)
+    cluster.simulator.run_until(lambda: one.node.ended)
     before = len(two.seen)
     for number in range(8):
         client.run(lambda now, n=number: core.send(Message("orders", b"late %d" % n), now))  # type: ignore[misc]
-    cluster.world.run_for(1_000)
+    cluster.simulator.run_for(1_000)
     assert len(two.seen) == before + 8, (
         "told by the broker, not by the 20 s timer; nothing comes twice after an orderly end"
     )
@@ -266,7 +268,7 @@ def test_a_broker_that_dies_loses_nothing_that_it_acknowledged() -> None:
     assert {result.queue.broker_name for result in sent[20:]} == {"broker-b"}
     cluster.brokers["a"] = cluster.add_broker("a")
     consumer = cluster.consumer()
-    cluster.world.run_until(lambda: len(set(consumer.bodies())) == 42, 120_000)
+    cluster.simulator.run_until(lambda: len(set(consumer.bodies())) == 42, 120_000)
     assert {result.msg_id for result in sent} <= {message.msg_id for message in consumer.seen}
 
 
@@ -287,8 +289,8 @@ def test_nothing_acknowledged_is_lost_in_bad_weather(seed: int) -> None:
     client, core = cluster.producer()
     client.run(lambda now: core.send(Message("orders", b"first"), now))
     consumers = [cluster.consumer(), cluster.consumer()]
-    world = cluster.world
-    world.weather = Weather(delay_max=5, split=0.3, cut=0.01, job_max=3)
+    simulator = cluster.simulator
+    simulator.conditions = Conditions(delay_max=5, split=0.3, cut=0.01, job_max=3)
     tickets: list[Ticket[SendResult]] = []
     for step in range(200):
         tickets.append(client.start(lambda now, n=step: core.send(Message("orders", b"%d" % n), now)))  # type: ignore[misc]
@@ -297,17 +299,17 @@ def test_nothing_acknowledged_is_lost_in_bad_weather(seed: int) -> None:
         if step == 90:
             cluster.brokers["a"] = cluster.add_broker("a")
         if step == 120:
-            world.crash(world.hosts[0])
+            simulator.crash(simulator.hosts[0])
         if step == 150:
             consumers[0].host.enter(consumers[0].node.close)
-        world.run_for(world.random.randint(1, 200))
-    world.weather = CALM
-    world.run_for(60_000)
+        simulator.run_for(simulator.random.randint(1, 200))
+    simulator.conditions = CALM
+    simulator.run_for(60_000)
     assert all(ticket.settled for ticket in tickets)
     acknowledged = {ticket.result().msg_id for ticket in tickets if ticket.failure is None}
     assert len(acknowledged) > 150
     assert acknowledged <= {message.msg_id for consumer in consumers for message in consumer.seen}
     for consumer in (client, consumers[1]):
         consumer.host.enter(consumer.node.close)
-        world.run_until(lambda node=consumer.node: node.ended)  # type: ignore[misc]
+        simulator.run_until(lambda node=consumer.node: node.ended)  # type: ignore[misc]
     assert consumers[0].node.ended

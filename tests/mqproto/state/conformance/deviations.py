@@ -1,8 +1,8 @@
 """Where what we send differs from what Apache's clients send for the same job, and why.
 
-Each deviation between our client and that of the release that we follow quotes the line of docs/decisions.md that gives
-the reason. The others are differences between Apache's releases, or what is a matter of time. One that occurs in no
-capture any more has to go.
+Each deviation between our client and that of the release that we follow quotes the decision that gives the reason, with
+its number on that page. The others are differences between Apache's releases, or what is a matter of time. One that
+occurs in no capture any more has to go.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Deviation:
     """
 
     name: str
-    #: Part of the line that gives the reason, for a difference to the release that we follow.
+    #: Number and part of the decision that gives the reason, for a difference to the release that we follow.
     decision: str = ""
     versions: tuple[str, ...] = VERSIONS
     #: Patterns of the captures in which it may occur.
@@ -118,68 +118,68 @@ def empty_heartbeat(asked: Question) -> bool:
 DEVIATIONS: Final = (
     Deviation(
         "heartbeats name no inner producer",
-        "The inner producer group appears only when a consumer uses it.",
+        "D25: The inner producer group appears only when a consumer uses it.",
         forget=without_inner,
     ),
     Deviation(
         "the inner producer does not say goodbye",
-        "The inner producer group appears only when a consumer uses it.",
+        "D25: The inner producer group appears only when a consumer uses it.",
         theirs=lambda asked: asked.code == UNREGISTER and asked.get("producerGroup") == INNER,
     ),
     Deviation(
         "a heartbeat of nobody",
-        "The inner producer group appears only when a consumer uses it.",
+        "D25: The inner producer group appears only when a consumer uses it.",
         theirs=empty_heartbeat,
     ),
     Deviation(
         "the template's route is looked up when it is needed",
-        "The route of the template topic is looked up when a topic has none",
+        "D30: The route of the template topic is looked up when a topic has none",
         theirs=lambda asked: asked.code == ROUTE and asked["topic"] == "TBW102",
     ),
     Deviation(
         "a link begins with a heartbeat",
-        "A new link to a broker begins with a heartbeat.",
+        "D24: A new link to a broker begins with a heartbeat.",
         ours=lambda asked: asked.code == HEARTBEAT and (not asked.json["consumerDataSet"] or of_nothing(asked)),
     ),
     Deviation(
         "no goodbye to brokers of topics that are not in use",
-        "UNREGISTER goes only to brokers with an open link",
+        "D25: UNREGISTER goes only to brokers with an open link",
         versions=("4.4.0",),
         captures=("offsets",),
         theirs=lambda asked: asked.code == UNREGISTER and asked.get("producerGroup") != INNER,
     ),
     Deviation(
         "a link begins with a heartbeat, whatever else will be refused",
-        "A new link to a broker begins with a heartbeat.",
+        "D24: A new link to a broker begins with a heartbeat.",
         captures=("sql-wrong",),
         ours=lambda asked: asked.code == HEARTBEAT,
     ),
     Deviation(
         "a refused account is refused once",
-        "A refusal of the account (an `AclException` in the remark, or code 16 of 5.3) is `AccessDenied` and final",
+        "D44: A refusal of the account (an `AclException` in the remark, or code 16 of 5.3) is `AccessDenied` and final",
         fewer=lambda asked: asked.code in SENDS,
     ),
-    Deviation("the trace's group has no number", "its group has no number", forget=unnumbered),
+    Deviation("the trace's group has no number", "D50: its group has no number", forget=unnumbered),
     Deviation(
         "new retry topics are found within seconds",
-        "a new retry topic is found within seconds",
+        "D68: a new retry topic is found within seconds",
         ours=of_retries,
     ),
     Deviation(
         "heartbeats go to brokers of topics in use",
-        "Routes of topics that nobody uses any more are dropped",
+        "D31: Routes of topics that nobody uses any more are dropped",
         versions=("4.4.0",),
         theirs=of_nothing,
     ),
     Deviation(
         "where a group begins is committed",
-        "Where a group begins is committed at once.",
+        "D62: Where a group begins is committed at once.",
         versions=("5.3.3",),
         ours=lambda asked: asked.code == RequestCode.UPDATE_CONSUMER_OFFSET,
     ),
     Deviation(
         "the last offset of a queue is taken before another member begins",
-        "A queue is unlocked when the broker has answered that it has taken its last offset",
+        "D73: A queue is unlocked when the broker has answered that it has taken its last offset",
         captures=("consume-orderly", "rebalance"),
         forget=lambda asked: replace(asked, oneway=True) if asked.code == RequestCode.UPDATE_CONSUMER_OFFSET else asked,
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mqproto import ConsumeFromWhere, ConsumeStatus, LocalTransactionState, Message, MessageExt, reply_to
-from mqproto.adapters.simulated import Cluster, Weather
+from mqproto.adapters.simulated import Cluster, Conditions
 from mqproto.adapters.simulated.clients import Client
 from mqproto.adapters.simulated.clients import SimulatedProducer as SimulatedProducer
 from mqproto.errors import MQError, RequestTimeout, StateError
@@ -26,7 +26,7 @@ COMMIT, ROLLBACK, UNKNOW = (
     LocalTransactionState.UNKNOW,
 )
 CURIOUS = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "transactionCheckMax": "1000"}
-ROUGH = Weather(delay_max=5, split=0.3, cut=0.003)
+ROUGH = Conditions(delay_max=5, split=0.3, cut=0.003)
 
 
 class Bank:
@@ -61,7 +61,7 @@ class Teller(Client):
             assert isinstance(ticket.failure, MQError)
             return
         half = ticket.result()
-        random = self.cluster.world.random
+        random = self.cluster.simulator.random
         verdict: object = None
         if half.accepted:
             verdict = random.choice([COMMIT, COMMIT, ROLLBACK, UNKNOW, None])
@@ -73,7 +73,7 @@ class Teller(Client):
                 ended = self.begin(lambda now: self.core.end(half, self.core.judged(half, verdict, None), now))
                 ended.wake = lambda: self.bank.results.append((body, ended.result()))
 
-        self.cluster.world.at(self.cluster.now + random.choice([0, 10, 3_000]), lambda: self.host.when_awake(end))
+        self.cluster.simulator.at(self.cluster.now + random.choice([0, 10, 3_000]), lambda: self.host.when_awake(end))
 
     def _deliver(self, action: Deliver) -> None:
         task = action.task
@@ -81,7 +81,7 @@ class Teller(Client):
         assert task.listener is self
         body = task.message.body
         self.bank.asked[body] += 1
-        random = self.cluster.world.random
+        random = self.cluster.simulator.random
         result: object = COMMIT if body in self.bank.committed else ROLLBACK
         if self.bank.asked[body] < random.randint(1, 4):
             result = random.choice([UNKNOW, ValueError("the database is away")])
@@ -89,21 +89,21 @@ class Teller(Client):
         def answer() -> None:
             self.host.enter(lambda now: self.node.checked(task, result, now))
 
-        self.cluster.world.at(self.cluster.now + random.choice([0, 0, 200]), lambda: self.host.when_awake(answer))
+        self.cluster.simulator.at(self.cluster.now + random.choice([0, 0, 200]), lambda: self.host.when_awake(answer))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_every_transaction_ends_as_its_bank_says(seed: int) -> None:
     """At least once what was committed, never what was not, whoever of the group is left to be asked."""
     cluster = Cluster(seed, brokers=2, settings=CURIOUS)
-    world, random = cluster.world, cluster.world.random
+    world, random = cluster.simulator, cluster.simulator.random
     bank = Bank()
     tellers = [Teller(cluster, bank) for _ in range(2)]
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     consumer = cluster.consumer(
         "shop", lambda messages: ConsumeStatus.SUCCESS, topics=(TOPIC,), consume_from_where=first
     ).start()
-    world.weather = ROUGH
+    world.conditions = ROUGH
     for number in range(60):
         random.choice(tellers).transact(b"%d" % number)
         world.run_for(random.choice([1, 50, 400]))
@@ -118,7 +118,7 @@ def test_every_transaction_ends_as_its_bank_says(seed: int) -> None:
         tellers = [teller for teller in tellers if teller.up]
         while len(tellers) < 2:
             tellers.append(Teller(cluster, bank))
-    world.weather = Weather()
+    world.conditions = Conditions()
     for one in cluster.brokers.values():
         if not one.up:
             one.start()
@@ -157,7 +157,7 @@ class Asker:
             told.append((self.producer.cluster.now, ticket))
         else:
             ticket.wake = lambda: told.append((self.producer.cluster.now, ticket))
-        if self.producer.cluster.world.random.random() < 0.05:
+        if self.producer.cluster.simulator.random.random() < 0.05:
             self.producer.host.enter(lambda now: node.cancel(ticket, now))
 
 
@@ -165,7 +165,7 @@ class Asker:
 def test_every_request_has_one_outcome(seed: int) -> None:
     """PRO-10: its own reply or one failure, in time; replies that are late, doubled or nobody's disturb nothing."""
     cluster = Cluster(seed, brokers=2)
-    world, random = cluster.world, cluster.world.random
+    world, random = cluster.simulator, cluster.simulator.random
     repliers = [cluster.producer(f"replier-{number}") for number in range(2)]
 
     def answer(messages: list[MessageExt]) -> ConsumeStatus:
@@ -188,7 +188,7 @@ def test_every_request_has_one_outcome(seed: int) -> None:
     askers = [Asker(cluster.producer(f"asker-{number}")) for number in range(2)]
     cluster.producer("first").send(Message(TOPIC, b"makes the topic"))
     consumer.start()
-    world.weather = ROUGH
+    world.conditions = ROUGH
     for number in range(120):
         random.choice(askers).ask(b"%d" % number, random.choice([50, 1_000, 3_000]))
         world.run_for(random.choice([1, 20, 300]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.adapters.simulated import Host, Simulator, Weather
+from mqproto.adapters.simulated import Conditions, Host, Simulator
 from mqproto.state.node.contract import Dial, Job, Link, NodeBase, Run
 
 
@@ -62,17 +62,23 @@ class Toy(NodeBase):
 SENT = b"".join(b"%d;" % number for number in range(20))
 
 
-def pair(seed: int, weather: Weather | None = None) -> tuple[Simulator, Host, Toy, Host, Toy]:
-    world = Simulator(seed, weather=weather)
+def pair(seed: int, conditions: Conditions | None = None) -> tuple[Simulator, Host, Toy, Host, Toy]:
+    simulator = Simulator(seed, conditions=conditions)
     server, client = Toy(), Toy("server:1")
-    return world, world.add("server", server, {"main": "server:1"}), server, world.add("client", client), client
+    return (
+        simulator,
+        simulator.add("server", server, {"main": "server:1"}),
+        server,
+        simulator.add("client", client),
+        client,
+    )
 
 
 def test_bytes_arrive_in_order_however_they_are_split() -> None:
     pieces = set()
     for seed in range(50):
-        world, _, server, _, client = pair(seed, Weather(split=0.9, delay_max=50))
-        world.run_until(lambda client=client: len(client.got) == len(SENT))  # type: ignore[misc]
+        simulator, _, server, _, client = pair(seed, Conditions(split=0.9, delay_max=50))
+        simulator.run_until(lambda client=client: len(client.got) == len(SENT))  # type: ignore[misc]
         assert server.got == client.got == SENT
         assert client.link is not None
         assert client.link.unsent == 0
@@ -81,58 +87,58 @@ def test_bytes_arrive_in_order_however_they_are_split() -> None:
 
 
 def test_a_seed_decides_everything() -> None:
-    weather = Weather(split=0.5, cut=0.05, delay_max=20)
+    conditions = Conditions(split=0.5, cut=0.05, delay_max=20)
     runs = []
     for _ in range(2):
-        world, _, server, _, client = pair(7, weather)
-        world.run_for(10_000)
+        simulator, _, server, _, client = pair(7, conditions)
+        simulator.run_for(10_000)
         runs.append((server.log, client.log))
     assert runs[0] == runs[1]
-    world, _, server, _, client = pair(8, weather)
-    world.run_for(10_000)
+    simulator, _, server, _, client = pair(8, conditions)
+    simulator.run_for(10_000)
     assert (server.log, client.log) != runs[0]
 
 
 def test_nobody_listens() -> None:
-    world = Simulator(1)
+    simulator = Simulator(1)
     client = Toy("nowhere:1")
-    world.add("client", client)
-    world.run_for(100)
+    simulator.add("client", client)
+    simulator.run_for(100)
     assert [text for _, text in client.log] == ["closed connection refused"]
 
 
 def test_a_cut_network_breaks_links_and_lets_new_ones_time_out() -> None:
-    world, _, server, _, client = pair(3)
-    world.run_until(lambda: client.got == SENT)
-    world.part("server", "client")
-    world.run_for(100)
+    simulator, _, server, _, client = pair(3)
+    simulator.run_until(lambda: client.got == SENT)
+    simulator.part("server", "client")
+    simulator.run_for(100)
     assert client.log[-1][1] == server.log[-1][1] == "closed network cut"
     again = Toy("server:1")
-    host = world.add("client", again)
-    world.run_for(999)
+    host = simulator.add("client", again)
+    simulator.run_for(999)
     assert again.log == []
-    world.run_for(10)
-    assert again.log == [(host.world.now - 9, "closed connecting timed out")]
-    world.heal()
+    simulator.run_for(10)
+    assert again.log == [(host.simulator.now - 9, "closed connecting timed out")]
+    simulator.heal()
     third = Toy("server:1")
-    world.add("client", third)
-    world.run_until(lambda: third.got == SENT)
+    simulator.add("client", third)
+    simulator.run_until(lambda: third.got == SENT)
 
 
 def test_a_crash_ends_links_and_stops_the_node() -> None:
-    world, server_host, server, _, client = pair(4)
+    simulator, server_host, server, _, client = pair(4)
     server.due = 500_000
-    world.run_until(lambda: client.got == SENT)
-    world.crash(server_host)
+    simulator.run_until(lambda: client.got == SENT)
+    simulator.crash(server_host)
     heard = len(server.log)
-    world.run_for(1_000_000)
+    simulator.run_for(1_000_000)
     assert client.log[-1][1] == "closed the peer's process died"
     assert len(server.log) == heard
     successor = Toy()
-    world.add("server", successor, {"main": "server:1"})
+    simulator.add("server", successor, {"main": "server:1"})
     late = Toy("server:1")
-    world.add("late", late)
-    world.run_until(lambda: late.got == SENT)
+    simulator.add("late", late)
+    simulator.run_until(lambda: late.got == SENT)
 
 
 class Work:
@@ -144,57 +150,57 @@ class Work:
 
 
 class TimedWork:
-    def __init__(self, world: Simulator) -> None:
-        self.world = world
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
         self.ran_at = -1
 
     def run(self) -> None:
-        self.ran_at = self.world.now
+        self.ran_at = self.simulator.now
 
 
 @pytest.mark.parametrize(("failure", "outcome"), [(0.0, "done None"), (1.0, "done [Errno 5] simulated disk error")])
 def test_jobs_end_later_and_may_fail(failure: float, outcome: str) -> None:
-    world = Simulator(5, weather=Weather(job_min=10, job_max=10, job_failure=failure))
+    simulator = Simulator(5, conditions=Conditions(job_min=10, job_max=10, job_failure=failure))
     node, job = Toy(), Work()
-    host = world.add("host", node)
+    host = simulator.add("host", node)
     host.enter(lambda now: node.actions.append(Run(job)))
     assert node.log == []
-    world.run_for(10)
+    simulator.run_for(10)
     assert node.log == [(10, outcome)]
     assert job.ran == (failure == 0.0)
 
 
 def test_timers_come_exactly_when_asked_for() -> None:
-    world = Simulator(6)
+    simulator = Simulator(6)
     node = Toy()
     node.due = 1234
-    world.add("host", node)
-    world.run_for(5000)
+    simulator.add("host", node)
+    simulator.run_for(5000)
     assert node.log == [(1234, "timer")]
-    assert world.now == 5000
+    assert simulator.now == 5000
 
 
 def test_the_wall_clock_steps_without_moving_deadlines() -> None:
-    world = Simulator(6, wall=1000)
+    simulator = Simulator(6, wall=1000)
     node = Toy()
     node.due = 50
-    world.add("host", node)
-    world.step_wall(-700)
-    world.run_for(100)
+    simulator.add("host", node)
+    simulator.step_wall(-700)
+    simulator.run_for(100)
     assert node.log == [(50, "timer")]
     assert node.wall_ahead == 300
 
 
-def test_a_host_has_its_own_clock_and_its_own_weather() -> None:
-    world = Simulator(6, wall=1000)
+def test_a_host_has_its_own_clock_and_its_own_conditions() -> None:
+    simulator = Simulator(6, wall=1000)
     slow, other = Toy(), Toy()
     slow.due = other.due = 50
-    hosts = [world.add("slow", slow), world.add("other", other)]
+    hosts = [simulator.add("slow", slow), simulator.add("other", other)]
     hosts[0].wall_offset = -300
-    hosts[0].weather = Weather(job_min=70, job_max=70)
+    hosts[0].conditions = Conditions(job_min=70, job_max=70)
     for host, node in zip(hosts, (slow, other), strict=True):
         host.enter(lambda now, node=node: node.actions.append(Run(Work())))  # type: ignore[misc]
-    world.run_for(100)
+    simulator.run_for(100)
     assert (slow.wall_ahead, other.wall_ahead) == (700, 1000)
     assert slow.log == [(50, "timer"), (70, "done None")]
     assert other.log[0][0] <= 5
@@ -203,107 +209,107 @@ def test_a_host_has_its_own_clock_and_its_own_weather() -> None:
 def test_a_frozen_host_does_later_what_came_meanwhile() -> None:
     orders = set()
     for seed in range(8):
-        world, host, server, _, client = pair(seed, Weather(split=0.0))
-        world.run_until(lambda client=client: client.got == SENT)  # type: ignore[misc]
-        server.due = world.now + 500
+        simulator, host, server, _, client = pair(seed, Conditions(split=0.0))
+        simulator.run_until(lambda client=client: client.got == SENT)  # type: ignore[misc]
+        server.due = simulator.now + 500
         host.settle()
-        world.freeze(host)
+        simulator.freeze(host)
         heard = len(server.log)
         assert client.link is not None
         client.write(client.link, b"more;")
-        world.hosts[1].settle()
+        simulator.hosts[1].settle()
         late = Toy("server:1")
-        world.add("late", late)
-        world.run_for(900)
+        simulator.add("late", late)
+        simulator.run_for(900)
         assert len(server.log) == heard
         assert (client.got, client.link.unsent, late.log) == (SENT, 5, [])
-        world.thaw(host)
+        simulator.thaw(host)
         orders.add(server.log[heard][1])
-        assert (world.now, "timer") in server.log
-        world.run_until(lambda client=client, late=late: client.got.endswith(b"more;") and late.got == SENT)  # type: ignore[misc]
+        assert (simulator.now, "timer") in server.log
+        simulator.run_until(lambda client=client, late=late: client.got.endswith(b"more;") and late.got == SENT)  # type: ignore[misc]
         assert client.link.unsent == 0
-        world.thaw(host)
+        simulator.thaw(host)
     assert "timer" in orders, "timers may come before what was waiting"
     assert len(orders) > 1, "or after"
 
 
 def test_connecting_to_a_frozen_host_times_out() -> None:
-    world = Simulator(3)
-    host = world.add("server", Toy(), {"main": "server:1"})
-    world.freeze(host)
+    simulator = Simulator(3)
+    host = simulator.add("server", Toy(), {"main": "server:1"})
+    simulator.freeze(host)
     client = Toy("server:1")
-    world.add("client", client)
-    world.run_for(2_000)
-    world.thaw(host)
-    world.run_for(1_000)
+    simulator.add("client", client)
+    simulator.run_for(2_000)
+    simulator.thaw(host)
+    simulator.run_for(1_000)
     assert client.log == [(1000, "closed connecting timed out")]
 
 
 def test_a_host_that_dies_in_its_sleep_stays_dead() -> None:
-    world, host, server, _, client = pair(4)
-    world.freeze(host)
-    world.run_for(10)
-    world.crash(host)
-    world.thaw(host)
-    world.run_for(2_000)
+    simulator, host, server, _, client = pair(4)
+    simulator.freeze(host)
+    simulator.run_for(10)
+    simulator.crash(host)
+    simulator.thaw(host)
+    simulator.run_for(2_000)
     assert server.log == []
     assert client.log[-1][1] in ("closed connection refused", "closed connecting timed out")
 
 
 def test_a_machine_without_power_says_nothing() -> None:
     """Peers learn of it when they write to its successor, or never."""
-    world, host, _, _, client = pair(4)
-    world.run_until(lambda: client.got == SENT)
+    simulator, host, _, _, client = pair(4)
+    simulator.run_until(lambda: client.got == SENT)
     heard = len(client.log)
-    world.crash(host, silently=True)
+    simulator.crash(host, silently=True)
     assert client.link is not None
     client.write(client.link, b"lost;")
-    world.hosts[1].settle()
+    simulator.hosts[1].settle()
     late = Toy("server:1")
-    world.add("late", late)
-    world.run_for(60_000)
+    simulator.add("late", late)
+    simulator.run_for(60_000)
     assert len(client.log) == heard
-    assert late.log == [(world.now - 59_000, "closed connecting timed out")]
-    world.add("server", Toy(), {"main": "server:1"})
-    world.run_for(60_000)
+    assert late.log == [(simulator.now - 59_000, "closed connecting timed out")]
+    simulator.add("server", Toy(), {"main": "server:1"})
+    simulator.run_for(60_000)
     assert len(client.log) == heard
     client.write(client.link, b"again;")
-    world.hosts[1].settle()
-    world.run_for(1_000)
+    simulator.hosts[1].settle()
+    simulator.run_for(1_000)
     assert client.log[heard:] == [(client.log[-1][0], "closed connection reset")]
 
 
 def test_a_silent_cut_keeps_everything_until_it_is_mended() -> None:
-    world, _, server, _, client = pair(9)
-    world.run_until(lambda: client.got == SENT)
+    simulator, _, server, _, client = pair(9)
+    simulator.run_until(lambda: client.got == SENT)
     heard = len(server.log), len(client.log)
-    world.part("server", "client", silently=True)
+    simulator.part("server", "client", silently=True)
     assert client.link is not None
     for _ in range(3):
         client.write(client.link, b"late;")
-        world.hosts[1].settle()
+        simulator.hosts[1].settle()
     late = Toy("server:1")
-    world.add("client", late)
-    world.run_for(30_000)
+    simulator.add("client", late)
+    simulator.run_for(30_000)
     assert (len(server.log), len(client.log)) == heard
-    assert late.log == [(world.now - 29_000, "closed connecting timed out")]
-    world.heal()
-    world.run_until(lambda: client.got == SENT + b"late;" * 3)
+    assert late.log == [(simulator.now - 29_000, "closed connecting timed out")]
+    simulator.heal()
+    simulator.run_until(lambda: client.got == SENT + b"late;" * 3)
 
 
 def test_of_a_stream_that_breaks_a_part_arrives() -> None:
     arrived = set()
     for seed in range(60):
-        world, _, server, _, client = pair(seed, Weather(cut=0.0, split=0.0))
-        world.run_until(lambda client=client: client.got == SENT)  # type: ignore[misc]
+        simulator, _, server, _, client = pair(seed, Conditions(cut=0.0, split=0.0))
+        simulator.run_until(lambda client=client: client.got == SENT)  # type: ignore[misc]
         before = len(server.got)
-        world.weather = Weather(cut=1.0)
+        simulator.conditions = Conditions(cut=1.0)
         assert client.link is not None
         client.write(client.link, b"0123456789")
-        world.hosts[1].settle()
+        simulator.hosts[1].settle()
         client.write(client.link, b"never")
-        world.hosts[1].settle()
-        world.run_for(1_000)
+        simulator.hosts[1].settle()
+        simulator.run_for(1_000)
         assert b"0123456789".startswith(server.got[before:])
         assert len(server.got) - before < 10
         assert client.log[-1][1] == server.log[-1][1] == "closed connection reset"
@@ -314,11 +320,11 @@ def test_of_a_stream_that_breaks_a_part_arrives() -> None:
 def test_a_job_happens_at_some_moment_before_it_is_told() -> None:
     gaps = set()
     for seed in range(50):
-        world = Simulator(seed, weather=Weather(job_max=10))
-        node, job = Toy(), TimedWork(world)
-        host = world.add("host", node)
+        simulator = Simulator(seed, conditions=Conditions(job_max=10))
+        node, job = Toy(), TimedWork(simulator)
+        host = simulator.add("host", node)
         host.enter(lambda now, node=node, job=job: node.actions.append(Run(job)))  # type: ignore[misc]
-        world.run_for(20)
+        simulator.run_for(20)
         gaps.add(node.log[0][0] - job.ran_at)
     assert {0, 3} <= gaps
     assert min(gaps) == 0
@@ -327,7 +333,7 @@ def test_a_job_happens_at_some_moment_before_it_is_told() -> None:
 def test_the_digest_tells_runs_apart() -> None:
     digests = []
     for seed in (7, 7, 8):
-        world, *_ = pair(seed, Weather(split=0.5, cut=0.01, delay_max=20))
-        world.run_for(10_000)
-        digests.append(world.digest)
+        simulator, *_ = pair(seed, Conditions(split=0.5, cut=0.01, delay_max=20))
+        simulator.run_for(10_000)
+        digests.append(simulator.digest)
     assert digests[0] == digests[1] != digests[2]
