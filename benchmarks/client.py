@@ -240,8 +240,9 @@ class Bench:
 
     def _make_wide(self) -> None:
         fields = {
-            "topic": WIDE_TOPIC, "defaultTopic": "TBW102", "readQueueNums": str(MANY_QUEUES), "writeQueueNums": str(MANY_QUEUES),
-            "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+            "topic": WIDE_TOPIC, "defaultTopic": "TBW102", "readQueueNums": str(MANY_QUEUES),
+            "writeQueueNums": str(MANY_QUEUES), "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0",
+            "order": "false",
         }  # fmt: skip
         wire.ask(self.broker, UPDATE_AND_CREATE_TOPIC, fields)
         wire.wait_route(self.names, WIDE_TOPIC)
@@ -320,9 +321,8 @@ class Bench:
                 if name not in self.results.missing:
                     figures = self.sure(row, name)
                     self.results.keep(row, name, figures)
-                    say(
-                        f"  {row} {turn + 1}/{rounds} {name}: {', '.join(f'{key} {value:,.4g}' for key, value in figures.items())}"
-                    )
+                    shown = ", ".join(f"{key} {value:,.4g}" for key, value in figures.items())
+                    say(f"  {row} {turn + 1}/{rounds} {name}: {shown}")
 
 
 UPDATE_CONSUMER_OFFSET, UPDATE_AND_CREATE_TOPIC = 15, 17
@@ -339,7 +339,8 @@ def say(text: str) -> None:
 
 def table(results: Results) -> Iterator[str]:
     """The lines of the table: best (median) of each side, the ratio of both, CPU of ours for each message."""
-    yield f"{'row':<10} {'figure':<12} {'ours':>32} {'beside':>32} {'ratio':>12} {'target':>8}  {'CPU us each: ours, beside':>24}"
+    head = f"{'row':<10} {'figure':<12} {'ours':>32} {'beside':>32} {'ratio':>12} {'target':>8}"
+    yield f"{head}  {'CPU us each: ours, beside':>24}"
     for row in ROWS:
         sides = results.values.get(row.name, {})
         if row.ours not in sides:

@@ -216,7 +216,8 @@ def table(results: dict[Case, Result]) -> Iterator[str]:
         speed = f"{statistics.median(result.megabytes_a_second):.1f}" if result.megabytes_a_second else "-"
         yield (
             f"{case.name:<30} {f'{statistics.median(result.rates):,.0f} ({min(result.rates):,})':>16} "
-            f"{f'{statistics.median(p99):.1f} ({max(p99):.1f})':>14} {f'{statistics.median(p999):.1f} ({max(p999):.1f})':>16} {speed:>15}"
+            f"{f'{statistics.median(p99):.1f} ({max(p99):.1f})':>14} "
+            f"{f'{statistics.median(p999):.1f} ({max(p999):.1f})':>16} {speed:>15}"
         )
 
 

@@ -48,7 +48,8 @@ def entries(world: World) -> list[float]:
 
 def tell(what: str, took: list[float], count: int) -> None:
     print(
-        f"{what}: {sum(took) * 1000 / max(1, count):.1f} us each, {len(took)} entries, longest {max(took, default=0.0):.1f} ms",
+        f"{what}: {sum(took) * 1000 / max(1, count):.1f} us each, {len(took)} entries, "
+        f"longest {max(took, default=0.0):.1f} ms",
         flush=True,
     )
 
@@ -99,7 +100,8 @@ def halves(stored: int, left: int) -> None:
     assert later.broker.transactions.half_messages.open == left
     took_us = (time.thread_time() - begun) * 1e6 / (stored - left)
     print(
-        f"{stored} half messages, {left} open: {took_us:.1f} us for each op message after a crash, with the jobs that read",
+        f"{stored} half messages, {left} open: {took_us:.1f} us for each op message after a crash, "
+        "with the jobs that read",
         flush=True,
     )
     del later

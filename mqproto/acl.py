@@ -1,4 +1,5 @@
-"""Who a client is, and the signature by which brokers with access control know it (docs/protocol/client.md 3.15).
+"""Credentials of a client, and the signature by which brokers with access control know it (docs/protocol/client.md
+3.15).
 
 Owns: credentials, what is signed and how, which refusals mean "you may not".
 Leaves to others: files with keys (adapters), when requests are signed (`state.connection`).
@@ -33,8 +34,8 @@ VERSION_FLAG_SKIPPED: Final = 333
 
 
 class Credentials(Protocol):
-    """What requests are signed with. The attributes are read for every request, while the client's lock is held: they
-    may change at any time (a new token), but must be there at once. What is renewed over a network is renewed
+    """Keys that requests are signed with. The attributes are read for every request, while the client's lock is held:
+    they may change at any time (a new token), but must be there at once. What is renewed over a network is renewed
     elsewhere.
     """
 

@@ -1,9 +1,9 @@
-"""What an application can put around its listener (docs/protocol/client.md 3.12): code that sees each delivery before
-and after, and filters.
+"""Hooks of consumers, which an application puts around its listener (docs/protocol/client.md 3.12): code that sees each
+delivery before and after, and filters.
 
 All of it runs in the thread or task of the listener, or of whoever asks for messages, outside the client's node, so it
-may hold up that delivery (a coroutine's holds up its event loop) and nothing else. A `Consumer` has no listener: its
-answers are `ack` and `retry_later`.
+may hold up that delivery (a coroutine's holds up its event loop) and nothing else. A `SimpleConsumer` has no listener:
+its answers are `ack` and `retry_later`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mqproto.message import MessageExt, MessageQueue
 
 
 class ConsumeOutcome(Enum):
-    """What became of a delivery; Apache's `ConsumeReturnType`."""
+    """Outcome of a delivery; Apache's `ConsumeReturnType`."""
 
     SUCCESS = "SUCCESS"
     #: An answer came, but later than `consume_timeout`; `result` tells which. Of a `Consumer`'s message none came by
@@ -49,8 +49,8 @@ class ConsumeMessageContext:
 
 
 class ConsumeMessageHook:
-    """Sees every delivery of the consumers that it is registered with; override one method or both. What they raise is
-    logged and ignored.
+    """Hook that sees every delivery of the consumers that it is registered with; override one method or both. What they
+    raise is logged and ignored.
     """
 
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
@@ -73,7 +73,7 @@ class FilterMessageContext:
 
 
 class FilterMessageHook:
-    """Sorts messages out after the broker and the filter by tags did."""
+    """Hook that sorts messages out after the broker and the filter by tags did."""
 
     def filter_message(self, context: FilterMessageContext) -> None:
         """Edit `context.messages`. What it raises is logged, and the list stays as it is then."""

@@ -1,5 +1,5 @@
 # ruff: noqa: N818 - a name that says what happened needs no suffix
-"""The error tree: what can go wrong, with the facts as attributes.
+"""Errors of the whole project as one tree, with the facts as attributes.
 
     MQError
       LocalProtocolError     we were asked for something illegal; nothing was changed, nothing was sent
@@ -186,15 +186,15 @@ class NoClients(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class PlaceFailure:
-    """Where one part of an operation failed (an address), and how."""
+    """Part of an operation that failed: the address, and how."""
 
     place: str
     failure: MQError
 
 
 class PartlyFailed(ClientError):
-    """An operation over several servers failed at some of them: `failures` says where and how, `done` where it was
-    carried out.
+    """An operation over several servers failed at some of them: `failures` names places and errors, `done` the places
+    where it was carried out.
     """
 
     def __init__(self, operation: str, done: tuple[str, ...], failures: tuple[PlaceFailure, ...]) -> None:

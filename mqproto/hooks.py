@@ -1,5 +1,5 @@
-"""What an application can put around its sends (docs/protocol/client.md 3.12): code that sees each send before and
-after, and code that may forbid it.
+"""Hooks of producers, which an application puts around its sends (docs/protocol/client.md 3.12): code that sees each
+send before and after, and code that may forbid it.
 
 Transactional messages and requests are sends too; what ends a transaction is none and has a hook of its own. All of it
 runs in the thread or task that sends (or that answers a question about a transaction), outside the client's node, so it
@@ -18,7 +18,7 @@ from mqproto.transactions import LocalTransactionState
 
 
 class CommunicationMode(Enum):
-    """How a send waits for its broker."""
+    """Way in which a send waits for its broker."""
 
     SYNC = "SYNC"
     #: `submit`: the outcome goes to a future.
@@ -49,7 +49,7 @@ class SendContext:
 
 
 class SendMessageHook:
-    """Sees every send of the producers that it is registered with; override one method or both.
+    """Hook that sees every send of the producers that it is registered with; override one method or both.
 
     What they raise is logged and ignored.
     """
@@ -62,7 +62,7 @@ class SendMessageHook:
 
 
 class CheckForbiddenHook:
-    """May forbid sends."""
+    """Hook that may forbid sends."""
 
     def check_forbidden(self, context: SendContext) -> None:
         """Raise to forbid the send: whoever sends gets that exception. Called before the other hooks."""
@@ -90,7 +90,7 @@ class EndTransactionContext:
 
 
 class EndTransactionHook:
-    """Sees what brokers are told of transactions. What it raises is logged and ignored."""
+    """Hook that sees what brokers are told of transactions. What it raises is logged and ignored."""
 
     def end_transaction(self, context: EndTransactionContext) -> None:
         """The broker is about to be told."""

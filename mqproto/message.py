@@ -1,4 +1,4 @@
-"""What users meet: messages to send and messages received, queues, and what came of a send or of a consumption."""
+"""Messages to send and messages received, queues, and the results of sends, pulls and consumption."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class MessageQueue:
 
 
 class SendStatus(Enum):
-    """How far a message got that a broker stored."""
+    """Progress of a message that a broker stored: flushed, replicated, or not yet."""
 
     SEND_OK = "SEND_OK"
     #: Stored, but not on disk in time.
@@ -139,7 +139,7 @@ class SendStatus(Enum):
 
 
 class ConsumeStatus(Enum):
-    """What a listener says of the messages that it was given."""
+    """Verdict of a listener on the messages that it was given."""
 
     SUCCESS = "CONSUME_SUCCESS"
     #: Once more later: by way of the broker's retry topic, or after a pause for ordered consumption.
@@ -154,7 +154,7 @@ class ConsumeStatus(Enum):
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """What a listener may read and set besides its messages."""
+    """Context of a delivery that a listener may read and set besides its messages."""
 
     queue: MessageQueue
     #: With SUCCESS: messages of the list behind this index failed all the same. At first beyond every list.
@@ -171,7 +171,7 @@ class ConsumeContext:
 
 @dataclass(slots=True, unsafe_hash=True)  # frozen ones take three times as long to make
 class SendResult:
-    """What came of a send.
+    """Result of a send.
 
     For a batch both ids are lists joined by commas, and `queue_offset` is that of its first message.
     """
@@ -189,7 +189,7 @@ class SendResult:
 
 
 class PullStatus(Enum):
-    """What a pull found."""
+    """Outcome of a pull."""
 
     FOUND = "FOUND"
     #: The end of the queue.
@@ -202,7 +202,7 @@ class PullStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What came of a pull.
+    """Result of a pull.
 
     `messages` may be empty also when some were found: tags are compared once more here, by their text.
     """

@@ -1,5 +1,4 @@
-"""The border between names as the application writes them and names as they travel, for one namespace
-(docs/protocol/client.md 1.8).
+"""Namespace of a client: names as the application writes them, and names as they travel (docs/protocol/client.md 1.8).
 
 Inside a client everything (routes, queues, offsets, heartbeats) bears wire names; what comes from the application is
 wrapped where it enters, what goes to the application is unwrapped where it leaves. All of it is done twice without

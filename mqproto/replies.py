@@ -1,4 +1,4 @@
-"""Answers to messages that ask for one (docs/protocol/client.md 3.13)."""
+"""Replies to messages that ask for one (docs/protocol/client.md 3.13)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPLY_TYPE: Final = "reply"
 
 @dataclass(slots=True)
 class ReplyMessage(Message):
-    """An answer on its way to the client that asked; made by `reply_to`, sent like any message by any producer of the
+    """Reply on its way to the client that asked; made by `reply_to`, sent like any message by any producer of the
     cluster.
     """
 

@@ -1,4 +1,4 @@
-"""Choosing the queue of a message: what an application's selector may do, and the selectors that come with the project
+"""Selectors of the queue of a message: what an application's own may do, and those that come with the project
 (docs/protocol/client.md 3.9).
 """
 

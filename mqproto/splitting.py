@@ -1,4 +1,4 @@
-"""Cutting a long list of messages into batches that brokers take (docs/protocol/client.md 3.10)."""
+"""Batches that brokers take, cut from a long list of messages (docs/protocol/client.md 3.10)."""
 
 from __future__ import annotations
 

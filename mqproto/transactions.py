@@ -1,5 +1,5 @@
-"""What users of transactions meet: the verdict on a local transaction, the message that it belongs to, and what came of
-both.
+"""Transactions as users meet them: the verdict on a local transaction, the message that it belongs to, and the result
+of both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mqproto.message import Message, MessageExt, SendResult
 
 
 class LocalTransactionState(Enum):
-    """What an application says of the local transaction that a half message belongs to."""
+    """Verdict of an application on the local transaction that a half message belongs to."""
 
     #: Consumers get the message.
     COMMIT_MESSAGE = "COMMIT_MESSAGE"
@@ -37,7 +37,7 @@ class HalfMessage(Message):
 
 @dataclass(slots=True, unsafe_hash=True)
 class TransactionSendResult(SendResult):
-    """What came of a message sent in a transaction.
+    """Result of a message sent in a transaction.
 
     `status` says how far the half message got. Anything but SEND_OK means that the local transaction was not run and
     the message was rolled back (docs/protocol/client.md 3.11).
@@ -50,7 +50,7 @@ class TransactionSendResult(SendResult):
 
 
 class TransactionListener(Protocol):
-    """Runs local transactions and knows what came of them.
+    """Listener that runs local transactions and knows what came of them.
 
     Both methods give a `LocalTransactionState`; None, anything else and an exception mean UNKNOW. Where methods of the
     client are awaited they may be coroutine functions. `check` may be asked of any message of the group: of one that

@@ -1,4 +1,4 @@
-"""What a client refuses before it sends anything (docs/protocol/client.md 3.1)."""
+"""Checks of a client before it sends anything (docs/protocol/client.md 3.1)."""
 
 from __future__ import annotations
 

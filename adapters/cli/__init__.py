@@ -1,4 +1,4 @@
-"""The command line. Plain argparse and plain text, so that it runs with nothing installed.
+"""Command line of clients and servers. Plain argparse and plain text, so that it runs with nothing installed.
 
 Exit codes: 0 done, 1 the work failed (a message could not be sent), 2 it could not begin (a wrong option, a port taken,
 a locked data directory). Errors are one line on standard error that says what is wrong and what to do.

@@ -1,4 +1,4 @@
-"""What a cluster wants of its clients before it talks to them: an account, TLS, a namespace."""
+"""Options with which clients reach a cluster: an account, TLS, a namespace."""
 
 from __future__ import annotations
 

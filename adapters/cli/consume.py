@@ -1,4 +1,4 @@
-"""`consume`: prints messages as they come."""
+"""Command `consume`: prints messages as they come."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 class _Printer:
-    """The listener: prints, counts, and rings when enough was seen. Called by one thread at a time."""
+    """Listener that prints, counts, and rings when enough was seen. Called by one thread at a time."""
 
     def __init__(self, count: int, as_json: bool) -> None:
         self.wakeup = Wakeup(signal.SIGINT, signal.SIGTERM, on_signal=self.end)

@@ -1,4 +1,4 @@
-"""What the command line shows of messages and errors."""
+"""Output of the command line: messages and errors as text."""
 
 from __future__ import annotations
 
@@ -101,4 +101,5 @@ def result_json(result: SendResult) -> str:
 
 def result_text(result: SendResult) -> str:
     queue = result.queue
-    return f"{result.status.value} {result.msg_id} {queue.broker_name}/{queue.topic}/{queue.queue_id}@{result.queue_offset}"
+    place = f"{queue.broker_name}/{queue.topic}/{queue.queue_id}@{result.queue_offset}"
+    return f"{result.status.value} {result.msg_id} {place}"

@@ -1,4 +1,4 @@
-"""A bar for long work, on standard error and only if that is a terminal."""
+"""Progress bar for long work, on standard error and only if that is a terminal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _PAUSE: Final = 0.1
 
 
 class ProgressBar:
-    """How much is done of how much, in bytes, with the time that is left. To be used by `with`: the bar is wiped off at
-    the end.
+    """Bar that shows the done part of the bytes and the time that is left. To be used by `with`: the bar is wiped off
+    at the end.
     """
 
     def __init__(self, label: str) -> None:

@@ -1,4 +1,4 @@
-"""`send`: messages from the arguments or from the lines of standard input."""
+"""Command `send`: messages from the arguments or from the lines of standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`standalone`, `namesrv` and `broker`: servers that run until SIGINT or SIGTERM."""
+"""Commands `standalone`, `namesrv` and `broker`: servers that run until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
         "--recover",
         choices=[each.value for each in Recover],
         default=Recover.REFUSE.value,
-        help="what to do about damaged data: refuse to start (default), skip it and keep what is good behind it, or cut the log there",
+        help="what to do about damaged data: refuse to start (default), skip it and keep what is good behind it, "
+        "or cut the log there",
     )
 
 
@@ -190,7 +191,8 @@ def _serve(options: argparse.Namespace, plan: Plan) -> int:
             raise
         extra = "gevent" if options.adapter == "gevent" else "anyio"
         return complain(
-            f"the {options.adapter} adapter needs the package {error.name}: install mqproto[{extra}], or leave --adapter out"
+            f"the {options.adapter} adapter needs the package {error.name}: install mqproto[{extra}], "
+            "or leave --adapter out"
         )
     if options.metrics_port is not None:
         plan = partial(open_with_page, plan, options.host, options.metrics_port)

@@ -2,9 +2,9 @@
 
 Names and settings are those of the real clients. What waits there lets virtual time pass here.
 
-Owns: client nodes and their identities, sends, operations and their outcomes, calls of listeners. Leaves to others:
-consumers that ask for their messages (`pull_clients`), transactions and requests (`request_clients`), servers
-(`cluster`), records.
+Owns: client nodes and their identities, sends, operations and their outcomes, calls of listeners.
+Leaves to others: consumers that ask for their messages (`pull_clients`), transactions and requests (`request_clients`),
+servers (`cluster`), records.
 """
 
 from __future__ import annotations

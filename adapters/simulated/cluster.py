@@ -1,8 +1,11 @@
 """Simulated cluster: name servers, brokers with their disks, producers and consumers, all from one seed.
 
-    cluster = Cluster(seed=1) consumer = cluster.consumer("group", lambda messages: ConsumeStatus.SUCCESS,
-    topics=("orders",)).start() cluster.producer("shop").send(Message("orders", b"paid"))
-    cluster.broker.crash(power=True) cluster.broker.start() cluster.run_until(lambda: len(consumer.messages) == 1)
+    cluster = Cluster(seed=1)
+    consumer = cluster.consumer("group", lambda messages: ConsumeStatus.SUCCESS, topics=("orders",)).start()
+    cluster.producer("shop").send(Message("orders", b"paid"))
+    cluster.broker.crash(power=True)
+    cluster.broker.start()
+    cluster.run_until(lambda: len(consumer.messages) == 1)
 
 Names and settings are those of the real clients and servers. What waits there lets virtual time pass here, until it has
 its outcome.

@@ -1,7 +1,7 @@
 """Records of a simulated cluster, as its applications saw it: sends, other operations and deliveries.
 
-Owns: the record of each operation and each delivery, and how far each group has finished each queue. Leaves to others:
-making them happen (`cluster`), what must be true of them (`checks`).
+Owns: the record of each operation and each delivery, and how far each group has finished each queue.
+Leaves to others: making them happen (`cluster`), what must be true of them (`checks`).
 """
 
 from __future__ import annotations

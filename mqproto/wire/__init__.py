@@ -1,3 +1,3 @@
-"""What is inside a frame: codes, flags, names, ids, properties, records, and the headers and bodies of requests
+"""Content of a frame: codes, flags, names, ids, properties, records, and the headers and bodies of requests
 (docs/protocol/wire.md).
 """

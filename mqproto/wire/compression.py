@@ -1,4 +1,4 @@
-"""Compressed bodies (docs/protocol/wire.md 8): which way a body was packed is told by bits of the message's sysFlag.
+"""Compressed bodies (docs/protocol/wire.md 8): bits of the message's sysFlag name the way.
 
 zlib is always there; LZ4 (frame format) and Zstandard need the packages of the extra `compression`. Inflating is
 bounded, because a few kilobytes of a hostile body can stand for gigabytes.

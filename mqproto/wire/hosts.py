@@ -1,9 +1,9 @@
 """Hosts: `host:port` texts and the bytes that records and ids hold for them.
 
 In a record a host is the address (4 bytes, or 16 when the flag for IPv6 is set) and the port as an i32
-(docs/protocol/wire.md 7).
-In text the *last* colon separates the port, because brokers register bare IPv6 addresses such as `::1:10911`; we write
-IPv6 addresses in brackets and read them with or without, and with or without a zone (`fe80::1%lo`).
+(docs/protocol/wire.md 7). In text the *last* colon separates the port, because brokers register bare IPv6 addresses
+such as `::1:10911`; we write IPv6 addresses in brackets and read them with or without, and with or without a zone
+(`fe80::1%lo`).
 """
 
 from __future__ import annotations

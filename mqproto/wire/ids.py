@@ -43,9 +43,8 @@ def _hash_chunk(data: bytes) -> int:
     """The hash, not yet reduced, of at most 32 bytes.
 
     The bytes are the lanes of one integer; each step joins neighbours (`high * 31**k + low`), so five steps hash a
-    whole chunk.
-    A loop takes about 40 ns for each byte, this about 600 ns for a unique id of 32. Lanes double their width with each
-    step and therefore never overflow.
+    whole chunk. A loop takes about 40 ns for each byte, this about 600 ns for a unique id of 32. Lanes double their
+    width with each step and therefore never overflow.
     """
     n = int.from_bytes(data, "big")
     n = ((n >> 8) & _M8) * 31 + (n & _M8)
@@ -216,8 +215,7 @@ def unique_id_time(unique_id: str, wall: int, utc_offset_ms: int = 0) -> int:
     """When the id was made, as a wall time, seen from `wall`.
 
     An id only tells the time within its month: the current month is assumed, or the one before if that lay in the
-    future.
-    Raises IdError.
+    future. Raises IdError.
     """
     within = int.from_bytes(_unique_bytes(unique_id)[-6:-2], "big")
     start, _ = month_around(wall, utc_offset_ms)

@@ -1,4 +1,4 @@
-"""Records of the message trace: who sent what, who consumed it, and how it went, as Apache's tools read them
+"""Records of the message trace: sends and consumptions with their outcomes, as Apache's tools read them
 (docs/protocol/client.md 3.14, 4.9's form).
 
 A trace message holds records one behind the other, each ended by 0x02, its fields separated by 0x01; a text that is not
@@ -17,7 +17,7 @@ _MARKS: Final = str.maketrans({_SEPARATOR: " ", _END: " "})
 
 
 class TracedKind(IntEnum):
-    """What kind of message a record is about."""
+    """Kind of message that a record is about."""
 
     NORMAL = 0
     HALF = 1
@@ -27,7 +27,7 @@ class TracedKind(IntEnum):
 
 
 class ConsumeCode(IntEnum):
-    """How a delivery ended."""
+    """Outcome of a delivery."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -38,7 +38,7 @@ class ConsumeCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What records say of a message that is sent. `keys` is the text of the property."""
+    """Sent message in a trace record. `keys` is the text of the property."""
 
     msg_id: str
     tags: str | None

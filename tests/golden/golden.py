@@ -29,8 +29,9 @@ FOLLOWED: Final = "4.9.7"
 class Entry:
     """One frame or event of a capture.
 
-    `direction` is `>` from the side that connected, `<` the other way, "" for events. `header` is the recorder's own decoding, a
-    reading aid. `frame` is the whole frame with its length word, empty for events and for bytes that are no frame (`raw`).
+    `direction` is `>` from the side that connected, `<` the other way, "" for events. `header` is the recorder's own
+    decoding, a reading aid. `frame` is the whole frame with its length word, empty for events and for bytes that are no
+    frame (`raw`).
     """
 
     at: float
@@ -82,7 +83,9 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The largest body of a kind. `text` is laid out for reading; its tokens are as Java wrote them, so it may be no strict JSON."""
+    """The largest body of a kind. `text` is laid out for reading; its tokens are as Java wrote them, so it may be no
+    strict JSON.
+    """
 
     code: int
     name: str

@@ -31,7 +31,7 @@ ODD_BODIES = (b"", b"{", b"[]", b"null", b"{}", b'{"a":' * 100, bytes(100), b"\x
 
 
 def recorded(side: str, limit: int = 4) -> list[Command]:
-    """A few requests of each kind that were sent to brokers ("broker") or name servers ("namesrv"), in a fixed order."""
+    """A few requests of each kind that brokers ("broker") or name servers ("namesrv") got, in a fixed order."""
     found: dict[int, list[Command]] = {}
     for version in GOLDEN.versions:
         for name in GOLDEN.capture_names(version):

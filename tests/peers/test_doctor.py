@@ -88,9 +88,10 @@ def test_apache_goes_on_with_what_was_skipped(hands: Hands, tmp_path: Path, vers
 def pulled(server: Server, queue: tuple[str, int], offset: int) -> tuple[int, list[int]]:
     """What a pull of all that a queue has from an offset on gives: its code, and the offsets of the messages."""
     fields = {
-        "consumerGroup": "surveyors", "topic": queue[0], "queueId": str(queue[1]), "queueOffset": str(offset), "maxMsgNums": "32",
-        "sysFlag": str(pull_flag(commit_offset=False, suspend=False, subscription=True)), "commitOffset": "0", "suspendTimeoutMillis": "0",
-        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+        "consumerGroup": "surveyors", "topic": queue[0], "queueId": str(queue[1]), "queueOffset": str(offset),
+        "maxMsgNums": "32", "sysFlag": str(pull_flag(commit_offset=False, suspend=False, subscription=True)),
+        "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+        "expressionType": "TAG",
     }  # fmt: skip
     header, body = wire.ask(server.broker, RequestCode.PULL_MESSAGE, fields)
     return header["code"], [message.queue_offset for message in decode_records(body)]

@@ -26,9 +26,10 @@ INSTEAD = {
     "queryCq-beyond": "Queue data:\nmax: 3, min: 0\n======================================",
     # Apache drops what it does not know and says that all is well.
     "updateBrokerConfig-unknown": (
-        "(standard error)\norg.apache.rocketmq.tools.command.SubCommandException: UpdateBrokerConfigSubCommand command failed\n"
-        "Caused by: org.apache.rocketmq.client.exception.MQBrokerException: CODE: 1  DESC: setting noSuchKey=1: there is no such setting "
-        "BROKER: BROKER\nFor more information, please visit the url, http://rocketmq.apache.org/docs/faq/"
+        "(standard error)\norg.apache.rocketmq.tools.command.SubCommandException: "
+        "UpdateBrokerConfigSubCommand command failed\n"
+        "Caused by: org.apache.rocketmq.client.exception.MQBrokerException: CODE: 1  DESC: "
+        "setting noSuchKey=1: there is no such setting BROKER: BROKER\nFor more information, please visit the url, http://rocketmq.apache.org/docs/faq/"
     ),
 }
 #: Exists from the start with ours, as in 5.x; 4.9 has no configuration of it.

@@ -91,7 +91,8 @@ def test_a_directory_goes_through_many_hands(hands: Hands, tmp_path: Path) -> No
     # which 4.4.0 reports as failed at the end of a file (docs/protocol/store.md 7.3)
     sync = {"flushDiskType": "SYNC_FLUSH"}
     turns: list[tuple[str, str, dict[str, str]]] = [
-        ("apache:4.4.0", "stopped", {}), ("apache:4.9.7", "killed", sync), (OURS, "killed", {}), ("apache:5.3.3", "killed", sync),
+        ("apache:4.4.0", "stopped", {}), ("apache:4.9.7", "killed", sync), (OURS, "killed", {}),
+        ("apache:5.3.3", "killed", sync),
         (OURS, "stopped", sync),
     ]  # fmt: skip
     for kind, _, _ in turns:

@@ -1,4 +1,6 @@
-"""Scenarios tell broken clients from good ones: each test breaks the code in one place and names what is found then."""
+"""Broken clients are found by scenarios: each test breaks the code in one place and names the violation that is
+found.
+"""
 
 from __future__ import annotations
 

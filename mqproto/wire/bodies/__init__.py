@@ -1,9 +1,9 @@
 """JSON bodies of requests and answers (docs/protocol/wire.md 15), and the configuration files that have the same form
 (docs/protocol/store.md 10).
 
-route = TopicRoute.from_json(body)      lenient reading; raises `fastjson.JsonError`, which is a RemoteProtocolError
-route.to_json()                         what every peer accepts
-table.to_pretty()                       the text of Apache's configuration files
+    route = TopicRoute.from_json(body)      lenient reading; raises `fastjson.JsonError`, a RemoteProtocolError
+    route.to_json()                         what every peer accepts
+    table.to_pretty()                       the text of Apache's configuration files
 """
 
 from __future__ import annotations

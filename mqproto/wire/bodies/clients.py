@@ -29,7 +29,7 @@ from mqproto.wire.fastjson import JsonError, to_text
 
 
 class ConsumeType(StrEnum):
-    """Who moves: the consumer asks (pull), or its client does it for it (push)."""
+    """Kind of a consumer: it asks itself (pull), or its client asks for it (push)."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -37,14 +37,14 @@ class ConsumeType(StrEnum):
 
 
 class MessageModel(StrEnum):
-    """Whether every member of a group gets every message, or one of them."""
+    """Model of a group: every member gets every message, or one of them."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group without a committed offset begins.
+    """Place where a group without a committed offset begins.
 
     The second to fourth are old names that Java reads as the first.
     """
@@ -58,7 +58,7 @@ class ConsumeFromWhere(StrEnum):
 
 
 class DirectConsumeResult(StrEnum):
-    """What a consumer made of a message that an operator pushed to it."""
+    """Outcome of a message that an operator pushed to a consumer."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -73,7 +73,8 @@ class DirectConsumeResult(StrEnum):
 
 @body
 class SubscriptionData(Body):
-    """What a consumer wants of a topic. `version` tells newer from older: milliseconds in Java, nanoseconds in Go.
+    """Subscription of a consumer to a topic. A newer one has a larger `version`: milliseconds in Java, nanoseconds in
+    Go.
 
     `codes` are what the sender computed: one client computes them wrongly, so a broker works them out of `expression`.
     """
@@ -204,7 +205,7 @@ class ConsumerStatus(Body):
 
 @body
 class ProcessQueueInfo(Body):
-    """What a consumer holds of one queue. Times in wall milliseconds. Go spells `dropped` as one would."""
+    """State of one queue at a consumer. Times in wall milliseconds. Go spells `dropped` as one would."""
 
     commit_offset: int = member("commitOffset", I64, default=0)
     cached_min_offset: int = member("cachedMsgMinOffset", I64, default=0)
@@ -224,7 +225,7 @@ class ProcessQueueInfo(Body):
 
 @body
 class ConsumeStatusData(Body):
-    """How consumption of a topic goes: times in milliseconds, rates a second, failures of the last hour."""
+    """Rates of the consumption of a topic: times in milliseconds, rates a second, failures of the last hour."""
 
     pull_rt: float = member("pullRT", F64, default=0.0)
     pull_tps: float = member("pullTPS", F64, default=0.0)

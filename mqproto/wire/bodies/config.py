@@ -28,7 +28,7 @@ from mqproto.wire.bodies.members import (
 
 
 class TopicFilterType(StrEnum):
-    """Whether messages of a topic have one tag or more. Nothing acts on it."""
+    """Number of tags of a topic's messages: one, or more. Nothing acts on it."""
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"
@@ -48,7 +48,7 @@ OPTIONAL_TEXTS: Final = optional(map_of(TEXT, TEXT))
 
 @body
 class DataVersion(Body):
-    """Which state of a table this is. `timestamp` in wall milliseconds; `state_version` is 5.x's, None in 4.x."""
+    """Version of a table. `timestamp` in wall milliseconds; `state_version` is 5.x's, None in 4.x."""
 
     timestamp: int = member("timestamp", I64, default=0)
     counter: int = member("counter", I64, default=0)

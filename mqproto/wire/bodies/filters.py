@@ -30,7 +30,7 @@ class BloomData(Body):
 
 @body
 class ConsumerFilter(Body):
-    """What one group wants of one topic.
+    """Expression of one group for one topic.
 
     Times in wall milliseconds; a `dead_time` of 0 means that the group is there.
     """

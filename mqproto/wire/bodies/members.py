@@ -1,4 +1,4 @@
-"""How a body class becomes a table of members, and the table drives reading and writing.
+"""Tables of members, which body classes become and which drive reading and writing.
 
 A body class names each member once: its Java name, its kind, what stands for it when it is absent. Reading is as
 lenient as the Java peers are (docs/protocol/wire.md 14): absent and null members are the default, unknown ones are
@@ -36,8 +36,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """How values of one kind are read from what the JSON reader gives (never None) and turned into what the writer
-    takes.
+    """Kind of value: read from what the JSON reader gives (never None), turned into what the writer takes.
 
     What may be long has `table`: it gives the entries that there are now, each to be written when it is asked for.
     """

@@ -1,5 +1,5 @@
-"""What a broker tells a name server: the body of REGISTER_BROKER 103 (docs/protocol/wire.md 15; docs/protocol/broker.md
-1.6).
+"""Registration of a broker at a name server: the body of REGISTER_BROKER 103 (docs/protocol/wire.md 15;
+docs/protocol/broker.md 1.6).
 
 Such a body may tell of ten thousand topics, and reading or writing it in one go would take 100 ms. So both can be done
 in slices: `json_pieces` and `compressed_pieces` give the text piece by piece, `read_registration` yields between slices
@@ -174,7 +174,7 @@ class _Cursor:
 
 
 class _JsonReader:
-    """Reads a registration a topic at a time.
+    """Reader of a registration, a topic at a time.
 
     Raises ValueError for what is no strict JSON, JsonError for what is no registration.
     """

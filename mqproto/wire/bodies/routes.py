@@ -45,7 +45,7 @@ class BrokerData(Body):
 
 @body
 class TopicRoute(Body):
-    """Where a topic is: the body of GET_ROUTEINFO_BY_TOPIC 105. `order_conf` is `broker:queues;broker:queues`."""
+    """Route of a topic: the body of GET_ROUTEINFO_BY_TOPIC 105. `order_conf` is `broker:queues;broker:queues`."""
 
     queues: list[QueueData] = member("queueDatas", list_of(nested(QueueData)), default_factory=list)
     brokers: list[BrokerData] = member("brokerDatas", list_of(nested(BrokerData)), default_factory=list)
@@ -85,6 +85,6 @@ class BrokerMemberGroup(Body):
 
 @body
 class BrokerMemberGroupBody(Body):
-    """Who belongs to a broker set: the body of GET_BROKER_MEMBER_GROUP 901 (5.x)."""
+    """Members of a broker set: the body of GET_BROKER_MEMBER_GROUP 901 (5.x)."""
 
     group: BrokerMemberGroup = member("brokerMemberGroup", nested(BrokerMemberGroup), default_factory=BrokerMemberGroup)

@@ -32,7 +32,7 @@ from mqproto.wire.fastjson import JsonError, truncate
 
 @body
 class ConsumeOffsets(Body):
-    """How far a group is on one queue; the time is when the last consumed message was stored, in wall milliseconds."""
+    """Progress of a group on one queue; the time is when the last consumed message was stored, in wall milliseconds."""
 
     broker_offset: int = member("brokerOffset", I64, default=0)
     consumer_offset: int = member("consumerOffset", I64, default=0)
@@ -165,8 +165,8 @@ class ConsumerConnection(Body):
 
 @body
 class GroupSubscription(Body):
-    """What an online group has subscribed of a topic, None for nothing: the answer to QUERY_SUBSCRIPTION_BY_CONSUMER
-    345 of 5.x.
+    """Subscription of an online group to a topic, None for none: the answer to QUERY_SUBSCRIPTION_BY_CONSUMER 345 of
+    5.x.
     """
 
     group: str = member("group", TEXT, default="")

@@ -1,3 +1,1 @@
-"""Which messages a consumer wants: by tags, by SQL92 expressions, and the Bloom filter that brokers make of the
-latter.
-"""
+"""Filters of messages: by tags, by SQL92 expressions, and the Bloom filter that brokers make of the latter."""

@@ -25,8 +25,7 @@ class BloomFilter:
     """The shape of all bitmaps of one broker.
 
     `error_rate` in per cent (1 to 99): how many messages that do not pass may look as if they did, with `expected`
-    groups (1 or more)
-    in one bitmap. Raises ClientError for others.
+    groups (1 or more) in one bitmap. Raises ClientError for others.
     """
 
     __slots__ = ("bits", "hashes")

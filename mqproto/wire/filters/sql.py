@@ -2,8 +2,7 @@
 
 `compile_sql` gives a `Condition`, whose `matches` judges one message. The meaning is Apache's to the letter, odd as it
 is in places: `NOT` binds tighter than comparisons, integers do not match decimal text, what follows a complete
-expression is ignored.
-`CONTAINS`, `STARTSWITH` and `ENDSWITH` are those of 5.x.
+expression is ignored. `CONTAINS`, `STARTSWITH` and `ENDSWITH` are those of 5.x.
 
 Owns: tokens, grammar, what is refused.
 Leaves to others: values and the three-valued logic (`sql_parts`).

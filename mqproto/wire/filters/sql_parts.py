@@ -1,4 +1,4 @@
-"""What SQL92 expressions are made of, and how each part judges a message (docs/protocol/broker.md 4).
+"""Parts of SQL92 expressions, and how each part judges a message (docs/protocol/broker.md 4).
 
 Owns: values, how they are compared, the three-valued logic.
 Leaves to others: which parts an expression has, and which it may not have (`sql`).

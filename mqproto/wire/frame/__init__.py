@@ -1,1 +1,1 @@
-"""Frame of the remoting protocol: the command in it, its header in both serialisations, and where it ends in a stream."""
+"""Frame of the remoting protocol: the command in it, its header in both serialisations, and its bounds in a stream."""

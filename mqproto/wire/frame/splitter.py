@@ -18,7 +18,7 @@ _WORD: Final = struct.Struct(">i")
 
 
 class FrameSplitter:
-    """Cuts a byte stream into frames.
+    """Splitter of a byte stream into frames.
 
     The events do not depend on how the stream was split. A length word that no frame can have is refused as soon as its
     four bytes are there, without waiting for what it claims. Frames that came before it are given out first: then

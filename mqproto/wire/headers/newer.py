@@ -9,8 +9,8 @@ from mqproto.wire.headers.table import I32, I64, Header, header
 
 @header()
 class ResetOneQueueFields(Header):
-    """What 5.x adds to INVOKE_BROKER_TO_RESET_OFFSET 222: one queue instead of all (-1), and an offset instead of a
-    time.
+    """Fields that 5.x adds to INVOKE_BROKER_TO_RESET_OFFSET 222: one queue instead of all (-1), and an offset instead
+    of a time.
     """
 
     queue_id: I32 = -1
@@ -51,7 +51,7 @@ class GetSubscriptionGroupConfigRequest(Header):
 
 @header()
 class RegisterBrokerFields(Header):
-    """What 5.x adds to REGISTER_BROKER 103: after how much silence the broker is to count as gone."""
+    """Fields that 5.x adds to REGISTER_BROKER 103: after how much silence the broker is to count as gone."""
 
     heartbeat_timeout_millis: I64 | None = None
 

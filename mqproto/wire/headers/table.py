@@ -1,4 +1,4 @@
-"""How a header class becomes a table, and the table drives decoding, checking and encoding.
+"""Tables of fields, which header classes become and which drive decoding, checking and encoding.
 
 A header class lists its fields once: name, kind (`str`, `I32`, `I64`, `bool`), required (no default) or not. The name
 on the wire is the camel-case form of the Python name unless `header` is told another one.

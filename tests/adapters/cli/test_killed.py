@@ -113,8 +113,8 @@ def send_all(address: str, ledger: Ledger, seed: int) -> None:
 def send_fields(queue_id: int, key: str) -> dict[str, str]:
     properties = f"UNIQ_KEY\x01{key}\x02WAIT\x01true\x02"
     return {
-        "a": "killers", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(queue_id), "f": "0", "g": "1", "h": "0", "i": properties,
-        "j": "0", "k": "false", "m": "false",
+        "a": "killers", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(queue_id), "f": "0", "g": "1", "h": "0",
+        "i": properties, "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
 
 

@@ -60,7 +60,8 @@ def stop(process: subprocess.Popen[str]) -> list[str]:
 def test_a_change_is_in_the_file_and_in_the_next_start(tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
     config.write_text(
-        f"# ours\nbrokerName=broker-z\nlistenPort=0\nstorePathRootDir={tmp_path / 'data'}\nmystery=1\nfileReservedTime=48\n"
+        f"# ours\nbrokerName=broker-z\nlistenPort=0\nstorePathRootDir={tmp_path / 'data'}\n"
+        "mystery=1\nfileReservedTime=48\n"
     )
     with server(tmp_path, "broker", "-c", str(config), "--json") as (process, line):
         address = json.loads(line)["broker"]
@@ -72,13 +73,15 @@ def test_a_change_is_in_the_file_and_in_the_next_start(tmp_path: Path) -> None:
         assert (refused.code, refused.remark) == (1, "setting fileReservedTime=soon: a whole number expected")
         lines = config.read_text().splitlines()
         assert lines == [
-            "# ours", "brokerName=broker-y", "listenPort=0", f"storePathRootDir={tmp_path / 'data'}", "mystery=1", "fileReservedTime=24",
+            "# ours", "brokerName=broker-y", "listenPort=0", f"storePathRootDir={tmp_path / 'data'}", "mystery=1",
+            "fileReservedTime=24",
         ]  # fmt: skip
         assert "brokerName=broker-z" in config.with_name("broker.conf.bak").read_text()
         assert stop(process) == [
             "mqproto: setting mystery is not known and has no effect",
             "mqproto-broker: setting fileReservedTime was changed from '48' to '24'",
-            "mqproto-broker: setting brokerName was changed from 'broker-z' to 'broker-y'; it takes effect at the next start",
+            "mqproto-broker: setting brokerName was changed from 'broker-z' to 'broker-y'; "
+            "it takes effect at the next start",
         ]
     with server(tmp_path, "broker", "-c", str(config), "--json") as (process, line):
         pairs = shown(json.loads(line)["broker"], GET_BROKER)

@@ -310,7 +310,8 @@ def test_names_of_many_bytes_survive() -> None:
 
 
 def test_members_of_later_releases_are_kept() -> None:
-    text = '{"dataVersion":{"counter":0,"timestamp":0},"subscriptionGroupTable":{"g":{"groupName":"g","later":{"a":[1]}}},"zz":1}'
+    groups = '{"g":{"groupName":"g","later":{"a":[1]}}}'
+    text = f'{{"dataVersion":{{"counter":0,"timestamp":0}},"subscriptionGroupTable":{groups},"zz":1}}'
     table = GroupTable.from_json(text)
     assert table.groups["g"].unknown == {"later": {"a": [1]}}
     assert loads(table.to_json())["subscriptionGroupTable"]["g"]["later"] == {"a": [1]}
@@ -330,9 +331,9 @@ def test_data_version_counts_changes() -> None:
 @pytest.mark.parametrize("quote", ["", '"'])
 def test_broker_ids_with_and_without_quotes(quote: str) -> None:
     """COD-06."""
-    text = '{"brokerDatas":[{"brokerAddrs":{*0*:"h:10911",*1*:"h:10921"},"brokerName":"a","cluster":"c"}],"queueDatas":[]}'.replace(
-        "*", quote
-    )
+    text = (
+        '{"brokerDatas":[{"brokerAddrs":{*0*:"h:10911",*1*:"h:10921"},"brokerName":"a","cluster":"c"}],"queueDatas":[]}'
+    ).replace("*", quote)
     route = TopicRoute.from_json(text)
     assert route.brokers == [BrokerData("c", "a", {0: "h:10911", 1: "h:10921"})]
     assert b'{0:"h:10911",1:"h:10921"}' in route.to_json()
@@ -366,7 +367,8 @@ def test_heartbeat_of_cpp() -> None:
     """Enums as ordinals, longs as texts, sets left out, a newline at the end."""
     text = (
         '{"clientID":"7-127.0.0.1@DEFAULT","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"g","messageModel":1,'
-        '"subscriptionDataSet":[{"subString":"a || b","subVersion":"1700000000000","topic":"t","codeSet":[0,0],"tagsSet":["a","b"]},'
+        '"subscriptionDataSet":[{"subString":"a || b","subVersion":"1700000000000","topic":"t","codeSet":[0,0],'
+        '"tagsSet":["a","b"]},'
         '{"subString":"*","subVersion":"0","topic":"%RETRY%g"}]}]}\n'
     )
     heartbeat = HeartbeatData.from_json(text.encode())
@@ -386,7 +388,10 @@ def test_heartbeat_of_cpp() -> None:
 
 def test_heartbeat_of_go() -> None:
     """Codes as texts, versions in nanoseconds."""
-    text = '{"topic":"t","subString":"s || t","codeSet":["115","116"],"tagsSet":["s","t"],"subVersion":1700000000000000000}'
+    text = (
+        '{"topic":"t","subString":"s || t","codeSet":["115","116"],"tagsSet":["s","t"],'
+        '"subVersion":1700000000000000000}'
+    )
     subscription = SubscriptionData.from_json(text)
     assert (subscription.codes, subscription.version) == ([115, 116], 1700000000000000000)
 

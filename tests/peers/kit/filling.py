@@ -161,8 +161,9 @@ def add_from_ipv6(folder: Path, broker: str) -> None:
     for number, store_host in enumerate((four, six)):
         properties = f"TAGS\1TagS\2KEYS\1six-{number}".encode()
         store.writer.append(
-            store.queue("Six", 0), b"from six", properties, flag=6, sys_flag=0, born_time=wall - 6, born_host=six, store_host=store_host,
-            reconsume_times=0, prepared_offset=0, tags_code=java_hash("TagS"), uniq_key=None, keys=f"six-{number}", wall=wall,
+            store.queue("Six", 0), b"from six", properties, flag=6, sys_flag=0, born_time=wall - 6, born_host=six,
+            store_host=store_host, reconsume_times=0, prepared_offset=0, tags_code=java_hash("TagS"), uniq_key=None,
+            keys=f"six-{number}", wall=wall,
         )  # fmt: skip
     store.close(wall)
 

@@ -39,7 +39,8 @@ OPEN_JDK = [
 
 #: A JVM that lives for seconds: no second compiler, no parallel collector, classes taken for what they are.
 SHORT_LIVED = [
-    "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
+    "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
 ]  # fmt: skip
 
 

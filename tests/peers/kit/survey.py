@@ -215,8 +215,8 @@ def shared(name: str, table: Any) -> Any:
 
 #: Made by brokers of some release for themselves.
 _SYSTEM_TOPICS = {
-    "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "DefaultCluster", "broker-a", "OFFSET_MOVED_EVENT", "DefaultCluster_REPLY_TOPIC",
-    "RMQ_SYS_TRACE_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", HALF, OP, SCHEDULE,
+    "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "DefaultCluster", "broker-a", "OFFSET_MOVED_EVENT",
+    "DefaultCluster_REPLY_TOPIC", "RMQ_SYS_TRACE_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", HALF, OP, SCHEDULE,
 }  # fmt: skip
 _SYSTEM_GROUPS = {
     "TOOLS_CONSUMER",

@@ -58,8 +58,8 @@ def _exactly(data: bytes, size: int) -> bytes:
 def send_fields(topic: str, queue_id: int, queues: int, properties: str = "") -> dict[str, str]:
     """The fields of a SEND_MESSAGE_V2 request that makes its topic with `queues` queues where it must."""
     return {
-        "a": "kit", "b": topic, "c": "TBW102", "d": str(queues), "e": str(queue_id), "f": "0", "g": str(int(time.time() * 1000)),
-        "h": "0", "i": properties, "j": "0", "k": "false", "l": "0", "m": "false",
+        "a": "kit", "b": topic, "c": "TBW102", "d": str(queues), "e": str(queue_id), "f": "0",
+        "g": str(int(time.time() * 1000)), "h": "0", "i": properties, "j": "0", "k": "false", "l": "0", "m": "false",
     }  # fmt: skip
 
 

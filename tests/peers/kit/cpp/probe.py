@@ -29,13 +29,14 @@ from rocketmq.exceptions import ffi_check
 from rocketmq.ffi import MessageModel, _CConsumeStatus, _CLogLevel, dll
 
 HELP = """\
-produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|orderly|batch group= ak= sk=
-         compress= timeout= props=k:v,k:v]
-consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 threads=4 settle=0
-         instance= props=k,k]
-         a group without offsets starts at the end of each queue: the library has no other place to begin; one refusal (fail=)
-         sends back all messages that the pull brought, whatever the batch size
-pull     names= topic= group= [tag=* max=1000 seconds=120 props=k,k]  every queue from offset 0; the library commits nothing
+produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|orderly|batch
+         group= ak= sk= compress= timeout= props=k:v,k:v]
+consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0
+         threads=4 settle=0 instance= props=k,k]
+         a group without offsets starts at the end of each queue: the library has no other place to begin; one refusal
+         (fail=) sends back all messages that the pull brought, whatever the batch size
+pull     names= topic= group= [tag=* max=1000 seconds=120 props=k,k]
+         every queue from offset 0; the library commits nothing
 rate     names= topic= [count=100000 size=1024 threads=1 mode=sync|oneway]
 transact, request, reply, sql=: not offered by this library"""
 
