@@ -1,6 +1,4 @@
-"""Broken clients are found by scenarios: each test breaks the code in one place and names the violation that is
-found.
-"""
+"""Broken clients are found by scenarios: each test breaks the code in one place and names what is found then."""
 
 from __future__ import annotations
 

@@ -80,8 +80,10 @@ def test_a_change_is_in_the_file_and_in_the_next_start(tmp_path: Path) -> None:
         assert stop(process) == [
             "mqproto: setting mystery is not known and has no effect",
             "mqproto-broker: setting fileReservedTime was changed from '48' to '24'",
-            "mqproto-broker: setting brokerName was changed from 'broker-z' to 'broker-y'; "
-            "it takes effect at the next start",
+            (
+                "mqproto-broker: setting brokerName was changed from 'broker-z' to 'broker-y'; "
+                "it takes effect at the next start"
+            ),
         ]
     with server(tmp_path, "broker", "-c", str(config), "--json") as (process, line):
         pairs = shown(json.loads(line)["broker"], GET_BROKER)

@@ -88,8 +88,7 @@ def test_what_brokers_of_java_sent(version: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        ' { "topicConfigSerializeWrapper" : { "topicConfigTable" : { "T" : { } , "U" : null } , '
-        '"dataVersion" : { } } } ',
+        ' { "topicConfigSerializeWrapper" : { "topicConfigTable" : { "T" : { } , "U" : null } ,"dataVersion":{ } } } ',
         '{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{}},"topicConfigTable":{"U":{}}}}',
         '{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{}},"topicConfigTable":null}}',
         '{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{}}},"topicConfigSerializeWrapper":{}}',
