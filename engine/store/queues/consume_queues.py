@@ -9,12 +9,12 @@ when there are too many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from mqproto.engine.store.disk.files import File, Files
-from mqproto.engine.store.errors import StoreDamaged
-from mqproto.engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE, is_offset_name, offset_name
+from mqproto.engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, offset_name
+from mqproto.engine.store.queues.entries import entry_of
 from mqproto.engine.store.queues.extension import Extension, Unit, Units
 from mqproto.engine.store.queues.queue import NO_SIZE, Queue
 from mqproto.engine.store.queues.queue_io import Piece
@@ -26,8 +26,6 @@ _NO_ENTRIES: Final = memoryview(b"")
 _TOPIC_MAX: Final = 255
 #: Names that would lead out of their folder. The broker checks topics; the store makes sure.
 _NOT_A_NAME: Final = frozenset({"", ".", ".."})
-
-_REMEDY: Final = "set mappedFileSizeConsumeQueue to what the directory was made with; --recover skip or cut makes the queue again from the log"
 
 
 def _is_topic_name(topic: str) -> bool:
@@ -117,10 +115,6 @@ class ConsumeQueues:
         count = offset - queue.next_offset
         self.add(queue, ENTRY.pack(physical, BLANK_SIZE, 0) * count)
         queue.next_offset = queue.max_offset = offset
-
-    def path_of(self, queue: Queue, offset: int) -> str:
-        """The file that an entry belongs to."""
-        return f"{queue.folder}/{offset_name((offset - offset % self.per_file) * ENTRY_SIZE)}"
 
     # --- reading ---
 
@@ -276,112 +270,12 @@ class ConsumeQueues:
                 self.extension.drop(queue.units)
         self._units_begun = False
 
-    # --- opening ---
-
-    def load(self, log_start: int, notes: list[str], unusable: Callable[[Queue, StoreDamaged], None]) -> None:
-        """Find all queues on disk, how far each one goes, and its first message that a log from `log_start` on still
-        has.
-
-        `unusable` is told of queues with files that are missing or of a wrong size; they stay empty, unless it raises.
-        Blocks.
-        """
-        self.extension.present |= self.files.exists(self.extension.folder)
-        for topic in self.files.names(self.folder):
-            topic_folder = f"{self.folder}/{topic}"
-            for name in self.files.names(topic_folder):
-                if name.isascii() and name.isdigit() and self.files.is_folder(f"{topic_folder}/{name}"):
-                    queue = self.queue(topic, int(name))
-                    try:
-                        self._load(queue, log_start, notes)
-                    except StoreDamaged as damage:
-                        unusable(queue, damage)
-
-    def _load(self, queue: Queue, log_start: int, notes: list[str]) -> None:
-        sizes: dict[str, int] = {}
-        for name in self.files.names(queue.folder):
-            path = f"{queue.folder}/{name}"
-            if is_offset_name(name):
-                size = self.files.size(path)
-                if size == self.file_size or not self.files.is_folder(path):
-                    sizes[name] = size
-        names = list(sizes)
-        while names and sizes[names[-1]] == 0:
-            notes.append(f"{queue.folder}/{names[-1]} is empty and was left out")
-            names.pop()
-        if not names:
-            return
-        starts = [int(name) for name in names]
-        for index, start in enumerate(starts):
-            path = f"{queue.folder}/{names[index]}"
-            if (size := sizes[names[index]]) != self.file_size:
-                raise StoreDamaged(
-                    path, None, (f"it has {size} bytes instead of the configured {self.file_size}",), _REMEDY
-                )
-            if start != starts[0] + self.file_size * index or start % self.file_size:
-                raise StoreDamaged(path, None, ("the file before it is missing",), _REMEDY)
-        queue.first = starts[0] // ENTRY_SIZE
-        queue.written = (starts[-1] + self.file_size) // ENTRY_SIZE
-        first, last = self.shorten(queue, None)
-        if last is not None:
-            self.known_end = max(self.known_end, last[0] + last[1])
-        if first is not None and first[0] >= log_start and first[1] != BLANK_SIZE:
-            queue.min_offset = queue.first
-        else:
-            self.correct_min(queue, log_start)
-            data = self.chunk(queue, queue.first, 1, queue.min_offset)
-            if data and ENTRY.unpack_from(data)[0] < 0:
-                notes.append(f"{queue} begins with an entry that leads nowhere: `store check` tells what is damaged")
-
-    def shorten(self, queue: Queue, below: int | None) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-        """Let a queue end behind its last good entry: one that is set and, if `below` is given, lies below that
-        physical offset.
-
-        Entries follow each other, so the end is searched by halving, in the last file that begins with a good one.
-        Gives physical offset and size of the first and the last entry, as far as they are in that file and not blank.
-        """
-        first = last = None
-        end = queue.written
-        queue.written = queue.first
-        while end > queue.first:
-            start = end - 1 - (end - 1) % self.per_file
-            file = self.files.open(f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}")
-            try:
-                good = _good_entries(file, end - start, below)
-                if below is None and good < end - start and any(file.read(good * ENTRY_SIZE, ENTRY_SIZE)):
-                    self.torn.add(queue)
-                if good:
-                    queue.written = start + good
-                    last = _place(file, good - 1)
-                    first = _place(file, 0) if start == queue.first else None
-            finally:
-                file.close()
-            if good:
-                break
-            end = start
-        queue.max_offset = queue.next_offset = queue.written
-        return first, last
+    # --- ends ---
 
     def last(self, queue: Queue) -> tuple[int, int] | None:
         """Physical offset and size of the last entry that is not blank."""
         found = self.entry(queue, queue.next_offset - 1)
         return None if found is None else found[:2]
-
-    def correct_min(self, queue: Queue, log_start: int) -> None:
-        """Set the first offset whose record the log still has (docs/protocol/store.md 4.4; the blank entries that a
-        queue may begin with never count). Looks at the first entry before it searches, so that nothing depends on those
-        in between while all are there.
-        """
-        low = queue.first
-        if low < queue.next_offset:
-            physical, size = self._place(queue, low)
-            if physical < log_start or (size == BLANK_SIZE and physical == 0):
-                low = first_kept(lambda offset: self._place(queue, offset), low, queue.next_offset, log_start)
-        queue.min_offset = low
-
-    def _place(self, queue: Queue, offset: int) -> tuple[int, int]:
-        data = self.chunk(queue, offset, 1, queue.next_offset)
-        physical, size, _ = ENTRY.unpack_from(data) if data else (-1, 0, 0)
-        return physical, size
 
     def drop_files(self, queue: Queue) -> list[str]:
         """Take files out of a queue that lie wholly before its first message, never the last one; gives their paths in
@@ -394,44 +288,3 @@ class ConsumeQueues:
             paths.append(path)
             queue.first += self.per_file
         return paths
-
-
-def first_kept(place: Callable[[int], tuple[int, int]], low: int, high: int, log_start: int) -> int:
-    """The first offset from `low` on whose record a log from `log_start` on still has; `high` if there is none below.
-    `place` gives physical offset and size of an entry.
-    """
-    while low < high:
-        middle = (low + high) // 2
-        physical, size = place(middle)
-        if physical < log_start or (size == BLANK_SIZE and physical == 0):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def entry_of(data: bytes | memoryview | bytearray) -> tuple[int, int, int] | None:
-    """Physical offset, size and tags code of the entry that `data` begins with; None for a blank one, or none."""
-    if not data:
-        return None
-    physical, size, code = ENTRY.unpack_from(data)
-    return None if size == BLANK_SIZE or size <= 0 or code == HOLE_CODE else (physical, size, code)
-
-
-def _place(file: File, number: int) -> tuple[int, int] | None:
-    """Physical offset and size of an entry; None for a blank one."""
-    physical, size, _ = ENTRY.unpack(file.read(number * ENTRY_SIZE, ENTRY_SIZE))
-    return None if size == BLANK_SIZE else (physical, size)
-
-
-def _good_entries(file: File, count: int, below: int | None) -> int:
-    """How many of the first `count` entries of a file are good."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        physical, size, _ = ENTRY.unpack(file.read(middle * ENTRY_SIZE, ENTRY_SIZE))
-        if size > 0 and physical >= 0 and (below is None or physical < below):
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -22,7 +22,7 @@ from mqproto.engine.store.queues.queue_io import Piece
 from mqproto.engine.store.settings import StoreSettings
 
 #: Addresses begin here; the highest one lies below every hash of a tag and every time.
-_ADDRESS_BASE: Final = -(1 << 63)
+ADDRESS_BASE: Final = -(1 << 63)
 _ADDRESS_MAX: Final = -0x80000001
 _END: Final = b"\xff\xff"
 
@@ -122,7 +122,7 @@ class Extension:
             position += rest
         tail += unit
         self.waiting += len(unit)
-        return position + _ADDRESS_BASE
+        return position + ADDRESS_BASE
 
     def pieces(self, units: Units) -> Iterator[Piece]:
         """What has to be written so that all units are in files."""
@@ -154,7 +154,7 @@ class Extension:
 
         `part` reads so many bytes from a position of a file; without it they are mapped.
         """
-        position = address - _ADDRESS_BASE
+        position = address - ADDRESS_BASE
         path, at = self.path_of(units, position), position % self.file_size
         if 0 <= units.written <= position:
             found = unit_at(units.tail, position - units.written)
@@ -179,7 +179,7 @@ class Extension:
             return
         above = starts[-1] + self.file_size if starts else 0
         if is_address(last_code):
-            position = last_code - _ADDRESS_BASE
+            position = last_code - ADDRESS_BASE
             found = unit_at(self._view(self.path_of(units, position)), position % self.file_size)
             if found is not None:
                 units.written = position - position % self.file_size + found[1]
@@ -230,7 +230,7 @@ class Extension:
         """
         if not is_address(first_code):
             return []
-        position = first_code - _ADDRESS_BASE
+        position = first_code - ADDRESS_BASE
         folder = self.folder_of(topic, queue_id)
         names = [name for name in self.files.names(folder) if is_offset_name(name)]
         return [f"{folder}/{name}" for name in names[:-1] if int(name) + self.file_size <= position]

@@ -8,9 +8,9 @@ Owns: nothing; the files are those of the store, read where the system says at o
 from __future__ import annotations
 
 from mqproto.engine.store.disk.files import File
-from mqproto.engine.store.layout import ENTRY_SIZE
 from mqproto.engine.store.log.commit_log import CommitLog
-from mqproto.engine.store.queues.consume_queues import ConsumeQueues, entry_of
+from mqproto.engine.store.queues.consume_queues import ConsumeQueues
+from mqproto.engine.store.queues.entries import chunk_of, entry_of
 from mqproto.engine.store.queues.extension import Unit
 from mqproto.engine.store.queues.queue import Queue
 
@@ -64,16 +64,11 @@ class CachedQueues:
 
     def chunk(self, queue: Queue, offset: int, count: int, stop: int) -> bytes | bytearray | memoryview:
         """See `ConsumeQueues.chunk`."""
-        start = offset % self.per_file
-        stop = min(stop, offset + count, offset - start + self.per_file)
-        written = queue.written
-        if offset >= written:
-            return queue.tail[(offset - written) * ENTRY_SIZE : (stop - written) * ENTRY_SIZE]
-        file = self._queues.file_at(self._queues.path_of(queue, offset))
-        if file is None:
-            return b""
-        found = _read(file, start * ENTRY_SIZE, (start + min(stop, written) - offset) * ENTRY_SIZE)
-        return found if stop <= written else bytes(found) + queue.tail[: (stop - written) * ENTRY_SIZE]
+        return chunk_of(queue, self.per_file, offset, count, stop, self._read)
+
+    def _read(self, path: str, start: int, end: int) -> memoryview:
+        file = self._queues.file_at(path)
+        return memoryview(b"") if file is None else _read(file, start, end)
 
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
         """See `ConsumeQueues.entry`."""

@@ -15,9 +15,9 @@ from mqproto.engine.store.disk.files import Files, ReadFile
 from mqproto.engine.store.index.index import Index, candidates
 from mqproto.engine.store.index.index_file import IndexFile
 from mqproto.engine.store.index.index_reader import IndexReader
-from mqproto.engine.store.layout import ENTRY_SIZE
 from mqproto.engine.store.log.commit_log import CommitLog
-from mqproto.engine.store.queues.consume_queues import ConsumeQueues, entry_of
+from mqproto.engine.store.queues.consume_queues import ConsumeQueues
+from mqproto.engine.store.queues.entries import chunk_of, entry_of
 from mqproto.engine.store.queues.extension import Unit, Units
 from mqproto.engine.store.queues.queue import Queue
 
@@ -118,17 +118,10 @@ class ColdQueues:
 
     def chunk(self, queue: Queue, offset: int, count: int, stop: int) -> bytes | bytearray | memoryview:
         """See `ConsumeQueues.chunk`."""
-        start = offset % self.per_file
-        stop = min(stop, offset + count, offset - start + self.per_file)
-        written = queue.written
-        if offset >= written:
-            return queue.tail[(offset - written) * ENTRY_SIZE : (stop - written) * ENTRY_SIZE]
-        low = start * ENTRY_SIZE
-        high = low + (min(stop, written) - offset) * ENTRY_SIZE
-        found = self._entries.read(self._queues.path_of(queue, offset), low, high, low, high)
-        if len(found) < high - low:
-            return b""
-        return found if stop <= written else bytes(found) + queue.tail[: (stop - written) * ENTRY_SIZE]
+        return chunk_of(queue, self.per_file, offset, count, stop, self._read)
+
+    def _read(self, path: str, start: int, end: int) -> memoryview:
+        return self._entries.read(path, start, end, start, end)
 
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
         """See `ConsumeQueues.entry`."""

@@ -22,6 +22,7 @@ from mqproto.engine.store.log.commit_log import CommitLog, LogFile
 from mqproto.engine.store.log.records import facts_of, measure, next_record, time_of
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
+from mqproto.engine.store.queues.queue_files import correct_min, load_queues
 from mqproto.engine.store.queues.queue_io import sync_queue_files
 from mqproto.engine.store.recovery.damage import SkipPlan, end_of_damage, step_over
 from mqproto.engine.store.recovery.log_files import LogFilesFound, find_log_files
@@ -142,7 +143,7 @@ class Recovery:
             self._report.notes.append(f"{damage.path}: {damage.reasons[0]}: {queue} is made again from the log")
             unusable.append(queue)
 
-        self._queues.load(self._log.start, self._report.notes, on_unusable)
+        load_queues(self._queues, self._log.start, self._report.notes, on_unusable)
         if unusable:
             self._promise_nothing()
             self._lost_from = self._log.start
@@ -317,7 +318,7 @@ class Recovery:
         if not orderly or strange:
             redispatch.clear_behind()
             for queue in queues.by_key.values():
-                queues.correct_min(queue, log.start)
+                correct_min(queues, queue, log.start)
         queues.forget_maps()  # some files are gone, and may come again
         sync_queue_files(self._files, redispatch.touched, redispatch.made)
         if given_up:

@@ -15,6 +15,7 @@ from mqproto.engine.store.log.commit_log import NO_ROOM, CommitLog
 from mqproto.engine.store.log.records import Facts, facts_of, time_of
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
+from mqproto.engine.store.queues.queue_files import shorten
 from mqproto.engine.store.queues.queue_io import Piece, write_piece
 from mqproto.engine.store.recovery.scanning import Scan, known_records
 from mqproto.engine.store.report import LostRange, RecoveryReport
@@ -117,7 +118,7 @@ class Redispatch:
                 last = self._queues.last(queue)
                 if last is None or last[0] >= start:
                     end = queue.written
-                    self._queues.shorten(queue, start)
+                    shorten(self._queues, queue, start)
                     self._find_gone(queue, end)
 
     def _find_gone(self, queue: Queue, end: int) -> None:

@@ -16,7 +16,8 @@ from mqproto.engine.store.flush.flusher import Flusher
 from mqproto.engine.store.index.index import Index
 from mqproto.engine.store.layout import ENTRY, ENTRY_SIZE, offset_name
 from mqproto.engine.store.log.commit_log import CommitLog
-from mqproto.engine.store.queues.consume_queues import ConsumeQueues, first_kept
+from mqproto.engine.store.queues.consume_queues import ConsumeQueues
+from mqproto.engine.store.queues.entries import first_kept
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.state.node.contract import Job

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from mqproto.engine.store.disk.files import Files
 from mqproto.engine.store.doctor.views.parts import offset_files
-from mqproto.engine.store.layout import BLANK_SIZE, ENTRY, ENTRY_SIZE, HOLE_CODE
+from mqproto.engine.store.layout import ENTRY, ENTRY_SIZE
+from mqproto.engine.store.queues.entries import entry_of, first_kept, good_entries
 
 
 class QueuePart(NamedTuple):
@@ -78,8 +79,8 @@ class QueueView:
 
     def entry(self, place: int) -> tuple[int, int, int] | None:
         """Physical offset, size and tags code of a message; None for a place that has none. Raises OSError."""
-        found = self.raw_entry(place)
-        return found if found[0] >= 0 and 0 < found[1] != BLANK_SIZE and found[2] != HOLE_CODE else None
+        found = entry_of(self.chunk(place, 1))
+        return found if found is not None and found[0] >= 0 else None
 
     def end(self) -> int:
         """Behind the last entry that is set, found by halving as they follow each other; `first` if there is none.
@@ -98,29 +99,13 @@ class QueueView:
             file = self._files.open_to_read(part.path)
         except FileNotFoundError:
             return 0
-        low, high = 0, min(self.per_file, part.size // ENTRY_SIZE)
         try:
-            while low < high:
-                middle = (low + high) // 2
-                physical, size, _ = ENTRY.unpack(file.read(middle * ENTRY_SIZE, ENTRY_SIZE).ljust(ENTRY_SIZE, b"\0"))
-                if size > 0 and physical >= 0:
-                    low = middle + 1
-                else:
-                    high = middle
+            return good_entries(file.read, min(self.per_file, part.size // ENTRY_SIZE))
         finally:
             file.close()
-        return low
 
     def begin(self, log_start: int, end: int) -> int:
         """The first place below `end` whose message a log from `log_start` on still has; `end` if there is none
         (docs/protocol/store.md 4.4).
         """
-        low, high = self.first, end
-        while low < high:
-            middle = (low + high) // 2
-            physical, size, _ = self.raw_entry(middle)
-            if physical < log_start or (size == BLANK_SIZE and physical == 0):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return first_kept(lambda place: self.raw_entry(place)[:2], self.first, end, log_start)

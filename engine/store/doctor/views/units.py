@@ -7,9 +7,8 @@ from typing import Final
 from mqproto.engine.store.disk.files import Files
 from mqproto.engine.store.doctor.views.parts import most_common
 from mqproto.engine.store.layout import UNIT_SIZE_MAX, is_offset_name, offset_name
-from mqproto.engine.store.queues.extension import Unit, unit_at
+from mqproto.engine.store.queues.extension import ADDRESS_BASE, Unit, unit_at
 
-_ADDRESS_BASE: Final = -(1 << 63)
 #: Bytes of units that are read at a time, and the queues that they are kept for.
 _CHUNK: Final = 64 << 10
 _KEPT_MAX: Final = 256
@@ -30,7 +29,7 @@ class UnitsView:
     def unit(self, topic: str, queue_id: int, address: int) -> Unit | None:
         """The unit at an address; None if there is none. Raises OSError."""
         folder = f"{self._folder}/{topic}/{queue_id}"
-        position = address - _ADDRESS_BASE
+        position = address - ADDRESS_BASE
         start, data = self._chunks.get(folder, (0, b""))
         found = unit_at(data, position - start) if position >= start else None
         if found is None:
