@@ -18,7 +18,7 @@ from mqproto.selectors import Selector, check_queue, choose_queue, random_select
 from mqproto.splitting import split_batch
 from mqproto.state.flows.effects import Flow, Sleep
 from mqproto.state.node.contract import Ticket
-from mqproto.state.producer.sends import ProducerCore, check_producer
+from mqproto.state.producer.core import ProducerCore, check_producer
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.validation import check_batch
 

@@ -19,8 +19,8 @@ from mqproto.errors import MQError
 from mqproto.state.flows.effects import Call
 from mqproto.state.flows.tasks import Caller, FastCall, Task
 from mqproto.state.node.contract import Ticket
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.fast_send import FastSend
-from mqproto.state.producer.sends import ProducerCore
 from mqproto.transactions import LocalTransactionState
 
 #: What only sends have: group, topic, queue and properties.

@@ -33,7 +33,7 @@ from mqproto.state.consumer.push.concurrent import ConsumeTask
 from mqproto.state.consumer.push.push import ConsumerCore
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 
 if TYPE_CHECKING:
     from mqproto.adapters.simulated.cluster import Cluster

@@ -55,7 +55,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass
-class Desk:
+class Operator:
     """A server, Apache's tool and our admin client beside it, and Java's clients."""
 
     server: Server
@@ -158,7 +158,7 @@ class Desk:
 
 
 @pytest.fixture(params=PAIRS, ids=[name.replace(" ", "") for name in PAIRS])
-def desk(request: pytest.FixtureRequest, servers: Servers, clients: Clients, tool: Tool) -> Iterator[Desk]:
+def operator(request: pytest.FixtureRequest, servers: Servers, clients: Clients, tool: Tool) -> Iterator[Operator]:
     runtime_name, _, kind = request.param.partition(" @ ")
     need(f"java-{VERSION}")
     need(kind)
@@ -167,261 +167,270 @@ def desk(request: pytest.FixtureRequest, servers: Servers, clients: Clients, too
         admin = runtime.call(runtime.module.Admin, server.names, timeout_ms=60_000)
         runtime.call(admin.start)
         try:
-            yield Desk(server, Mqadmin(tool, server), runtime, admin, clients[f"java-{VERSION}"])
+            yield Operator(server, Mqadmin(tool, server), runtime, admin, clients[f"java-{VERSION}"])
         finally:
             runtime.call(admin.close)
 
 
-def test_topics(desk: Desk) -> None:
-    topics = desk.admin.topics
-    topic = desk.topic("Made", 3)
-    desk.produce(topic)
-    desk.agree(
-        lambda: shown.topic_status(desk(topics.stats, topic)),
-        lambda: shown.printed_topic_status(desk.tool.run("topicStatus", "-t", topic)),
+def test_topics(operator: Operator) -> None:
+    topics = operator.admin.topics
+    topic = operator.topic("Made", 3)
+    operator.produce(topic)
+    operator.agree(
+        lambda: shown.topic_status(operator(topics.stats, topic)),
+        lambda: shown.printed_topic_status(operator.tool.run("topicStatus", "-t", topic)),
     )
-    assert desk(topics.route, topic) == TopicRoute.from_json(desk.tool.run("topicRoute", "-t", topic))
-    desk.agree(lambda: set(desk(topics.names)), lambda: shown.printed_names(desk.tool.run("topicList")))
-    assert desk.tool.run("topicClusterList", "-t", topic).split() == desk(topics.clusters, topic) == [CLUSTER]
-    assert topic in desk(topics.of_cluster, CLUSTER)
-    assert {CLUSTER, BROKER_NAME, "TBW102"} <= set(desk(topics.system))
-    desk(topics.update_perm, topic, 4, cluster=CLUSTER)
-    desk.until(lambda: desk(topics.route, topic).queues[0].perm == 4)
-    config = desk(topics.config, topic, desk.server.broker)
+    assert operator(topics.route, topic) == TopicRoute.from_json(operator.tool.run("topicRoute", "-t", topic))
+    operator.agree(lambda: set(operator(topics.names)), lambda: shown.printed_names(operator.tool.run("topicList")))
+    assert operator.tool.run("topicClusterList", "-t", topic).split() == operator(topics.clusters, topic) == [CLUSTER]
+    assert topic in operator(topics.of_cluster, CLUSTER)
+    assert {CLUSTER, BROKER_NAME, "TBW102"} <= set(operator(topics.system))
+    operator(topics.update_perm, topic, 4, cluster=CLUSTER)
+    operator.until(lambda: operator(topics.route, topic).queues[0].perm == 4)
+    config = operator(topics.config, topic, operator.server.broker)
     assert (config.perm, config.read_queues, config.write_queues) == (4, 3, 3)
-    desk(topics.set_order, topic, f"{BROKER_NAME}:3")
-    assert f"orderConf=[{BROKER_NAME}:3]" in desk.tool.run("updateOrderConf", "-t", topic, "-m", "get")
-    desk(topics.delete_order, topic)
-    assert desk(topics.order, topic) is None
-    desk(topics.delete, topic, CLUSTER)
-    desk.until(lambda: desk.quietly(NoRoute, topics.route, topic) is None)
-    assert desk(topics.clean_unused, broker=desk.server.broker) == [desk.server.broker]
+    operator(topics.set_order, topic, f"{BROKER_NAME}:3")
+    assert f"orderConf=[{BROKER_NAME}:3]" in operator.tool.run("updateOrderConf", "-t", topic, "-m", "get")
+    operator(topics.delete_order, topic)
+    assert operator(topics.order, topic) is None
+    operator(topics.delete, topic, CLUSTER)
+    operator.until(lambda: operator.quietly(NoRoute, topics.route, topic) is None)
+    assert operator(topics.clean_unused, broker=operator.server.broker) == [operator.server.broker]
 
 
-def test_messages(desk: Desk) -> None:
-    messages = desk.admin.messages
-    topic = desk.topic("Found")
-    sent = desk.produce(topic, body="hello", props="color:red")
+def test_messages(operator: Operator) -> None:
+    messages = operator.admin.messages
+    topic = operator.topic("Found")
+    sent = operator.produce(topic, body="hello", props="color:red")
     for one in sent:  # keys and ids are found once the broker has dispatched what it has acknowledged
-        desk.until(partial(desk.quietly, NoMessage, messages.by_unique_id, topic, one.msg_id))
-    first = desk(messages.by_unique_id, topic, sent[0].msg_id)
+        operator.until(partial(operator.quietly, NoMessage, messages.by_unique_id, topic, one.msg_id))
+    first = operator(messages.by_unique_id, topic, sent[0].msg_id)
     key = ["queryMsgByKey", "-t", topic, "-k", "key-2"]
-    assert shown.hits(desk(messages.by_key, topic, "key-2")) == shown.printed_hits(desk.tool.run(*key)) != set()
-    by_id = shown.printed_message(desk.tool.run("queryMsgById", "-i", first.offset_msg_id))
-    assert shown.message(desk(messages.by_offset_id, first.offset_msg_id)) == by_id
-    assert shown.message(desk(messages.by_id, topic, first.offset_msg_id)) == by_id
+    assert shown.hits(operator(messages.by_key, topic, "key-2")) == shown.printed_hits(operator.tool.run(*key)) != set()
+    by_id = shown.printed_message(operator.tool.run("queryMsgById", "-i", first.offset_msg_id))
+    assert shown.message(operator(messages.by_offset_id, first.offset_msg_id)) == by_id
+    assert shown.message(operator(messages.by_id, topic, first.offset_msg_id)) == by_id
     assert shown.message(first) == shown.printed_message(
-        desk.tool.run("queryMsgByUniqueKey", "-t", topic, "-i", first.msg_id)
+        operator.tool.run("queryMsgByUniqueKey", "-t", topic, "-i", first.msg_id)
     )
     queue = MessageQueue(topic, BROKER_NAME, 1)
     at = ["queryMsgByOffset", "-t", topic, "-b", BROKER_NAME, "-i", "1", "-o", "0"]
-    assert shown.message(desk(messages.at, queue, 0)) == shown.printed_message(desk.tool.run(*at))
-    assert [one.msg_id for one in desk(messages.between, topic)] == [
+    assert shown.message(operator(messages.at, queue, 0)) == shown.printed_message(operator.tool.run(*at))
+    assert [one.msg_id for one in operator(messages.between, topic)] == [
         one.msg_id for one in sorted(sent, key=lambda one: one.queue_id or 0)
     ]
-    assert [one.body for one in desk(messages.between, topic, tags="TagA || TagZ", limit=2)] == [
+    assert [one.body for one in operator(messages.between, topic, tags="TagA || TagZ", limit=2)] == [
         sent[0].body,
         sent[1].body,
     ]
-    assert desk(messages.between, topic, tags="TagZ") == []
-    now = desk(messages.at, queue, 0).store_time
-    assert [one.msg_id for one in desk(messages.in_queue, queue, now, now + 1)] == [sent[1].msg_id]
+    assert operator(messages.between, topic, tags="TagZ") == []
+    now = operator(messages.at, queue, 0).store_time
+    assert [one.msg_id for one in operator(messages.in_queue, queue, now, now + 1)] == [sent[1].msg_id]
     with pytest.raises(NoMessage):
-        desk(messages.at, queue, 7)
+        operator(messages.at, queue, 7)
     with pytest.raises(NoMessage):
-        desk(messages.by_offset_id, first.offset_msg_id[:16] + f"{1 << 20:016X}")
+        operator(messages.by_offset_id, first.offset_msg_id[:16] + f"{1 << 20:016X}")
     with pytest.raises(NoMessage):
-        desk(messages.by_unique_id, topic, "F" * 32)
-    assert desk(messages.by_key, topic, "no-such-key") == []
-    entries = desk(messages.entries, desk.server.broker, queue, 0, 3)
-    printed = desk.tool.run("queryCq", "-t", topic, "-q", "1", "-i", "0", "-c", "3", "-b", desk.server.broker)
+        operator(messages.by_unique_id, topic, "F" * 32)
+    assert operator(messages.by_key, topic, "no-such-key") == []
+    entries = operator(messages.entries, operator.server.broker, queue, 0, 3)
+    printed = operator.tool.run("queryCq", "-t", topic, "-q", "1", "-i", "0", "-c", "3", "-b", operator.server.broker)
     assert shown.entries(entries) == shown.printed_entries(printed)
-    assert len(entries.entries) == (0 if desk.release == "4.4.0" else 1)
-    assert desk(messages.tracks, first) == []
+    assert len(entries.entries) == (0 if operator.release == "4.4.0" else 1)
+    assert operator(messages.tracks, first) == []
 
 
-def test_a_group_that_is_online(desk: Desk) -> None:
-    groups, offsets, messages = desk.admin.groups, desk.admin.offsets, desk.admin.messages
-    topic, group = desk.topic("Online"), desk.name("online")
-    desk(groups.create, GroupConfig(group, retry_max_times=3), cluster=CLUSTER)
-    assert desk(groups.config, group)[desk.server.broker].retry_max_times == 3
-    sent = desk.produce(topic)
-    with desk.consumer(topic, group, 4) as client_id:
-        desk.agree(
-            lambda: shown.connection(desk(groups.connection, group)),
-            lambda: shown.printed_connection(desk.tool.run("consumerConnection", "-g", group)),
+def test_a_group_that_is_online(operator: Operator) -> None:
+    groups, offsets, messages = operator.admin.groups, operator.admin.offsets, operator.admin.messages
+    topic, group = operator.topic("Online"), operator.name("online")
+    operator(groups.create, GroupConfig(group, retry_max_times=3), cluster=CLUSTER)
+    assert operator(groups.config, group)[operator.server.broker].retry_max_times == 3
+    sent = operator.produce(topic)
+    with operator.consumer(topic, group, 4) as client_id:
+        operator.agree(
+            lambda: shown.connection(operator(groups.connection, group)),
+            lambda: shown.printed_connection(operator.tool.run("consumerConnection", "-g", group)),
         )
-        desk.agree(
-            lambda: shown.progress(desk(groups.progress, group)),
-            lambda: shown.printed_progress(desk.tool.run("consumerProgress", "-g", group)),
+        operator.agree(
+            lambda: shown.progress(operator(groups.progress, group)),
+            lambda: shown.printed_progress(operator.tool.run("consumerProgress", "-g", group)),
         )
-        desk.agree(
-            lambda: shown.summaries(desk(groups.overview)),
-            lambda: shown.printed_summaries(desk.tool.run("consumerProgress")),
+        operator.agree(
+            lambda: shown.summaries(operator(groups.overview)),
+            lambda: shown.printed_summaries(operator.tool.run("consumerProgress")),
         )
-        info = desk(groups.running_info, group, client_id, stack=True)
+        info = operator(groups.running_info, group, client_id, stack=True)
         assert {queue.queue_id for queue in info.queues if queue.topic == topic} == {0, 1, 2, 3}
         assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
         assert "consume" in (info.stack or "").lower()
-        assert desk(groups.check, group).same_subscriptions
+        assert operator(groups.check, group).same_subscriptions
         with pytest.raises(BrokerError):
-            desk(groups.running_info, group, "nobody@nowhere")
-        assert group in desk(desk.admin.topics.consumers, topic)
-        desk.agree(
-            lambda: shown.traffic([desk(desk.admin.traffic.of_topic, topic)]),
-            lambda: shown.printed_traffic(desk.tool.run("statsAll", "-t", topic)),
+            operator(groups.running_info, group, "nobody@nowhere")
+        assert group in operator(operator.admin.topics.consumers, topic)
+        operator.agree(
+            lambda: shown.traffic([operator(operator.admin.traffic.of_topic, topic)]),
+            lambda: shown.printed_traffic(operator.tool.run("statsAll", "-t", topic)),
         )
-        message = desk.until(partial(desk.quietly, NoMessage, messages.by_unique_id, topic, sent[0].msg_id))
-        printed = desk.tool.run("queryMsgById", "-i", message.offset_msg_id)
-        assert shown.tracks([one for one in desk(messages.tracks, message) if one.group == group]) == {
+        message = operator.until(partial(operator.quietly, NoMessage, messages.by_unique_id, topic, sent[0].msg_id))
+        printed = operator.tool.run("queryMsgById", "-i", message.offset_msg_id)
+        assert shown.tracks([one for one in operator(messages.tracks, message) if one.group == group]) == {
             (group, TrackType.CONSUMED.value)
         }
         assert (group, TrackType.CONSUMED.value) in shown.printed_tracks(printed)
-        assert desk(messages.push, group, client_id, message).result == "CR_SUCCESS"
-        assert list(desk(offsets.of_members, group, topic)) == [client_id]
-        assert len(desk(offsets.time_spans, group, topic)) == 4
-        reset = desk(offsets.reset_by_time, group, topic, 0)
+        assert operator(messages.push, group, client_id, message).result == "CR_SUCCESS"
+        assert list(operator(offsets.of_members, group, topic)) == [client_id]
+        assert len(operator(offsets.time_spans, group, topic)) == 4
+        reset = operator(offsets.reset_by_time, group, topic, 0)
         assert set(reset.offsets.values()) == {0}
-        printed = desk.tool.run("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
+        printed = operator.tool.run("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
         assert shown.reset(reset) == shown.printed_reset(printed)
-        assert reset.told == (desk.server.broker,)
-    assert [one.type for one in desk(messages.tracks, message) if one.group == group] == [TrackType.NOT_ONLINE]
+        assert reset.told == (operator.server.broker,)
+    assert [one.type for one in operator(messages.tracks, message) if one.group == group] == [TrackType.NOT_ONLINE]
     with pytest.raises(NoClients):
-        desk(groups.connection, group)
+        operator(groups.connection, group)
 
 
-def test_a_group_that_pulls(desk: Desk) -> None:
+def test_a_group_that_pulls(operator: Operator) -> None:
     """It is in the table of all groups too, as what it is."""
-    topic, group, overview = desk.topic("Pulled"), desk.name("pulling"), desk.admin.groups.overview
-    consumer = LitePullConsumer(group, desk.server.names)
+    topic, group, overview = operator.topic("Pulled"), operator.name("pulling"), operator.admin.groups.overview
+    consumer = LitePullConsumer(group, operator.server.names)
     consumer.subscribe(topic)
     with consumer:
-        desk.until(lambda: any(row[0] == group and row[3] == "PULL" for row in shown.summaries(desk(overview))))
-        desk.agree(
-            lambda: shown.summaries(desk(overview)), lambda: shown.printed_summaries(desk.tool.run("consumerProgress"))
+        operator.until(lambda: any(row[0] == group and row[3] == "PULL" for row in shown.summaries(operator(overview))))
+        operator.agree(
+            lambda: shown.summaries(operator(overview)),
+            lambda: shown.printed_summaries(operator.tool.run("consumerProgress")),
         )
 
 
-def test_a_group_that_is_away(desk: Desk) -> None:
-    groups, offsets = desk.admin.groups, desk.admin.offsets
-    topic, group, other = desk.topic("Away"), desk.name("away"), desk.name("other")
-    desk.produce(topic)
-    with desk.consumer(topic, group, 4):
+def test_a_group_that_is_away(operator: Operator) -> None:
+    groups, offsets = operator.admin.groups, operator.admin.offsets
+    topic, group, other = operator.topic("Away"), operator.name("away"), operator.name("other")
+    operator.produce(topic)
+    with operator.consumer(topic, group, 4):
         pass
-    desk.produce(topic, count=8)
-    assert desk(groups.progress, group, topic).lag == 8
-    assert shown.printed_lag(desk.tool.run("consumerProgress", "-g", group)) == 8
+    operator.produce(topic, count=8)
+    assert operator(groups.progress, group, topic).lag == 8
+    assert shown.printed_lag(operator.tool.run("consumerProgress", "-g", group)) == 8
     queue = MessageQueue(topic, BROKER_NAME, 2)
-    desk(offsets.commit, group, queue, 2)
-    assert desk(offsets.committed, group, queue) == 2
-    assert desk(groups.progress, group, topic).lag == 7
-    back = desk(offsets.reset_by_time, group, topic, 0)
+    operator(offsets.commit, group, queue, 2)
+    assert operator(offsets.committed, group, queue) == 2
+    assert operator(groups.progress, group, topic).lag == 7
+    back = operator(offsets.reset_by_time, group, topic, 0)
     assert set(back.offsets.values()) == {0}
     # A release of 5.x stores it at the broker whoever is online; the others say that nobody is.
-    assert (back.told or back.committed) == (desk.server.broker,)
-    assert desk(offsets.skip, group, topic).offsets == {
+    assert (back.told or back.committed) == (operator.server.broker,)
+    assert operator(offsets.skip, group, topic).offsets == {
         MessageQueue(topic, BROKER_NAME, queue): 3 for queue in range(4)
     }
-    assert desk(groups.progress, group, topic).lag == 0
-    stays = desk(offsets.reset_by_time, group, topic, None, force=False)
+    assert operator(groups.progress, group, topic).lag == 0
+    stays = operator(offsets.reset_by_time, group, topic, None, force=False)
     assert set(stays.offsets.values()) == {3}
-    assert [desk(offsets.minimum, queue), desk(offsets.maximum, queue), desk(offsets.at_time, queue, 0)] == [0, 3, 0]
-    assert 0 < desk(offsets.earliest_time, queue) <= desk(desk.admin.topics.stats, topic)[queue].last_update_timestamp
-    if desk.release == "5.3.3":
-        with pytest.raises(PartlyFailed) as failed:
-            desk(offsets.clone, group, other, topic)
-        assert failed.value.code == 26
-    desk(groups.create, GroupConfig(other), cluster=CLUSTER)
-    cloned = desk(offsets.clone, group, other, topic)
-    assert cloned == {MessageQueue(topic, BROKER_NAME, number): 3 for number in range(4)}
-    assert desk(offsets.committed, other, queue) == 3
-    desk(groups.delete, other, cluster=CLUSTER, remove_offsets=True)
-    assert other not in desk(groups.configs, desk.server.broker)
-    with pytest.raises(NoClients):
-        desk(groups.progress, other)
-
-
-def test_brokers(desk: Desk) -> None:
-    brokers, broker = desk.admin.brokers, desk.server.broker
-    desk.agree(
-        lambda: shown.cluster(desk(brokers.clusters), desk(brokers.all_runtimes)),
-        lambda: shown.printed_cluster(desk.tool.run("clusterList")),
+    assert [
+        operator(offsets.minimum, queue),
+        operator(offsets.maximum, queue),
+        operator(offsets.at_time, queue, 0),
+    ] == [0, 3, 0]
+    assert (
+        0
+        < operator(offsets.earliest_time, queue)
+        <= operator(operator.admin.topics.stats, topic)[queue].last_update_timestamp
     )
-    runtime = desk(brokers.runtime, broker)
-    assert runtime.version == f"V{desk.release.replace('.', '_')}"
+    if operator.release == "5.3.3":
+        with pytest.raises(PartlyFailed) as failed:
+            operator(offsets.clone, group, other, topic)
+        assert failed.value.code == 26
+    operator(groups.create, GroupConfig(other), cluster=CLUSTER)
+    cloned = operator(offsets.clone, group, other, topic)
+    assert cloned == {MessageQueue(topic, BROKER_NAME, number): 3 for number in range(4)}
+    assert operator(offsets.committed, other, queue) == 3
+    operator(groups.delete, other, cluster=CLUSTER, remove_offsets=True)
+    assert other not in operator(groups.configs, operator.server.broker)
+    with pytest.raises(NoClients):
+        operator(groups.progress, other)
+
+
+def test_brokers(operator: Operator) -> None:
+    brokers, broker = operator.admin.brokers, operator.server.broker
+    operator.agree(
+        lambda: shown.cluster(operator(brokers.clusters), operator(brokers.all_runtimes)),
+        lambda: shown.printed_cluster(operator.tool.run("clusterList")),
+    )
+    runtime = operator(brokers.runtime, broker)
+    assert runtime.version == f"V{operator.release.replace('.', '_')}"
     assert {key.strip() for key in runtime.values} == shown.printed_runtime(
-        desk.tool.run("brokerStatus", "-b", broker)
+        operator.tool.run("brokerStatus", "-b", broker)
     ).keys()
     assert (runtime.boot_time or 0) > 1_500_000_000_000
-    config = desk(brokers.config, broker)
-    printed = shown.pairs(desk.tool.run("getBrokerConfig", "-b", broker), "  =  ")
+    config = operator(brokers.config, broker)
+    printed = shown.pairs(operator.tool.run("getBrokerConfig", "-b", broker), "  =  ")
     assert config.keys() == printed.keys()
     assert {key for key in config if config[key].strip() != printed[key]} <= {"startAcceptSendRequestTimeStamp"}
-    assert desk(brokers.update_config, {"fileReservedTime": "71"}, cluster=CLUSTER) == {
+    assert operator(brokers.update_config, {"fileReservedTime": "71"}, cluster=CLUSTER) == {
         broker: {"fileReservedTime": "71"}
     }
-    assert desk(brokers.update_config, {"fileReservedTime": "72"}, broker=broker) == {
+    assert operator(brokers.update_config, {"fileReservedTime": "72"}, broker=broker) == {
         broker: {"fileReservedTime": "72"}
     }
     with pytest.raises(InvalidSetting, match="noSuchKey"):
-        desk(brokers.update_config, {"noSuchKey": "1"}, broker=broker)
-    topic = desk.topic("Counted")
-    desk.produce(topic)
-    assert desk(brokers.stats, broker, "TOPIC_PUT_NUMS", topic) is not None
-    assert desk(brokers.stats, broker, "TOPIC_PUT_NUMS", "no-such-topic") is None
-    desk.agree(
-        lambda: shown.consume_stats(desk(brokers.consume_stats, broker)),
-        lambda: shown.printed_consume_stats(desk.tool.run("brokerConsumeStats", "-b", broker)),
+        operator(brokers.update_config, {"noSuchKey": "1"}, broker=broker)
+    topic = operator.topic("Counted")
+    operator.produce(topic)
+    assert operator(brokers.stats, broker, "TOPIC_PUT_NUMS", topic) is not None
+    assert operator(brokers.stats, broker, "TOPIC_PUT_NUMS", "no-such-topic") is None
+    operator.agree(
+        lambda: shown.consume_stats(operator(brokers.consume_stats, broker)),
+        lambda: shown.printed_consume_stats(operator.tool.run("brokerConsumeStats", "-b", broker)),
     )
-    assert desk(brokers.clean_expired_queues, cluster=CLUSTER) == [broker]
-    if desk.release == "4.4.0":
+    assert operator(brokers.clean_expired_queues, cluster=CLUSTER) == [broker]
+    if operator.release == "4.4.0":
         return
-    assert desk(brokers.delete_expired_logs, broker=broker) == [broker]
-    assert isinstance(desk(desk.admin.groups.all_producers, broker), dict)
+    assert operator(brokers.delete_expired_logs, broker=broker) == [broker]
+    assert isinstance(operator(operator.admin.groups.all_producers, broker), dict)
 
 
-def test_name_servers(desk: Desk) -> None:
-    servers, names = desk.admin.name_servers, desk.server.names
-    space = desk.name("space")
-    assert desk(servers.value, space, "key") is None
-    desk(servers.put_value, space, "key", "a value")
-    assert desk(servers.value, space, "key") == "a value"
-    assert desk(servers.values, space) == {"key": "a value"}
-    desk.tool.run("deleteKvConfig", "-s", space, "-k", "key")
-    assert desk(servers.value, space, "key") is None
-    (config,) = desk(servers.configs).values()
-    assert config.keys() == shown.pairs(desk.tool.run("getNamesrvConfig"), "  =  ").keys()
-    assert desk(servers.update_config, {"clusterTest": "false"}) == {names: {"clusterTest": "false"}}
-    topic = desk.topic("Closed")
+def test_name_servers(operator: Operator) -> None:
+    servers, names = operator.admin.name_servers, operator.server.names
+    space = operator.name("space")
+    assert operator(servers.value, space, "key") is None
+    operator(servers.put_value, space, "key", "a value")
+    assert operator(servers.value, space, "key") == "a value"
+    assert operator(servers.values, space) == {"key": "a value"}
+    operator.tool.run("deleteKvConfig", "-s", space, "-k", "key")
+    assert operator(servers.value, space, "key") is None
+    (config,) = operator(servers.configs).values()
+    assert config.keys() == shown.pairs(operator.tool.run("getNamesrvConfig"), "  =  ").keys()
+    assert operator(servers.update_config, {"clusterTest": "false"}) == {names: {"clusterTest": "false"}}
+    topic = operator.topic("Closed")
     try:
         for _ in range(5):  # a registration of the broker's in between brings the permission back
-            assert desk(servers.wipe_write_perm, BROKER_NAME)[names] > 0
-            if (perm := desk(desk.admin.topics.route, topic).queues[0].perm) == 4:
+            assert operator(servers.wipe_write_perm, BROKER_NAME)[names] > 0
+            if (perm := operator(operator.admin.topics.route, topic).queues[0].perm) == 4:
                 break
         assert perm == 4
     finally:
         if (
-            desk.release == "4.4.0"
+            operator.release == "4.4.0"
         ):  # does not know 327; a topic that a send makes brings all of them back, one of an admin only itself
-            wire.make_topic(names, desk.server.broker, desk.name("Opens"), 4)
+            wire.make_topic(names, operator.server.broker, operator.name("Opens"), 4)
         else:
-            assert desk(servers.add_write_perm, BROKER_NAME)[names] > 0
+            assert operator(servers.add_write_perm, BROKER_NAME)[names] > 0
     for restored in (topic, "TBW102"):
-        assert desk(desk.admin.topics.route, restored).queues[0].perm & PERM_WRITE
+        assert operator(operator.admin.topics.route, restored).queues[0].perm & PERM_WRITE
 
 
 @pytest.mark.not_with("apache:4.9.7", "it knows the requests")
 @pytest.mark.not_with("apache:5.3.3", "it knows the requests")
-def test_what_an_old_server_does_not_answer(desk: Desk) -> None:
-    admin = desk.runtime.call(desk.runtime.module.Admin, desk.server.names, timeout_ms=3000)
-    desk.runtime.call(admin.start)
+def test_what_an_old_server_does_not_answer(operator: Operator) -> None:
+    admin = operator.runtime.call(operator.runtime.module.Admin, operator.server.names, timeout_ms=3000)
+    operator.runtime.call(admin.start)
     try:
         with pytest.raises(CallExpired):
-            desk(admin.groups.all_producers, desk.server.broker)
+            operator(admin.groups.all_producers, operator.server.broker)
         with pytest.raises(PartlyFailed, match="no answer"):
-            desk(admin.name_servers.add_write_perm, BROKER_NAME)
+            operator(admin.name_servers.add_write_perm, BROKER_NAME)
     finally:
-        desk.runtime.call(admin.close)
+        operator.runtime.call(admin.close)
 
 
 ACCOUNTS = """\
@@ -442,7 +451,7 @@ def guarded(home: Path, version: str) -> Iterator[Server]:
 
 
 @contextmanager
-def operator(server: Server, access_key: str, secret_key: str) -> Iterator[Admin]:
+def account_of(server: Server, access_key: str, secret_key: str) -> Iterator[Admin]:
     with Admin(server.names, credentials=SessionCredentials(access_key, secret_key), timeout_ms=60_000) as admin:
         yield admin
 
@@ -450,10 +459,10 @@ def operator(server: Server, access_key: str, secret_key: str) -> Iterator[Admin
 def test_accounts(tmp_path: Path) -> None:
     """Of 4.9.7; 4.4.0 has no such requests, 5.3.3 others."""
     need("apache:4.9.7")
-    with guarded(tmp_path, "4.9.7") as server, operator(server, "OperatorKey", "operator-secret") as admin:
+    with guarded(tmp_path, "4.9.7") as server, account_of(server, "OperatorKey", "operator-secret") as admin:
         before = admin.access.version(server.broker)
         assert (before.broker_name, before.cluster) == (BROKER_NAME, CLUSTER)
-        with operator(server, "SecondKey", "second-secret") as second:
+        with account_of(server, "SecondKey", "second-secret") as second:
             with pytest.raises(AccessDenied, match="No acl config"):
                 second.topics.create("Guarded", broker=server.broker)
             account = Account(

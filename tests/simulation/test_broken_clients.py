@@ -21,9 +21,9 @@ from mqproto.state.flows.effects import Flow, Sleep
 from mqproto.state.flows.tasks import TaskNode
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer import transactions
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.request_reply import RequestReply
 from mqproto.state.producer.send_window import SendWindow
-from mqproto.state.producer.sends import ProducerCore
 from mqproto.transactions import LocalTransactionState
 from mqproto.wire.flags import TRANSACTION_COMMIT
 

@@ -27,10 +27,10 @@ from mqproto.state.flows.calls import FlowNode
 from mqproto.state.flows.effects import Call, Flow, Lost, Oneway, Refresh, Wait, failure
 from mqproto.state.flows.tasks import DialledLink, Task
 from mqproto.state.node.contract import Ticket
-from mqproto.state.producer.fast_answers import read_taken
+from mqproto.state.producer.core import ProducerCore
+from mqproto.state.producer.fast_answers import read_send_answer
 from mqproto.state.producer.fast_send import FastSend, FastSends
 from mqproto.state.producer.request_reply import RequestReply
-from mqproto.state.producer.sends import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings, TransactionSettings
 from mqproto.state.producer.trace import Tracer
 from mqproto.state.producer.transactions import CheckTask, TransactionCore
@@ -137,7 +137,7 @@ class ClientNode(FlowNode):
         if settings.vip_channel:
             self.reroute = self._fast
         self.producers: dict[str, ProducerCore] = {}
-        self._plain: dict[ProducerCore, FastSends] = {}
+        self._fast_sends: dict[ProducerCore, FastSends] = {}
         self.consumers: dict[str, ConsumerPort] = {}
         #: Tells where everything in the program is at the moment, for operators (request 307). Set by the adapter,
         #: which knows how.
@@ -166,7 +166,7 @@ class ClientNode(FlowNode):
         if settings.enable_msg_trace:
             producer.trace = Tracer(self, settings.group, "PRODUCE", settings.customized_trace_topic)
         self.producers[producer.group] = producer
-        self._plain[producer] = FastSends(self, self, producer)
+        self._fast_sends[producer] = FastSends(self, self, producer)
         self.heartbeat(now)
         return producer
 
@@ -188,15 +188,15 @@ class ClientNode(FlowNode):
         """Start a send of the application's: `ProducerCore.send`, or `send_async` where `for_callback`. Errors are in
         the ticket.
         """
-        plain = self._plain.get(producer)
-        ticket = None if plain is None else plain.begin(message, queue, timeout_ms, for_callback, now)
+        fast = self._fast_sends.get(producer)
+        ticket = None if fast is None else fast.begin(message, queue, timeout_ms, for_callback, now)
         if ticket is not None:
             return ticket
         begin = producer.send_async if for_callback else producer.send
         return self.start(begin(message, now, queue=queue, timeout_ms=timeout_ms), now)
 
     def shortcut(self, link: DialledLink, frame: bytes, now: int) -> bool:
-        found = read_taken(frame)
+        found = read_send_answer(frame)
         if found is None:
             return False
         opaque: int = found[0]
@@ -204,8 +204,8 @@ class ClientNode(FlowNode):
         if type(send) is not FastSend:
             return False
         link.take(opaque)
-        send.taken(found)
-        self._end_plain(send, now)
+        send.answered(found)
+        self.end_fast(send, now)
         return True
 
     def remove_producer(self, producer: ProducerCore, now: int) -> Flow[None]:
@@ -222,7 +222,7 @@ class ClientNode(FlowNode):
         if self.producers.get(producer.group) is producer:
             del self.producers[producer.group]
             self.transactions.pop(producer.group, None)
-            del self._plain[producer]
+            del self._fast_sends[producer]
             yield from self._unregister("producerGroup", producer.group, now)
 
     def add_consumer(self, consumer: ConsumerPort) -> None:
@@ -353,7 +353,7 @@ class ClientNode(FlowNode):
             return error
         if self.routes.update(topic, route):
             for producer in self.producers.values():
-                producer.route_changed(topic)
+                producer.routes.changed(topic)
             for consumer in list(self.consumers.values()):
                 consumer.queues_changed(topic, self.routes.readable(topic) or (), now)
         return None
@@ -364,7 +364,7 @@ class ClientNode(FlowNode):
         for tracer in self.tracers:
             wanted |= tracer.topics()
         for producer in self.producers.values():
-            wanted |= producer.topics()
+            wanted |= producer.routes.topics()
         for consumer in self.consumers.values():
             wanted.update(consumer.topics())
         return wanted

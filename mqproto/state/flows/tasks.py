@@ -306,7 +306,7 @@ class TaskNode(NodeBase, ABC):
         if self._waiting:
             self._release(ticket, now)
 
-    def _end_plain(self, call: FastCall[Any], now: int) -> None:
+    def end_fast(self, call: FastCall[Any], now: int) -> None:
         """A call without a flow was settled."""
         self._fast_open -= 1
         self.actions.append(call)

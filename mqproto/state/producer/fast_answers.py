@@ -23,7 +23,7 @@ _MAYBE_TRANSACTION: Final = f"(?:{_TRANSACTION},)?"
 
 
 class SendAnswer(NamedTuple):
-    """What the usual answer says."""
+    """Fields of the usual answer to a send."""
 
     opaque: int
     queue_id: int
@@ -69,7 +69,7 @@ _OTHERS: Final = (
 )
 
 
-def read_taken(frame: bytes) -> tuple[Any, ...] | None:
+def read_send_answer(frame: bytes) -> tuple[Any, ...] | None:
     """The fields of `SendAnswer` of the usual answer to a send, in a frame without its length word; None for all
     others, good or bad.
 
@@ -89,11 +89,11 @@ def read_taken(frame: bytes) -> tuple[Any, ...] | None:
     for pattern in _OTHERS:
         found = pattern.fullmatch(frame, 4, end)
         if found is not None:
-            return _taken(found)
+            return _send_answer(found)
     return None
 
 
-def _taken(found: re.Match[bytes]) -> tuple[Any, ...]:
+def _send_answer(found: re.Match[bytes]) -> tuple[Any, ...]:
     transaction = found["transaction"]
     return (
         int(found["opaque"]),

@@ -23,114 +23,114 @@ from mqproto.state.flows.effects import Call, Flow
 from mqproto.state.flows.tasks import DialledLink, FastCall
 from mqproto.state.node.connection import SEPARATE_BODY
 from mqproto.state.node.contract import Ticket
+from mqproto.state.producer.core import ProducerCore, ProducerHost
 from mqproto.state.producer.send_window import Generation
-from mqproto.state.producer.sends import ProducerCore, ProducerHost
 from mqproto.validation import check_message
 from mqproto.wire import properties
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.names import RETRY_PREFIX
 
 #: Topics that a producer keeps templates for; those of a program that sends to ever new ones must not fill the memory.
-QUEUE_TEMPLATES_MAX: Final = 1_000
+TOPIC_TEMPLATES_MAX: Final = 1_000
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _HEAD: Final = Struct(">ii")
-#: Stands for a value in a header that is about to be cut. Quoted it is six characters that no sane name holds.
-_MARK: Final = "\x00"
-_QUOTED_MARK: Final = rb"\u0000"
+#: Stands in a header for a value that is filled in later. Quoted it is six characters that no sane name holds.
+_PLACE: Final = "\x00"
+_QUOTED_PLACE: Final = rb"\u0000"
 
 
-class FrameTemplate:
-    """One queue of a lane."""
+class QueueTemplate:
+    """Template of the frames to one queue of a topic."""
 
-    __slots__ = ("broker_name", "general", "index", "link", "ordinary", "queue", "queue_template")
+    __slots__ = ("broker_name", "general", "index", "link", "ordinary", "queue", "topic_template")
 
     def __init__(
         self,
-        queue_template: QueueTemplate,
+        topic_template: TopicTemplate,
         index: int,
         queue: MessageQueue,
         ordinary: bytes | None,
         general: bytes | None,
     ) -> None:
-        self.queue_template = queue_template
+        self.topic_template = topic_template
         self.index = index
-        self.broker_name = queue_template.info.queues[index].broker_name
+        self.broker_name = topic_template.info.queues[index].broker_name
         #: As the application knows it.
         self.queue = queue
-        #: The header of a message that has no properties of its own, open for its id, time and opaque.
+        #: The header of a message without properties of its own, with places for its id, time and opaque.
         self.ordinary = ordinary
-        #: The header of any other, open for properties, time and opaque. Both are None where a name in them would
-        #: confuse the cutting.
+        #: The header of any other, with places for properties, time and opaque. Both are None where a name in them
+        #: looks like such a place.
         self.general = general
         #: Where its broker was the last time, as long as the routes have not changed.
         self.link: DialledLink | None = None
 
 
-class QueueTemplate:
-    """How the sends of one producer to one topic look, as long as the queues of the topic are these."""
+class TopicTemplate:
+    """Templates of the frames of one producer to one topic, as long as the queues of the topic are these."""
 
-    __slots__ = ("_ordinary", "changes", "extra", "frame_templates", "info", "producer", "shown", "topic", "window")
+    __slots__ = ("_ordinary", "changes", "extra", "info", "producer", "queue_templates", "shown", "topic", "window")
 
     def __init__(self, producer: ProducerCore, topic: str, info: PublishInfo, changes: int) -> None:
         self.producer = producer
         self.window = producer.window
-        #: As it travels, and the properties that every message gets.
+        #: The topic on the wire, and the properties that every message gets.
         self.topic, self.extra = producer.request_builder.named(topic, {})
         self.info = info
         #: The state of the routes that it was last compared with.
         self.changes = changes
-        # The quoted properties of a message that has none of its own, open for its id.
-        ordinary = quote(properties.encode({properties.WAIT: "true", **self.extra, properties.UNIQ_KEY: _MARK}))
-        self._ordinary = ordinary.encode().replace(b"%", b"%%").replace(_QUOTED_MARK, b"%b")
+        # The quoted properties of a message that has none of its own, with a place for its id.
+        ordinary = quote(properties.encode({properties.WAIT: "true", **self.extra, properties.UNIQ_KEY: _PLACE}))
+        self._ordinary = ordinary.encode().replace(b"%", b"%%").replace(_QUOTED_PLACE, b"%b")
         #: The queues as the application knows them.
         self.shown = producer.namespace.unwrap_queues(info.queues)
-        self.frame_templates: list[FrameTemplate | None] = [None] * len(info.queues)
+        self.queue_templates: list[QueueTemplate | None] = [None] * len(info.queues)
 
-    def frame_template(self, index: int) -> FrameTemplate:
-        """The queue with this index."""
-        found = self.frame_templates[index]
+    def queue_template(self, index: int) -> QueueTemplate:
+        """The template of the queue with this index, made when it is first used."""
+        found = self.queue_templates[index]
         if found is None:
-            fields = self.producer.request_builder.send_request(self.topic, "", _MARK, b"").addressed(
+            fields = self.producer.request_builder.send_request(self.topic, "", _PLACE, b"").addressed(
                 self.info.queues[index], 0
             )
-            fields["g"] = _MARK
+            fields["g"] = _PLACE
             header = encode_request(_SEND, 0, fields)[8:].replace(b"%", b"%%")
             head, opaque, tail = header.rpartition(b'"opaque":0,')
-            parts = head.split(b'"' + _QUOTED_MARK + b'"')
+            parts = head.split(b'"' + _QUOTED_PLACE + b'"')
             ordinary = general = None
             if len(parts) == 3 and opaque:
                 rest = b"".join((parts[1], b'"%d"', parts[2], b'"opaque":%d,', tail))
                 ordinary, general = parts[0] + self._ordinary + rest, parts[0] + b"%b" + rest
-            found = self.frame_templates[index] = FrameTemplate(self, index, self.shown[index], ordinary, general)
+            found = self.queue_templates[index] = QueueTemplate(self, index, self.shown[index], ordinary, general)
         return found
 
     def routes_changed(self, changes: int) -> None:
-        """Its queues are the same, but their brokers may be elsewhere."""
+        """The queues are the same, but their brokers may be elsewhere."""
         self.changes = changes
-        for frame_template in self.frame_templates:
-            if frame_template is not None:
-                frame_template.link = None
+        for queue_template in self.queue_templates:
+            if queue_template is not None:
+                queue_template.link = None
 
 
 class FastSend(FastCall[SendResult]):
-    """A send that is under way and has no flow, because nothing but its answer is expected."""
+    """Send that is under way and has no flow, because nothing but its answer is expected."""
 
     __slots__ = (
         "_chosen",
         "_deadline",
         "_encoded",
         "_for_callback",
-        "_frame_template",
         "_generation",
         "_msg_id",
+        "_queue_template",
         "_wall",
         "body",
     )
 
     def __init__(
         self,
-        frame_template: FrameTemplate,
+        queue_template: QueueTemplate,
         chosen: bool,
         body: bytes,
         msg_id: str,
@@ -151,7 +151,7 @@ class FastSend(FastCall[SendResult]):
         self.since = now
         self.reads = link.reads
         self.body = body
-        self._frame_template = frame_template
+        self._queue_template = queue_template
         #: Whether the application has chosen the queue.
         self._chosen = chosen
         self._msg_id = msg_id
@@ -164,14 +164,14 @@ class FastSend(FastCall[SendResult]):
 
     @property
     def producer(self) -> ProducerCore:
-        return self._frame_template.queue_template.producer
+        return self._queue_template.topic_template.producer
 
-    def taken(self, answer: tuple[Any, ...]) -> None:
-        """The usual answer came, with the fields of `plain_answers.Taken`: this is the end."""
-        frame_template = self._frame_template
-        frame_template.queue_template.window.give(self._generation, len(self.body))
+    def answered(self, answer: tuple[Any, ...]) -> None:
+        """The usual answer came, with the fields of `SendAnswer`: this is the end."""
+        queue_template = self._queue_template
+        queue_template.topic_template.window.give(self._generation, len(self.body))
         _, queue_id, offset, offset_msg_id, region, trace_on, transaction_id = answer
-        queue = frame_template.queue
+        queue = queue_template.queue
         if queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         self.settle(
@@ -180,15 +180,15 @@ class FastSend(FastCall[SendResult]):
 
     def unfold(self) -> Flow[SendResult]:
         """The flow of this send; its first effect is the call that was made already."""
-        queue_template = self._frame_template.queue_template
-        producer = queue_template.producer
+        topic_template = self._queue_template.topic_template
+        producer = topic_template.producer
         encoded = self._encoded
         if encoded is None:
             encoded = properties.encode(
-                {properties.WAIT: "true", **queue_template.extra, properties.UNIQ_KEY: self._msg_id}
+                {properties.WAIT: "true", **topic_template.extra, properties.UNIQ_KEY: self._msg_id}
             )
-        send_request = producer.request_builder.send_request(queue_template.topic, self._msg_id, encoded, self.body)
-        queue = queue_template.info.queues[self._frame_template.index]
+        send_request = producer.request_builder.send_request(topic_template.topic, self._msg_id, encoded, self.body)
+        queue = topic_template.info.queues[self._queue_template.index]
         call = Call(
             self.link.address, send_request.code, send_request.addressed(queue, self._wall), self.body, self._deadline
         )
@@ -198,23 +198,23 @@ class FastSend(FastCall[SendResult]):
             place,
             call,
             queue,
-            None if self._chosen else queue_template.info,
+            None if self._chosen else topic_template.info,
             self.since,
             self._for_callback,
         )
 
 
 class FastSends:
-    """The plain sends of one producer on one node."""
+    """Sends without a flow of one producer on one node."""
 
     __slots__ = (
         "_ids",
         "_node",
         "_producer",
-        "_queue_templates",
         "_routes",
         "_size_max",
         "_timeout_ms",
+        "_topic_templates",
         "_usual",
         "_window",
     )
@@ -225,7 +225,7 @@ class FastSends:
         self._ids = host.ids
         self._producer = producer
         self._window = producer.window
-        self._queue_templates: dict[str, QueueTemplate] = {}
+        self._topic_templates: dict[str, TopicTemplate] = {}
         settings = producer.settings
         #: From here on a body is compressed, refused, or sent as a buffer of its own.
         self._size_max = min(settings.compress_body_over, settings.max_message_size + 1, SEPARATE_BODY)
@@ -245,31 +245,31 @@ class FastSends:
         """
         if type(message) is not Message or type(message.topic) is not str:
             return None
-        queue_template = self._queue_templates.get(message.topic)
-        if queue_template is None or queue_template.changes != self._routes.changes or self._producer.closed:
-            queue_template = self._find_lane(message.topic)
-            if queue_template is None:
+        topic_template = self._topic_templates.get(message.topic)
+        if topic_template is None or topic_template.changes != self._routes.changes or self._producer.closed:
+            topic_template = self._find_template(message.topic)
+            if topic_template is None:
                 return None
         body = message.body
         if type(body) is not bytes or not 0 < len(body) < self._size_max or message.flag:
             return None
-        info = queue_template.info
+        info = topic_template.info
         if queue is None:
             index = info.turn % len(info.queues)
-        elif queue in queue_template.shown:
-            index = queue_template.shown.index(queue)
+        elif queue in topic_template.shown:
+            index = topic_template.shown.index(queue)
         else:
             return None
-        frame_template = queue_template.frame_templates[index] or queue_template.frame_template(index)
-        link = frame_template.link
+        queue_template = topic_template.queue_templates[index] or topic_template.queue_template(index)
+        link = queue_template.link
         if link is None or not link.usable:
-            link = frame_template.link = self._find_link(frame_template.broker_name)
+            link = queue_template.link = self._find_link(queue_template.broker_name)
             if link is None or not link.usable:
                 return None
         deadline = now + (self._timeout_ms if timeout_ms is None else timeout_ms)
         if (
-            frame_template.ordinary is None
-            or frame_template.general is None
+            queue_template.ordinary is None
+            or queue_template.general is None
             or deadline <= now
             or not self._node.may_call(link)
         ):
@@ -287,46 +287,46 @@ class FastSends:
         opaque = link.free_opaque()
         encoded: str | None = None
         if is_ordinary:
-            header = frame_template.ordinary % (msg_id.encode(), wall, opaque)
+            header = queue_template.ordinary % (msg_id.encode(), wall, opaque)
         else:
             encoded = properties.encode(
-                {**message.wire_properties(), **queue_template.extra, properties.UNIQ_KEY: msg_id}
+                {**message.wire_properties(), **topic_template.extra, properties.UNIQ_KEY: msg_id}
             )
-            header = frame_template.general % (quote(encoded).encode("utf-8", "replace"), wall, opaque)
+            header = queue_template.general % (quote(encoded).encode("utf-8", "replace"), wall, opaque)
         chosen = queue is not None
         send = FastSend(
-            frame_template, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now
+            queue_template, chosen, body, msg_id, encoded, for_callback, deadline, wall, generation, link, opaque, now
         )
         size = len(header)
         self._node.launch(send, _HEAD.pack(4 + size + len(body), size) + header, body, deadline)
         return send
 
-    def _find_lane(self, topic: str) -> QueueTemplate | None:
-        """The lane of a topic; None where its sends are of another kind, or where to send to is not known."""
-        queue_template = self._queue_templates.get(topic)
+    def _find_template(self, topic: str) -> TopicTemplate | None:
+        """The template of a topic; None where its sends need a flow, or where to send to is not known."""
+        topic_template = self._topic_templates.get(topic)
         routes = self._routes
         if (
-            queue_template is not None
-            and queue_template.info is routes.publish(queue_template.topic)
+            topic_template is not None
+            and topic_template.info is routes.publish(topic_template.topic)
             and not self._producer.closed
         ):
-            queue_template.routes_changed(routes.changes)
-            return queue_template
-        self._queue_templates.pop(topic, None)
+            topic_template.routes_changed(routes.changes)
+            return topic_template
+        self._topic_templates.pop(topic, None)
         if not self._usual or self._producer.closed or topic.startswith(RETRY_PREFIX):
             return None
         try:
-            check_message(Message(topic, _MARK.encode()))
+            check_message(Message(topic, _PLACE.encode()))
             wire_topic, _ = self._producer.request_builder.named(topic, {})
         except MQError:
             return None
         info = routes.publish(wire_topic)
         if info is None or not info.queues:
             return None
-        if len(self._queue_templates) >= QUEUE_TEMPLATES_MAX:
-            self._queue_templates.clear()
-        queue_template = self._queue_templates[topic] = QueueTemplate(self._producer, topic, info, routes.changes)
-        return queue_template
+        if len(self._topic_templates) >= TOPIC_TEMPLATES_MAX:
+            self._topic_templates.clear()
+        topic_template = self._topic_templates[topic] = TopicTemplate(self._producer, topic, info, routes.changes)
+        return topic_template
 
     def _find_link(self, broker_name: str) -> DialledLink | None:
         address = self._routes.master(broker_name)

@@ -22,7 +22,7 @@ from mqproto.replies import ReplyMessage, reply_topic
 from mqproto.state.cluster.routes import RouteTable
 from mqproto.state.flows.effects import Flow, Refresh, Wait, current
 from mqproto.state.node.contract import Ticket
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import NodeSettings
 from mqproto.validation import check_message
 from mqproto.wire import properties

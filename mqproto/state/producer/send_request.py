@@ -1,8 +1,8 @@
-"""Messages as they travel: the parcels that attempts of a send carry, and what a broker says of one
+"""Send requests: messages and batches as they travel, and the results that answers to them mean
 (docs/protocol/client.md 3.6, 3.7).
 
 Owns: the fields of the send header, ids, compression, what a namespace adds.
-Leaves to others: where a parcel goes, and when (producer).
+Leaves to others: queues and attempts (`core`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STATUS: Final[dict[int, SendStatus]] = {
 
 @dataclass(slots=True)
 class SendRequest:
-    """A message or batch as it travels, apart from what each attempt fills in: queue, broker and time."""
+    """Message or batch as it travels, apart from what each attempt fills in: queue, broker and time."""
 
     topic: str
     msg_id: str
@@ -52,7 +52,7 @@ class SendRequest:
     fields: dict[str, str]
     body: bytes
     messages: int = 1
-    #: What the trace tells of it.
+    #: Its messages as the trace reports them.
     traced: Sequence[Traced] = ()
 
     def addressed(self, queue: MessageQueue, wall: int) -> dict[str, str]:
@@ -60,7 +60,7 @@ class SendRequest:
 
 
 class RequestBuilder:
-    """Makes the parcels of one producer."""
+    """Builder of the send requests of one producer."""
 
     def __init__(
         self, settings: ProducerSettings, group: str, namespace: Namespace, node: NodeSettings, ids: UniqueIds
@@ -72,7 +72,7 @@ class RequestBuilder:
         self._node = node
         self._ids = ids
 
-    def pack(self, message: Message, wall: int, checked: bool, with_trace: bool) -> SendRequest:
+    def build(self, message: Message, wall: int, checked: bool, with_trace: bool) -> SendRequest:
         """A message at wall time `wall`. Raises InvalidMessage or InvalidName, unless it has been `checked`."""
         if not checked:
             check_message(message, self._settings.max_message_size)
@@ -95,7 +95,7 @@ class RequestBuilder:
             send_request.traced = (traced(msg_id, values, body),)
         return send_request
 
-    def pack_batch(self, messages: Sequence[Message], wall: int, with_trace: bool) -> SendRequest:
+    def build_batch(self, messages: Sequence[Message], wall: int, with_trace: bool) -> SendRequest:
         """Messages of one topic as one request (docs/protocol/client.md 3.10), never compressed.
 
         Raises InvalidMessage or InvalidName.

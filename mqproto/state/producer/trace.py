@@ -20,7 +20,7 @@ from mqproto.message import Message, MessageExt, SendResult, SendStatus
 from mqproto.namespaces import Namespace
 from mqproto.state.flows.effects import Flow, Wait
 from mqproto.state.node.contract import Ticket
-from mqproto.state.producer.sends import ProducerCore, ProducerHost
+from mqproto.state.producer.core import ProducerCore, ProducerHost
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire import properties, tracing
 from mqproto.wire.names import GROUP_LENGTH_MAX, TRACE_PRODUCER, TRACE_TOPIC
@@ -100,7 +100,7 @@ class Tracer:
 
     def topics(self) -> set[str]:
         """The topics whose routes it needs."""
-        return self._producer.topics()
+        return self._producer.routes.topics()
 
     # --- what is told
 

@@ -26,8 +26,8 @@ from mqproto.replies import ReplyMessage
 from mqproto.state.cluster.routes import RouteTable
 from mqproto.state.flows.effects import Flow, Oneway, failure
 from mqproto.state.node.contract import Action, Deliver, Ticket
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.send_request import traced
-from mqproto.state.producer.sends import ProducerCore
 from mqproto.transactions import HalfMessage, LocalTransactionState, TransactionSendResult, half_message
 from mqproto.validation import check_message
 from mqproto.wire import properties

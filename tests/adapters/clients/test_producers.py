@@ -247,14 +247,14 @@ def test_a_broker_that_dies(world: World, avoids: bool) -> None:
     assert len(first) == 2
     assert "other" in first
     other.close()
-    core = producer._core
-    measure = core._measure
+    routes = producer._core.routes
+    measure = routes.measure
 
     def measured(broker_name: str, cost_ms: int, now: int, failed: bool) -> None:
         tries.add(broker_name, failed)
         measure(broker_name, cost_ms, now, failed)
 
-    core._measure = measured
+    routes.measure = measured
     for _ in range(24):
         assert producer.send(Message(world.topic, b"x"), timeout_ms=30_000).queue.broker_name != "other"
     assert tries.failed["other"] == 1 if avoids else tries.failed["other"] > 1

@@ -15,7 +15,7 @@ from mqproto.state.client.settings import ClientSettings
 from mqproto.state.cluster.routes import RouteTable
 from mqproto.state.flows.effects import Call, Effect, Flow
 from mqproto.state.node.contract import Ticket
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.ids import UniqueIds

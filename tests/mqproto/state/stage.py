@@ -10,7 +10,7 @@ from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ClientIdentity, ClientSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Action, Dial, HangUp, Link, Run, Ticket
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import BrokerData, QueueData, TopicRoute
 from mqproto.wire.codes import RequestCode, ResponseCode

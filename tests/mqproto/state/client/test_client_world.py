@@ -20,8 +20,8 @@ from mqproto.state.flows.effects import Call
 from mqproto.state.flows.tasks import Task
 from mqproto.state.node.connection import Calls, Connection
 from mqproto.state.node.contract import Job, Link, NodeBase, Ticket
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.fast_send import FastSend
-from mqproto.state.producer.sends import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode, ResponseCode
 from tests.mqproto.state.stage import route

@@ -13,7 +13,7 @@ from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ClientSettings
 from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire import properties as names
 from mqproto.wire.bodies import ConsumeFromWhere, HeartbeatData

@@ -10,7 +10,7 @@ from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ClientSettings
 from mqproto.state.cluster.address_server import Search
 from mqproto.state.node.contract import Run
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.stage import IDENTITY, Stage, broker, name_server, route

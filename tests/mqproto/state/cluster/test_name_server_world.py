@@ -13,7 +13,7 @@ import pytest
 from mqproto.codec import Command
 from mqproto.errors import CallExpired, ConnectFailed, ConnectionLost, MQError, NoNameServer
 from mqproto.message import Message, SendStatus
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.stage import Peer, Stage, broker, route, success

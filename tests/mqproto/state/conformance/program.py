@@ -22,7 +22,7 @@ from mqproto.state.consumer.push.push import ConsumerCore
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings, TransactionSettings
 from mqproto.state.producer.transactions import CheckTask
 from mqproto.transactions import LocalTransactionState

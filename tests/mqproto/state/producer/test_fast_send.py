@@ -1,4 +1,4 @@
-"""Plain sends beside the flows that they stand for: the same bytes, the same outcomes, whatever happens."""
+"""Fast sends beside the flows that they stand for: the same bytes, the same outcomes, whatever happens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mqproto.state.client.node import ClientNode
 from mqproto.state.flows.tasks import FastCall
 from mqproto.state.node.contract import Buffer, Link, Ticket
 from mqproto.state.producer import fast_answers
-from mqproto.state.producer.fast_answers import SendAnswer, read_taken
-from mqproto.state.producer.fast_send import QUEUE_TEMPLATES_MAX, FastSend
+from mqproto.state.producer.fast_answers import SendAnswer, read_send_answer
+from mqproto.state.producer.fast_send import TOPIC_TEMPLATES_MAX, FastSend
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from tests.golden.golden import VERSIONS, Golden
@@ -30,7 +30,7 @@ GO_AWAY, BUSY, FLUSH_TIMEOUT = 1500, 2, 10
 class World:
     """A producer, two brokers that do what they are told, and a note of every byte that the node sent."""
 
-    def __init__(self, plain: bool, node_settings: dict[str, Any] | None = None, **producer_settings: Any) -> None:
+    def __init__(self, fast: bool, node_settings: dict[str, Any] | None = None, **producer_settings: Any) -> None:
         self.stage = Stage(**(node_settings or {}))
         self.sent: list[tuple[str, bytes]] = []
         self.mood = "apache"
@@ -43,8 +43,8 @@ class World:
             peer.answers[SEND] = partial(self._answer, address)
         node = self.stage.node
         self.core = node.add_producer(ProducerSettings("pg%1", send_timeout_ms=500, **producer_settings), 0)
-        if not plain:
-            node._plain[self.core]._usual = False
+        if not fast:
+            node._fast_sends[self.core]._usual = False
         take = node.data_to_send
 
         def data_to_send(link: Link) -> list[Buffer]:
@@ -239,15 +239,15 @@ AT_A = MessageQueue(TOPIC, "a", 1)
 )
 @example(kind={"node_settings": {"in_flight_limit": 2}}, story=[("mood", "silent"), *4 * [SEND_ONE], ("pass", 600)])
 @example(kind={"attempt_timeout_ms": 400}, story=[("mood", "silent"), SEND_ONE, ("pass", 600), SEND_ONE])
-def test_a_plain_send_is_what_its_flow_would_be(kind: dict[str, Any], story: list[tuple[str, Any]]) -> None:
+def test_a_fast_send_is_what_its_flow_would_be(kind: dict[str, Any], story: list[tuple[str, Any]]) -> None:
     worlds = World(True, **kind), World(False, **kind)
     for what, argument in story:
         for world in worlds:
             world.step(what, argument)
         assert worlds[0].state() == worlds[1].state(), what
-        plain = worlds[0].stage.node
-        assert plain._fast_open == sum(
-            isinstance(caller, FastCall) for link in plain.all_links() for caller in link.calls.values()
+        fast = worlds[0].stage.node
+        assert fast._fast_open == sum(
+            isinstance(caller, FastCall) for link in fast.all_links() for caller in link.calls.values()
         )
     for world in worlds:
         world.stage.advance(2_000)
@@ -280,7 +280,7 @@ def test_the_usual_send_needs_no_flow(mood: str) -> None:
 
 @pytest.mark.parametrize("mood", ["apache", "five", "ours"])
 def test_answers_are_read_the_same_however_many_calls_were_made(mood: str) -> None:
-    answers = [read_taken(taken(mood, opaque, "3", 12)[4:]) for opaque in (0, 2**31 - 1)]
+    answers = [read_send_answer(taken(mood, opaque, "3", 12)[4:]) for opaque in (0, 2**31 - 1)]
     assert answers[0] is not None
     assert answers[1] == (2**31 - 1, *answers[0][1:])
 
@@ -300,12 +300,12 @@ def test_an_answer_in_two_reads_and_with_others_behind_it() -> None:
 
 def test_templates_of_many_topics_do_not_pile_up() -> None:
     world = World(True)
-    names = [f"t{number}" for number in range(QUEUE_TEMPLATES_MAX + 10)]
+    names = [f"t{number}" for number in range(TOPIC_TEMPLATES_MAX + 10)]
     for name in names:
         world.stage.node.routes.update(name, route("a=a:1"))
         world.send(Message(name, b"x"))
     assert all(ticket.settled and ticket.failure is None for ticket in world.tickets)
-    assert len(world.stage.node._plain[world.core]._queue_templates) <= QUEUE_TEMPLATES_MAX
+    assert len(world.stage.node._fast_sends[world.core]._topic_templates) <= TOPIC_TEMPLATES_MAX
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -313,7 +313,7 @@ def test_answers_of_apache_brokers_are_the_usual_ones(golden: Golden, version: s
     """A release that orders its fields in another way would cost time and nothing else: this tells which releases do
     not.
     """
-    found = [(answer, read_taken(answer.frame[4:])) for answer in golden.json_answers(version, SEND)]
+    found = [(answer, read_send_answer(answer.frame[4:])) for answer in golden.json_answers(version, SEND)]
     assert len(found) > 10
     usual = fast_answers._USUAL_5 if version >= "5" else fast_answers._USUAL_4
     for answer, match in found:

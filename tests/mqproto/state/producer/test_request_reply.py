@@ -22,7 +22,7 @@ from mqproto.errors import (
 from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.replies import ReplyMessage, reply_to
 from mqproto.state.node.contract import Ticket
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire import properties
 from mqproto.wire.bodies import HeartbeatData

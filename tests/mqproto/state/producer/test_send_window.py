@@ -12,8 +12,8 @@ from mqproto.codec import Command
 from mqproto.errors import ConnectionLost, InvalidMessage, SendFailed, StateError, TooManyRequests
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.node.contract import Ticket
+from mqproto.state.producer.core import UNSENT_WAIT_MAX, ProducerCore
 from mqproto.state.producer.send_window import SendWindow, WindowPlace
-from mqproto.state.producer.sends import UNSENT_WAIT_MAX, ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.stage import NS, Stage, broker, name_server, route, success

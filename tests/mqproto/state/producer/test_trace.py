@@ -11,7 +11,7 @@ from mqproto.errors import InvalidName, SendFailed
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendStatus
 from mqproto.state.consumer.push.push import ConsumerCore
 from mqproto.state.consumer.settings import ConsumerSettings
-from mqproto.state.producer.sends import ProducerCore
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings, TransactionSettings
 from mqproto.state.producer.trace import FLUSH_MS, KEYS_BYTES_MAX, MESSAGE_BYTES_MAX, RECORDS_MAX
 from mqproto.transactions import LocalTransactionState

@@ -24,8 +24,8 @@ from mqproto.errors import (
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.cluster.routes import RouteTable
 from mqproto.state.flows.effects import Call, Lost, Oneway, Refresh
+from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.send_request import send_result
-from mqproto.state.producer.sends import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.compression import Compression
 from tests.mqproto.state.producing import TOPIC, Host, call, end, producer, took
@@ -40,7 +40,7 @@ def test_an_unknown_topic_is_looked_up_once() -> None:
     assert next(flow) == Refresh(TOPIC, 3000)
     core._host.routes.update(TOPIC, route("a=a:1"))
     assert call(flow.send((None, 40))) == ("a:1", "0", "a", 3000)
-    assert core.topics() == {TOPIC}
+    assert core.routes.topics() == {TOPIC}
     assert call(next(core.send(Message(TOPIC, b"x"), 50)))[0] == "a:1"
 
 
@@ -52,16 +52,16 @@ def test_a_topic_that_does_not_exist_goes_where_the_template_is() -> None:
     assert flow.send((missing, 10)) == Refresh("TBW102", 3000)
     core._host.routes.update("TBW102", route("b=b:1", "a=a:1", queues=8, perm=7))
     assert call(flow.send((None, 20))) == ("a:1", "0", "a", 3000)
-    assert core.topics() == {TOPIC, "TBW102"}, "both are kept fresh"
+    assert core.routes.topics() == {TOPIC, "TBW102"}, "both are kept fresh"
     assert [call(next(core.send(Message(TOPIC, b"x"), 30)))[1:3] for _ in range(8)] == [
         *(("1", "a"), ("2", "a"), ("3", "a")),
         *(("0", "b"), ("1", "b"), ("2", "b"), ("3", "b")),
         ("0", "a"),
     ], "4 queues a broker, and nobody is asked again"
     core._host.routes.update(TOPIC, route("b=b:1", queues=1))
-    core.route_changed(TOPIC)
+    core.routes.changed(TOPIC)
     assert call(next(core.send(Message(TOPIC, b"x"), 40)))[0] == "b:1"
-    assert core.topics() == {TOPIC}
+    assert core.routes.topics() == {TOPIC}
 
 
 def test_the_template_is_forgotten_with_the_brokers_that_it_led_to() -> None:
@@ -109,7 +109,7 @@ def test_a_template_that_cannot_be_written_is_no_route() -> None:
     core._host.routes.update("TBW102", route("a=a:1", perm=4))
     with pytest.raises(NoRoute):
         flow.send((None, 20))
-    assert core.topics() == set()
+    assert core.routes.topics() == set()
 
 
 def test_a_topic_that_cannot_be_written_has_no_route() -> None:

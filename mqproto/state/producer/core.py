@@ -1,14 +1,13 @@
-"""One producer: what it sends, where, how often it tries, and what came of it (docs/protocol/client.md 3).
+"""Producer of one group: what it sends, how often it tries, and what came of it (docs/protocol/client.md 3).
 
-Owns: the sequence of one send (pack, wait for room, find queues, attempts within one budget, result), queues of topics
-that do not exist yet, which brokers it avoids.
-Leaves to others: what travels (`send_requests`), how much may be in flight (`send_window`), links, calls and route
-requests (the client node performs the effects), routes (`routes`), selectors of the application (an adapter calls them
-outside the node, between `publish_queues` and a send to the queue).
+Owns: the sequence of one send (build the request, wait for room, find queues, attempts within one budget, result).
+Leaves to others: what travels (`send_request`), how much may be in flight (`send_window`), queues and brokers to send
+to (`publish_routes`), sends that need no flow (`fast_send`), links and calls (the client node performs the effects),
+selectors of the application (an adapter calls them outside the node, between `publish_queues` and a send to the queue).
 
 The budget is one deadline for everything: finding the route, connecting, every attempt. Nothing starts after it
 (PRO-03).
-A message is packed once, before the first attempt, so an attempt never compresses what is compressed already, and the
+A request is built once, before the first attempt, so an attempt never compresses what is compressed already, and the
 application's message stays as it is (MSG-09): every send of one object gets an id of its own.
 """
 
@@ -26,7 +25,6 @@ from mqproto.errors import (
     ClientError,
     InvalidName,
     MQError,
-    NoRoute,
     RemoteProtocolError,
     SendFailed,
     StateError,
@@ -34,13 +32,13 @@ from mqproto.errors import (
 )
 from mqproto.message import Message, MessageQueue, SendResult, SendStatus
 from mqproto.namespaces import NO_NAMESPACE, Namespace
-from mqproto.state.cluster.routes import PublishInfo, RouteTable, template_info
-from mqproto.state.flows.effects import Call, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait, failure
+from mqproto.state.cluster.routes import PublishInfo
+from mqproto.state.flows.effects import Call, Expired, Flow, Lost, Oneway, Sleep, Wait, failure
 from mqproto.state.node.contract import Ticket
-from mqproto.state.producer.fault_tolerance import FaultTable
+from mqproto.state.producer.publish_routes import PublishRoutes, RoutesHost
 from mqproto.state.producer.send_request import RequestBuilder, SendRequest, send_result
 from mqproto.state.producer.send_window import SendWindow, WindowPlace
-from mqproto.state.producer.settings import NodeSettings, ProducerSettings
+from mqproto.state.producer.settings import ProducerSettings
 from mqproto.validation import LONGEST_MS, check_group
 from mqproto.wire.codes import ResponseCode
 from mqproto.wire.compression import check_available
@@ -57,21 +55,14 @@ UNSENT_WAIT_MAX: Final = 32 << 20
 UNREAD_PAUSE_MS: Final = 10
 
 _NO_PERMISSION: Final = int(ResponseCode.NO_PERMISSION)
-_TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
 
 
-class ProducerHost(Protocol):
-    """What a producer needs of its node."""
+class ProducerHost(RoutesHost, Protocol):
+    """Members of the client node that a producer needs."""
 
     wall_ahead: int
-    routes: RouteTable
     ids: UniqueIds
     namespace: Namespace
-    #: Where round robins begin.
-    seed: int
-
-    @property
-    def settings(self) -> NodeSettings: ...
 
     def wake_soon(self, ticket: Ticket[None]) -> None:
         """Settle a ticket and resume the flows that wait for it."""
@@ -130,19 +121,7 @@ class ProducerCore:
         self._unsent_max = min(settings.send_window_bytes, UNSENT_WAIT_MAX)
         self.window = SendWindow(settings.send_window_messages, settings.send_window_bytes, host.wake_soon)
         self._host = host
-        self._faults: FaultTable | None = None
-        if settings.latency_fault_tolerance:
-            self._faults = FaultTable(settings.latency_max_ms, settings.not_available_ms, host.seed)
-        #: Queues of topics that no name server knows yet, after the route of the create-topic key.
-        self._provisional: dict[str, PublishInfo] = {}
-        #: The topics that were sent to; the node keeps their routes fresh.
-        self._topics: set[str] = set()
-
-    def topics(self) -> set[str]:
-        """The topics whose routes this producer needs: those it sent to, and the template as long as it stands for one
-        of them.
-        """
-        return self._topics | {self.settings.create_topic_key} if self._provisional else self._topics
+        self.routes = PublishRoutes(settings, host)
 
     # --- sends
 
@@ -163,7 +142,7 @@ class ProducerCore:
         CallExpired when no queue could be found; else SendFailed with every attempt.
         `checked` leaves the check of the message out: the client's own messages carry reserved properties.
         """
-        send_request = self._pack(message, now, checked)
+        send_request = self._build(message, now, checked)
         attempts = 1 if queue is not None else 1 + self.settings.retry_times
         return (yield from self._deliver(send_request, now, queue, timeout_ms, attempts, True))
 
@@ -183,7 +162,7 @@ class ProducerCore:
         attempt and changed the broker under it, an attempt here goes to a queue that was chosen as a whole. `checked`
         and errors as of `send`.
         """
-        send_request = self._pack(message, now, checked)
+        send_request = self._build(message, now, checked)
         return (
             yield from self._deliver(send_request, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False)
         )
@@ -195,7 +174,7 @@ class ProducerCore:
 
         The result's ids are joined by commas.
         """
-        send_request = self._pack_batch(messages, now)
+        send_request = self._build_batch(messages, now)
         attempts = 1 if queue is not None else 1 + self.settings.retry_times
         return (yield from self._deliver(send_request, now, queue, timeout_ms, attempts, True))
 
@@ -203,7 +182,7 @@ class ProducerCore:
         self, messages: Sequence[Message], now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> Flow[SendResult]:
         """The same with the attempts of `send_async`."""
-        send_request = self._pack_batch(messages, now)
+        send_request = self._build_batch(messages, now)
         return (
             yield from self._deliver(send_request, now, queue, timeout_ms, 1 + self.settings.retry_times_async, False)
         )
@@ -217,7 +196,7 @@ class ProducerCore:
         Where the broker leaves what was sent before unread, the send waits as it does for room in the window
         (TooManyRequests).
         """
-        send_request = self._pack(message, now, False)
+        send_request = self._build(message, now, False)
         deadline = self._deadline(now, timeout_ms)
         target = self._checked_queue(send_request, queue)
         place = self.window.enter(1, len(send_request.body))
@@ -225,11 +204,11 @@ class ProducerCore:
             if place.waits:
                 now = yield from self._room(place, now, deadline)
             if target is None:
-                info, now = yield from self._publish_info(send_request.topic, now, deadline)
-                target = self._choose(info, None, now)
+                info, now = yield from self.routes.find(send_request.topic, now, deadline)
+                target = self.routes.choose(info, None, now)
             started = now
             address, cause, now = yield from self._hand_over(send_request, target, now, deadline)
-            self._measure(target.broker_name, now - started, now, failed=cause is not None)
+            self.routes.measure(target.broker_name, now - started, now, failed=cause is not None)
             if cause is not None:
                 raise SendFailed(
                     send_request.topic, (Attempt(target.broker_name, address, cause, now - started),), cause
@@ -241,7 +220,7 @@ class ProducerCore:
         self, send_request: SendRequest, target: MessageQueue, now: int, deadline: int
     ) -> Flow[tuple[str | None, MQError | None, int]]:
         """The one attempt of a one-way send: where it went, why it did not, and when."""
-        address, now = yield from self._master(target, now, deadline)
+        address, now = yield from self.routes.master(target, now, deadline)
         if isinstance(address, MQError):
             return None, address, now
         started = now
@@ -266,16 +245,16 @@ class ProducerCore:
         Raises NoNameServer, NoRoute or CallExpired.
         """
         deadline = self._deadline(now, timeout_ms)
-        info, _ = yield from self._publish_info(self.namespace.wrap(topic), now, deadline)
+        info, _ = yield from self.routes.find(self.namespace.wrap(topic), now, deadline)
         return self.namespace.unwrap_queues(info.queues) if self.namespace else info.queues
 
-    def _pack(self, message: Message, now: int, checked: bool) -> SendRequest:
+    def _build(self, message: Message, now: int, checked: bool) -> SendRequest:
         self._check_open()
-        return self.request_builder.pack(message, now + self._host.wall_ahead, checked, self.trace is not None)
+        return self.request_builder.build(message, now + self._host.wall_ahead, checked, self.trace is not None)
 
-    def _pack_batch(self, messages: Sequence[Message], now: int) -> SendRequest:
+    def _build_batch(self, messages: Sequence[Message], now: int) -> SendRequest:
         self._check_open()
-        return self.request_builder.pack_batch(messages, now + self._host.wall_ahead, self.trace is not None)
+        return self.request_builder.build_batch(messages, now + self._host.wall_ahead, self.trace is not None)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -379,14 +358,15 @@ class ProducerCore:
     ) -> Flow[SendResult]:
         """Attempts until one is the last. `made` is what came of a first one that went to `target`, and when."""
         begun = now
+        routes = self.routes
         if target is None:
-            info, now = yield from self._publish_info(send_request.topic, now, deadline)
+            info, now = yield from routes.find(send_request.topic, now, deadline)
         attempts: list[Attempt] = []
         kept: SendResult | None = None
         last: str | None = None
         while made is not None or (len(attempts) < attempts_max and now < deadline):
             if info is not None and made is None:
-                target = self._choose(info, last, now)
+                target = routes.choose(info, last, now)
             assert target is not None
             last = target.broker_name
             started = now
@@ -404,7 +384,7 @@ class ProducerCore:
                     break
             address, result, now = made
             made = None
-            self._measure(last, now - started, now, failed=isinstance(result, Exception))
+            routes.measure(last, now - started, now, failed=isinstance(result, Exception))
             if isinstance(result, SendResult):
                 if (
                     result.status is SendStatus.SEND_OK
@@ -426,7 +406,7 @@ class ProducerCore:
                 break
         if kept is not None:
             return kept
-        self._provisional.pop(send_request.topic, None)
+        routes.failed(send_request.topic)
         cause = (
             attempts[-1].failure
             if attempts
@@ -440,7 +420,7 @@ class ProducerCore:
         """One try: where it went, what came of it, and when."""
         address = self._host.routes.master(queue.broker_name)
         if address is None:
-            found, now = yield from self._master(queue, now, deadline)
+            found, now = yield from self.routes.master(queue, now, deadline)
             if isinstance(found, MQError):
                 return None, found, now
             address = found
@@ -468,15 +448,6 @@ class ProducerCore:
             return False
         return failure.code != _NO_PERMISSION or len(info.write_queues) > 1
 
-    def _choose(self, info: PublishInfo, last: str | None, now: int) -> MessageQueue:
-        queue = info.pick(last) if self._faults is None else self._faults.pick(info, now, last)
-        assert queue is not None  # `_publish_info` gives no empty list
-        return queue
-
-    def _measure(self, broker_name: str, cost_ms: int, now: int, failed: bool) -> None:
-        if self._faults is not None:
-            self._faults.update(broker_name, cost_ms, now, isolate=failed)
-
     def _checked_queue(self, send_request: SendRequest, queue: MessageQueue | None) -> MessageQueue | None:
         if queue is None:
             return None
@@ -484,52 +455,3 @@ class ProducerCore:
         if queue.topic != send_request.topic:
             raise ClientError(f"the message is for topic {send_request.topic!r}, the queue of topic {queue.topic!r}")
         return queue
-
-    # --- routes
-
-    def _publish_info(self, topic: str, now: int, deadline: int) -> Flow[tuple[PublishInfo, int]]:
-        """Queues to send to, of which there is at least one, and the time.
-
-        For a topic that does not exist yet: those of the template.
-        """
-        routes = self._host.routes
-        info = routes.publish(topic) or self._provisional.get(topic)
-        if info is not None and info.queues:
-            return info, now
-        error, now = yield Refresh(topic, self._api_deadline(now, deadline))
-        info = routes.publish(topic)
-        if info is None and isinstance(error, BrokerError) and error.code == _TOPIC_NOT_EXIST:
-            error, now = yield Refresh(self.settings.create_topic_key, self._api_deadline(now, deadline))
-            template = routes.route(self.settings.create_topic_key)
-            if template is not None:
-                info = template_info(topic, template, self.settings.default_topic_queues, self._host.seed)
-                if info.queues:
-                    self._provisional[topic] = info
-        if info is not None and info.queues:
-            self._topics.add(topic)
-            return info, now
-        if error is None or (isinstance(error, BrokerError) and error.code == _TOPIC_NOT_EXIST):
-            raise NoRoute(topic)
-        raise error
-
-    def route_changed(self, topic: str) -> None:
-        """The node knows a route of the topic now: the template's queues have served their time."""
-        self._provisional.pop(topic, None)
-
-    def _master(self, queue: MessageQueue, now: int, deadline: int) -> Flow[tuple[str | MQError, int]]:
-        """The address of the queue's master, after asking for the route once more where it is not known, or why there
-        is none; the time.
-        """
-        address = self._host.routes.master(queue.broker_name)
-        if address is not None:
-            return address, now
-        error, now = yield Refresh(queue.topic, self._api_deadline(now, deadline))
-        address = self._host.routes.master(queue.broker_name)
-        if address is not None:
-            return address, now
-        if error is None or isinstance(error, BrokerError):
-            error = ClientError(f"no master of broker {queue.broker_name} is known")
-        return error, now
-
-    def _api_deadline(self, now: int, deadline: int) -> int:
-        return min(deadline, now + self._host.settings.api_timeout_ms)
