@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mqproto.adapters.simulated.clients import Client, SimulatedConsumer, SimulatedProducer
 from mqproto.adapters.simulated.cluster import Cluster, Machine
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.adapters.simulated.host import Host
 from mqproto.adapters.simulated.records import Delivery, Records, Sent
 from mqproto.adapters.simulated.scenario import Scenario
@@ -13,13 +13,13 @@ from mqproto.adapters.simulated.simulator import Simulator
 __all__ = [
     "Client",
     "Cluster",
-    "Conditions",
     "Delivery",
     "Host",
     "Machine",
     "Records",
     "Scenario",
     "Sent",
+    "SimulatedConditions",
     "SimulatedConsumer",
     "SimulatedProducer",
     "Simulator",

@@ -20,7 +20,7 @@ from mqproto.adapters.base.settings import ClientOptions, ConsumerOptions
 from mqproto.adapters.simulated import checks, client_checks
 from mqproto.adapters.simulated.clients import Client, SimulatedMember
 from mqproto.adapters.simulated.cluster import Machine
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.adapters.simulated.pull_clients import PollingClient, PullClient, SimpleClient
 from mqproto.adapters.simulated.records import Sent
 from mqproto.adapters.simulated.request_clients import LocalTransactions, ReplyClient, RequestClient, TransactionClient
@@ -89,7 +89,7 @@ class ClientScenario(Scenario):
         cluster.add(RequestClient(cluster, "askers", REQUESTS, {}))
         self.join("repliers")
         self.run(2_000)
-        self.simulator.conditions = Conditions(
+        self.simulator.conditions = SimulatedConditions(
             delay_max=self.random.choice((2, 20, 200)),
             split=self.random.choice((0.0, 0.3)),
             cut=self.random.choice((0.003, 0.02)) if "cuts" in self.faults else 0.0,

@@ -29,7 +29,7 @@ from mqproto.adapters.simulated.clients import (
     SimulatedProducer,
     Takes,
 )
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.adapters.simulated.host import Host
 from mqproto.adapters.simulated.records import Records
 from mqproto.adapters.simulated.simulator import Simulator
@@ -183,7 +183,7 @@ class Cluster:
         *,
         brokers: int = 1,
         name_servers: int = 1,
-        conditions: Conditions | None = None,
+        conditions: SimulatedConditions | None = None,
         settings: Mapping[str, str] | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class SimulatedConditions:
     """Delays and chances of failure. All times in milliseconds, all chances from 0 to 1."""
 
     delay_min: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.state.node.contract import Deliver, Dial, HangUp, Node, Run, Ticket
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Host:
         #: When it ended or crashed.
         self.died_at: int | None = None
         #: Its own conditions, where they differ from the simulator's: for its disk and for what it sends.
-        self.conditions: Conditions | None = None
+        self.conditions: SimulatedConditions | None = None
         #: How far its wall clock is ahead of the simulator's.
         self.wall_offset = 0
         #: What to do with work for the application; given by whoever plays the application.

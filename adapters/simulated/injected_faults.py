@@ -147,7 +147,7 @@ def idle(scenario: Scenario) -> None:
 
 
 def cuts(scenario: Scenario) -> None:
-    """Streams break now and then, by `Conditions.cut`."""
+    """Streams break now and then, by `SimulatedConditions.cut`."""
 
 
 def lose_power(scenario: Scenario) -> None:

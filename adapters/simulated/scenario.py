@@ -19,7 +19,7 @@ from mqproto.adapters.base.settings import ClientOptions
 from mqproto.adapters.simulated import checks
 from mqproto.adapters.simulated.clients import Client, SimulatedMember, SimulatedProducer
 from mqproto.adapters.simulated.cluster import Cluster, Machine
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.adapters.simulated.injected_faults import FAULTS
 from mqproto.engine.broker.node import BrokerNode
 from mqproto.errors import MQError
@@ -29,7 +29,7 @@ from mqproto.wire.bodies import ConsumeFromWhere
 TOPICS: Final = ("orders", "bills")
 #: Painters want some colours only, clerks consume in order.
 GROUPS: Final = ("readers", "auditors", "painters", "clerks")
-CALM: Final = Conditions(delay_max=2, job_max=3)
+CALM: Final = SimulatedConditions(delay_max=2, job_max=3)
 #: Short enough for a message to become a dead letter within a scenario.
 DELAY_LEVELS: Final = "1s 2s 3s 4s 5s 6s"
 #: Time in which everything comes right: members are noticed to be gone, queues shared out again, failed messages come
@@ -127,7 +127,7 @@ class Scenario:
         if self.random.random() < 0.7:
             for topic in TOPICS:
                 self._try_to_send(self.cluster.producers[0], Message(topic, b"first"))
-        self.simulator.conditions = Conditions(
+        self.simulator.conditions = SimulatedConditions(
             delay_max=self.random.choice((2, 20, 200)),
             split=self.random.choice((0.0, 0.3)),
             cut=self.random.choice((0.0, 0.003, 0.02)) if "cuts" in self.faults else 0.0,

@@ -18,7 +18,7 @@ from random import Random
 from zlib import crc32
 
 from mqproto.adapters.simulated.answers import disturb
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.adapters.simulated.host import Host
 from mqproto.state.node.contract import Job, Link, Node
 
@@ -51,10 +51,12 @@ class Simulator:
     up every byte sent and every job run so far, with their times: two runs with the same digest were the same.
     """
 
-    def __init__(self, seed: int, *, conditions: Conditions | None = None, wall: int = 1_700_000_000_000) -> None:
+    def __init__(
+        self, seed: int, *, conditions: SimulatedConditions | None = None, wall: int = 1_700_000_000_000
+    ) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.conditions = conditions or Conditions()
+        self.conditions = conditions or SimulatedConditions()
         self.now = 0
         self.wall_ahead = wall
         self.digest = 0
@@ -237,7 +239,7 @@ class Simulator:
             return
         self._send_pieces(stream, self._pieces(data, conditions))
 
-    def _disturb(self, stream: SimulatedStream, data: bytes, conditions: Conditions) -> bytes:
+    def _disturb(self, stream: SimulatedStream, data: bytes, conditions: SimulatedConditions) -> bytes:
         """What is sent now; the rest follows, if there is a link by then."""
         rest, later = disturb(data, conditions.twice, conditions.late, conditions.late_max, self.random)
         stream.source.unsent += len(rest) - len(data)
@@ -260,7 +262,7 @@ class Simulator:
             stream.arrives = max(stream.arrives, self.now + self._delay(stream.sender))
             self.at(stream.arrives, lambda: self._arrive(stream))
 
-    def _pieces(self, data: bytes, conditions: Conditions) -> list[bytes]:
+    def _pieces(self, data: bytes, conditions: SimulatedConditions) -> list[bytes]:
         if len(data) < 2 or self.random.random() >= conditions.split:
             return [data]
         cuts = sorted(self.random.randrange(1, len(data)) for _ in range(self.random.randint(1, 3)))

@@ -10,8 +10,8 @@ import pytest
 from mqproto.adapters.simulated import (
     Client,
     Cluster,
-    Conditions,
     Machine,
+    SimulatedConditions,
     SimulatedConsumer,
     SimulatedProducer,
     checks,
@@ -20,7 +20,7 @@ from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendStatus
 from mqproto.wire.bodies import ConsumeFromWhere
 
-CALM = Conditions(delay_max=2, job_max=3)
+CALM = SimulatedConditions(delay_max=2, job_max=3)
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 SUCCESS, LATER = ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER
 
@@ -65,7 +65,7 @@ def test_a_good_network(settings: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_slow_and_split_streams(seed: int) -> None:
-    cluster = Cluster(seed, conditions=Conditions(delay_max=400, split=0.9, job_max=50))
+    cluster = Cluster(seed, conditions=SimulatedConditions(delay_max=400, split=0.9, job_max=50))
     producer = cluster.producer("shop")
     consumer = reader(cluster)
     send(producer, *range(60))
@@ -78,7 +78,7 @@ def test_streams_that_break(seed: int) -> None:
     """A send whose answer is lost is sent again, so a message may come twice; none is lost."""
     cluster = Cluster(seed, brokers=2, conditions=CALM, settings=SYNC)
     producer, consumer = cluster.producer("shop"), reader(cluster)
-    cluster.simulator.conditions = Conditions(delay_max=5, split=0.3, cut=0.03, job_max=3)
+    cluster.simulator.conditions = SimulatedConditions(delay_max=5, split=0.3, cut=0.03, job_max=3)
     sends = []
     for number in range(150):
         sends.append(producer.submit(Message("orders", b"%d" % number)))
@@ -212,7 +212,7 @@ def test_a_disk_that_fails_is_never_trusted_again(settings: dict[str, str]) -> N
     producer, consumer = cluster.producer("shop"), reader(cluster)
     send(producer, *range(10))
     assert cluster.broker.host is not None
-    cluster.broker.host.conditions = Conditions(job_failure=1.0)
+    cluster.broker.host.conditions = SimulatedConditions(job_failure=1.0)
     for number in range(10, 13):
         producer.submit(Message("orders", b"%d" % number))
     cluster.run_for(20_000)
@@ -267,7 +267,7 @@ def test_a_slow_disk_delays_only_what_waits_for_it() -> None:
     producer = cluster.producer("shop")
     send(producer, 0)
     assert cluster.broker.host is not None
-    cluster.broker.host.conditions = Conditions(job_min=8_000, job_max=8_000)
+    cluster.broker.host.conditions = SimulatedConditions(job_min=8_000, job_max=8_000)
     slow = producer.submit(Message("orders", b"1"))
     quick = producer.submit(Message("orders", b"2", wait=False))
     cluster.run_for(3_000)

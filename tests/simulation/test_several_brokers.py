@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, Conditions, SimulatedConsumer, checks
+from mqproto.adapters.simulated import Cluster, SimulatedConditions, SimulatedConsumer, checks
 from mqproto.engine.namesrv import NameServerNode
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere
 
-CALM = Conditions(delay_max=2, job_max=3)
+CALM = SimulatedConditions(delay_max=2, job_max=3)
 
 
 def reader(cluster: Cluster) -> SimulatedConsumer:
@@ -152,7 +152,7 @@ def test_in_the_end_every_name_server_knows_every_topic(seed: int, settings: dic
     producer = cluster.producer("shop", retry_times_when_send_failed=0)
     made = 0
     for _ in range(12):
-        cluster.simulator.conditions = Conditions(
+        cluster.simulator.conditions = SimulatedConditions(
             delay_max=random.choice((2, 300)), split=0.3, cut=random.choice((0.0, 0.05)), job_max=3
         )
         machine = random.choice(cluster.servers)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, Conditions
+from mqproto.adapters.simulated import Cluster, SimulatedConditions
 from mqproto.adapters.simulated.checks import read_logs
 from mqproto.adapters.simulated.clients import SimulatedProducer
 from mqproto.codec import Command
@@ -37,7 +37,9 @@ class Shops:
     def __init__(self, seed: int, flush: str) -> None:
         self.random = Random(seed)
         self.cluster = Cluster(
-            seed=seed, settings=SETTINGS | {"flushDiskType": flush}, conditions=Conditions(delay_max=5, job_max=10)
+            seed=seed,
+            settings=SETTINGS | {"flushDiskType": flush},
+            conditions=SimulatedConditions(delay_max=5, job_max=10),
         )
         self.address = self.cluster.broker.addresses["main"]
         self.producers: list[SimulatedProducer] = []
@@ -119,14 +121,16 @@ def test_every_transaction_becomes_what_it_was_to(seed: int, fault: str, monkeyp
         cluster.run_for(random.choice((1, 20, 300, 2000)))
         if fault != "none" and random.random() < 0.1:
             if fault == "cuts":
-                cluster.simulator.conditions = Conditions(delay_max=20, cut=random.choice((0.0, 0.02)), job_max=10)
+                cluster.simulator.conditions = SimulatedConditions(
+                    delay_max=20, cut=random.choice((0.0, 0.02)), job_max=10
+                )
             elif fault == "stop":
                 cluster.broker.stop()
                 cluster.broker.start()
             else:
                 cluster.broker.crash(power=fault == "power")
                 cluster.broker.start()
-    cluster.simulator.conditions = Conditions(delay_max=2, job_max=3)
+    cluster.simulator.conditions = SimulatedConditions(delay_max=2, job_max=3)
     shops.peace = True
     cluster.run_for(180_000)
     delivered = shops.delivered()

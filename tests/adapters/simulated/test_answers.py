@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from mqproto import Message
-from mqproto.adapters.simulated import Cluster, Conditions
+from mqproto.adapters.simulated import Cluster, SimulatedConditions
 from mqproto.adapters.simulated.answers import disturb
 from mqproto.codec import Command, encode, encode_response
 
@@ -34,10 +34,10 @@ def test_a_send_whose_answer_is_late_fails_in_time_and_the_answer_disturbs_nothi
     cluster = Cluster(1)
     producer = cluster.producer("shop", send_msg_timeout=1_000, retry_times_when_send_failed=0)
     producer.send(Message("orders", b"first"))
-    cluster.simulator.conditions = Conditions(late=1.0, late_max=20_000)
+    cluster.simulator.conditions = SimulatedConditions(late=1.0, late_max=20_000)
     late = [producer.submit(Message("orders", b"%d" % number)) for number in range(20)]
     cluster.run_for(30_000)
-    cluster.simulator.conditions = Conditions()
+    cluster.simulator.conditions = SimulatedConditions()
     cluster.run_for(10_000)
     producer.send(Message("orders", b"last"))
     assert sum(sent.ticket.failure is not None for sent in late) > 5

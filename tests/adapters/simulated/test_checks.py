@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, Conditions, SimulatedConsumer, SimulatedProducer, checks
+from mqproto.adapters.simulated import Cluster, SimulatedConditions, SimulatedConsumer, SimulatedProducer, checks
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.node.contract import Ticket
@@ -19,7 +19,7 @@ class Scene:
     """A quiet cluster after some work."""
 
     def __init__(self, **settings: str) -> None:
-        self.cluster = Cluster(1, conditions=Conditions(delay_max=1, job_max=1), settings=settings)
+        self.cluster = Cluster(1, conditions=SimulatedConditions(delay_max=1, job_max=1), settings=settings)
         self.producer: SimulatedProducer = self.cluster.producer("shop")
         self.consumer: SimulatedConsumer = self.cluster.consumer(
             "readers",
@@ -125,7 +125,7 @@ def much_unsent(scene: Scene) -> None:
 
 def not_flushed(scene: Scene) -> None:
     assert scene.cluster.broker.host is not None
-    scene.cluster.broker.host.conditions = Conditions(job_min=3_000, job_max=3_000)
+    scene.cluster.broker.host.conditions = SimulatedConditions(job_min=3_000, job_max=3_000)
     scene.producer.submit(Message("orders", b"x"))
     scene.cluster.run_for(20)
 
@@ -161,7 +161,7 @@ def test_acknowledgements_that_wait_and_calls_are_seen() -> None:
     scene = Scene(flushDiskType="SYNC_FLUSH")
     assert checks.at_rest(scene.cluster) == []
     assert scene.cluster.broker.host is not None
-    scene.cluster.broker.host.conditions = Conditions(job_min=3_000, job_max=3_000)
+    scene.cluster.broker.host.conditions = SimulatedConditions(job_min=3_000, job_max=3_000)
     scene.producer.submit(Message("orders", b"x"))
     scene.cluster.run_for(20)
     violations = checks.at_rest(scene.cluster)
@@ -188,7 +188,7 @@ def test_what_was_never_promised_is_not_asked_for() -> None:
 
 
 def test_filters_are_respected() -> None:
-    cluster = Cluster(1, conditions=Conditions(delay_max=1, job_max=1))
+    cluster = Cluster(1, conditions=SimulatedConditions(delay_max=1, job_max=1))
     producer = cluster.producer("shop")
     options: Any = {"topics": ("orders",), "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET}
     cluster.consumer("painters", lambda messages: ConsumeStatus.SUCCESS, expression="red || blue", **options).start()
@@ -204,7 +204,7 @@ class Clerks:
     """Two members of a group that consumes in order, after some work."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(1, conditions=Conditions(delay_max=1, job_max=1))
+        self.cluster = Cluster(1, conditions=SimulatedConditions(delay_max=1, job_max=1))
         producer = self.cluster.producer("shop")
         producer.send(Message("orders", b"x"))
         options: Any = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.adapters.simulated import Cluster, Conditions, SimulatedConsumer
+from mqproto.adapters.simulated import Cluster, SimulatedConditions, SimulatedConsumer
 from mqproto.errors import InvalidMessage, InvalidSetting, MQError, SendFailed, StateError
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere
@@ -148,7 +148,7 @@ def test_the_disk_keeps_what_was_promised() -> None:
             for seed in range(6):
                 cluster = Cluster(
                     seed,
-                    conditions=Conditions(delay_max=1, job_max=1),
+                    conditions=SimulatedConditions(delay_max=1, job_max=1),
                     settings={"flushDiskType": "SYNC_FLUSH"} if sync else {},
                 )
                 producer = cluster.producer("shop")

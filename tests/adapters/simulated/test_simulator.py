@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.adapters.simulated import Conditions, Host, Simulator
+from mqproto.adapters.simulated import Host, SimulatedConditions, Simulator
 from mqproto.state.node.contract import Dial, Job, Link, NodeBase, Run
 
 
@@ -62,7 +62,7 @@ class Toy(NodeBase):
 SENT = b"".join(b"%d;" % number for number in range(20))
 
 
-def pair(seed: int, conditions: Conditions | None = None) -> tuple[Simulator, Host, Toy, Host, Toy]:
+def pair(seed: int, conditions: SimulatedConditions | None = None) -> tuple[Simulator, Host, Toy, Host, Toy]:
     simulator = Simulator(seed, conditions=conditions)
     server, client = Toy(), Toy("server:1")
     return (
@@ -77,7 +77,7 @@ def pair(seed: int, conditions: Conditions | None = None) -> tuple[Simulator, Ho
 def test_bytes_arrive_in_order_however_they_are_split() -> None:
     pieces = set()
     for seed in range(50):
-        simulator, _, server, _, client = pair(seed, Conditions(split=0.9, delay_max=50))
+        simulator, _, server, _, client = pair(seed, SimulatedConditions(split=0.9, delay_max=50))
         simulator.run_until(lambda client=client: len(client.got) == len(SENT))  # type: ignore[misc]
         assert server.got == client.got == SENT
         assert client.link is not None
@@ -87,7 +87,7 @@ def test_bytes_arrive_in_order_however_they_are_split() -> None:
 
 
 def test_a_seed_decides_everything() -> None:
-    conditions = Conditions(split=0.5, cut=0.05, delay_max=20)
+    conditions = SimulatedConditions(split=0.5, cut=0.05, delay_max=20)
     runs = []
     for _ in range(2):
         simulator, _, server, _, client = pair(7, conditions)
@@ -160,7 +160,7 @@ class TimedWork:
 
 @pytest.mark.parametrize(("failure", "outcome"), [(0.0, "done None"), (1.0, "done [Errno 5] simulated disk error")])
 def test_jobs_end_later_and_may_fail(failure: float, outcome: str) -> None:
-    simulator = Simulator(5, conditions=Conditions(job_min=10, job_max=10, job_failure=failure))
+    simulator = Simulator(5, conditions=SimulatedConditions(job_min=10, job_max=10, job_failure=failure))
     node, job = Toy(), Work()
     host = simulator.add("host", node)
     host.enter(lambda now: node.actions.append(Run(job)))
@@ -197,7 +197,7 @@ def test_a_host_has_its_own_clock_and_its_own_conditions() -> None:
     slow.due = other.due = 50
     hosts = [simulator.add("slow", slow), simulator.add("other", other)]
     hosts[0].wall_offset = -300
-    hosts[0].conditions = Conditions(job_min=70, job_max=70)
+    hosts[0].conditions = SimulatedConditions(job_min=70, job_max=70)
     for host, node in zip(hosts, (slow, other), strict=True):
         host.enter(lambda now, node=node: node.actions.append(Run(Work())))  # type: ignore[misc]
     simulator.run_for(100)
@@ -209,7 +209,7 @@ def test_a_host_has_its_own_clock_and_its_own_conditions() -> None:
 def test_a_frozen_host_does_later_what_came_meanwhile() -> None:
     orders = set()
     for seed in range(8):
-        simulator, host, server, _, client = pair(seed, Conditions(split=0.0))
+        simulator, host, server, _, client = pair(seed, SimulatedConditions(split=0.0))
         simulator.run_until(lambda client=client: client.got == SENT)  # type: ignore[misc]
         server.due = simulator.now + 500
         host.settle()
@@ -300,10 +300,10 @@ def test_a_silent_cut_keeps_everything_until_it_is_mended() -> None:
 def test_of_a_stream_that_breaks_a_part_arrives() -> None:
     arrived = set()
     for seed in range(60):
-        simulator, _, server, _, client = pair(seed, Conditions(cut=0.0, split=0.0))
+        simulator, _, server, _, client = pair(seed, SimulatedConditions(cut=0.0, split=0.0))
         simulator.run_until(lambda client=client: client.got == SENT)  # type: ignore[misc]
         before = len(server.got)
-        simulator.conditions = Conditions(cut=1.0)
+        simulator.conditions = SimulatedConditions(cut=1.0)
         assert client.link is not None
         client.write(client.link, b"0123456789")
         simulator.hosts[1].settle()
@@ -320,7 +320,7 @@ def test_of_a_stream_that_breaks_a_part_arrives() -> None:
 def test_a_job_happens_at_some_moment_before_it_is_told() -> None:
     gaps = set()
     for seed in range(50):
-        simulator = Simulator(seed, conditions=Conditions(job_max=10))
+        simulator = Simulator(seed, conditions=SimulatedConditions(job_max=10))
         node, job = Toy(), TimedWork(simulator)
         host = simulator.add("host", node)
         host.enter(lambda now, node=node, job=job: node.actions.append(Run(job)))  # type: ignore[misc]
@@ -333,7 +333,7 @@ def test_a_job_happens_at_some_moment_before_it_is_told() -> None:
 def test_the_digest_tells_runs_apart() -> None:
     digests = []
     for seed in (7, 7, 8):
-        simulator, *_ = pair(seed, Conditions(split=0.5, cut=0.01, delay_max=20))
+        simulator, *_ = pair(seed, SimulatedConditions(split=0.5, cut=0.01, delay_max=20))
         simulator.run_for(10_000)
         digests.append(simulator.digest)
     assert digests[0] == digests[1] != digests[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.adapters.simulated.host import Host
 from mqproto.adapters.simulated.simulator import Simulator
 from mqproto.engine.broker.node import BrokerNode
@@ -27,7 +27,7 @@ from mqproto.wire.bodies import ConsumeFromWhere
 R = TypeVar("R")
 
 NAME_SERVER = "192.0.2.1:9876"
-CALM = Conditions(delay_max=1, split=0.0)
+CALM = SimulatedConditions(delay_max=1, split=0.0)
 SUCCESS, LATER = ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER
 Listener = Callable[[list[MessageExt]], object]
 
@@ -35,7 +35,7 @@ Listener = Callable[[list[MessageExt]], object]
 class Town:
     """A name server, a broker, and clients, in one world."""
 
-    def __init__(self, seed: int = 1, conditions: Conditions = CALM, brokers: int = 1) -> None:
+    def __init__(self, seed: int = 1, conditions: SimulatedConditions = CALM, brokers: int = 1) -> None:
         self.world = Simulator(seed, conditions=conditions)
         self.files: dict[str, MemoryFiles] = {}
         self.name_server = self.world.add("namesrv", NameServerNode(NamesrvSettings()), {"main": NAME_SERVER})

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from mqproto.adapters.simulated import Conditions, Host, Simulator
+from mqproto.adapters.simulated import Host, SimulatedConditions, Simulator
 from mqproto.engine.broker.node import BrokerNode
 from mqproto.engine.namesrv import NameServerNode
 from mqproto.engine.settings import BrokerSettings, NamesrvSettings
@@ -36,7 +36,7 @@ from mqproto.wire.codes import VERSION
 R = TypeVar("R")
 
 NAME_SERVERS = ("10.0.0.1:9876", "10.0.0.2:9876")
-CALM = Conditions(delay_max=2, split=0.3, job_max=2)
+CALM = SimulatedConditions(delay_max=2, split=0.3, job_max=2)
 
 
 @dataclass
@@ -76,7 +76,9 @@ class Client:
 class Cluster:
     """Name servers, brokers, and clients as they come."""
 
-    def __init__(self, seed: int = 1, brokers: str = "a", conditions: Conditions = CALM, **settings: Any) -> None:
+    def __init__(
+        self, seed: int = 1, brokers: str = "a", conditions: SimulatedConditions = CALM, **settings: Any
+    ) -> None:
         self.simulator = Simulator(seed, conditions=conditions)
         self.settings = settings
         for number, address in enumerate(NAME_SERVERS):
@@ -290,7 +292,7 @@ def test_nothing_acknowledged_is_lost_in_bad_weather(seed: int) -> None:
     client.run(lambda now: core.send(Message("orders", b"first"), now))
     consumers = [cluster.consumer(), cluster.consumer()]
     simulator = cluster.simulator
-    simulator.conditions = Conditions(delay_max=5, split=0.3, cut=0.01, job_max=3)
+    simulator.conditions = SimulatedConditions(delay_max=5, split=0.3, cut=0.01, job_max=3)
     tickets: list[Ticket[SendResult]] = []
     for step in range(200):
         tickets.append(client.start(lambda now, n=step: core.send(Message("orders", b"%d" % n), now)))  # type: ignore[misc]

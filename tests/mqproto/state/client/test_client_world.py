@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated import Conditions, Host, Simulator
+from mqproto.adapters.simulated import Host, SimulatedConditions, Simulator
 from mqproto.codec import encode_response
 from mqproto.errors import BrokerError, MQError, TooManyRequests
 from mqproto.message import Message, MessageQueue, SendResult
@@ -131,7 +131,7 @@ class Application:
 def play(
     seed: int, look: Callable[[ClientNode], None] = lambda node: None, **settings: Any
 ) -> tuple[Simulator, ClientNode, Application]:
-    world = Simulator(seed, conditions=Conditions(delay_max=5, split=0.3, cut=0.02))
+    world = Simulator(seed, conditions=SimulatedConditions(delay_max=5, split=0.3, cut=0.02))
     random = world.random
     silence = random.choice([0.0, 0.05])
     servers = {address: world.add(address, Server(random, silence), {"main": address}) for address in NAME_SERVERS}

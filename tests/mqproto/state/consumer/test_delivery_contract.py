@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from mqproto import ConsumeFromWhere, Message, MessageExt, MessageQueue, SendResult, select_by_hash
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.engine.broker.node import BrokerNode
 from mqproto.message import ConsumeStatus
 from mqproto.state.admin import AdminCore
@@ -246,7 +246,7 @@ def test_a_key_may_go_to_another_queue_when_queues_are_added() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_an_ordered_consumer_with_effects_and_offsets_in_one_place_has_each_effect_once(seed: int) -> None:
     """Members are killed and frozen at any moment; each message is booked once, and those of a queue in order."""
-    town = Town(seed, Conditions(delay_max=40, split=0.2))
+    town = Town(seed, SimulatedConditions(delay_max=40, split=0.2))
     random = Random(seed)
     producer, ledger = town.producer(), Ledger()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.errors import MQError, StateError
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer.pull.in_hand import Claim
@@ -142,7 +142,7 @@ def test_a_closed_member_hands_over_what_it_has_not_confirmed() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_is_lost_and_nothing_is_committed_too_early(seed: int) -> None:
     """Members that come, go and crash in the middle of their work, on a network that delays, splits and cuts."""
-    town = Town(seed, Conditions(delay_max=40, split=0.3, cut=0.004), brokers=2)
+    town = Town(seed, SimulatedConditions(delay_max=40, split=0.3, cut=0.004), brokers=2)
     chance = random.Random(seed)
     producer = town.producer()
     sent: list[bytes] = []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mqproto import ConsumeFromWhere, ConsumeStatus, LocalTransactionState, Message, MessageExt, reply_to
-from mqproto.adapters.simulated import Cluster, Conditions
+from mqproto.adapters.simulated import Cluster, SimulatedConditions
 from mqproto.adapters.simulated.clients import Client
 from mqproto.adapters.simulated.clients import SimulatedProducer as SimulatedProducer
 from mqproto.errors import MQError, RequestTimeout, StateError
@@ -26,7 +26,7 @@ COMMIT, ROLLBACK, UNKNOW = (
     LocalTransactionState.UNKNOW,
 )
 CURIOUS = {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "transactionCheckMax": "1000"}
-ROUGH = Conditions(delay_max=5, split=0.3, cut=0.003)
+ROUGH = SimulatedConditions(delay_max=5, split=0.3, cut=0.003)
 
 
 class Bank:
@@ -118,7 +118,7 @@ def test_every_transaction_ends_as_its_bank_says(seed: int) -> None:
         tellers = [teller for teller in tellers if teller.up]
         while len(tellers) < 2:
             tellers.append(Teller(cluster, bank))
-    world.conditions = Conditions()
+    world.conditions = SimulatedConditions()
     for one in cluster.brokers.values():
         if not one.up:
             one.start()

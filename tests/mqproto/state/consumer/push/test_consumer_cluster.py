@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.errors import MQError
 from mqproto.message import MessageExt
 from tests.mqproto.state.consumers import numbers
@@ -198,7 +198,7 @@ def test_a_dead_members_locks_run_out(town: Town) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_many_members_on_a_bad_network_see_everything(seed: int) -> None:
     """Whatever the network does, every acknowledged message is consumed, and in the end each queue has one owner."""
-    town = Town(seed, Conditions(delay_max=40, split=0.3, cut=0.004), brokers=2)
+    town = Town(seed, SimulatedConditions(delay_max=40, split=0.3, cut=0.004), brokers=2)
     producer = town.producer()
     sent: list[bytes] = []
     members = [town.consumer("T").start()]

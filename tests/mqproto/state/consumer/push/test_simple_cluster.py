@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.simulated.conditions import Conditions
+from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.errors import MQError
 from mqproto.message import MessageExt
 from mqproto.state.consumer.push.push import ConsumerSettings
@@ -98,7 +98,7 @@ class Member:
 @pytest.mark.parametrize("seed", range(6))
 def test_everything_is_acknowledged_whatever_members_do(seed: int, orderly: bool) -> None:
     """Messages are lost by nobody: not by a member that dies, is closed, forgets, or loses a queue while it works."""
-    town = Town(seed, Conditions(delay_max=40, split=0.3, cut=0.003), brokers=2)
+    town = Town(seed, SimulatedConditions(delay_max=40, split=0.3, cut=0.003), brokers=2)
     dice = random.Random(seed)
     producer = town.producer()
     sent: list[bytes] = []
