@@ -195,7 +195,7 @@ class ClientNode(FlowNode):
         begin = producer.send_async if for_callback else producer.send
         return self.start(begin(message, now, queue=queue, timeout_ms=timeout_ms), now)
 
-    def shortcut(self, link: DialledLink, frame: bytes, now: int) -> bool:
+    def fast_answered(self, link: DialledLink, frame: bytes, now: int) -> bool:
         found = read_send_answer(frame)
         if found is None:
             return False

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from mqproto.codec import Command
 from mqproto.errors import BrokerError, MQError, StateError, refusal
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.consumer.fast_pulls import FastPullAnswer
+from mqproto.state.consumer.fast_pulls import FastPullAnswer, read_found
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.flows.effects import LATER, Call, Flow, Sleep, Wait, answer
 from mqproto.state.node.contract import Ticket
@@ -263,7 +263,7 @@ def _pull(queue: ProcessQueue, host: PullHost, now: int) -> Flow[tuple[Pulled | 
     fields = host.pull_fields(queue, subscribed)
     try:
         outcome, now = yield Call(
-            address, RequestCode.PULL_MESSAGE, fields, deadline=now + host.pull_timeout_ms, found=True
+            address, RequestCode.PULL_MESSAGE, fields, deadline=now + host.pull_timeout_ms, read_answer=read_found
         )
         if queue.dropped:
             return None, now

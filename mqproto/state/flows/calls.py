@@ -19,8 +19,7 @@ from typing import Any, Final
 from mqproto.acl import Credentials
 from mqproto.codec import RESPONSE_FLAG, Command
 from mqproto.errors import MQError, TooManyRequests
-from mqproto.state.consumer.fast_pulls import read_found
-from mqproto.state.flows.effects import Call, Expired, Lost, Oneway
+from mqproto.state.flows.effects import Call, Expired, Lost, Oneway, ReadAnswer
 from mqproto.state.flows.tasks import NAME_SERVER, Caller, DialledLink, FastCall, Task, TaskNode
 from mqproto.state.node.connection import Calls
 from mqproto.state.node.contract import Dial, Link, Ticket
@@ -41,6 +40,7 @@ class FlowNode(TaskNode):
 
     __slots__ = (
         "_leaving",
+        "_readers",
         "calls",
         "credentials",
         "links",
@@ -63,6 +63,8 @@ class FlowNode(TaskNode):
         #: Where a call goes instead of the address that it names; None where all go to theirs. Raises HostError.
         self.reroute: Callable[[Call | Oneway], str] | None = None
         self._leaving: set[DialledLink] = set()
+        #: What calls so far have brought along to read their usual answers.
+        self._readers: list[ReadAnswer] = []
 
     # --- what a node of a kind decides
 
@@ -91,8 +93,8 @@ class FlowNode(TaskNode):
     def requested(self, link: DialledLink, request: Command, now: int) -> None:
         """A peer sent a request."""
 
-    def shortcut(self, link: DialledLink, frame: bytes, now: int) -> bool:
-        """Whether a frame was the plain answer to a call without a flow, and is dealt with."""
+    def fast_answered(self, link: DialledLink, frame: bytes, now: int) -> bool:
+        """Whether a frame was the usual answer to a call without a flow, which is over then."""
         return False
 
     @abstractmethod
@@ -192,6 +194,9 @@ class FlowNode(TaskNode):
             fields = {**effect.fields, **self.marks} if self.marks else effect.fields
             if type(effect) is Call:
                 task.reads = link.reads
+                read = effect.read_answer
+                if read is not None and read not in self._readers:
+                    self._readers.append(read)
                 deadline = effect.deadline
                 if effect.address is None:
                     deadline = now + self.share_ms(task.tried or (), deadline - now)
@@ -281,7 +286,9 @@ class FlowNode(TaskNode):
         assert isinstance(link, DialledLink)
         link.used = now
         for frame in link.frames(data):
-            if (self._fast_open and self.shortcut(link, frame, now)) or self._found(link, frame, now):
+            if self._fast_open and self.fast_answered(link, frame, now):
+                continue
+            if self._readers and self._answered_by_reader(link, frame, now):
                 continue
             command = link.command(frame)
             if command is None:
@@ -299,22 +306,24 @@ class FlowNode(TaskNode):
             self.drop(link, "the peer asked us to go away", now)
         self._drain(now)
 
-    def _found(self, link: DialledLink, frame: bytes, now: int) -> bool:
-        """Whether a frame was the usual answer to a pull of a flow that takes it as it is, which goes on then."""
-        found = read_found(frame)
-        if found is None:
-            return False
-        task = link.calls.get(found.opaque)
-        if type(task) is not Task:
-            return False
-        effect = task.effect
-        if type(effect) is not Call or not effect.found:
-            return False
-        link.take(found.opaque)
-        task.link = None
-        self.peer_version = link.peer_version = found.version
-        self._ready.append((task, (found, now)))
-        return True
+    def _answered_by_reader(self, link: DialledLink, frame: bytes, now: int) -> bool:
+        """Whether a frame was the usual answer to a call that reads it by itself, whose flow goes on then."""
+        for read in self._readers:
+            found = read(frame)
+            if found is None:
+                continue
+            task = link.calls.get(found.opaque)
+            if type(task) is not Task:
+                return False
+            effect = task.effect
+            if type(effect) is not Call or effect.read_answer is not read:
+                return False
+            link.take(found.opaque)
+            task.link = None
+            self.peer_version = link.peer_version = found.version
+            self._ready.append((task, (found, now)))
+            return True
+        return False
 
     def _answered(self, task: Task[Any], link: DialledLink, command: Command, now: int) -> None:
         task.link = None

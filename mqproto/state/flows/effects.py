@@ -9,9 +9,9 @@ Sync and async faces share every flow: they differ only in how they wait for the
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from mqproto.codec import Command
 from mqproto.errors import CallExpired, ConnectFailed, ConnectionLost, MQError, refusal
@@ -21,11 +21,22 @@ from mqproto.wire.codes import ResponseCode
 R = TypeVar("R")
 
 
+class FastAnswer(Protocol):
+    """Usual answer to a call of one kind, read from its frame without a `Command`."""
+
+    opaque: int
+    version: int
+
+
+#: Reads the usual answer in a frame without its length word; None for all others, good or bad.
+ReadAnswer: TypeAlias = Callable[[bytes], FastAnswer | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """Send a request to `address` (None: the chosen name server) and wait for its answer until `deadline`.
 
-    Outcome: `Command` (any response code), `Lost`, or `Expired`.
+    Outcome: `Command` (any response code) or what `read_answer` gives, `Lost`, or `Expired`.
     """
 
     address: str | None
@@ -35,8 +46,8 @@ class Call:
     deadline: int = 0
     #: To the broker's first port also where requests of this kind go to the second (`vip`).
     first_port: bool = False
-    #: It is a pull, whose usual answer may come as `plain_pulls.Found` instead of a `Command`.
-    found: bool = False
+    #: How the usual answer is read where that is quicker than a `Command`, which other answers still are.
+    read_answer: ReadAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +126,7 @@ class Expired:
 
 
 Effect: TypeAlias = Call | Oneway | Sleep | Later | Wait | Refresh | Work
-Outcome: TypeAlias = Command | Lost | Expired | Exception | None
+Outcome: TypeAlias = Command | FastAnswer | Lost | Expired | Exception | None
 Flow: TypeAlias = Generator[Effect, tuple[Any, int], R]
 
 

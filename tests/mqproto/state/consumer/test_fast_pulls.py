@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mqproto.codec import Command, decode, encode_response
 from mqproto.state.consumer.fast_pulls import FastPullAnswer, read_found
-from mqproto.state.flows.effects import Call, Flow
+from mqproto.state.flows.effects import Call, Flow, ReadAnswer
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.headers import PullMessageResponse
 from tests.golden.golden import VERSIONS, Golden
@@ -98,8 +98,8 @@ def test_others_are_not_read(frame: bytes) -> None:
     assert read_found(frame) is None
 
 
-def call(found: bool) -> Flow[Any]:
-    outcome, _ = yield Call("b:1", PULL, {}, deadline=1_000, found=found)
+def call(read_answer: ReadAnswer | None) -> Flow[Any]:
+    outcome, _ = yield Call("b:1", PULL, {}, deadline=1_000, read_answer=read_answer)
     return outcome
 
 
@@ -117,22 +117,28 @@ def framed(frame: bytes) -> bytes:
 
 def test_who_takes_it_gets_the_usual_answer() -> None:
     acted = stage()
-    outcome = acted.run(call(found=True))
+    outcome = acted.run(call(read_answer=read_found))
     assert type(outcome) is FastPullAnswer
     assert outcome.next_offset == 8
     assert acted.node.peer_version == 401
     assert not acted.node.calls.open
 
 
+def never(frame: bytes) -> FastPullAnswer | None:
+    return None
+
+
 def test_others_get_the_command() -> None:
-    outcome = stage().run(call(found=False))
-    assert type(outcome) is Command
+    acted = stage()
+    for read_answer in (None, read_found, None, never):
+        outcome = acted.run(call(read_answer))
+        assert type(outcome) is (FastPullAnswer if read_answer is read_found else Command)
     assert outcome.fields["nextBeginOffset"] == "8"
 
 
 def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     acted = stage(b"")
-    ticket = acted.start(call(found=True))
+    ticket = acted.start(call(read_answer=read_found))
     (link,) = acted.links.values()
     acted.receive("b:1", framed(apache(40)))
     assert not ticket.settled
@@ -144,7 +150,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
 
 def test_a_bad_frame_behind_it_ends_the_link() -> None:
     acted = stage(b"")
-    ticket = acted.start(call(found=True))
+    ticket = acted.start(call(read_answer=read_found))
     (link,) = acted.links.values()
     (opaque,) = link.calls  # type: ignore[attr-defined]
     acted.receive("b:1", framed(apache(opaque)) + b"\xff" * 8)

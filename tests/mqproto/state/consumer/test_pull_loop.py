@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mqproto.codec import Command
 from mqproto.errors import BrokerError, CallExpired, HeaderError, MQError, NoRoute, StateError
 from mqproto.message import MessageExt, MessageQueue
+from mqproto.state.consumer.fast_pulls import read_found
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull_loop import Subscribed, pull_header, pull_loop, read_answer, reason_of
 from mqproto.state.flows.effects import Call, Expired, Flow, Sleep, Wait
@@ -192,7 +193,9 @@ class Host:
 
 
 def pull(offset: int, now: int) -> Call:
-    return Call("b:1", RequestCode.PULL_MESSAGE, {"queueOffset": str(offset)}, deadline=now + 30_000, found=True)
+    return Call(
+        "b:1", RequestCode.PULL_MESSAGE, {"queueOffset": str(offset)}, deadline=now + 30_000, read_answer=read_found
+    )
 
 
 @pytest.fixture
