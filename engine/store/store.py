@@ -79,9 +79,9 @@ class Store:
         self._index = Index(files, settings, self.jobs, utc_offset_ms)
         checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
-        follower = Trimmer(files, settings, self._log, self._queues, self._index, self._flusher, self.jobs)
+        trimmer = Trimmer(files, settings, self._log, self._queues, self._index, self._flusher, self.jobs)
         self._retention = Retention(
-            files, settings, self._log, self._flusher, follower, self.jobs, self.notices, utc_offset_ms
+            files, settings, self._log, self._flusher, trimmer, self.jobs, self.notices, utc_offset_ms
         )
         memory = files.memory()
         reader = self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, memory)
@@ -345,13 +345,13 @@ class Store:
         offset: int,
         max_count: int,
         codes: frozenset[int] | None,
-        judge: ReadFilter | None = None,
+        read_filter: ReadFilter | None = None,
     ) -> GetResult:
         """Read messages from a queue (docs/protocol/store.md 14).
 
-        `codes`: wanted tag hashes, None for all; `judge` decides on those that have one.
+        `codes`: wanted tag hashes, None for all; `read_filter` decides on those that have one.
         """
-        return self._reader.get(queue, offset, max_count, codes, judge)
+        return self._reader.get(queue, offset, max_count, codes, read_filter)
 
     def record(self, physical_offset: int) -> memoryview | None:
         """The visible record that begins at a physical offset; None if none begins there."""
@@ -396,11 +396,11 @@ class Store:
         hundredths, rounded up;
         -1 where unknown.
         """
-        return self._retention.marks.ratios
+        return self._retention.watermarks.ratios
 
     def disk_usage(self) -> tuple[int, int] | None:
         """Bytes of the disk of the log in use, and free for us, when it was last looked at; None where unknown."""
-        return self._retention.marks.usage
+        return self._retention.watermarks.usage
 
     @property
     def dispatch_behind(self) -> int:

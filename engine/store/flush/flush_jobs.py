@@ -10,21 +10,21 @@ from mqproto.engine.store.flush.checkpoint import Checkpoint, write_checkpoint
 from mqproto.engine.store.index.index_file import IndexFile
 from mqproto.engine.store.queues.extension import Units
 from mqproto.engine.store.queues.queue import Queue
-from mqproto.engine.store.queues.queue_io import Piece, sync_queue_files, write_piece
+from mqproto.engine.store.queues.queue_io import FileWrite, sync_queue_files, write_out
 
 
 class FlushLog:
-    """Job: make the log durable up to a mark."""
+    """Job: make the log durable below `end`."""
 
-    __slots__ = ("files", "folder", "log_files", "mark", "time")
+    __slots__ = ("end", "files", "folder", "log_files", "time")
 
-    def __init__(self, files: Files, log_files: list[File], folder: str, mark: int, time: int) -> None:
+    def __init__(self, files: Files, log_files: list[File], folder: str, end: int, time: int) -> None:
         self.files = files
         self.log_files = log_files
         #: Where file names have to become durable too; empty: nowhere.
         self.folder = folder
-        self.mark = mark
-        #: Store time of the last record below the mark.
+        self.end = end
+        #: Store time of the last record below `end`.
         self.time = time
 
     def run(self) -> None:
@@ -46,19 +46,19 @@ class WriteQueues:
         "index_files",
         "last",
         "made",
-        "pieces",
         "settled",
         "stops",
         "sync",
         "times",
         "unit_stops",
+        "writes",
     )
 
     def __init__(self, files: Files, checkpoint: Checkpoint) -> None:
         self.files = files
         self.checkpoint_path = checkpoint.path
         self.times = checkpoint.times
-        self.pieces: list[Piece] = []
+        self.writes: list[FileWrite] = []
         #: Which entries of which queue are in files then: all below.
         self.stops: list[tuple[Queue, int]] = []
         #: The same of their units.
@@ -75,8 +75,8 @@ class WriteQueues:
         self.settled = 0
 
     def run(self) -> None:
-        for piece in self.pieces:
-            write_piece(self.files, piece)
+        for write in self.writes:
+            write_out(self.files, write)
         if not self.last:
             return
         for file in self.index_files:

@@ -23,12 +23,12 @@ from mqproto.engine.store.layout import ENTRY_SIZE, PAGE_BITS
 from mqproto.engine.store.log.commit_log import NO_ROOM, CommitLog
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
-from mqproto.engine.store.queues.queue_io import Piece
+from mqproto.engine.store.queues.queue_io import FileWrite
 from mqproto.engine.store.settings import SYNC_FLUSH, StoreSettings
 from mqproto.state.node.contract import Job
 from mqproto.wire.names import SCHEDULE_TOPIC
 
-#: Queue entries in memory, in bytes: from the first mark on they are written however few each queue has; beyond the
+#: Queue entries in memory, in bytes: from the first bound on they are written however few each queue has; beyond the
 #: second one (the disk does not keep up, or is full) messages are refused.
 _PRESSURE: Final = 16 << 20
 _ENTRIES_MAX: Final = 128 << 20
@@ -220,12 +220,12 @@ class Flusher:
         if failure is not None:
             self.fail(failure)
             return
-        self._flushed_to(job.mark, job.time)
+        self._flushed_to(job.end, job.time)
         if self.sync:
             self.flush()
 
-    def _flushed_to(self, mark: int, time: int) -> None:
-        self.flushed = mark
+    def _flushed_to(self, end: int, time: int) -> None:
+        self.flushed = end
         self.checkpoint.log_time = time
         for queue, offset in self._sealed:
             queue.max_offset = offset
@@ -284,7 +284,7 @@ class Flusher:
     def _go_on(self, round_: Round) -> None:
         """Start the next job of a round, or end it when nothing is left to do."""
         job = self._next_job(round_)
-        if job.pieces or job.sync or self.checkpoint.changed or job.times != self.checkpoint.times:
+        if job.writes or job.sync or self.checkpoint.changed or job.times != self.checkpoint.times:
             self._writing = True
             round_.job = job
             self.jobs.append(job)
@@ -302,8 +302,8 @@ class Flusher:
             queue = round_.left.pop()
             if not queue.removed:
                 size += (queue.max_offset - queue.written) * ENTRY_SIZE
-                self._add_pieces(job, queue)
-            if not job.pieces and len(job.stops) >= _SLICE:
+                self._add_writes(job, queue)
+            if not job.writes and len(job.stops) >= _SLICE:
                 self._keep(job)
                 job.stops.clear()
         if not round_.left:
@@ -316,21 +316,21 @@ class Flusher:
         """The queues of a job may have, or have got, entries that are not in files."""
         self.queues.dirty += [queue for queue, _ in job.stops if queue.tail]
 
-    def _add_pieces(self, job: WriteQueues, queue: Queue) -> None:
+    def _add_writes(self, job: WriteQueues, queue: Queue) -> None:
         stop = queue.max_offset  # never what is not durable under SYNC_FLUSH
         units = queue.units
         if units is not None and units.tail:  # entries must not lead to what was never there
-            self._take(job, self.queues.extension.pieces(units))
+            self._take(job, self.queues.extension.unwritten(units))
             job.unit_stops.append((units, units.written + len(units.tail)))
-        self._take(job, self.queues.pieces(queue, stop))
+        self._take(job, self.queues.unwritten(queue, stop))
         job.stops.append((queue, stop))
 
-    def _take(self, job: WriteQueues, pieces: Iterator[Piece]) -> None:
-        for piece in pieces:
-            job.pieces.append(piece)
-            self._unsynced.add(piece.path)
-            if piece.at == 0:
-                self._made.add(piece.path)
+    def _take(self, job: WriteQueues, writes: Iterator[FileWrite]) -> None:
+        for write in writes:
+            job.writes.append(write)
+            self._unsynced.add(write.path)
+            if write.at == 0:
+                self._made.add(write.path)
 
     def _make_thorough(self, job: WriteQueues, round_: Round) -> None:
         """Let the job make everything durable, so that the checkpoint can say so."""
@@ -438,7 +438,7 @@ class Flusher:
         everything = [queue for queue in self.queues.by_key.values() if queue.tail]
         job = WriteQueues(self._files, self.checkpoint)
         for queue in everything:
-            self._add_pieces(job, queue)
+            self._add_writes(job, queue)
         job.last = True
         self._make_thorough(job, Round([], True, log.end, log.last_time))
         job.run()

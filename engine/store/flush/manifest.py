@@ -50,7 +50,7 @@ def write_manifest(
     value = {
         "version": _VERSION,
         "log": [
-            queues.followed,
+            queues.trimmed_to,
             log.end,
         ],  # while the queues do not follow the log's beginning yet, this does not fit, and nothing is believed
         "times": times,

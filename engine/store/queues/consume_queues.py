@@ -17,7 +17,7 @@ from mqproto.engine.store.layout import BLANK, BLANK_SIZE, ENTRY, ENTRY_SIZE, of
 from mqproto.engine.store.queues.entries import entry_of
 from mqproto.engine.store.queues.extension import Extension, Unit, Units
 from mqproto.engine.store.queues.queue import NO_SIZE, Queue
-from mqproto.engine.store.queues.queue_io import Piece
+from mqproto.engine.store.queues.queue_io import FileWrite
 from mqproto.engine.store.settings import StoreSettings
 
 _NO_ENTRIES: Final = memoryview(b"")
@@ -50,11 +50,11 @@ class ConsumeQueues:
         "file_size",
         "files",
         "folder",
-        "followed",
         "known_end",
         "mark_spacing",
         "per_file",
         "torn",
+        "trimmed_to",
     )
 
     def __init__(self, files: Files, settings: StoreSettings) -> None:
@@ -71,7 +71,7 @@ class ConsumeQueues:
         #: Behind the last message of the log that any queue knew when it was loaded; -1: none did.
         self.known_end = -1
         #: The beginning of the log that the minima of all queues agree with.
-        self.followed = 0
+        self.trimmed_to = 0
         #: Queues that end, as they were found, at an entry that is neither good nor empty: it is damaged, and there was
         #: more.
         self.torn: set[Queue] = set()
@@ -182,14 +182,14 @@ class ConsumeQueues:
 
     # --- writing ---
 
-    def pieces(self, queue: Queue, stop: int) -> Iterator[Piece]:
+    def unwritten(self, queue: Queue, stop: int) -> Iterator[FileWrite]:
         """What has to be written so that entries below `stop` are in files."""
         at = queue.written
         while at < stop:
             start = at - at % self.per_file
             end = min(stop, start + self.per_file)
             data = bytes(queue.tail[(at - queue.written) * ENTRY_SIZE : (end - queue.written) * ENTRY_SIZE])
-            yield Piece(
+            yield FileWrite(
                 f"{queue.folder}/{offset_name(start * ENTRY_SIZE)}", (at - start) * ENTRY_SIZE, data, self.file_size
             )
             at = end

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from mqproto.engine.store.disk.files import Files
 from mqproto.engine.store.errors import StoreDamaged
 from mqproto.engine.store.layout import UNIT, UNIT_END_SIZE, UNIT_SIZE_MAX, is_offset_name, offset_name
-from mqproto.engine.store.queues.queue_io import Piece
+from mqproto.engine.store.queues.queue_io import FileWrite
 from mqproto.engine.store.settings import StoreSettings
 
 #: Addresses begin here; the highest one lies below every hash of a tag and every time.
@@ -124,13 +124,13 @@ class Extension:
         self.waiting += len(unit)
         return position + ADDRESS_BASE
 
-    def pieces(self, units: Units) -> Iterator[Piece]:
+    def unwritten(self, units: Units) -> Iterator[FileWrite]:
         """What has to be written so that all units are in files."""
         at, stop = units.written, units.written + len(units.tail)
         while at < stop:
             end = min(stop, at - at % self.file_size + self.file_size)
             data = bytes(units.tail[at - units.written : end - units.written])
-            yield Piece(self.path_of(units, at), at % self.file_size, data, self.file_size)
+            yield FileWrite(self.path_of(units, at), at % self.file_size, data, self.file_size)
             at = end
 
     def wrote(self, units: Units, stop: int) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mqproto.engine.store.disk.files import Files
 
 
-class Piece(NamedTuple):
+class FileWrite(NamedTuple):
     """Bytes that have to go to a place of a file of a given length."""
 
     path: str
@@ -16,15 +16,15 @@ class Piece(NamedTuple):
     file_size: int
 
 
-def write_piece(files: Files, piece: Piece) -> None:
-    """Write a piece to its file; file and folder are made when they are not there. Blocks."""
+def write_out(files: Files, write: FileWrite) -> None:
+    """Write bytes to their file; file and folder are made when they are not there. Blocks."""
     try:
-        file = files.create(piece.path, piece.file_size)
+        file = files.create(write.path, write.file_size)
     except FileNotFoundError:
-        files.make_folder(piece.path.rpartition("/")[0])
-        file = files.create(piece.path, piece.file_size)
+        files.make_folder(write.path.rpartition("/")[0])
+        file = files.create(write.path, write.file_size)
     try:
-        file.write(piece.at, piece.data)
+        file.write(write.at, write.data)
     finally:
         file.close()
 

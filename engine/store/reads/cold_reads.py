@@ -158,7 +158,12 @@ class Reads:
     # --- reads ---
 
     def get(
-        self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: ReadFilter | None = None
+        self,
+        queue: Queue,
+        offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+        read_filter: ReadFilter | None = None,
     ) -> Read[GetResult]:
         """See `Store.get`."""
         edge = self._log.end - self._distance
@@ -166,13 +171,13 @@ class Reads:
             edge = self._opened_at
         mark = queue.old_mark  # nearly all reads are behind it, so what `_is_near` finds out is left to the others
         if (mark[1] >= edge and offset >= mark[0]) or self._is_near(queue, offset):
-            return self._reader.get(queue, offset, max_count, codes, judge)
-        if judge is None:  # one that has begun to count cannot begin again
+            return self._reader.get(queue, offset, max_count, codes, read_filter)
+        if read_filter is None:  # one that has begun to count cannot begin again
             found = self._cached(queue, offset, max_count, codes)
             if found is not None:
                 return found
         twin = queue.picture()
-        return self._job(lambda reader: reader.get(twin, offset, max_count, codes, judge))
+        return self._job(lambda reader: reader.get(twin, offset, max_count, codes, read_filter))
 
     def record(self, physical: int) -> Read[memoryview | None]:
         """See `Store.record`."""

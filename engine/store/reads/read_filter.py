@@ -9,7 +9,7 @@ NOWHERE: Final = 1 << 62
 
 
 class ReadFilter:
-    """Decides which messages one read gives. A judge serves a single read, which may run beside the loop, and keeps
+    """Decides which messages one read gives. A filter serves a single read, which may run beside the loop, and keeps
     nothing of it.
 
     The base class takes everything.

@@ -113,7 +113,7 @@ class Reader:
     # --- from a queue ---
 
     def get(
-        self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, judge: ReadFilter | None
+        self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, read_filter: ReadFilter | None
     ) -> GetResult:
         low, high = queue.min_offset, queue.max_offset
         if high == 0:
@@ -126,15 +126,15 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0, False)
         wanted = max_count if max_count > 1 else 1
         count = max(_SCAN_SIZE // ENTRY_SIZE, wanted)
-        if codes is None and judge is None and wanted < count:
+        if codes is None and read_filter is None and wanted < count:
             count = wanted
         entries = self._queues.chunk(queue, offset, count, high)
         if not entries:
             following = offset - offset % self._queues.per_file + self._queues.per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, min(following, high), low, high, [], 0, 0, False)
-        result = self._take_runs(queue, entries, offset, wanted, codes) if judge is None else None
+        result = self._take_runs(queue, entries, offset, wanted, codes) if read_filter is None else None
         if result is None:
-            result = self._take_each(queue, entries, offset, wanted, codes, judge)
+            result = self._take_each(queue, entries, offset, wanted, codes, read_filter)
         result.min_offset = low
         result.max_offset = high
         return result
@@ -209,7 +209,7 @@ class Reader:
         offset: int,
         wanted: int,
         codes: frozenset[int] | None,
-        judge: ReadFilter | None,
+        read_filter: ReadFilter | None,
     ) -> GetResult:
         """The same one by one: with filters, over gaps, from far back."""
         log = self._log
@@ -224,7 +224,7 @@ class Reader:
             if 0 <= physical < skip_below:
                 scanned += 1
                 continue
-            if judge is not None and judge.work_left <= 0:
+            if read_filter is not None and read_filter.work_left <= 0:
                 break
             if count and (code == HOLE_CODE or self._full(count, total + size, wanted, physical < memory_from)):
                 break
@@ -238,9 +238,9 @@ class Reader:
                 and (_HASH_MIN <= code <= _HASH_MAX or self._unwanted(queue, code, codes))
             ):
                 continue
-            if judge is not None and physical >= judge.bits_from and is_address(code):
+            if read_filter is not None and physical >= read_filter.bits_from and is_address(code):
                 unit = self._queues.unit(queue, code)
-                if unit is not None and not judge.may_take(unit.bits):
+                if unit is not None and not read_filter.may_take(unit.bits):
                     continue
             view = self._visible(physical, size)
             if view is None or not _is_record(view):
@@ -254,7 +254,7 @@ class Reader:
                     else -1
                 )
                 continue
-            if judge is not None and not judge.takes(view):
+            if read_filter is not None and not read_filter.takes(view):
                 continue
             views.append(view)
             total += size

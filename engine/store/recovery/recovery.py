@@ -84,7 +84,7 @@ class Recovery:
         if self._manifest is not None and scan.end > self._manifest.log_end:
             self._forget_manifest(recover)  # somebody else went on with the log
             scan = self._scan(self._check_from())
-        given_up = self._judge(scan, recover)
+        given_up = self._decide(scan, recover)
         if report.clean and self._manifest is None and scan.count and self._checkpoint.queue_time < scan.last_time:
             report.notes.append(
                 "the checkpoint is older than the last message, as after a crash: its queues and keys are made again"
@@ -151,7 +151,7 @@ class Recovery:
             for folder in self._queues.folders_of(queue):
                 self._files.remove_tree(folder)
 
-    def _judge(self, scan: Scan, recover: Recover) -> bool:
+    def _decide(self, scan: Scan, recover: Recover) -> bool:
         """Decide what to do where the scan stopped, and go on with it behind what is skipped.
 
         Gives whether data was given up.

@@ -16,7 +16,7 @@ from mqproto.engine.store.log.records import Facts, facts_of, time_of
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.queues.queue_files import shorten
-from mqproto.engine.store.queues.queue_io import Piece, write_piece
+from mqproto.engine.store.queues.queue_io import FileWrite, write_out
 from mqproto.engine.store.recovery.scanning import Scan, known_records
 from mqproto.engine.store.report import LostRange, RecoveryReport
 from mqproto.engine.store.settings import StoreSettings
@@ -317,9 +317,9 @@ class Redispatch:
     def _write_queue(self, queue: Queue) -> None:
         extension = self._queues.extension
         if queue.units is not None:
-            self._write_pieces(extension.pieces(queue.units))
+            self._write_out(extension.unwritten(queue.units))
             extension.wrote(queue.units, queue.units.written + len(queue.units.tail))
-        self._write_pieces(self._queues.pieces(queue, queue.next_offset))
+        self._write_out(self._queues.unwritten(queue, queue.next_offset))
         self._queues.wrote(queue, queue.next_offset)
 
     def _settle_index(self, wall: int) -> None:
@@ -338,12 +338,12 @@ class Redispatch:
         if note not in self._notes:
             self._notes.append(note)
 
-    def _write_pieces(self, pieces: Iterator[Piece]) -> None:
-        for piece in pieces:
-            write_piece(self._files, piece)
-            self.touched.add(piece.path)
-            if piece.at == 0:
-                self.made.add(piece.path)
+    def _write_out(self, writes: Iterator[FileWrite]) -> None:
+        for write in writes:
+            write_out(self._files, write)
+            self.touched.add(write.path)
+            if write.at == 0:
+                self.made.add(write.path)
 
     def clear_behind(self) -> None:
         """Write what is known and make what lies behind it in the files zero, so that it is not taken for entries

@@ -72,7 +72,6 @@ class Retention:
         "_dead",
         "_files",
         "_flusher",
-        "_follower",
         "_hours",
         "_jobs",
         "_log",
@@ -81,9 +80,10 @@ class Retention:
         "_rounds",
         "_settings",
         "_time",
+        "_trimmer",
         "_utc_offset",
         "_work_due",
-        "marks",
+        "watermarks",
     )
 
     def __init__(
@@ -92,7 +92,7 @@ class Retention:
         settings: StoreSettings,
         log: CommitLog,
         flusher: Flusher,
-        follower: Trimmer,
+        trimmer: Trimmer,
         jobs: list[Job],
         notices: list[str],
         utc_offset_ms: int,
@@ -101,13 +101,13 @@ class Retention:
         self._settings = settings
         self._log = log
         self._flusher = flusher
-        self._follower = follower
+        self._trimmer = trimmer
         self._jobs = jobs
         self._notices = notices
         self._utc_offset = utc_offset_ms
         self._hours = settings.delete_hours
         #: How full the disks are.
-        self.marks = Watermarks(settings)
+        self.watermarks = Watermarks(settings)
         self._time = FileAge(settings.file_reserved_time * _HOUR_MS, 0)
         #: Files that have left the log and are not removed yet, oldest first.
         self._dead: deque[LogFile] = deque()
@@ -126,18 +126,18 @@ class Retention:
         Blocks.
         """
         self._time = FileAge(self._settings.file_reserved_time * _HOUR_MS, self._log.last_time)
-        self._follower.begin()
+        self._trimmer.begin()
         if self._settings.clean_resource_interval:
-            self._look(tuple([self._files.usage(folder) for folder in self.marks.folders]))
+            self._look(tuple([self._files.usage(folder) for folder in self.watermarks.folders]))
 
     def configure(self) -> None:
         """Take over what is set; the next look at the disks goes by it."""
         settings = self._settings
         self._hours = settings.delete_hours
         self._time.keep(settings.file_reserved_time * _HOUR_MS)
-        self._follower.configure(settings)
-        before = self.marks.refusal
-        self.marks.configure(settings)
+        self._trimmer.configure(settings)
+        before = self.watermarks.refusal
+        self.watermarks.configure(settings)
         self._judge(before)
         if settings.clean_resource_interval:
             self._look_due = 0
@@ -151,12 +151,12 @@ class Retention:
 
     def next_deadline(self) -> int | None:
         """When `timer` wants to be called; 0 is now, None never."""
-        if self._busy or self._follower.busy:
+        if self._busy or self._trimmer.busy:
             return None
         due: int | None = None
         if self._settings.clean_resource_interval or self._rounds:
             due = self._look_due
-        if (self._dead or self._follower.behind) and (due is None or self._work_due < due):
+        if (self._dead or self._trimmer.behind) and (due is None or self._work_due < due):
             due = self._work_due
         return due
 
@@ -167,19 +167,19 @@ class Retention:
             self._time.at(now, wall)
             if not self._rounds:
                 self._look_due = now + interval
-        if self._busy or self._follower.busy:
+        if self._busy or self._trimmer.busy:
             return
         if (interval or self._rounds) and now >= self._look_due:
             self._busy = True
             self._look_due = now + (interval or _INTERVAL_MS)
             oldest = self._log.log_files[: min(self._settings.delete_file_batch_max, len(self._log.log_files) - 1)]
-            self._jobs.append(LookAround(self._files, self.marks.folders, oldest))
+            self._jobs.append(LookAround(self._files, self.watermarks.folders, oldest))
         elif now >= self._work_due:
             if self._dead:
                 self._busy = True
                 self._jobs.append(RemoveFiles(self._files, [self._dead[0].path]))
-            elif self._follower.behind:
-                self._follower.step()
+            elif self._trimmer.behind:
+                self._trimmer.step()
 
     def done(self, job: RetentionJob, now: int, wall: int) -> None:
         """A job ended, well or not: what it did not do is done again later."""
@@ -191,7 +191,7 @@ class Retention:
                 if not self._dead and len(job.times) == len(job.log_files):
                     self._choose(job, now, wall, time)
         elif isinstance(job, FindMinimums):
-            self._follower.found(job)
+            self._trimmer.found(job)
         elif self._busy:  # only files of the log are removed while nothing else is done
             self._busy = False
             if isinstance(job, RemoveFiles) and not job.paths:
@@ -200,18 +200,18 @@ class Retention:
             else:
                 self._work_due = now + self._settings.redelete_hanged_file_interval
         else:
-            self._work_due = now + self._follower.removed(job)
+            self._work_due = now + self._trimmer.removed(job)
 
     # --- deciding ---
 
     def _look(self, usages: tuple[tuple[int, int] | None, ...]) -> None:
-        before = self.marks.refusal
-        self.marks.looked(usages)
+        before = self.watermarks.refusal
+        self.watermarks.looked(usages)
         self._judge(before)
 
     def _judge(self, before: str) -> None:
         """The marks say something new, perhaps, and said this `before`."""
-        refusal = self.marks.refusal
+        refusal = self.watermarks.refusal
         self._log.refuse("disk", refusal)
         if bool(refusal) != bool(before):
             self._notices.append(
@@ -229,13 +229,13 @@ class Retention:
             time = wall
         elif self._clean_from is not None and now < self._clean_from:
             return
-        forced = self.marks.forced and settings.clean_file_forcibly_enable
+        forced = self.watermarks.forced and settings.clean_file_forcibly_enable
         timed = (wall + self._utc_offset) // _HOUR_MS % _HOURS in self._hours
-        if not (asked or timed or forced or self.marks.pressed):
+        if not (asked or timed or forced or self.watermarks.pressed):
             return
         log, reserved = self._log, settings.file_reserved_time * _HOUR_MS
         durable = min(self._flusher.flushed, self._flusher.settled)
-        excess = -(-self.marks.excess() // log.file_size)
+        excess = -(-self.watermarks.excess() // log.file_size)
         young = (excess or settings.delete_file_batch_max) if forced else 0
         counts = [0, 0]
         for log_file, written in zip(job.log_files, job.last_written(), strict=True):
@@ -247,7 +247,7 @@ class Retention:
             self._dead.append(log.drop_first())
         self._work_due = now
         for count, why in zip(
-            counts, (f"they are older than {settings.file_reserved_time} hours", self.marks.state), strict=True
+            counts, (f"they are older than {settings.file_reserved_time} hours", self.watermarks.state), strict=True
         ):
             if count:
                 self._notices.append(

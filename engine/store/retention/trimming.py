@@ -176,7 +176,7 @@ class Trimmer:
         self._flusher = flusher
         self._jobs = jobs
         self.configure(settings)
-        #: The beginning of the log that was followed, or is being followed.
+        #: The beginning of the log that queues and index were trimmed to, or are being trimmed to.
         self._start = 0
         #: Queues that have not been gone through, and whether all others were looked into as far as was needed.
         self._rest: list[Queue] = []
@@ -197,7 +197,7 @@ class Trimmer:
 
         Files that an earlier run left over are noted.
         """
-        self._start = self._queues.followed = self._log.start
+        self._start = self._queues.trimmed_to = self._log.start
         for queue in self._queues.by_key.values():
             self._drop_files(queue)
         self._dead_index_files += self._index.drop_below(self._start)
@@ -208,7 +208,7 @@ class Trimmer:
         return bool(self._start < self._log.start or self._rest or self._dead_queue_files or self._dead_index_files)
 
     def step(self) -> None:
-        """Do the next piece, at once or by a job."""
+        """Do the next step, at once or by a job."""
         if self._rest:
             self._search_slice()
         elif self._start < self._log.start:
@@ -242,7 +242,7 @@ class Trimmer:
 
     def _end_pass(self) -> None:
         if not self._rest and self._complete:
-            self._queues.followed = self._start
+            self._queues.trimmed_to = self._start
 
     def found(self, job: FindMinimums) -> None:
         """The job ended; one that failed has found less, and files stay longer."""

@@ -1,4 +1,4 @@
-"""What a disk's state asks for: Apache's marks (docs/protocol/store.md 9.1), and a number of free bytes at which they
+"""What a disk's state asks for: Apache's watermarks (docs/protocol/store.md 9.1), and a number of free bytes at which they
 do not count.
 
 Both disks are judged together, that of the log and that of the queues, so that a healthy one never clears what a full
@@ -37,10 +37,10 @@ class Watermarks:
         self.configure(settings)
 
     def configure(self, settings: StoreSettings) -> None:
-        """Take over what is set for the marks."""
+        """Take over what is set for the watermarks."""
         self._pressed_at = settings.disk_max_used_space_ratio
-        self._force = _mark(settings.disk_space_clean_forcibly_ratio, _FORCE_BOUNDS)
-        self._warning = _mark(settings.disk_space_warning_level_ratio, _WARNING_BOUNDS)
+        self._force = _watermark(settings.disk_space_clean_forcibly_ratio, _FORCE_BOUNDS)
+        self._warning = _watermark(settings.disk_space_warning_level_ratio, _WARNING_BOUNDS)
         #: So many free bytes are enough to force no file to go, and half of them to take messages, whatever the
         #: percentages are: so that files go before messages are refused. 0: the percentages alone count.
         self._enough = settings.disk_free_files_enough * settings.mapped_file_size_commit_log
@@ -65,8 +65,8 @@ class Watermarks:
         """Bytes in use and free on the disk of the log."""
         return self._usages[0]
 
-    def _over(self, mark: float, enough: int, usage: tuple[int, int] | None) -> bool:
-        if usage is None or used_percent(usage) / 100 <= mark:
+    def _over(self, watermark: float, enough: int, usage: tuple[int, int] | None) -> bool:
+        if usage is None or used_percent(usage) / 100 <= watermark:
             return False
         return not enough or usage[1] < enough
 
@@ -84,11 +84,11 @@ class Watermarks:
         """Bytes that have to come free on the log's disk until no file is forced to go; 0: that is not where space is
         missing.
         """
-        usage, mark = self._usages[0], min(self._force, self._warning)
-        if usage is None or not self._over(mark, self._enough, usage):
+        usage, watermark = self._usages[0], min(self._force, self._warning)
+        if usage is None or not self._over(watermark, self._enough, usage):
             return 0
         used, free = usage
-        above = used - int(mark * (used + free))
+        above = used - int(watermark * (used + free))
         return max(1, min(above, self._enough - free) if self._enough else above)
 
     @property
@@ -111,6 +111,6 @@ def _told(usage: tuple[int, int] | None) -> str:
     return "of unknown state" if usage is None else f"{used_percent(usage)} % full with {usage[1] >> 20} MiB free"
 
 
-def _mark(value: float, bounds: tuple[float, float]) -> float:
+def _watermark(value: float, bounds: tuple[float, float]) -> float:
     """A setting as a part of 1, within bounds. Values beyond 1 are percents."""
     return min(max(value / 100 if value > 1 else value, bounds[0]), bounds[1])

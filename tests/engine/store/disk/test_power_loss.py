@@ -7,7 +7,7 @@ import random
 import pytest
 
 from mqproto.engine.store import MemoryFiles
-from mqproto.engine.store.queues.queue_io import sync_queue_files, write_piece
+from mqproto.engine.store.queues.queue_io import sync_queue_files, write_out
 from tests.engine.store.harness import memory_rig
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}
@@ -107,9 +107,9 @@ def test_queue_files_that_a_recovery_removed_do_not_come_back() -> None:
     rig.send_many(40)
     rig.run_jobs()
     store = rig.store
-    for piece in store._queues.pieces(store.queue("Topic", 0), 45):  # the queue's files get ahead of the log
-        write_piece(rig.files, piece)
-        sync_queue_files(rig.files, {piece.path}, {piece.path})
+    for write in store._queues.unwritten(store.queue("Topic", 0), 45):  # the queue's files get ahead of the log
+        write_out(rig.files, write)
+        sync_queue_files(rig.files, {write.path}, {write.path})
     rig.cut_power()
     rig.open()
     assert len(rig.bodies()) == 5

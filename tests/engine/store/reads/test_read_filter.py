@@ -46,6 +46,6 @@ def test_of_a_length_that_leads_nowhere_none(rig: Rig, size: int) -> None:
 
 
 def test_a_judge_takes_everything_unless_it_says_otherwise() -> None:
-    judge = ReadFilter(1)
-    assert judge.may_take(b"")
-    assert judge.takes(memoryview(b""))
+    read_filter = ReadFilter(1)
+    assert read_filter.may_take(b"")
+    assert read_filter.takes(memoryview(b""))

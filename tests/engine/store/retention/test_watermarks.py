@@ -162,10 +162,10 @@ class TestMarks:
         self, settings: dict[str, Any], used: int, free: int, taken: bool, forced: bool
     ) -> None:
         """STO-05: 240 GB that are 92 % full; 300 MB for a broker with small files."""
-        marks = Watermarks(StoreSettings(**settings))
-        marks.looked(((used, free), (used, free)))
-        assert (not marks.refusal, marks.forced) == (taken, forced)
-        assert marks.pressed
+        watermarks = Watermarks(StoreSettings(**settings))
+        watermarks.looked(((used, free), (used, free)))
+        assert (not watermarks.refusal, watermarks.forced) == (taken, forced)
+        assert watermarks.pressed
 
     @pytest.mark.parametrize(
         ("key", "value", "works_like"),
@@ -179,21 +179,21 @@ class TestMarks:
             ("disk_space_clean_forcibly_ratio", 0.0, 0.30),
         ],
     )
-    def test_marks_can_be_set_within_the_bounds_of_5(self, key: str, value: float, works_like: float) -> None:
+    def test_watermarks_can_be_set_within_the_bounds_of_5(self, key: str, value: float, works_like: float) -> None:
         changes: dict[str, Any] = {"disk_free_files_enough": 0, key: value}
-        marks = Watermarks(StoreSettings(**changes))
+        watermarks = Watermarks(StoreSettings(**changes))
         percent = round(works_like * 100)
         for used, over in ((percent, False), (percent + 1, True)):
-            marks.looked(((used, 100 - used), None))
-            assert (bool(marks.refusal) if "warning" in key else marks.forced) is over
+            watermarks.looked(((used, 100 - used), None))
+            assert (bool(watermarks.refusal) if "warning" in key else watermarks.forced) is over
 
     def test_the_first_mark_can_be_99(self) -> None:
         """STO-05."""
-        marks = Watermarks(StoreSettings(disk_max_used_space_ratio=99))
-        marks.looked(((99, 1), (99, 1)))
-        assert not marks.pressed
-        marks.looked(((100, 0), None))
-        assert marks.pressed
+        watermarks = Watermarks(StoreSettings(disk_max_used_space_ratio=99))
+        watermarks.looked(((99, 1), (99, 1)))
+        assert not watermarks.pressed
+        watermarks.looked(((100, 0), None))
+        assert watermarks.pressed
 
     def test_a_disk_in_memory_fills_up_and_is_emptied(self) -> None:
         files = MemoryFiles(forgetful=True, space=40_000)
