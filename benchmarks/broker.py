@@ -76,7 +76,7 @@ LOADS = [
 
 @dataclass
 class Result:
-    """What one broker did under one load, round by round."""
+    """Figures of one broker under one load, round by round."""
 
     values: list[float] = field(default_factory=list)
     p99: list[int] = field(default_factory=list)  #: microseconds

@@ -42,7 +42,7 @@ def body(index: int) -> bytes:
 
 
 class Meter:
-    """Counts what was done in a time, and the CPU that it took."""
+    """Meter of what was done in a time, and of the CPU that it took."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What producers notice of a consumer that reads old messages from disk: python benchmarks/coldread.py [--quick]
+"""Benchmark of producers beside a consumer that reads old messages from disk: python benchmarks/coldread.py [--quick]
 [--megabytes N] ...
 
 A broker in a process of its own gets old messages in many queues, and is started anew over them, with the page cache
@@ -66,7 +66,7 @@ CASES = [
 
 @dataclass
 class Result:
-    """What was measured, round by round; times in microseconds."""
+    """Measurements, round by round; times in microseconds."""
 
     rates: list[int] = field(default_factory=list)
     p99: list[int] = field(default_factory=list)

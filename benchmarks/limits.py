@@ -1,4 +1,4 @@
-"""What many topics, links and parked pulls cost a server: the figures of docs/benchmarks.md, "Limits".
+"""Costs of many topics, links and parked pulls in a server: the figures of docs/benchmarks.md, "Limits".
 
     python benchmarks/limits.py [--only holds names send crowd] [--topics 10000] [--links 10000] [--seconds 30]
     [--rounds 3]
@@ -53,7 +53,7 @@ Samples = dict[int, tuple[dict[str, str], bytes]]
 
 
 class Watch:
-    """Runs the entries of a node and keeps the longest."""
+    """Watch over the entries of a node, which keeps the longest."""
 
     def __init__(self) -> None:
         self.longest = 0.0

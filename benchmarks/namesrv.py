@@ -1,5 +1,5 @@
-"""What a name server and a broker's registration cost with many topics and brokers: how long one entry of the node
-holds the loop.
+"""Costs of a name server and of a broker's registration with many topics and brokers: the time that one entry holds the
+loop.
 
     PYTHONPATH=. python benchmarks/namesrv.py [--topics N] [--brokers N] [--rounds N] [--json FILE]
 
@@ -48,7 +48,7 @@ class Row:
 
 
 class Saved:
-    """Stands for the job that saves the key/value configuration: its text is made before."""
+    """Stand-in for the job that saves the key/value configuration: its text is made before."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,4 +1,4 @@
-"""What one message costs the store: python3 benchmarks/store.py [--messages N] [--filler BYTES] [--topics N] [--sync]
+"""Costs of one message in the store: python3 benchmarks/store.py [--messages N] [--filler BYTES] [--topics N] [--sync]
 [--folder DIR]
 
 Messages of 1 KiB with a unique id go through `Writer.append`: log record, queue entry, index entry. Printed are

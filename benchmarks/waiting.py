@@ -1,4 +1,4 @@
-"""What waits in a broker: delayed messages and half messages, and what they cost. docs/benchmarks.md, "What waits".
+"""Costs of what waits in a broker: delayed messages and half messages. docs/benchmarks.md, "What waits".
 
     python benchmarks/waiting.py [--delayed 1000000] [--stored 200000] [--open 10000]
 

@@ -14,9 +14,9 @@ MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 #: The first two fields: size of the record, magic.
 SIZE_MAGIC: Final = Struct(">iI")
-#: All fields before the body: size, magic, CRC of the body, queue id, flag, queue offset, physical offset, sysFlag, born
-#: time, born host, store time, store host, reconsume times, prepared offset, size of the body. By the lengths of the born
-#: host and the store host: v4 v4, v6 v4, v4 v6, v6 v6.
+#: All fields before the body: size, magic, CRC of the body, queue id, flag, queue offset, physical offset, sysFlag,
+#: born time, born host, store time, store host, reconsume times, prepared offset, size of the body. By the lengths of
+#: the born host and the store host: v4 v4, v6 v4, v4 v6, v6 v6.
 HEADS: Final = tuple(Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
 HEAD_V4: Final = HEADS[0]
 #: Length of the properties, and of the topic in version 2.

@@ -1,4 +1,5 @@
-"""What real RocketMQ programs sent, stored and computed, for tests to compare with (README.md beside this file).
+"""Golden data: all that real RocketMQ programs sent, stored and computed, for tests to compare with (README.md beside
+this file).
 
     golden.capture("4.9.7", "produce-sync")     entries of a capture, in order
     golden.vectors("tags-code")                 inputs and outputs of Apache's own functions

@@ -1,4 +1,4 @@
-"""What Apache's broker serves from a recorded directory, against what ours does."""
+"""Answers of Apache's broker over a recorded directory, against ours."""
 
 from __future__ import annotations
 

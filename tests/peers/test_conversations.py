@@ -13,8 +13,9 @@ from tests.peers.kit.probes import Running, finish, wait_for
 
 JAVA = "java-4.9.7"
 TRACES = "RMQ_SYS_TRACE_TOPIC"
-#: Who asks. Java's 5.3.3 gives up at once, against Apache's broker as well, and 4.4 and the others cannot ask.
-asking = pairs(
+#: Clients that send requests. Java's 5.3.3 gives up at once, against Apache's broker as well, and 4.4 and the others
+#: cannot ask.
+requesters = pairs(
     "java-4.9.7 @ ours:threaded",
     "java-4.9.7-binary @ ours:threaded",
     "go @ ours:threaded",
@@ -39,7 +40,7 @@ def answering(pair: Pair, kind: str, topic: str, expect: int) -> Running:
 
 
 def asked(pair: Pair, topic: str, count: int) -> list[str]:
-    lines = pair.run("request", topic=topic, count=count, seconds=120, group=pair.name("asking")).lines
+    lines = pair.run("request", topic=topic, count=count, seconds=120, group=pair.name("requests")).lines
     assert len({line["correlation"] for line in lines if "reply" in line}) == count
     return [line["reply"] for line in lines if "reply" in line]
 
@@ -53,7 +54,7 @@ def converse(pair: Pair, kind: str) -> None:
     finish(other, status=None)
 
 
-@asking
+@requesters
 def test_requests_are_answered(pair: Pair) -> None:
     converse(pair, JAVA)
 

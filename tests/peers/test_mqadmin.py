@@ -1,4 +1,4 @@
-"""Apache's mqadmin prints against our servers what it prints against Apache's: a story of 129 steps, step by step."""
+"""Apache's mqadmin prints against our servers what it prints against Apache's: a session of 129 steps, step by step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests.golden.golden import GOLDEN
 from tests.peers.conftest import need
-from tests.peers.kit.admin_story import SETTINGS, Story, recorded
 from tests.peers.kit.mqadmin import VERSION, Mqadmin, Tool
+from tests.peers.kit.mqadmin_session import SETTINGS, MqadminSession, recorded
 from tests.peers.kit.printed import OWN_VALUES, UNKNOWN_KEYS, comparable, configuration
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, serve
@@ -37,8 +37,8 @@ FROM_THE_START = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
 
 @dataclass
-class Told:
-    """The story as it went with one server."""
+class Texts:
+    """Texts of the session with one server."""
 
     server: Server
     texts: dict[str, str]
@@ -50,29 +50,29 @@ class Told:
         return text
 
 
-@pytest.fixture(scope="session")  # other modules may come in between, and the story takes its time
-def told(request: pytest.FixtureRequest, clients: Clients, tmp_path_factory: pytest.TempPathFactory) -> Told:
+@pytest.fixture(scope="session")  # other modules may come in between, and the session takes its time
+def session(request: pytest.FixtureRequest, clients: Clients, tmp_path_factory: pytest.TempPathFactory) -> Texts:
     need(f"java-{VERSION}")
     kind = request.config.getoption("--peer-server", None) or "ours:threaded"
     need(kind)
     home: Path = tmp_path_factory.mktemp("mqadmin")
     with serve(kind, home, 0, **SETTINGS) as server, Tool() as tool:
-        return Told(server, Story(Mqadmin(tool, server), clients).tell())
+        return Texts(server, MqadminSession(Mqadmin(tool, server), clients).run())
 
 
-def test_every_recorded_step_is_told(told: Told) -> None:
-    assert told.texts.keys() == RECORDED.keys()
+def test_every_recorded_step_is_told(session: Texts) -> None:
+    assert session.texts.keys() == RECORDED.keys()
 
 
 @pytest.mark.parametrize("step", sorted(RECORDED.keys() - set(CONFIGURATIONS)))
-def test_it_prints_the_same(told: Told, step: str) -> None:
-    expected = INSTEAD.get(step, RECORDED[step]) if told.server.ours else RECORDED[step]
-    assert told.comparable(step) == expected
+def test_it_prints_the_same(session: Texts, step: str) -> None:
+    expected = INSTEAD.get(step, RECORDED[step]) if session.server.ours else RECORDED[step]
+    assert session.comparable(step) == expected
 
 
 @pytest.mark.parametrize("step", CONFIGURATIONS)
-def test_it_shows_the_same_configuration(told: Told, step: str) -> None:
-    theirs, ours = configuration(RECORDED[step]), configuration(told.comparable(step))
+def test_it_shows_the_same_configuration(session: Texts, step: str) -> None:
+    theirs, ours = configuration(RECORDED[step]), configuration(session.comparable(step))
     assert theirs.keys() - UNKNOWN_KEYS <= ours.keys()
     compared = theirs.keys() - OWN_VALUES - UNKNOWN_KEYS
     assert {key: ours[key] for key in compared} == {key: theirs[key] for key in compared}

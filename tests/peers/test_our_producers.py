@@ -1,6 +1,4 @@
-"""What our producer offers besides single sends, against Apache's servers; Apache's Java client reads what came of
-it.
-"""
+"""Our producer beyond single sends, against Apache's servers; Apache's Java client reads the results."""
 
 from __future__ import annotations
 

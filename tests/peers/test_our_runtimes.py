@@ -34,7 +34,7 @@ PROMPT = {
 }
 
 
-class Stage:
+class RuntimeClients:
     """A runtime with a server; what is started here closes with the test."""
 
     def __init__(self, runtime: Runtime, pair: Pair, stack: ExitStack) -> None:
@@ -64,9 +64,9 @@ class Stage:
 
 
 @pytest.fixture(params=["gevent", "asyncio", "trio"])
-def stage(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Stage]:
+def runtime_clients(request: pytest.FixtureRequest, pair: Pair) -> Iterator[RuntimeClients]:
     with open_runtime(request.param) as runtime, ExitStack() as stack:
-        yield Stage(runtime, pair, stack)
+        yield RuntimeClients(runtime, pair, stack)
 
 
 def bodies(messages: list[MessageExt]) -> list[bytes]:
@@ -77,9 +77,9 @@ def sent_bodies(sent: list[Sent]) -> list[bytes]:
     return sorted(message.body for message in sent)
 
 
-def test_java_reads_what_we_send(stage: Stage, pair: Pair) -> None:
+def test_java_reads_what_we_send(runtime_clients: RuntimeClients, pair: Pair) -> None:
     topic = pair.topic("Sent")
-    producer = stage.start("Producer", pair.name("sender"), send_msg_timeout=30_000)
+    producer = runtime_clients.start("Producer", pair.name("sender"), send_msg_timeout=30_000)
     message = Message(topic, b"one", tags="TagA", keys="one", properties={"color": "red"})
     assert producer.send(message).status is SendStatus.SEND_OK
     same = {producer.send(Message(topic, b"two"), selector=select_by_hash, argument="key").queue for _ in range(2)}
@@ -92,7 +92,7 @@ def test_java_reads_what_we_send(stage: Stage, pair: Pair) -> None:
     assert (line["tags"], line["keys"], line["properties"]["color"]) == ("TagA", "one", "red")
 
 
-def test_we_consume_what_java_sends(stage: Stage, pair: Pair) -> None:
+def test_we_consume_what_java_sends(runtime_clients: RuntimeClients, pair: Pair) -> None:
     """By tags; one message is refused and comes back; the offsets are the broker's when we have left."""
     topic, group = pair.topic("Received"), pair.name("received")
     open_group(pair, topic, group)
@@ -106,7 +106,7 @@ def test_we_consume_what_java_sends(stage: Stage, pair: Pair) -> None:
         collector.take(messages)
         return ConsumeStatus.SUCCESS
 
-    consumer = stage.consumer(topic, group, listener, "TagB")
+    consumer = runtime_clients.consumer(topic, group, listener, "TagB")
     messages = collector.wait(4)
     assert bodies(messages) == sent_bodies(sent[1::2])
     assert {
@@ -116,7 +116,7 @@ def test_we_consume_what_java_sends(stage: Stage, pair: Pair) -> None:
     committed(pair, topic, group, [2] * 4)
 
 
-def test_order_within_a_queue(stage: Stage, pair: Pair) -> None:
+def test_order_within_a_queue(runtime_clients: RuntimeClients, pair: Pair) -> None:
     topic = pair.topic("Orderly")
     sent = pair.produce(topic=topic, count=30, shard=3)
     collector, failures = Collector(), [True]
@@ -128,7 +128,7 @@ def test_order_within_a_queue(stage: Stage, pair: Pair) -> None:
         collector.take(messages)
         return ConsumeStatus.SUCCESS
 
-    stage.consumer(topic, pair.name("orderly"), listener, orderly=True)
+    runtime_clients.consumer(topic, pair.name("orderly"), listener, orderly=True)
     messages = collector.wait(30)
     assert bodies(messages) == sent_bodies(sent)
     for queue in range(4):
@@ -136,12 +136,12 @@ def test_order_within_a_queue(stage: Stage, pair: Pair) -> None:
         assert at == [*range(len(at))]
 
 
-def test_everybody_gets_a_broadcast_message(stage: Stage, pair: Pair, tmp_path: Path) -> None:
+def test_everybody_gets_a_broadcast_message(runtime_clients: RuntimeClients, pair: Pair, tmp_path: Path) -> None:
     topic, group = pair.topic("News"), pair.name("news")
     sent = pair.produce(topic=topic, count=8)
     collectors = [Collector(), Collector()]
     for collector in collectors:
-        stage.consumer(
+        runtime_clients.consumer(
             topic,
             group,
             lambda messages, context, collector=collector: (collector.take(messages), ConsumeStatus.SUCCESS)[1],
@@ -153,11 +153,11 @@ def test_everybody_gets_a_broadcast_message(stage: Stage, pair: Pair, tmp_path: 
         assert bodies(collector.wait(8)) == sent_bodies(sent)
 
 
-def test_we_iterate_over_what_java_sends(stage: Stage, pair: Pair) -> None:
+def test_we_iterate_over_what_java_sends(runtime_clients: RuntimeClients, pair: Pair) -> None:
     topic, group = pair.topic("Iterated"), pair.name("iterated")
     open_group(pair, topic, group)
     sent = pair.produce(topic=topic, count=8, shard=4)
-    consumer = stage.make("Consumer", group, **PROMPT)
+    consumer = runtime_clients.make("Consumer", group, **PROMPT)
     consumer.subscribe(topic)
     consumer.start()
     messages: list[MessageExt] = []
@@ -171,23 +171,23 @@ def test_we_iterate_over_what_java_sends(stage: Stage, pair: Pair) -> None:
     committed(pair, topic, group, [2] * 4)
 
 
-def test_transactions_decided_at_once(stage: Stage, pair: Pair) -> None:
+def test_transactions_decided_at_once(runtime_clients: RuntimeClients, pair: Pair) -> None:
     topic = pair.topic("Decided")
     outcomes = {b"kept": LocalTransactionState.COMMIT_MESSAGE, b"dropped": LocalTransactionState.ROLLBACK_MESSAGE}
     listener = (
-        as_coroutine(stage.runtime, lambda message, argument: outcomes[message.body]),
-        as_coroutine(stage.runtime, lambda message: outcomes[message.body]),
+        as_coroutine(runtime_clients.runtime, lambda message, argument: outcomes[message.body]),
+        as_coroutine(runtime_clients.runtime, lambda message: outcomes[message.body]),
     )
-    producer = stage.start("TransactionProducer", pair.name("decided"), listener, send_msg_timeout=30_000)
+    producer = runtime_clients.start("TransactionProducer", pair.name("decided"), listener, send_msg_timeout=30_000)
     ids = [producer.send_in_transaction(Message(topic, body)).msg_id for body in (b"dropped", b"kept")]
     (line,) = pull(pair, topic, 1)
     assert (line["body"], line["msgId"]) == ("kept", ids[1])
 
 
-def test_we_pull_and_poll_what_java_sends(stage: Stage, pair: Pair) -> None:
+def test_we_pull_and_poll_what_java_sends(runtime_clients: RuntimeClients, pair: Pair) -> None:
     topic, group = pair.topic("Pulled"), pair.name("pulled")
     sent = pair.produce(topic=topic, count=8, shard=4)
-    puller = stage.start("PullConsumer", group, **HURRY)
+    puller = runtime_clients.start("PullConsumer", group, **HURRY)
     found: list[MessageExt] = []
     for queue in puller.fetch_subscribe_message_queues(topic):
         low = puller.min_offset(queue)
@@ -198,7 +198,7 @@ def test_we_pull_and_poll_what_java_sends(stage: Stage, pair: Pair) -> None:
     assert bodies(found) == sent_bodies(sent)
     committed(pair, topic, group, [1] * 4)
     puller.close()
-    poller = stage.make("LitePullConsumer", group, **PROMPT)
+    poller = runtime_clients.make("LitePullConsumer", group, **PROMPT)
     poller.subscribe(topic)
     poller.start()
     rest: list[MessageExt] = []
@@ -209,12 +209,12 @@ def test_we_pull_and_poll_what_java_sends(stage: Stage, pair: Pair) -> None:
     committed(pair, topic, group, [2] * 4)
 
 
-def test_we_administer(stage: Stage, pair: Pair) -> None:
+def test_we_administer(runtime_clients: RuntimeClients, pair: Pair) -> None:
     topic, group = pair.name("Made"), pair.name("made")
-    admin = stage.start("Admin", timeout_ms=60_000)
+    admin = runtime_clients.start("Admin", timeout_ms=60_000)
 
     def do(operation: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
-        return stage.runtime.call(operation, *arguments, **settings)
+        return runtime_clients.runtime.call(operation, *arguments, **settings)
 
     assert do(admin.topics.create, topic, cluster=CLUSTER, read_queues=2, write_queues=2) == [pair.server.broker]
     (sent, *_) = pair.produce(topic=topic, count=4, keys="made")

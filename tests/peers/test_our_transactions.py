@@ -23,7 +23,7 @@ SOME = [
     *[f"ours-{runtime} @ apache:4.9.7" for runtime in RUNTIMES[1:]],
 ]
 #: Those of them that know requests.
-TALKING = [name for name in SOME if not name.endswith("4.4.0")]
+WITH_REQUESTS = [name for name in SOME if not name.endswith("4.4.0")]
 JAVA = "java-4.9.7"
 #: Asks about transactions after a second, and each second again, for as long as it takes until somebody knows. Release
 #: 5 writes down ends in lots, and asks until it has: soon here.
@@ -53,7 +53,7 @@ def ours(request: pytest.FixtureRequest, curious: Servers, clients: Clients) -> 
     return Pair(curious[server], clients[kind], clients, _numbers)
 
 
-def asking(names: Sequence[str]) -> pytest.MarkDecorator:
+def with_checks(names: Sequence[str]) -> pytest.MarkDecorator:
     """Parametrises `ours`, with ids of which `spreading` knows that these servers are not those of other tests."""
     return pytest.mark.parametrize(
         "ours", names, ids=[name.replace(" @ apache:", "@curious:") for name in names], indirect=True
@@ -108,12 +108,12 @@ def ask(ours: Pair, outcome: str, check: str) -> None:
         assert pull(java(ours), topic, 0) == []
 
 
-@asking(SOME)
+@with_checks(SOME)
 def test_decided_when_asked(ours: Pair) -> None:
     ask(ours, "unknown", "commit")
 
 
-@asking(SOME)
+@with_checks(SOME)
 @pytest.mark.parametrize(("outcome", "check"), [("unknown", "rollback"), ("fail", "commit")])
 def test_refused_when_asked_and_decided_after_a_failure(ours: Pair, outcome: str, check: str) -> None:
     ask(ours, outcome, check)
@@ -140,7 +140,7 @@ def decide(pair: Pair, topic: str, group: str) -> list[Line]:
     return asked
 
 
-@asking(SOME)
+@with_checks(SOME)
 def test_java_decides_for_one_of_ours_that_was_killed(ours: Pair) -> None:
     topic, group = ours.topic("Killed"), ours.name("killed")
     sent, running = leave_open(ours, topic, group)
@@ -150,7 +150,7 @@ def test_java_decides_for_one_of_ours_that_was_killed(ours: Pair) -> None:
     assert {line["transactionId"] for line in decide(java(ours), topic, group)} == {line["msgId"] for line in sent}
 
 
-@asking(SOME)
+@with_checks(SOME)
 def test_we_decide_for_one_of_javas_that_was_killed(ours: Pair) -> None:
     topic, group = ours.topic("Killed"), ours.name("killed")
     theirs = JavaClient(JAVA.removeprefix("java-"))
@@ -165,7 +165,7 @@ def test_we_decide_for_one_of_javas_that_was_killed(ours: Pair) -> None:
     }
 
 
-@asking(SOME)
+@with_checks(SOME)
 def test_members_of_a_group_decide_for_each_other(ours: Pair) -> None:
     """A Java producer and ours at the same time: the broker asks either, whoever has sent the message."""
     topic, group = ours.topic("Mixed"), ours.name("mixed")
@@ -181,32 +181,32 @@ def test_members_of_a_group_decide_for_each_other(ours: Pair) -> None:
 
 # --- requests and replies ---------------------------------------------------------------------------------------------
 
-talking = pairs(*TALKING)
+requests_known = pairs(*WITH_REQUESTS)
 
 
-def ask_and_answer(asking: Pair, answering: Pair, **options: Any) -> None:
-    topic, group = asking.topic("Talk"), asking.name("talk")
-    responder = answering.start("reply", topic=topic, group=group, expect=4, seconds=120)
+def request_and_reply(requester: Pair, replier: Pair, **options: Any) -> None:
+    topic, group = requester.topic("Request"), requester.name("request")
+    responder = replier.start("reply", topic=topic, group=group, expect=4, seconds=120)
     wait_for(responder, "started")
-    outcome = asking.run("request", topic=topic, count=4, body="question", seconds=120, **options)
+    outcome = requester.run("request", topic=topic, count=4, body="question", seconds=120, **options)
     replies = [line for line in outcome.lines if "reply" in line]
     assert [line["reply"] for line in replies] == [f"reply to question-{index}" for index in range(4)]
     assert len({line["correlation"] for line in replies}) == 4
-    if not asking.client.kind.startswith("ours-"):
+    if not requester.client.kind.startswith("ours-"):
         # others leave with the last reply, at times before they confirm it: whoever gave it hears that it failed
         responder.stop()
     answered = [line for line in finish(responder, status=None).lines if "answered" in line]
-    assert len(answered) == 4 or (len(answered) == 3 and not asking.client.kind.startswith("ours-"))
+    assert len(answered) == 4 or (len(answered) == 3 and not requester.client.kind.startswith("ours-"))
 
 
-@talking
+@requests_known
 def test_java_answers_us(pair: Pair) -> None:
-    ask_and_answer(pair, java(pair))
+    request_and_reply(pair, java(pair))
 
 
-@talking
+@requests_known
 def test_we_answer_java(pair: Pair) -> None:
-    ask_and_answer(java(pair), pair)
+    request_and_reply(java(pair), pair)
 
 
 @pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
@@ -215,14 +215,14 @@ def test_java_of_the_newest_release_answers_us(pair: Pair) -> None:
     3.13).
     """
     need("java-5.3.3")
-    ask_and_answer(pair, pair.other("java-5.3.3"))
+    request_and_reply(pair, pair.other("java-5.3.3"))
 
 
 @pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")
 def test_go_and_we(pair: Pair) -> None:
     need("go")
-    ask_and_answer(pair, pair.other("go"))
-    ask_and_answer(pair.other("go"), pair)
+    request_and_reply(pair, pair.other("go"))
+    request_and_reply(pair.other("go"), pair)
 
 
 @pairs("ours-threaded @ apache:4.9.7", "ours-asyncio @ apache:5.3.3")

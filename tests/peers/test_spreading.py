@@ -1,4 +1,4 @@
-"""How the tests of this folder are spread over processes."""
+"""Spreading of the tests of this folder over processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_name_of_a_test_tells_its_group(name: str, group: str) -> None:
 
 def test_tests_that_share_something_have_a_group_of_it(request: pytest.FixtureRequest) -> None:
     """Whoever starts something for a whole session or module has to be found by the table of groups."""
-    things = {"told": "mqadmin", "guarded": "", "ours": "", "pair": "", "desk": "", "hands": ""}
+    things = {"session": "mqadmin", "guarded": "", "ours": "", "pair": "", "operator": "", "hands": ""}
     for item in request.session.items:
         assert isinstance(item, pytest.Function)
         named = [thing for name, thing in things.items() if name in item.fixturenames]

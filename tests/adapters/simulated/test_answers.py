@@ -1,4 +1,4 @@
-"""Which frames of a run of bytes come twice or late."""
+"""Answers that come twice or late, among the frames of a run of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each check sees what it is there for: a cluster in which all is well, and one fault at a time put into it."""
+"""Checks of clusters: one violation at a time is put into a cluster in which all is well, and is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a group may have stored offsets, by what its listeners said."""
+"""Records of progress: how far a group may have stored offsets, by what its listeners said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated driver with toy nodes: what it carries, how it fails, and that a seed decides everything."""
+"""Simulator with toy nodes: bytes, faults, and that a seed decides everything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mqproto.state.node.contract import Dial, Job, Link, NodeBase, Run
 
 
 class Toy(NodeBase):
-    """Answers each run of bytes with the same bytes; notes everything that happens to it."""
+    """Node that answers each run of bytes with the same bytes; notes everything that happens to it."""
 
     def __init__(self, dials: str = "") -> None:
         super().__init__()

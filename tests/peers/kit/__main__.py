@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.peers.kit import admin_story, mqadmin, peers, probes, servers
+from tests.peers.kit import mqadmin, mqadmin_session, peers, probes, servers
 
 
 def _probe(kind: str, version: str, rest: list[str]) -> int:
@@ -49,11 +49,11 @@ def _record_mqadmin() -> None:
     kind = f"apache:{mqadmin.VERSION}"
     with (
         probes.all_clients() as clients,
-        servers.serve(kind, home, 0, **admin_story.SETTINGS) as server,
+        servers.serve(kind, home, 0, **mqadmin_session.SETTINGS) as server,
         mqadmin.Tool() as tool,
     ):
-        texts = admin_story.Story(mqadmin.Mqadmin(tool, server), clients).tell()
-        print(*admin_story.record(texts, server, root), sep="\n")
+        texts = mqadmin_session.MqadminSession(mqadmin.Mqadmin(tool, server), clients).run()
+        print(*mqadmin_session.record(texts, server, root), sep="\n")
 
 
 def main(arguments: list[str]) -> int:

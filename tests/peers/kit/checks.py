@@ -1,6 +1,4 @@
-"""What a message must look like at the other end: everything that its sender said and its broker answered, compared
-field by field.
-"""
+"""Checks of a message at the other end: everything that its sender said and its broker answered, field by field."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ RETRY = {
 
 @dataclass
 class Sent:
-    """A message as its producer sent it, with what it was answered; None is what the library does not tell."""
+    """A message as its producer sent it, with the broker's answer; None is what the library does not tell."""
 
     topic: str
     body: bytes

@@ -36,7 +36,7 @@ QUEUES = {**TOPICS, "%RETRY%retrying": 1, "%DLQ%dying": 1, HALF: 1, OP: 1, SCHED
 
 @dataclass
 class Filled:
-    """What was sent, by topic, over all turns."""
+    """Messages that were sent, by topic, over all turns."""
 
     sent: dict[str, list[Sent]] = field(default_factory=dict)
     #: How often `fill` was called.

@@ -63,7 +63,7 @@ def _ended(number: int) -> int | None:
 
 
 class Forked:
-    """A process that `Forking` has started; what tests use of subprocess.Popen."""
+    """A process that `Forking` has started; the part of subprocess.Popen that tests use."""
 
     def __init__(self, parent: Forking, number: int, stdout: IO[bytes]) -> None:
         self._parent, self._number = parent, number

@@ -56,7 +56,7 @@ class Directory:
 
 
 class Hands:
-    """What passes directories from broker to broker."""
+    """Passage of directories from broker to broker."""
 
     def __init__(self, clients: Clients, folder: Path) -> None:
         self._clients, self._folder = clients, folder

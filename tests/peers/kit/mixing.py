@@ -1,5 +1,5 @@
-"""A group of members of several libraries that come and go while messages are sent: what each was handed, and whether
-it was right.
+"""A group of members of several libraries that come and go while messages are sent, and the checks of what each was
+given.
 """
 
 from __future__ import annotations

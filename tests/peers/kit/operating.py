@@ -1,4 +1,4 @@
-"""What operators and time do to a data directory at rest: old files go, damage is stepped over."""
+"""Changes that operators and time make in a data directory at rest: old files go, damage is stepped over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drives our own clients as java/Probe.java drives Apache's: python -m tests.peers.kit.ours ADAPTER OFFSETS COMMAND
+"""Probe of our own clients, driven as java/Probe.java is: python -m tests.peers.kit.ours ADAPTER OFFSETS COMMAND
 key=value ...
 
 ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting consumers' offsets.
@@ -52,7 +52,7 @@ from mqproto.adapters.base.settings import ConsumerOptions, ProducerOptions
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
-from tests.peers.kit import ours_asking, ours_pulling
+from tests.peers.kit import ours_pulling, ours_requests
 from tests.peers.kit.checks import letters
 from tests.peers.kit.shown import show, show_message, show_result
 
@@ -360,11 +360,11 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, leave)
     try:
         if adapter in ("threaded", "gevent"):
-            commands = {"produce": produce, "consume": consume, **ours_asking.COMMANDS, **ours_pulling.COMMANDS}
+            commands = {"produce": produce, "consume": consume, **ours_requests.COMMANDS, **ours_pulling.COMMANDS}
             return 0 if commands[command](job) else 1
         import anyio
 
-        steps = {"produce": produce_async, "consume": consume_async, **ours_asking.STEPS, **ours_pulling.STEPS}
+        steps = {"produce": produce_async, "consume": consume_async, **ours_requests.STEPS, **ours_pulling.STEPS}
         return 0 if anyio.run(steps[command], job, backend=adapter) else 1
     except MQError as failure:
         show(error=type(failure).__name__, text=str(failure))

@@ -52,7 +52,7 @@ def lite_options(job: Job) -> LitePullOptions:
 
 
 class Walk:
-    """Through one queue, to its end or to as many messages as are wanted."""
+    """Walk through one queue, to its end or to as many messages as are wanted."""
 
     def __init__(self, job: Job, offset: int) -> None:
         self._job = job
@@ -89,7 +89,7 @@ def show_offsets(queue: MessageQueue, low: int, high: int, committed: int | None
 
 
 class Polls:
-    """What a lite pull consumer is to do with its messages."""
+    """Orders for a lite pull consumer: what it does with its messages."""
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -1,4 +1,4 @@
-"""Which client is tried with which server, and what a test does with the two."""
+"""Pairs of a client and a server, and what a test does with the two."""
 
 from __future__ import annotations
 

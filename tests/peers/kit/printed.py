@@ -1,4 +1,4 @@
-"""What mqadmin printed, made comparable with what it printed in another run of the same story (admin_story.py).
+"""Texts that mqadmin printed, made comparable with those of another run of the same session (mqadmin_session.py).
 
 Two runs differ in addresses, folders, times, ids (whose length is the host's), the places and sizes in the log that
 follow from these, and rates. A mask stands for each of them; what is left has to be equal.

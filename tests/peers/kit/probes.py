@@ -34,7 +34,7 @@ Line = dict[str, Any]
 
 @dataclass
 class Outcome:
-    """What a command printed and how it ended."""
+    """Output of a command, and how it ended."""
 
     lines: list[Line] = field(default_factory=list)
     status: int = 0

@@ -1,5 +1,4 @@
-"""Which tests of this folder run in the same process, and which of them first, when pytest-xdist spreads them over
-several.
+"""Groups of the tests of this folder that run in one process, and their order, when pytest-xdist spreads them.
 
 What tests share costs seconds of processor time to make: servers, programs, directories that were filled. So tests that
 share something stay together as long as that keeps everybody busy, and what takes long begins early. All of it follows
@@ -87,7 +86,7 @@ def choose(left: Iterable[str], seconds: Mapping[str, float], made: Iterable[str
 
 
 class Spreading(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Gives each process one group of tests after the other."""
+    """Scheduler that gives each process one group of tests after the other."""
 
     def __init__(self, config: object, log: object) -> None:
         super().__init__(config, log)

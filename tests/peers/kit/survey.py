@@ -46,7 +46,7 @@ Place = tuple[str, int, int]
 
 @dataclass
 class Survey:
-    """What one broker served."""
+    """Survey of one broker: all that it served."""
 
     kind: str
     queues: dict[tuple[str, int], Line] = field(default_factory=dict)

@@ -1,5 +1,4 @@
-"""Drives the C++ client (PyPI rocketmq 0.4.4, which bundles librocketmq) from the command line, as java/Probe.java does
-for Java.
+"""Probe of the C++ client (PyPI rocketmq 0.4.4, which bundles librocketmq), driven as java/Probe.java is for Java.
 
 COMMAND key=value ... prints one JSON object a line for each result or message and a last one with "done". Exit status 0
 when the command reached what it was asked for, 1 when it did not, 2 on an error. Names of fields are those of

@@ -1,6 +1,6 @@
-"""One story of an operator with mqadmin, from an empty broker on: what every command printed, by the name of its step.
+"""Session of an operator with mqadmin, from an empty broker on: the text of every command, by the name of its step.
 
-It follows the recorded one step by step (tests/golden/captures/4.9.7/admin-*.txt), and differs where that one left
+It follows the recorded session step by step (tests/golden/captures/4.9.7/admin-*.txt), and differs where that one left
 something to chance: the queue of a message is given where Apache's client draws one, and the consumer's offsets are
 waited for. Steps that were not recorded there have their text in tests/golden/mqadmin.
 """
@@ -19,7 +19,7 @@ from tests.peers.kit.printed import comparable
 from tests.peers.kit.probes import Clients, finish, wait_for
 from tests.peers.kit.servers import Server
 
-#: Recorded, but no part of the story: the tool's own help and complaints, which end it, and what was no command.
+#: Recorded, but no part of the session: the tool's own help and complaints, which end it, and what was no command.
 LEFT_OUT = {"unknown-option", "missing-option", "help", "produce"}
 #: Addresses of the recorded name server and broker, and their folder.
 RECORDED_AT = ("127.0.0.1:9876", "127.0.0.1:10911", "/tmp/golden/run/4.9.7-admin")
@@ -37,8 +37,8 @@ SETTINGS = {
 }
 
 
-class Story:
-    """Runs it against one server."""
+class MqadminSession:
+    """Session with one server."""
 
     def __init__(self, tool: Mqadmin, clients: Clients) -> None:
         self.tool = tool
@@ -52,7 +52,7 @@ class Story:
         text = self.texts[name] = self.tool.run(*words)
         return text
 
-    def tell(self) -> dict[str, str]:
+    def run(self) -> dict[str, str]:
         """All of it."""
         self.topics()
         self.sending()

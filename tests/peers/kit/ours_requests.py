@@ -1,5 +1,5 @@
-"""Commands of our probe (see `ours`) that take two: messages in transactions and the questions about them, requests and
-their replies.
+"""Commands of our probe (see `ours`) that take two: messages in transactions and their checks, requests and their
+replies.
 """
 
 from __future__ import annotations
