@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
-from mqproto.engine.broker.core.parked_pulls import HOLD_MAX_MS
 from mqproto.errors import InvalidSetting
 from mqproto.wire.hosts import PORT_MAX, HostError, split_address
 from mqproto.wire.names import TOPIC_LENGTH_MAX
@@ -42,6 +41,8 @@ T = TypeVar("T", bool, int, float, str)
 _I64_MAX: Final = (1 << 63) - 1
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _WORDS: Final = {"true": True, "false": False}
+#: Longest wait of a pull that a broker grants. Clients ask for 15 to 20 s; a link without traffic is closed after 120 s.
+_SUSPEND_MAX_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +312,7 @@ class BrokerSettings(ServerSettings):
     #: Reads that may wait for the disk.
     query_thread_pool_queue_capacity: int = setting(20_000, low=1, live=True)
     #: Our own, by the name that clients have for what they ask: how long a pull may be parked at most.
-    broker_suspend_max_time_millis: int = setting(HOLD_MAX_MS, live=True)
+    broker_suspend_max_time_millis: int = setting(_SUSPEND_MAX_MS, live=True)
     #: Our own: bytes of answers that slow peers leave untaken, all together, until they get no more.
     max_untaken_bytes: int = setting(256 << 20, low=1 << 20, live=True)
 

@@ -173,7 +173,8 @@ CHAINS = {
     ],
     "engine/store/doctor": [["views"], ["checks"], [""]],
     "engine/broker": [
-        ["statistics"],
+        ["interfaces"],
+        ["tables", "statistics"],
         ["filters"],
         ["core"],
         ["sends"],

@@ -19,43 +19,32 @@ from struct import Struct
 from typing import Final
 
 from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
-from mqproto.engine.broker.clients.client_calls import ClientCallRequests
 from mqproto.engine.broker.clients.heartbeats import ClientRequests
-from mqproto.engine.broker.clients.offset_resets import OffsetResetRequests
-from mqproto.engine.broker.clients.queue_locks import QueueLockRequests
 from mqproto.engine.broker.core.admission import FAIR, Admission
-from mqproto.engine.broker.core.core import NOT_SUPPORTED, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.core import ClientLink, Core
 from mqproto.engine.broker.core.header_templates import take_other
+from mqproto.engine.broker.core.last_save import LastSave
 from mqproto.engine.broker.core.sliced_answers import SlicedAnswers
 from mqproto.engine.broker.core.waiting_reads import WaitingReads
-from mqproto.engine.broker.operators.cleaning import CleaningRequests
+from mqproto.engine.broker.handlers import all_handlers
+from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.operators.configuration import ConfigurationRequests
-from mqproto.engine.broker.operators.consume_stats import ConsumeStatsRequests
-from mqproto.engine.broker.operators.group_progress import GroupProgressRequests
-from mqproto.engine.broker.operators.groups import GroupRequests
-from mqproto.engine.broker.operators.queue_dumps import QueueDumpRequests
-from mqproto.engine.broker.operators.runtime_info import RuntimeInfoRequests
-from mqproto.engine.broker.operators.topics import TopicRequests
-from mqproto.engine.broker.pulls.offsets import OffsetRequests
 from mqproto.engine.broker.pulls.pull import HeldPull, PullRequests
-from mqproto.engine.broker.pulls.query import QueryRequests
 from mqproto.engine.broker.pulls.slow_groups import SlowGroups
 from mqproto.engine.broker.registration.name_servers import Registration
 from mqproto.engine.broker.sends.delayed import DelayLevels
 from mqproto.engine.broker.sends.fast_send import FastSendHandler
 from mqproto.engine.broker.sends.message_writer import MessageWriter
-from mqproto.engine.broker.sends.replies import ReplyRequests
 from mqproto.engine.broker.sends.send import SendRequests
-from mqproto.engine.broker.sends.send_back import SendBackRequests
-from mqproto.engine.broker.tables.config_manager import ConfigManager
 from mqproto.engine.broker.transactions.end_transaction import Transactions
 from mqproto.engine.broker.transactions.transaction_check import TransactionCheck
 from mqproto.engine.configuration import Changes
 from mqproto.engine.settings import BrokerSettings
-from mqproto.engine.store import CloseStore, Store
+from mqproto.engine.store import Store
 from mqproto.engine.store.disk.files import Files
 from mqproto.errors import HeaderError, RemoteProtocolError
 from mqproto.state.node.contract import Job, Link, Ticket
+from mqproto.wire.codes import LITE_PULL_MESSAGE, PULL_MESSAGE, REQUEST_CODE_NOT_SUPPORTED, SYSTEM_ERROR
 from mqproto.wire.fastjson import JsonError
 
 #: Listeners.
@@ -69,23 +58,7 @@ EXPIRED_MAX: Final = 200
 _WORDS: Final = Struct(">ii")
 _WORD: Final = Struct(">i")
 #: Of these there is no service on the fast listener.
-_PULL_CODES: Final = (11, 361)
-
-
-class LastSave:
-    """Job: save the tables, and close the store whatever comes of that."""
-
-    __slots__ = ("closing", "config_manager")
-
-    def __init__(self, config_manager: ConfigManager, closing: CloseStore) -> None:
-        self.config_manager = config_manager
-        self.closing = closing
-
-    def run(self) -> None:
-        try:
-            self.config_manager.save_all()
-        finally:
-            self.closing.run()
+_PULL_CODES: Final = (PULL_MESSAGE, LITE_PULL_MESSAGE)
 
 
 class BrokerNode(Core):
@@ -117,22 +90,75 @@ class BrokerNode(Core):
         super().__init__(settings, store, files, host, port, seed, utc_offset_ms, save_settings)
         self.links: dict[ClientLink, None] = {}
         self.admission = Admission(self)
-        self.waiting_reads = WaitingReads(self)
+        self.waiting_reads = WaitingReads(self, self, settings, store, self.statistics.store_stats, self.run_jobs)
         self.sliced_answers = SlicedAnswers(self)
         message_writer = MessageWriter(self)
-        self.transactions = Transactions(self, message_writer)
-        self.transaction_check = TransactionCheck(self, message_writer, self.transactions)
+        self.transactions = Transactions(
+            self,
+            self,
+            store,
+            self.offsets,
+            self.waiting_reads,
+            self.pending_acks,
+            self.statistics.store_stats,
+            self.store_host,
+            message_writer,
+        )
+        self.transaction_check = TransactionCheck(
+            self,
+            self,
+            settings,
+            store,
+            self.topics,
+            self.offsets,
+            self.client_registry,
+            self.waiting_reads,
+            self.pending_acks,
+            message_writer,
+            self.transactions,
+        )
         self.send_requests = SendRequests(
-            self, message_writer, self.transactions, FastSendHandler(self, message_writer.scanner)
+            self, message_writer, self.transactions.prepare, FastSendHandler(self, message_writer.scanner)
         )
         self.pull_requests = PullRequests(self)
-        self.client_requests = ClientRequests(self)
-        self.slow_groups = SlowGroups(self)
-        self.delay_levels = DelayLevels(self, message_writer)
-        self.registration = Registration(self)
-        self.configuration_requests = ConfigurationRequests(self, self.registration)
+        self.client_requests = ClientRequests(
+            self,
+            self,
+            settings,
+            self.topics,
+            self.subscription_groups,
+            self.filters,
+            self.client_registry,
+            self.sliced_answers,
+            self.end_link,
+        )
+        self.slow_groups = SlowGroups(
+            self,
+            self,
+            settings,
+            self.configuration,
+            self.subscription_groups,
+            self.statistics,
+            self.sliced_answers,
+        )
+        self.delay_levels = DelayLevels(
+            self, self, self, store, self.delay_progress, self.statistics, self.waiting_reads, message_writer
+        )
+        self.registration = Registration(
+            self, self.calls, self, self, settings, self.topics, self.sliced_answers, host, port
+        )
+        self.configuration_requests = ConfigurationRequests(
+            self, self, self.configuration, self.run_jobs, self.registration
+        )
         self.configuration.hooks.append(self._forget_shapes)
-        self.handlers = self._handlers(message_writer)
+        self.handlers = all_handlers(
+            self,
+            message_writer,
+            self.send_requests,
+            self.pull_requests,
+            self.registration,
+            (self.transactions, self.transaction_check, self.client_requests, self.configuration_requests),
+        )
         #: Jobs of the store that have not ended.
         self._running: set[Job] = set()
         self._closing = False
@@ -140,37 +166,6 @@ class BrokerNode(Core):
         #: Makes everything durable; from then on nothing else happens.
         self._last_job: Job | None = None
         self._ended = False
-
-    def _handlers(self, message_writer: MessageWriter) -> Handlers:
-        """Who takes which request code. All others are answered with code 3."""
-        cleaning = CleaningRequests(self, self.pull_requests)
-        families = (
-            self.send_requests,
-            self.pull_requests,
-            self.transactions,
-            self.transaction_check,
-            self.client_requests,
-            OffsetRequests(self),
-            QueryRequests(self),
-            QueueDumpRequests(self),
-            QueueLockRequests(self),
-            ReplyRequests(self, message_writer, self.send_requests),
-            SendBackRequests(self, message_writer),
-            GroupProgressRequests(self),
-            OffsetResetRequests(self),
-            ClientCallRequests(self),
-            cleaning,
-            TopicRequests(self, self.registration, cleaning),
-            GroupRequests(self),
-            RuntimeInfoRequests(self),
-            ConsumeStatsRequests(self),
-            self.configuration_requests,
-        )
-        handlers: Handlers = {}
-        for family in families:
-            assert not handlers.keys() & family.handlers.keys(), family
-            handlers |= family.handlers
-        return handlers
 
     # --- inputs ---
 
@@ -490,7 +485,7 @@ class BrokerNode(Core):
         code = request.code
         handler = self.handlers.get(code)
         if handler is None or (code in _PULL_CODES and link.listener == FAST):
-            link.reply(request, NOT_SUPPORTED, remark=f" request type {code} not supported")
+            link.reply(request, REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {code} not supported")
             return
         try:
             self.admission.check(link, code)

@@ -1,6 +1,7 @@
 """Request, response and language codes, and release numbers (docs/protocol/codes.json; docs/protocol/wire.md 6).
 
-Hot code takes the number out of the enum once, into a `Final`: an enum member costs a look-up at every use.
+Hot code uses the plain numbers at the end of the enums: an enum member costs a look-up at every use, and mypyc writes
+a literal in place of such a number. A test compares them with the enums.
 """
 
 from __future__ import annotations
@@ -248,6 +249,31 @@ class ResponseCode(IntEnum):
     CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS = 2016
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
+
+
+#: Numbers of `RequestCode`.
+SEND_MESSAGE: Final = 10
+PULL_MESSAGE: Final = 11
+SEND_MESSAGE_V2: Final = 310
+SEND_BATCH_MESSAGE: Final = 320
+SEND_REPLY_MESSAGE: Final = 324
+SEND_REPLY_MESSAGE_V2: Final = 325
+LITE_PULL_MESSAGE: Final = 361
+#: Numbers of `ResponseCode`.
+SUCCESS: Final = 0
+SYSTEM_ERROR: Final = 1
+SYSTEM_BUSY: Final = 2
+REQUEST_CODE_NOT_SUPPORTED: Final = 3
+FLUSH_DISK_TIMEOUT: Final = 10
+MESSAGE_ILLEGAL: Final = 13
+SERVICE_NOT_AVAILABLE: Final = 14
+NO_PERMISSION: Final = 16
+TOPIC_NOT_EXIST: Final = 17
+PULL_NOT_FOUND: Final = 19
+PULL_RETRY_IMMEDIATELY: Final = 20
+PULL_OFFSET_MOVED: Final = 21
+SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
+GO_AWAY: Final = 1500
 
 
 class Language(IntEnum):

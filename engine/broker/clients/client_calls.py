@@ -13,29 +13,22 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.client_registry import Member
-from mqproto.engine.broker.core.core import (
-    OVERLOAD,
-    SUCCESS,
-    SYSTEM_BUSY,
-    SYSTEM_ERROR,
-    ClientLink,
-    Core,
-    Handlers,
-    Refused,
-    Waiter,
-)
+from mqproto.engine.broker.core.client_registry import ClientRegistry, Member
+from mqproto.engine.broker.core.core import ClientLink, Handlers
+from mqproto.engine.broker.interfaces.answers import DiskReads, LongAnswers
+from mqproto.engine.broker.interfaces.clock import Clock, Notices
+from mqproto.engine.broker.interfaces.requests import OVERLOAD, Refused, Waiter
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import Store
 from mqproto.errors import TooManyRequests
 from mqproto.message import MessageQueue
 from mqproto.state.node.contract import SERVER_UNSENT_LIMIT, Buffer
 from mqproto.wire.bodies import ConsumerStatus
-from mqproto.wire.codes import version_name
+from mqproto.wire.codes import RequestCode, ResponseCode, version_name
 from mqproto.wire.fastjson import JsonError
 from mqproto.wire.headers import ConsumeMessageDirectlyRequest, GetConsumerRunningInfoRequest, GetConsumerStatusRequest
 from mqproto.wire.ids import IdError, parse_offset_msg_id
 
-GET_CONSUMER_STATUS_FROM_CLIENT: Final = 221
-CONSUME_MESSAGE_TIMEOUT: Final = 207
 #: Oldest clients that understand 220 and 221, and 307 and 309 (docs/protocol/broker.md 0.1).
 V3_0_7_SNAPSHOT: Final = 28
 V3_1_8_SNAPSHOT: Final = 62
@@ -54,8 +47,23 @@ _TOLD_MAX: Final = 8 << 20
 class ClientCallRequests:
     """Passes requests of operators on to consumers, and their answers back."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(
+        self,
+        clock: Clock,
+        notices: Notices,
+        settings: BrokerSettings,
+        store: Store,
+        client_registry: ClientRegistry,
+        reads: DiskReads,
+        answers: LongAnswers,
+    ) -> None:
+        self.clock = clock
+        self.notices = notices
+        self.settings = settings
+        self.store = store
+        self.client_registry = client_registry
+        self.reads = reads
+        self.answers = answers
         #: How many requests each link has under way.
         self._under_way: dict[ClientLink, int] = {}
 
@@ -63,9 +71,9 @@ class ClientCallRequests:
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            223: self.on_statuses,
-            307: self.on_running_info,
-            309: self.on_consume_directly,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.on_statuses,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.on_running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.on_consume_directly,
         }
 
     # --- one client ---
@@ -80,15 +88,15 @@ class ClientCallRequests:
         try:
             _, offset = parse_offset_msg_id(header.msg_id or "")
         except IdError as error:
-            raise Refused(SYSTEM_ERROR, str(error)) from None
-        fields = {**request.fields, "brokerName": self.core.settings.broker_name}
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        fields = {**request.fields, "brokerName": self.settings.broker_name}
 
         def then(record: memoryview | None) -> None:
             if record is None:
-                raise Refused(SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
             self._relay(link, request, header.consumer_group, header.client_id, fields, record)
 
-        self.core.waiting_reads.answer(link, request, self.core.store.reads.record(offset), then)
+        self.reads.answer(link, request, self.store.reads.record(offset), then)
 
     def _relay(
         self,
@@ -100,15 +108,15 @@ class ClientCallRequests:
         body: Buffer,
     ) -> None:
         """Ask one member of a group what its asker asks. Raises Refused."""
-        consumers = self.core.client_registry.consumers.get(group)
+        consumers = self.client_registry.consumers.get(group)
         member = None if consumers is None or client_id is None else consumers.member_of(client_id)
         target = None if member is None else member.link
         if member is None or not isinstance(target, ClientLink) or target.ended:
-            raise Refused(SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
         if member.version < V3_1_8_SNAPSHOT:
             version = version_name(member.version)
             raise Refused(
-                SYSTEM_ERROR,
+                ResponseCode.SYSTEM_ERROR,
                 f"The Consumer <{client_id}> Version <{version}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
             )
         self._begin(link)
@@ -120,16 +128,16 @@ class ClientCallRequests:
             elif target.ended:
                 link.reply(
                     request,
-                    SYSTEM_ERROR,
+                    ResponseCode.SYSTEM_ERROR,
                     remark=f"invoke consumer <{group}> <{client_id}> Exception: its connection is closed",
                 )
             else:
                 remark = f"consumer <{group}> <{client_id}> Timeout: no answer within {_RELAY_MS} ms"
-                link.reply(request, CONSUME_MESSAGE_TIMEOUT, remark=remark)
+                link.reply(request, ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark)
 
         if not self.call(target, answered, request.code, fields, body, _RELAY_MS):
             self._end(link)
-            raise Refused(SYSTEM_BUSY, OVERLOAD)
+            raise Refused(ResponseCode.SYSTEM_BUSY, OVERLOAD)
 
     def call(
         self, target: ClientLink, waiter: Waiter, code: int, fields: Mapping[str, str], body: Buffer, timeout_ms: int
@@ -140,7 +148,7 @@ class ClientCallRequests:
         if target.ended or target.unsent > SERVER_UNSENT_LIMIT:
             return False
         try:
-            target.call(waiter, code, fields, body, deadline=self.core.now + timeout_ms)
+            target.call(waiter, code, fields, body, deadline=self.clock.now + timeout_ms)
         except TooManyRequests:
             return False
         return True
@@ -148,7 +156,7 @@ class ClientCallRequests:
     def _begin(self, link: ClientLink) -> None:
         count = self._under_way.get(link, 0)
         if count >= _OF_A_LINK_MAX:
-            raise Refused(SYSTEM_BUSY, OVERLOAD)
+            raise Refused(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         self._under_way[link] = count + 1
 
     def _end(self, link: ClientLink) -> None:
@@ -163,9 +171,9 @@ class ClientCallRequests:
     def on_statuses(self, link: ClientLink, request: Command) -> None:
         """Where the clients of a group stand, as they see it themselves; those that do not answer are left out."""
         header = GetConsumerStatusRequest.decode(request.fields)
-        group = self.core.client_registry.consumers.get(header.group)
+        group = self.client_registry.consumers.get(header.group)
         if group is None:
-            raise Refused(SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
         wanted = header.client_addr
         members = [member for member in group.members.values() if not wanted or member.client_id == wanted]
         refuse_old(members)
@@ -176,7 +184,7 @@ class ClientCallRequests:
         """All clients have answered, or will not."""
         self._end(link)
         try:
-            self.core.sliced_answers.reply(link, request, ConsumerStatus(by_client=found))
+            self.answers.reply(link, request, ConsumerStatus(by_client=found))
         except Refused as refused:
             link.reply(request, refused.code, remark=refused.remark)
 
@@ -215,12 +223,12 @@ class _Statuses:
 
         def answered(answer: Command | None) -> None:
             self.asked -= 1
-            if answer is not None and answer.code == SUCCESS:
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
                 self._take(member.client_id, answer.body)
             self.go_on()
 
         if isinstance(target, ClientLink) and self.relays.call(
-            target, answered, GET_CONSUMER_STATUS_FROM_CLIENT, self.fields, b"", _STATUS_MS
+            target, answered, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self.fields, b"", _STATUS_MS
         ):
             self.asked += 1
 
@@ -229,7 +237,7 @@ class _Statuses:
         try:
             self.found[client_id] = ConsumerStatus.from_json(body).offsets
         except JsonError as error:
-            self.relays.core.notice(f"{client_id} told its offsets in no way that can be read: {error}")
+            self.relays.notices.notice(f"{client_id} told its offsets in no way that can be read: {error}")
 
 
 def refuse_old(members: Iterable[Member]) -> None:
@@ -237,5 +245,6 @@ def refuse_old(members: Iterable[Member]) -> None:
     for member in members:
         if member.version < V3_0_7_SNAPSHOT:
             raise Refused(
-                SYSTEM_ERROR, f"the client does not support this feature. version={version_name(member.version)}"
+                ResponseCode.SYSTEM_ERROR,
+                f"the client does not support this feature. version={version_name(member.version)}",
             )

@@ -15,28 +15,24 @@ from typing import Final
 
 from mqproto.codec import Command
 from mqproto.engine.broker.clients.client_calls import refuse_old
-from mqproto.engine.broker.clients.heartbeats import CONSUMER_NOT_ONLINE
-from mqproto.engine.broker.core.client_registry import Member
-from mqproto.engine.broker.core.core import (
-    GROUP_NOT_EXIST,
-    OVERLOAD,
-    SYSTEM_BUSY,
-    SYSTEM_ERROR,
-    ClientLink,
-    Core,
-    Handlers,
-    Refused,
-)
+from mqproto.engine.broker.core.client_registry import ClientRegistry, Member
+from mqproto.engine.broker.core.core import ClientLink, Handlers
+from mqproto.engine.broker.interfaces.answers import DiskReads, LongAnswers
+from mqproto.engine.broker.interfaces.clock import Notices
+from mqproto.engine.broker.interfaces.requests import OVERLOAD, Peer, Refused
+from mqproto.engine.broker.tables.consumer_offsets import ConsumerOffsets
+from mqproto.engine.broker.tables.subscription_groups import SubscriptionGroups
+from mqproto.engine.broker.tables.topics import TopicConfigs
+from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.slices import Steps
-from mqproto.engine.store import Queue, Reader
+from mqproto.engine.store import Queue, Reader, Store
 from mqproto.message import MessageQueue
 from mqproto.state.node.contract import SERVER_UNSENT_LIMIT
 from mqproto.wire.bodies import ResetOffsets, TopicConfig
-from mqproto.wire.codes import Language
+from mqproto.wire.codes import Language, RequestCode, ResponseCode
 from mqproto.wire.fastjson import dumps
 from mqproto.wire.headers import ResetOffsetRequest, ResetOneQueueFields
 
-RESET_CONSUMER_CLIENT_OFFSET: Final = 220
 #: Stands for the end of the queue.
 _END: Final = -1
 #: Clients that are told in one slice: about a millisecond.
@@ -46,26 +42,46 @@ _CLIENTS_OF_A_SLICE: Final = 100
 class OffsetResetRequests:
     """Sends groups to other places."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(
+        self,
+        notices: Notices,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        client_registry: ClientRegistry,
+        reads: DiskReads,
+        answers: LongAnswers,
+    ) -> None:
+        self.notices = notices
+        self.settings = settings
+        self.store = store
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self.client_registry = client_registry
+        self.reads = reads
+        self.answers = answers
 
     @property
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            222: self.on_reset,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.on_reset,
         }
 
-    def on_reset(self, link: ClientLink, request: Command) -> None:
+    def on_reset(self, link: Peer, request: Command) -> None:
         header = ResetOffsetRequest.decode(request.fields)
         place = ResetOneQueueFields.decode(request.fields)
-        config = self.core.topics.find(header.topic)
+        config = self.topics.find(header.topic)
         if config is None:
             raise Refused(
-                SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
             )
         if header.timestamp < _END:
-            raise Refused(SYSTEM_ERROR, f"timestamp = [{header.timestamp}] value invalid")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"timestamp = [{header.timestamp}] value invalid")
         if place.queue_id >= 0:
             self._one_queue(link, request, header, place, config)
         else:
@@ -73,12 +89,12 @@ class OffsetResetRequests:
 
     # --- 4.x ---
 
-    def _all_queues(self, link: ClientLink, request: Command, header: ResetOffsetRequest, config: TopicConfig) -> None:
+    def _all_queues(self, link: Peer, request: Command, header: ResetOffsetRequest, config: TopicConfig) -> None:
         """By time, for all queues that are written. The offsets of the answer are those that the clients were told."""
-        committed = self.core.offsets.of(header.group, header.topic)
+        committed = self.offsets.of(header.group, header.topic)
         ids = range(config.write_queues)
         if not any(queue_id in committed for queue_id in ids):
-            raise Refused(SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
         self._online(header)
 
         def then(targets: list[int]) -> None:
@@ -86,7 +102,7 @@ class OffsetResetRequests:
             for queue_id, target in zip(ids, targets, strict=True):
                 stored = committed.get(queue_id, -1)
                 value = target if header.is_force or stored < 0 or target < stored else stored
-                offsets[MessageQueue(header.topic, self.core.settings.broker_name, queue_id)] = value
+                offsets[MessageQueue(header.topic, self.settings.broker_name, queue_id)] = value
             self._tell(link, request, header, offsets, self._online(header))
 
         self._find(link, request, header, ids, then)
@@ -96,10 +112,10 @@ class OffsetResetRequests:
 
         Raises Refused when there are none, or one that is too old; then nobody was told anything.
         """
-        members = list(self.core.client_registry.members(header.group).values())
+        members = list(self.client_registry.members(header.group).values())
         if not members:
             raise Refused(
-                CONSUMER_NOT_ONLINE,
+                ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}",
             )
         refuse_old(members)
@@ -109,49 +125,49 @@ class OffsetResetRequests:
 
     def _one_queue(
         self,
-        link: ClientLink,
+        link: Peer,
         request: Command,
         header: ResetOffsetRequest,
         place: ResetOneQueueFields,
         config: TopicConfig,
     ) -> None:
         """One queue, by time or to an offset; committed here, and told to whoever is online."""
-        core = self.core
         queue_id = place.queue_id
         if queue_id >= max(config.write_queues, config.read_queues):
-            raise Refused(SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{header.topic}]")
-        if header.group not in core.subscription_groups.table:
-            raise Refused(GROUP_NOT_EXIST, f"Group {header.group} does not exist")
-        refuse_old(core.client_registry.members(header.group).values())
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{header.topic}]")
+        if header.group not in self.groups.table:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+        refuse_old(self.client_registry.members(header.group).values())
 
         def then(targets: list[int]) -> None:
-            if not core.offsets.commit(header.group, header.topic, queue_id, targets[0]):
-                raise Refused(SYSTEM_ERROR, "this broker keeps no more offsets")
-            offsets = {MessageQueue(header.topic, core.settings.broker_name, queue_id): targets[0]}
-            self._tell(link, request, header, offsets, list(core.client_registry.members(header.group).values()))
+            if not self.offsets.commit(header.group, header.topic, queue_id, targets[0]):
+                raise Refused(ResponseCode.SYSTEM_ERROR, "this broker keeps no more offsets")
+            offsets = {MessageQueue(header.topic, self.settings.broker_name, queue_id): targets[0]}
+            self._tell(link, request, header, offsets, list(self.client_registry.members(header.group).values()))
 
         if place.offset is None or place.offset == _END:
             self._find(link, request, header, range(queue_id, queue_id + 1), then)
             return
-        queue = core.store.find_queue(header.topic, queue_id)
+        queue = self.store.find_queue(header.topic, queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         if not low <= place.offset <= high:
-            raise Refused(SYSTEM_ERROR, f"Target offset {place.offset} not in consume queue range [{low}-{high}]")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"Target offset {place.offset} not in consume queue range [{low}-{high}]"
+            )
         then([place.offset])
 
     # --- both ---
 
     def _find(
         self,
-        link: ClientLink,
+        link: Peer,
         request: Command,
         header: ResetOffsetRequest,
         ids: range,
         then: Callable[[list[int]], None],
     ) -> None:
         """The offsets in some queues that belong to the time of the request."""
-        core = self.core
-        queues = [core.store.find_queue(header.topic, queue_id) for queue_id in ids]
+        queues = [self.store.find_queue(header.topic, queue_id) for queue_id in ids]
         if header.timestamp == _END:
             then([0 if queue is None else queue.max_offset for queue in queues])
             return
@@ -163,11 +179,11 @@ class OffsetResetRequests:
             rest = iter(offsets)
             then([0 if queue is None else next(rest) for queue in queues])
 
-        core.waiting_reads.across(link, request, [queue for queue in queues if queue is not None], read, found)
+        self.reads.across(link, request, [queue for queue in queues if queue is not None], read, found)
 
     def _tell(
         self,
-        link: ClientLink,
+        link: Peer,
         request: Command,
         header: ResetOffsetRequest,
         offsets: dict[MessageQueue, int],
@@ -179,12 +195,12 @@ class OffsetResetRequests:
 
         def told(_: None) -> None:
             try:
-                self.core.sliced_answers.reply(link, request, body)
+                self.answers.reply(link, request, body)
             except Refused as refused:
                 link.reply(request, refused.code, remark=refused.remark)
 
-        if not self.core.sliced_answers.run(self, steps, told):
-            raise Refused(SYSTEM_BUSY, OVERLOAD)
+        if not self.answers.run(self, steps, told):
+            raise Refused(ResponseCode.SYSTEM_BUSY, OVERLOAD)
 
     def _tell_all(
         self, header: ResetOffsetRequest, body: ResetOffsets, members: Sequence[Member], by_cpp: bool
@@ -197,10 +213,10 @@ class OffsetResetRequests:
             if isinstance(link, ClientLink) and not link.ended:
                 as_list = member.language == Language.CPP or (by_cpp and member.language != Language.JAVA)
                 if link.unsent > SERVER_UNSENT_LIMIT:
-                    self.core.notice(
+                    self.notices.notice(
                         f"{member.client_id} takes nothing from its link and was not told of the reset of {header.group}"
                     )
                 else:
-                    link.oneway(RESET_CONSUMER_CLIENT_OFFSET, fields, forms[as_list])
+                    link.oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, forms[as_list])
             if count % _CLIENTS_OF_A_SLICE == 0:
                 yield

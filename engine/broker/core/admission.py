@@ -15,19 +15,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mqproto.engine.broker.core.core import OVERLOAD, SYSTEM_BUSY, UNSENT_MAX, ClientLink, Refused
+from mqproto.engine.broker.core.core import UNSENT_MAX, ClientLink
+from mqproto.engine.broker.interfaces.requests import OVERLOAD, Refused
 from mqproto.engine.store import AllocateLog, CreateLog, FlushLog
 from mqproto.state.node.contract import Job
+from mqproto.wire.codes import (
+    LITE_PULL_MESSAGE,
+    PULL_MESSAGE,
+    SEND_BATCH_MESSAGE,
+    SEND_MESSAGE,
+    SEND_MESSAGE_V2,
+    RequestCode,
+    ResponseCode,
+)
 
 if TYPE_CHECKING:
     from mqproto.engine.broker.core.core import Core
 
 REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
-_SENDS: Final = frozenset({10, 310, 320, 36})
-_PULLS: Final = frozenset({11, 361})
-_HEARTBEAT: Final = 34
-_END_TRANSACTION: Final = 37
+_SENDS: Final = frozenset((SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, int(RequestCode.CONSUMER_SEND_MSG_BACK)))
+_PULLS: Final = frozenset((PULL_MESSAGE, LITE_PULL_MESSAGE))
+_HEARTBEAT: Final = int(RequestCode.HEART_BEAT)
+_END_TRANSACTION: Final = int(RequestCode.END_TRANSACTION)
 
 #: Bytes that may lie in the log and not be flushed while a flush takes long: beyond them the system is about to hold
 #: writers up.
@@ -75,9 +85,9 @@ class Admission:
     def check(self, link: ClientLink, code: int) -> None:
         """Raises Refused for a request that is not served now."""
         if self.overloaded(link):
-            raise Refused(SYSTEM_BUSY, OVERLOAD)
+            raise Refused(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         if code in _SENDS and self._disk_busy():
-            raise Refused(SYSTEM_BUSY, REJECTED)
+            raise Refused(ResponseCode.SYSTEM_BUSY, REJECTED)
         if self.core.behind:
             limit = self.patience(code)
             if limit is not None and self.core.behind > limit:
@@ -163,4 +173,4 @@ class Admission:
 def too_old(age: int, size: int) -> Refused:
     """A request that has waited for too long to be worth serving."""
     text = f"broker busy, start flow control for a while, period in queue: {age}ms, size of queue: {size}"
-    return Refused(SYSTEM_BUSY, f"[TIMEOUT_CLEAN_QUEUE]{text}")
+    return Refused(ResponseCode.SYSTEM_BUSY, f"[TIMEOUT_CLEAN_QUEUE]{text}")

@@ -16,6 +16,8 @@ from mqproto.engine.broker.core.client_registry import ClientRegistry
 from mqproto.engine.broker.core.parked_pulls import ParkedPulls
 from mqproto.engine.broker.core.pending_acks import PendingAcks
 from mqproto.engine.broker.filters.consumer_filters import FilterTable
+from mqproto.engine.broker.interfaces.clock import Alarm
+from mqproto.engine.broker.interfaces.requests import Waiter
 from mqproto.engine.broker.statistics.broker_stats import Statistics
 from mqproto.engine.broker.tables.config_manager import ConfigManager
 from mqproto.engine.broker.tables.consumer_offsets import ConsumerOffsets
@@ -27,7 +29,6 @@ from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.slices import Steps
 from mqproto.engine.store import Queue, Store
 from mqproto.engine.store.disk.files import Files
-from mqproto.errors import MQError
 from mqproto.state.node.connection import Calls, Connection
 from mqproto.state.node.contract import SERVER_UNSENT_LIMIT, Buffer, Job, Link, NodeBase, Run
 from mqproto.state.node.deadlines import Deadlines
@@ -39,19 +40,6 @@ if TYPE_CHECKING:
     from mqproto.engine.broker.core.sliced_answers import SlicedAnswers
     from mqproto.engine.broker.core.waiting_reads import WaitingReads
 
-SUCCESS: Final = 0
-SYSTEM_ERROR: Final = 1
-SYSTEM_BUSY: Final = 2
-NOT_SUPPORTED: Final = 3
-MESSAGE_ILLEGAL: Final = 13
-NO_PERMISSION: Final = 16
-TOPIC_NOT_EXIST: Final = 17
-GROUP_NOT_EXIST: Final = 26
-
-#: Several remarks end with this (docs/protocol/broker.md 0.2).
-FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-#: Remark of the code SYSTEM_BUSY.
-OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 #: Answers up to this size are joined for one write; views of the log leave as they are from here on.
 JOIN_MAX: Final = 16_384
 #: Requests of a peer are refused while so much is unsent to it: one read may bring hundreds that each ask for a lot.
@@ -59,20 +47,7 @@ UNSENT_MAX: Final = 16 * SERVER_UNSENT_LIMIT
 #: Notes for the operator that are kept while nobody takes them.
 NOTICES_MAX: Final = 1000
 
-#: What a call to a peer ends with: its answer, or None when the link was lost or the time was up.
-Waiter: TypeAlias = Callable[[Command | None], None]
-Alarm: TypeAlias = Callable[[], None]
-
 _UNKNOWN_HOST: Final = bytes(8)
-
-
-class Refused(MQError):  # noqa: N818 - a name that says what happened needs no suffix
-    """A request that gets an error answer, with the code and the remark of it."""
-
-    def __init__(self, code: int, remark: str) -> None:
-        super().__init__(f"code {code}: {remark}")
-        self.code = code
-        self.remark = remark
 
 
 class ClientLink(Connection[Waiter]):
@@ -172,7 +147,7 @@ class Core(NodeBase):
         self.subscription_groups = SubscriptionGroups(settings, config_manager)
         self.offsets = ConsumerOffsets(settings, config_manager)
         #: Expressions of consumer groups.
-        self.filters = FilterTable(self)
+        self.filters = FilterTable(self, self, settings, store, config_manager)
         self.delay_progress = DelayProgress(config_manager, store.settings.flush_delay_offset_interval)
         if store.end > store.min_physical:
             config_manager.tell_missing(("topics.json", "consumerOffset.json"))
@@ -192,7 +167,7 @@ class Core(NodeBase):
         #: Reads that gave messages, and that gave none.
         self.reads_found = 0
         self.reads_missed = 0
-        self.statistics = Statistics(self, utc_offset_ms)
+        self.statistics = Statistics(self, self, settings, store, utc_offset_ms)
         self._turn = seed
 
     def notice(self, text: str) -> None:

@@ -32,9 +32,7 @@ _TEXT: Final = rb'"%b"\s*:\s*"((?:[^"\\]|\\u000[12])*)"'
 class FastPath(Protocol):
     """Serves frames whose header fits a shape of its own."""
 
-    def take(
-        self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int
-    ) -> bool:
+    def take(self, link: ClientLink, template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
         """Handle one frame (header from `start` to `stop`, body to `end`).
 
         False: nothing was done, it goes the general way.

@@ -16,8 +16,6 @@ from typing import Final, Protocol
 from mqproto.state.node.contract import Link
 from mqproto.state.node.deadlines import NO_LIMIT, Deadlines
 
-#: Longest hold that is granted. Clients ask for 15 to 20 s; a link without traffic is closed after 120 s.
-HOLD_MAX_MS: Final = 60_000
 #: One peer may hold this part of all places, so that it cannot shut the others out.
 LINK_SHARE: Final = 4
 

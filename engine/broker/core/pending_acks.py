@@ -13,12 +13,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, decode, encode, encode_response
+from mqproto.engine.broker.interfaces.requests import Peer
+from mqproto.wire.codes import FLUSH_DISK_TIMEOUT, SUCCESS
 
 if TYPE_CHECKING:
     from mqproto.engine.broker.core.core import ClientLink, Core
 
-SUCCESS: Final = 0
-FLUSH_DISK_TIMEOUT: Final = 10
 _OPEN: Final = 1 << 62
 
 
@@ -27,7 +27,7 @@ class HeldAnswer:
 
     __slots__ = ("answers", "end", "link", "since", "until")
 
-    def __init__(self, link: ClientLink, since: int, until: int) -> None:
+    def __init__(self, link: Peer, since: int, until: int) -> None:
         self.link = link
         #: When the wait began, and when it is over.
         self.since = since
@@ -52,7 +52,7 @@ class PendingAcks:
         self._fresh: list[HeldAnswer] = []
         #: Waiting for a table to be saved first: number of its change, end in the log or 0, when the wait is over,
         #: link, answer.
-        self._unsaved: deque[tuple[int, int, int, ClientLink, bytes]] = deque()
+        self._unsaved: deque[tuple[int, int, int, Peer, bytes]] = deque()
 
     def _settings_changed(self, keys: frozenset[str] = frozenset()) -> None:
         self._timeout_ms = self._core.store.settings.sync_flush_timeout
@@ -91,7 +91,7 @@ class PendingAcks:
         else:
             core.write(link, answer)
 
-    def confirm(self, link: ClientLink, request: Command) -> None:
+    def confirm(self, link: Peer, request: Command) -> None:
         """Answer that a change of a table was made, once it is saved."""
         if link.ended or request.flag & ONEWAY_FLAG:
             return
@@ -100,7 +100,7 @@ class PendingAcks:
         if config_manager.changes > config_manager.saved:
             self._hold_unsaved(config_manager.changes, 0, link, answer)
         else:
-            self._core.write(link, answer)
+            link.write(answer)
 
     def hold(self, link: ClientLink, answer: bytes) -> None:
         """Keep an answer until what was appended so far is flushed."""
@@ -117,7 +117,7 @@ class PendingAcks:
             self._core.flush_wanted = True
         self.count += 1
 
-    def _hold_unsaved(self, change: int, end: int, link: ClientLink, answer: bytes) -> None:
+    def _hold_unsaved(self, change: int, end: int, link: Peer, answer: bytes) -> None:
         """Keep an answer until a change of a table is saved and, if `end` is not 0, what lies below that is flushed."""
         core = self._core
         core.after(self._timeout_ms, self.give_up)
@@ -148,7 +148,7 @@ class PendingAcks:
             self.count -= len(item.answers)
             core.statistics.store_stats.put_waited(item.since, len(item.answers))
             if not item.link.ended:
-                core.write(item.link, b"".join(item.answers))
+                item.link.write(b"".join(item.answers))
         self._arm()
 
     def _arm(self) -> None:
@@ -166,7 +166,7 @@ class PendingAcks:
         The message is stored and will be flushed, so the answer is complete but for its code.
         """
         core = self._core
-        late: list[tuple[ClientLink, bytes]] = []
+        late: list[tuple[Peer, bytes]] = []
         while self._held and self._held[0].until <= core.now:
             held = self._held.popleft()
             core.statistics.store_stats.put_waited(held.since, len(held.answers))
@@ -178,5 +178,5 @@ class PendingAcks:
             if not link.ended:
                 response = decode(answer[4:])
                 response.code = FLUSH_DISK_TIMEOUT
-                core.write(link, encode(response))
+                link.write(encode(response))
         self._arm()

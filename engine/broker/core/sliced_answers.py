@@ -14,18 +14,18 @@ whose peer does not take its answers waits with further ones; when it leaves, it
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from mqproto.codec import ONEWAY_FLAG, Command
-from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Refused
+from mqproto.engine.broker.core.core import ClientLink
+from mqproto.engine.broker.interfaces.clock import Timers
+from mqproto.engine.broker.interfaces.requests import OVERLOAD, Peer, Refused
 from mqproto.engine.slices import Slices, Steps, joined
 from mqproto.errors import HeaderError
 from mqproto.state.node.contract import SERVER_UNSENT_LIMIT
 from mqproto.wire.bodies import Body, json_pieces
+from mqproto.wire.codes import ResponseCode
 from mqproto.wire.fastjson import JsonError
-
-if TYPE_CHECKING:
-    from mqproto.engine.broker.core.core import Core
 
 T = TypeVar("T")
 
@@ -38,16 +38,21 @@ _PAUSE_MS: Final = 50
 class SlicedAnswers:
     """Work in slices, by the broker's alarms."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
         self.work = Slices(_takes_answers)
 
-    def reply(self, link: ClientLink, request: Command, body: Body) -> None:
+    def reply(self, link: Peer, request: Command, body: Body) -> None:
         """Answer with success and a body, now or later. Raises Refused when too much waits."""
         if not request.flag & ONEWAY_FLAG:
-            self.answer(link, request, joined(json_pieces(body)), lambda data: link.reply(request, SUCCESS, body=data))
+            self.answer(
+                link,
+                request,
+                joined(json_pieces(body)),
+                lambda data: link.reply(request, ResponseCode.SUCCESS, body=data),
+            )
 
-    def answer(self, link: ClientLink, request: Command, steps: Steps[T], then: Callable[[T], None]) -> None:
+    def answer(self, link: Peer, request: Command, steps: Steps[T], then: Callable[[T], None]) -> None:
         """Call `then` with the outcome of some work, unless the link is over by then.
 
         The work may raise what a handler may (Refused and what bad input raises): that is answered. Raises Refused when
@@ -55,7 +60,7 @@ class SlicedAnswers:
         """
         request.body = b""  # who needs it has read it, and it may be long
         if not self.work.begin(link, _guarded(link, request, steps, then), lambda _: None):
-            raise Refused(SYSTEM_BUSY, OVERLOAD)
+            raise Refused(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         self._arm()
 
     def run(self, owner: Hashable, steps: Steps[T], then: Callable[[T], None], own: bool = False) -> bool:
@@ -67,9 +72,8 @@ class SlicedAnswers:
         return begun
 
     def _arm(self) -> None:
-        core = self.core
         if self.work:
-            core.after(_PAUSE_MS if self.work.stalled else 0, self.step)
+            self._timers.after(_PAUSE_MS if self.work.stalled else 0, self.step)
 
     def step(self) -> None:
         """Alarm, at once while there is something to do: the next slice."""
@@ -85,11 +89,11 @@ def _takes_answers(owner: Hashable) -> bool:
     return not isinstance(owner, ClientLink) or owner.unsent <= LINK_UNSENT_MAX
 
 
-def _guarded(link: ClientLink, request: Command, steps: Steps[T], then: Callable[[T], None]) -> Steps[None]:
+def _guarded(link: Peer, request: Command, steps: Steps[T], then: Callable[[T], None]) -> Steps[None]:
     """Work for a request, to its end: what it raises is its answer."""
     try:
         then((yield from steps))
     except Refused as refused:
         link.reply(request, refused.code, remark=refused.remark)
     except (HeaderError, JsonError) as error:
-        link.reply(request, SYSTEM_ERROR, remark=str(error))
+        link.reply(request, ResponseCode.SYSTEM_ERROR, remark=str(error))

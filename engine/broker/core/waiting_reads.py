@@ -13,14 +13,18 @@ Links take turns.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from mqproto.codec import Command
 from mqproto.engine.broker.core.admission import too_old
-from mqproto.engine.broker.core.core import OVERLOAD, SYSTEM_BUSY, SYSTEM_ERROR, ClientLink, Core, Refused
-from mqproto.engine.store import ColdRead, Queue, Read, Reader
+from mqproto.engine.broker.interfaces.clock import Notices, Timers
+from mqproto.engine.broker.interfaces.requests import OVERLOAD, Peer, Receiver, Refused
+from mqproto.engine.broker.statistics.store_stats import StoreStats
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import ColdRead, Queue, Read, Reader, Store
 from mqproto.state.node.contract import SERVER_UNSENT_LIMIT, Job, Link
+from mqproto.wire.codes import ResponseCode
 
 T = TypeVar("T")
 
@@ -48,7 +52,7 @@ class WaitingRead:
 
     def __init__(
         self,
-        link: Link,
+        link: Receiver,
         job: ColdRead[Any],
         then: Callable[[Any], None],
         refuse: Callable[[Refused], None],
@@ -70,19 +74,32 @@ class WaitingRead:
 class WaitingReads:
     """All reads that wait."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(
+        self,
+        timers: Timers,
+        notices: Notices,
+        settings: BrokerSettings,
+        store: Store,
+        stats: StoreStats,
+        run_jobs: Callable[[Iterable[Job]], None],
+    ) -> None:
+        self._timers = timers
+        self._notices = notices
+        self._settings = settings
+        self._store = store
+        self._stats = stats
+        self._run_jobs = run_jobs
         #: Stands for the broker where it reads for itself.
-        self.own = Link("the broker itself")
+        self.own: Receiver = Link("the broker itself")
         #: What each link waits for, in order. A link whose read runs is not in `_turns`.
-        self._waiting: dict[Link, deque[WaitingRead]] = {}
+        self._waiting: dict[Receiver, deque[WaitingRead]] = {}
         self._count = 0
         #: Links whose next read may begin, in turn; and those that have to take their answers first.
-        self._turns: deque[Link] = deque()
-        self._slow: list[Link] = []
+        self._turns: deque[Receiver] = deque()
+        self._slow: list[Receiver] = []
         self._running: dict[Job, WaitingRead] = {}
         #: Links that may hold answers from the disk.
-        self._holders: set[Link] = set()
+        self._holders: set[Receiver] = set()
         self._stopped = False
 
     def __len__(self) -> int:
@@ -96,12 +113,12 @@ class WaitingReads:
     @property
     def head_wait_ms(self) -> int:
         """How long the read that began first has run."""
-        return max([self.core.now - waiting.since for waiting in self._running.values()], default=0)
+        return max([self._timers.now - waiting.since for waiting in self._running.values()], default=0)
 
     # --- asking ---
 
     def answer(
-        self, link: ClientLink, request: Command, read: Read[T], then: Callable[[T], None], needed: bool = False
+        self, link: Peer, request: Command, read: Read[T], then: Callable[[T], None], needed: bool = False
     ) -> None:
         """Call `then` with what is read, now or later. It may raise Refused, as may this. See `wait`."""
         if not isinstance(read, ColdRead):
@@ -112,7 +129,7 @@ class WaitingReads:
 
     def across(
         self,
-        link: ClientLink,
+        link: Peer,
         request: Command,
         queues: Sequence[Queue],
         read: Callable[[Reader, Sequence[Queue]], list[T]],
@@ -128,7 +145,7 @@ class WaitingReads:
             found.extend(part)
             while len(found) < len(queues):
                 rest = queues[len(found) : len(found) + QUEUES_OF_A_READ]
-                more = self.core.store.reads.across(rest, read)
+                more = self._store.reads.across(rest, read)
                 if isinstance(more, ColdRead):
                     self.answer(link, request, more, go_on)
                     return
@@ -139,7 +156,7 @@ class WaitingReads:
 
     def wait(
         self,
-        link: Link,
+        link: Receiver,
         job: ColdRead[T],
         then: Callable[[T], None],
         refuse: Callable[[Refused], None],
@@ -153,16 +170,16 @@ class WaitingReads:
         when too many wait.
         """
         queue = self._waiting.get(link)
-        limit = self.core.settings.query_thread_pool_queue_capacity
+        limit = self._settings.query_thread_pool_queue_capacity
         if self._stopped or self._count >= limit or (queue is not None and len(queue) >= OF_A_LINK_MAX):
-            raise Refused(SYSTEM_BUSY, OVERLOAD)
+            raise Refused(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         self._count += 1
-        now = self.core.now
+        now = self._timers.now
         waiting = WaitingRead(
             link, job, then, refuse, needed, now, _FOREVER if patience_ms is None else now + patience_ms
         )
         if patience_ms is not None:
-            self.core.after(patience_ms + 1, self.lose_patience)
+            self._timers.after(patience_ms + 1, self.lose_patience)
         if queue is not None:
             queue.append(waiting)
             return
@@ -177,17 +194,17 @@ class WaitingReads:
         turns = self._turns
         while turns and len(self._running) < AT_A_TIME:
             if self._holds_much() and not self._stopped:
-                self.core.after(_PAUSE_MS, self.look_again)
+                self._timers.after(_PAUSE_MS, self.look_again)
                 return
             link = turns.popleft()
             if link.unsent > LINK_UNSENT_MAX and not link.ended and not self._stopped:
                 self._slow.append(link)
-                self.core.after(_PAUSE_MS, self.look_again)
+                self._timers.after(_PAUSE_MS, self.look_again)
                 continue
             waiting = self._waiting[link].popleft()
             self._count -= 1
             self._running[waiting.job] = waiting
-            self.core.run_jobs((waiting.job,))
+            self._run_jobs((waiting.job,))
 
     def _holds_much(self) -> bool:
         self._holders = {link for link in self._holders if link.unsent and not link.ended}
@@ -204,14 +221,14 @@ class WaitingReads:
         waiting = self._running.pop(job, None)
         if waiting is None:
             return False
-        self.core.statistics.store_stats.read_waited(waiting.since)
+        self._stats.read_waited(waiting.since)
         link = waiting.link
         if self._waiting[link]:
             self._turns.append(link)
         else:
             del self._waiting[link]
         if failure is not None:
-            self.core.notice(f"{link.address}: a read failed: {failure}")
+            self._notices.notice(f"{link.address}: a read failed: {failure}")
         if waiting.needed or not link.ended:
             self._tell(waiting, failure)
             self._holders.add(link)
@@ -220,14 +237,14 @@ class WaitingReads:
 
     def _tell(self, waiting: WaitingRead, failure: Exception | None) -> None:
         if failure is not None:
-            waiting.refuse(Refused(SYSTEM_ERROR, f"the message store could not be read: {failure}"))
+            waiting.refuse(Refused(ResponseCode.SYSTEM_ERROR, f"the message store could not be read: {failure}"))
             return
         try:
             waiting.then(waiting.job.result)
         except Refused as refused:
             waiting.refuse(refused)
 
-    def link_over(self, link: Link) -> None:
+    def link_over(self, link: Receiver) -> None:
         """The link is over: forget what only it would have got."""
         queue = self._waiting.get(link)
         if queue is None:
@@ -236,7 +253,7 @@ class WaitingReads:
         self._count -= len(queue) - len(kept)
         self._keep(link, kept)
 
-    def _keep(self, link: Link, kept: deque[WaitingRead]) -> None:
+    def _keep(self, link: Receiver, kept: deque[WaitingRead]) -> None:
         """These are what a link still waits for."""
         self._waiting[link] = kept
         if not kept and all(waiting.link is not link for waiting in self._running.values()):
@@ -249,7 +266,7 @@ class WaitingReads:
         """Alarm: refuse what has waited for too long (docs/protocol/broker.md 3.5), and look again when the next will
         have.
         """
-        now = self.core.now
+        now = self._timers.now
         size = self._count
         until = _FOREVER
         for link, queue in list(self._waiting.items()):
@@ -261,7 +278,7 @@ class WaitingReads:
                     waiting.refuse(too_old(now - waiting.since, size))
             until = min([until, *(waiting.until for waiting in queue if waiting.until >= now)])
         if until != _FOREVER:
-            self.core.after(max(until + 1 - now, _LOOK_MS), self.lose_patience)
+            self._timers.after(max(until + 1 - now, _LOOK_MS), self.lose_patience)
 
     def stop(self) -> None:
         """The broker ends: begin nothing any more but what is needed for more than an answer."""

@@ -12,18 +12,18 @@ in the log: clocks are set back, and what another process knew while it stored a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mqproto.engine.broker.filters.message_filters import Conditions, Filter, RetryFilter, SqlFilter, is_tag_type
-from mqproto.engine.store import NOWHERE
+from mqproto.engine.broker.interfaces.clock import Notices, Timers
+from mqproto.engine.broker.tables.config_manager import ConfigManager
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import NOWHERE, Store
 from mqproto.wire.bodies import BloomData, ConsumerFilter, ConsumerFilters, SubscriptionData, TopicFilters
 from mqproto.wire.filters.bloom import BloomFilter
 from mqproto.wire.filters.sql import Condition
 from mqproto.wire.filters.tags import InvalidExpressionError
 from mqproto.wire.properties import decode_bytes
-
-if TYPE_CHECKING:
-    from mqproto.engine.broker.core.core import Core
 
 #: Expressions that are kept, and how long they may be together. Peers make them, so there is an end to it.
 FILTERS_MAX: Final = 20_000
@@ -56,9 +56,19 @@ class FilterData:
 class FilterTable:
     """All of them."""
 
-    def __init__(self, core: Core) -> None:
-        settings = core.settings
-        self.core = core
+    def __init__(
+        self,
+        timers: Timers,
+        notices: Notices,
+        settings: BrokerSettings,
+        store: Store,
+        config_manager: ConfigManager,
+    ) -> None:
+        self._timers = timers
+        self._notices = notices
+        self._settings = settings
+        self._store = store
+        self._config_manager = config_manager
         self.conditions = Conditions()
         self.bloom = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter)
         self._by_topic: dict[str, dict[str, FilterData]] = {}
@@ -70,8 +80,8 @@ class FilterTable:
         self._count = 0
         self._length = 0
         self._full = False
-        self._extended = core.store.settings.enable_consume_queue_ext
-        loaded, self._kept = core.config_manager.keep(
+        self._extended = store.settings.enable_consume_queue_ext
+        loaded, self._kept = config_manager.keep(
             "consumerFilter.json", ConsumerFilters.from_json, self._as_body, _SAVE_MS, needed=False
         )
         if loaded is not None:
@@ -98,7 +108,7 @@ class FilterTable:
 
     def begin(self) -> None:
         """The broker starts: nobody is there yet. Bits of another shape than ours mean nothing from now on."""
-        wall = self.core.wall
+        wall = self._timers.wall
         changed = False
         for groups in self._by_topic.values():
             for data in groups.values():
@@ -117,7 +127,7 @@ class FilterTable:
         self._arm()
 
     def _changed(self) -> None:
-        self.core.config_manager.changed(self._kept)
+        self._config_manager.changed(self._kept)
 
     def _bloom_data(self, entry: ConsumerFilter) -> BloomData:
         return BloomData(self.bloom.bits, list(self.bloom.positions(entry.group, entry.topic)))
@@ -151,7 +161,9 @@ class FilterTable:
         except InvalidExpressionError:
             return  # pulls are told
         if self._has_room(wanted.expression):
-            entry = ConsumerFilter(wanted.topic, group, wanted.expression, wanted.type, wanted.version, self.core.wall)
+            entry = ConsumerFilter(
+                wanted.topic, group, wanted.expression, wanted.type, wanted.version, self._timers.wall
+            )
             entry.bloom = self._bloom_data(entry)
             self._put(entry)
             self._changed()
@@ -162,7 +174,7 @@ class FilterTable:
             return True
         if not self._full:
             self._full = True
-            self.core.notice(
+            self._notices.notice(
                 f"there are {self._count} filter expressions with {self._length} characters: no more are taken"
             )
         return False
@@ -176,7 +188,7 @@ class FilterTable:
         calculated = self._calculated.setdefault(entry.topic, [])
         if len(calculated) < CALCULATED_MAX and len(entry.expression) <= CALCULATED_LENGTH_MAX:
             calculated.append(data)
-            data.bits_from = self.core.store.end
+            data.bits_from = self._store.end
 
     def _remove(self, data: FilterData) -> None:
         topic, group = data.entry.topic, data.entry.group
@@ -205,21 +217,21 @@ class FilterTable:
     def _leave(self, group: str, topic: str) -> None:
         data = self._by_group.get(group, {}).get(topic)
         if data is not None and data not in self._dead:
-            data.entry.dead_time, data.entry.dead = max(self.core.wall, data.entry.born_time), True
+            data.entry.dead_time, data.entry.dead = max(self._timers.wall, data.entry.born_time), True
             self._dead[data] = None
             self._changed()
 
     def _arm(self) -> None:
         if self._dead:
-            self.core.after(min(max(1, self._forget_time() - self.core.wall), _SWEEP_MS), self.sweep)
+            self._timers.after(min(max(1, self._forget_time() - self._timers.wall), _SWEEP_MS), self.sweep)
 
     def _forget_time(self) -> int:
         """When the one that is dead for longest is to be forgotten."""
-        return next(iter(self._dead)).entry.dead_time + self.core.settings.filter_data_clean_time_span
+        return next(iter(self._dead)).entry.dead_time + self._settings.filter_data_clean_time_span
 
     def sweep(self) -> None:
         """Alarm: forget what nobody has used for `filterDataCleanTimeSpan`."""
-        while self._dead and self._forget_time() <= self.core.wall:
+        while self._dead and self._forget_time() <= self._timers.wall:
             self._remove(next(iter(self._dead)))
         self._arm()
 
@@ -254,7 +266,7 @@ class FilterTable:
         """The bitmap of a message with this property string; empty if nobody filters the topic, or nothing is to be
         calculated.
         """
-        if not self._extended or not self.core.settings.enable_calc_filter_bit_map:
+        if not self._extended or not self._settings.enable_calc_filter_bit_map:
             return b""
         calculated = self._calculated.get(topic)
         if not calculated:

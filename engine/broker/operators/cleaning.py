@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, ClientLink, Core, Handlers, Refused
-from mqproto.engine.broker.pulls.pull import PullRequests
+from mqproto.engine.broker.core.core import Handlers
+from mqproto.engine.broker.interfaces.answers import LongAnswers
+from mqproto.engine.broker.interfaces.requests import OVERLOAD, Peer, Refused
+from mqproto.engine.broker.tables.consumer_offsets import ConsumerOffsets
 from mqproto.engine.broker.tables.topics import TopicConfigs
 from mqproto.engine.slices import Steps
-from mqproto.engine.store import Queue
+from mqproto.engine.store import Queue, Store
+from mqproto.wire.codes import RequestCode, ResponseCode
 
 #: Queues, and committed offsets of one group and topic, that are looked at in one slice.
 _QUEUES_OF_A_SLICE: Final = 200
@@ -44,38 +47,49 @@ class _Known:
 class CleaningRequests:
     """Removes what is left over."""
 
-    def __init__(self, core: Core, pull_requests: PullRequests) -> None:
-        self.core = core
-        self.pull_requests = pull_requests
-        self._known = _Known(core.topics)
+    def __init__(
+        self,
+        store: Store,
+        topics: TopicConfigs,
+        offsets: ConsumerOffsets,
+        answers: LongAnswers,
+        abandon: Callable[[Queue], None],
+    ) -> None:
+        self.store = store
+        self.topics = topics
+        self.offsets = offsets
+        self.answers = answers
+        #: Answers the pulls that wait at a queue which is gone.
+        self.abandon = abandon
+        self._known = _Known(self.topics)
 
     @property
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            306: self.on_dead_queues,
-            316: self.on_unused_topics,
-            329: self.on_old_files,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.on_dead_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.on_unused_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.on_old_files,
         }
 
-    def on_dead_queues(self, link: ClientLink, request: Command) -> None:
+    def on_dead_queues(self, link: Peer, request: Command) -> None:
         """Delete the queues whose messages are all gone from the log."""
-        self.start(self._sweep(self.core.store.delete_dead_queues), lambda: link.reply(request, SUCCESS))
+        self.start(self._sweep(self.store.delete_dead_queues), lambda: link.reply(request, ResponseCode.SUCCESS))
 
-    def on_unused_topics(self, link: ClientLink, request: Command) -> None:
+    def on_unused_topics(self, link: Peer, request: Command) -> None:
         """Delete the queues of topics that are not in the table."""
-        self.start(self._sweep(self._delete_unknown), lambda: link.reply(request, SUCCESS))
+        self.start(self._sweep(self._delete_unknown), lambda: link.reply(request, ResponseCode.SUCCESS))
 
-    def on_old_files(self, link: ClientLink, request: Command) -> None:
+    def on_old_files(self, link: Peer, request: Command) -> None:
         """Have old files of the log deleted, whatever the hour."""
-        self.core.store.delete_old_files()
-        link.reply(request, SUCCESS)
+        self.store.delete_old_files()
+        link.reply(request, ResponseCode.SUCCESS)
 
     def deleted(self, topic: str, queue_count: int) -> Steps[None]:
         """The steps that follow the end of a topic with so many queues: its queues go at once, then all others of
         unknown topics.
         """
-        store = self.core.store
+        store = self.store
         own = [store.find_queue(topic, queue_id) for queue_id in range(queue_count)]
         gone = self._abandon(store.delete_queues(lambda _: True, [queue for queue in own if queue is not None]))
         yield from self._forget(gone)
@@ -86,15 +100,15 @@ class CleaningRequests:
 
         Raises Refused when too much waits; nothing was done.
         """
-        if not self.core.sliced_answers.run(self, steps, lambda _: then()):
-            raise Refused(SYSTEM_BUSY, OVERLOAD)
+        if not self.answers.run(self, steps, lambda _: then()):
+            raise Refused(ResponseCode.SYSTEM_BUSY, OVERLOAD)
 
     def _delete_unknown(self, among: Sequence[Queue]) -> list[Queue]:
-        return self.core.store.delete_queues_but(self._known, among)
+        return self.store.delete_queues_but(self._known, among)
 
     def _sweep(self, pick: Pick) -> Steps[None]:
         """Let some queues go, all others stay."""
-        queues = list(self.core.store.queues())
+        queues = list(self.store.queues())
         gone: list[Queue] = []
         for start in range(0, len(queues), _QUEUES_OF_A_SLICE):
             part = [queue for queue in queues[start : start + _QUEUES_OF_A_SLICE] if not queue.removed]
@@ -106,7 +120,7 @@ class CleaningRequests:
     def _abandon(self, queues: Iterable[Queue]) -> list[Queue]:
         gone = list(queues)
         for queue in gone:
-            self.pull_requests.abandon(queue)
+            self.abandon(queue)
         return gone
 
     def _forget(self, queues: Iterable[Queue]) -> Steps[None]:
@@ -114,8 +128,8 @@ class CleaningRequests:
         ids: dict[str, set[int]] = {}
         for queue in queues:
             ids.setdefault(queue.topic, set()).add(queue.queue_id)
-        keys = list(self.core.offsets.table) if ids else []
+        keys = list(self.offsets.table) if ids else []
         for start in range(0, len(keys), _OFFSETS_OF_A_SLICE):
-            self.core.offsets.forget_queues(keys[start : start + _OFFSETS_OF_A_SLICE], ids)
+            self.offsets.forget_queues(keys[start : start + _OFFSETS_OF_A_SLICE], ids)
             if start + _OFFSETS_OF_A_SLICE < len(keys):
                 yield

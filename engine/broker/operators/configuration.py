@@ -7,25 +7,18 @@ Leaves to others: keys, values and the file (`mqproto.engine.configuration`), wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.core import (
-    NO_PERMISSION,
-    OVERLOAD,
-    SUCCESS,
-    SYSTEM_BUSY,
-    SYSTEM_ERROR,
-    ClientLink,
-    Core,
-    Handlers,
-    Refused,
-)
+from mqproto.engine.broker.core.core import Handlers
+from mqproto.engine.broker.interfaces.clock import Clock, Notices
+from mqproto.engine.broker.interfaces.requests import OVERLOAD, Peer, Refused
 from mqproto.engine.broker.registration.name_servers import Registration
-from mqproto.engine.configuration import ChangeRefused
+from mqproto.engine.configuration import ChangeRefused, Configuration
 from mqproto.engine.settings import format_properties
 from mqproto.state.node.contract import Job
+from mqproto.wire.codes import RequestCode, ResponseCode
 
 _PERMISSION: Final = "brokerPermission"
 _NAME_SERVERS: Final = "namesrvAddr"
@@ -35,34 +28,45 @@ _PERIOD: Final = "registerNameServerPeriod"
 class ConfigurationRequests:
     """Changes the settings, and shows them."""
 
-    def __init__(self, core: Core, registration: Registration) -> None:
-        self.core = core
+    def __init__(
+        self,
+        clock: Clock,
+        notices: Notices,
+        configuration: Configuration,
+        run_jobs: Callable[[Iterable[Job]], None],
+        registration: Registration,
+    ) -> None:
+        self.clock = clock
+        self.notices = notices
+        self.configuration = configuration
+        self.run_jobs = run_jobs
         self.registration = registration
-        self.configuration = core.configuration
+        self.configuration = self.configuration
         self.configuration.hooks.append(self._settings_changed)
 
     @property
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
-        return {25: self.on_update, 26: self.on_list}
+        return {RequestCode.UPDATE_BROKER_CONFIG: self.on_update, RequestCode.GET_BROKER_CONFIG: self.on_list}
 
-    def on_update(self, link: ClientLink, request: Command) -> None:
+    def on_update(self, link: Peer, request: Command) -> None:
         """Answered once the file holds the change, and the name servers know of another permission (or cannot be
         asked).
         """
-        core = self.core
         if not request.body:
-            link.reply(request, SUCCESS)
+            link.reply(request, ResponseCode.SUCCESS)
             return
         if self.configuration.saver.is_full:
-            raise Refused(SYSTEM_BUSY, OVERLOAD)
+            raise Refused(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         try:
-            changed, remark = self.configuration.update(bytes(request.body), core.wall)
+            changed, remark = self.configuration.update(bytes(request.body), self.clock.wall)
         except ChangeRefused as refused:
-            raise Refused(NO_PERMISSION if refused.forbidden else SYSTEM_ERROR, refused.remark) from None
+            raise Refused(
+                ResponseCode.NO_PERMISSION if refused.forbidden else ResponseCode.SYSTEM_ERROR, refused.remark
+            ) from None
 
         if not changed:
-            link.reply(request, SUCCESS)
+            link.reply(request, ResponseCode.SUCCESS)
             return
         countdown = _Both(lambda failure: self._confirm(link, request, remark, failure))
         if _PERMISSION in changed:
@@ -78,16 +82,16 @@ class ConfigurationRequests:
         if _PERIOD in keys:
             self.registration.period_changed()
 
-    def _confirm(self, link: ClientLink, request: Command, remark: str | None, failure: Exception | None) -> None:
+    def _confirm(self, link: Peer, request: Command, remark: str | None, failure: Exception | None) -> None:
         if failure is None:
-            link.reply(request, SUCCESS, remark=remark)
+            link.reply(request, ResponseCode.SUCCESS, remark=remark)
         else:
-            link.reply(request, SYSTEM_ERROR, remark=f"the change is made, but not saved: {failure}")
+            link.reply(request, ResponseCode.SYSTEM_ERROR, remark=f"the change is made, but not saved: {failure}")
 
     def _save(self) -> None:
         job = self.configuration.saver.next_job()
         if job is not None:
-            self.core.run_jobs((job,))
+            self.run_jobs((job,))
 
     @property
     def busy(self) -> bool:
@@ -100,15 +104,15 @@ class ConfigurationRequests:
         if saver.job is not job:
             return False
         if failure is not None:
-            self.core.notice(f"changed settings were not saved: {failure}")
+            self.notices.notice(f"changed settings were not saved: {failure}")
         saver.done(failure)
         self._save()
         return True
 
-    def on_list(self, link: ClientLink, request: Command) -> None:
+    def on_list(self, link: Peer, request: Command) -> None:
         text = format_properties(self.configuration.properties())
         version = self.configuration.version.to_json().decode()
-        link.reply(request, SUCCESS, {"version": version}, text.encode("utf-8", "replace"))
+        link.reply(request, ResponseCode.SUCCESS, {"version": version}, text.encode("utf-8", "replace"))
 
 
 class _Both:

@@ -14,9 +14,17 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from mqproto.codec import MAX_TOTAL, ONEWAY_FLAG, Command
-from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, TOPIC_NOT_EXIST, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.client_registry import ClientRegistry
+from mqproto.engine.broker.core.core import Handlers
+from mqproto.engine.broker.interfaces.answers import DiskReads, LongAnswers
+from mqproto.engine.broker.interfaces.requests import Peer, Refused
+from mqproto.engine.broker.statistics.broker_stats import Statistics
+from mqproto.engine.broker.tables.consumer_offsets import ConsumerOffsets
+from mqproto.engine.broker.tables.subscription_groups import SubscriptionGroups
+from mqproto.engine.broker.tables.topics import TopicConfigs
+from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.slices import Steps, joined
-from mqproto.engine.store import Queue
+from mqproto.engine.store import Queue, Store
 from mqproto.message import MessageQueue
 from mqproto.wire.bodies import (
     ConsumeOffsets,
@@ -27,6 +35,7 @@ from mqproto.wire.bodies import (
     TopicStats,
     json_pieces,
 )
+from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.fastjson import dumps
 from mqproto.wire.headers import GetConsumeStatsInBrokerRequest, GetConsumeStatsRequest, GetTopicStatsInfoRequest
 
@@ -61,25 +70,46 @@ class WantedStats:
 class ConsumeStatsRequests:
     """Tells how far everybody is."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(
+        self,
+        address: str,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        client_registry: ClientRegistry,
+        statistics: Statistics,
+        reads: DiskReads,
+        answers: LongAnswers,
+    ) -> None:
+        self.address = address
+        self.settings = settings
+        self.store = store
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self.client_registry = client_registry
+        self.statistics = statistics
+        self.reads = reads
+        self.answers = answers
 
     @property
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            202: self.on_topic,
-            208: self.on_group,
-            317: self.on_all_groups,
+            RequestCode.GET_TOPIC_STATS_INFO: self.on_topic,
+            RequestCode.GET_CONSUME_STATS: self.on_group,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.on_all_groups,
         }
 
     # --- a topic ---
 
-    def on_topic(self, link: ClientLink, request: Command) -> None:
+    def on_topic(self, link: Peer, request: Command) -> None:
         topic = GetTopicStatsInfoRequest.decode(request.fields).topic
-        config = self.core.topics.find(topic)
+        config = self.topics.find(topic)
         if config is None:
-            raise Refused(TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         body, wanted = TopicStats(), WantedStats()
         steps = self._ends(config, body, wanted)
         self._answer(link, request, steps, wanted, lambda: joined(json_pieces(body)))
@@ -88,7 +118,7 @@ class ConsumeStatsRequests:
         """The ends of the queues that can be written to."""
         for queue_id in range(config.write_queues):
             row = body.offsets[self._name(config, queue_id)] = TopicOffset()
-            queue = self.core.store.find_queue(config.name, queue_id)
+            queue = self.store.find_queue(config.name, queue_id)
             if queue is not None and queue.max_offset > 0:
                 row.min_offset = queue.min_offset
                 row.max_offset = queue.max_offset
@@ -97,10 +127,10 @@ class ConsumeStatsRequests:
 
     # --- groups ---
 
-    def on_group(self, link: ClientLink, request: Command) -> None:
+    def on_group(self, link: Peer, request: Command) -> None:
         header = GetConsumeStatsRequest.decode(request.fields)
         group = header.consumer_group
-        topics = [header.topic] if header.topic and header.topic.strip() else self.core.offsets.topics_of(group)
+        topics = [header.topic] if header.topic and header.topic.strip() else self.offsets.topics_of(group)
         body, wanted = ConsumeStats(), WantedStats()
         steps = self._progress_of(group, topics, body, wanted)
         self._answer(link, request, steps, wanted, lambda: joined(json_pieces(body)))
@@ -111,23 +141,23 @@ class ConsumeStatsRequests:
             if config is not None:
                 yield from self._progress(group, config, config.read_queues, body, wanted)
 
-    def on_all_groups(self, link: ClientLink, request: Command) -> None:
+    def on_all_groups(self, link: Peer, request: Command) -> None:
         ordered_only = GetConsumeStatsInBrokerRequest.decode(request.fields).is_order
         found: dict[str, list[ConsumeStats]] = {}
         wanted = WantedStats()
         steps = self._all_progress(ordered_only, found, wanted)
-        self._answer(link, request, steps, wanted, lambda: joined(_list_pieces(found, self.core.address)))
+        self._answer(link, request, steps, wanted, lambda: joined(_list_pieces(found, self.address)))
 
     def _all_progress(
         self, ordered_only: bool, found: dict[str, list[ConsumeStats]], wanted: WantedStats
     ) -> Steps[None]:
         topics_of: dict[str, list[str]] = {}
-        for count, key in enumerate(list(self.core.offsets.table), 1):
+        for count, key in enumerate(list(self.offsets.table), 1):
             topic, _, group = key.partition("@")
             topics_of.setdefault(group, []).append(topic)
             if count % _KEYS_AT_A_TIME == 0:
                 yield
-        for group in list(self.core.subscription_groups.table):
+        for group in list(self.groups.table):
             rows = found[group] = []
             for topic in topics_of.get(group, ()):
                 config = self._consumed(group, topic)
@@ -139,21 +169,20 @@ class ConsumeStatsRequests:
 
     def _consumed(self, group: str, topic: str) -> TopicConfig | None:
         """The topic, unless the group is online and has subscribed to others only."""
-        online = self.core.client_registry.consumers.get(group)
+        online = self.client_registry.consumers.get(group)
         if online is not None and online.subscriptions and topic not in online.subscriptions:
             return None
-        return self.core.topics.find(topic)
+        return self.topics.find(topic)
 
     def _progress(
         self, group: str, config: TopicConfig, queues: int, body: ConsumeStats, wanted: WantedStats
     ) -> Steps[None]:
         """How far a group is on the queues of one topic, and how fast on the topic."""
-        core = self.core
-        body.tps += core.statistics.read_tps(config.name, group)
+        body.tps += self.statistics.read_tps(config.name, group)
         for queue_id in range(queues):
             row = body.offsets[self._name(config, queue_id)] = ConsumeOffsets()
-            queue = core.store.find_queue(config.name, queue_id)
-            row.consumer_offset = core.offsets.find(group, config.name, queue_id) or 0
+            queue = self.store.find_queue(config.name, queue_id)
+            row.consumer_offset = self.offsets.find(group, config.name, queue_id) or 0
             if queue is not None:
                 row.broker_offset = queue.max_offset
                 if row.consumer_offset > 0:
@@ -161,13 +190,13 @@ class ConsumeStatsRequests:
             yield from wanted.pause()
 
     def _name(self, config: TopicConfig, queue_id: int) -> MessageQueue:
-        return MessageQueue(config.name, self.core.settings.broker_name, queue_id)
+        return MessageQueue(config.name, self.settings.broker_name, queue_id)
 
     # --- times ---
 
     def _time(self, wanted: WantedStats, queue: Queue, offset: int, take: Callable[[int], None]) -> None:
         """The store time of a message, now or later."""
-        time = self.core.store.reads.near_store_time(queue, offset)
+        time = self.store.reads.near_store_time(queue, offset)
         if time is not None:
             take(time)
         else:
@@ -176,28 +205,28 @@ class ConsumeStatsRequests:
 
     def _answer(
         self,
-        link: ClientLink,
+        link: Peer,
         request: Command,
         steps: Steps[None],
         wanted: WantedStats,
         text: Callable[[], Steps[bytes]],
     ) -> None:
         """Collect, read what has to be read, write."""
-        core = self.core
         if request.flag & ONEWAY_FLAG:
             return
 
         def give(data: bytes) -> None:
             if len(data) > _BODY_MAX:
                 raise Refused(
-                    SYSTEM_ERROR, f"the answer has {len(data)} bytes, more than a frame takes: ask for single topics"
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the answer has {len(data)} bytes, more than a frame takes: ask for single topics",
                 )
-            link.reply(request, SUCCESS, body=data)
+            link.reply(request, ResponseCode.SUCCESS, body=data)
 
         def read(done: int) -> None:
             places = wanted.places[done : done + _TIMES_AT_A_TIME]
             if not places:
-                core.sliced_answers.answer(link, request, text(), give)
+                self.answers.answer(link, request, text(), give)
                 return
 
             def then(times: list[int]) -> None:
@@ -205,13 +234,13 @@ class ConsumeStatsRequests:
                     take(time)
                 read(done + len(places))
 
-            core.waiting_reads.answer(link, request, core.store.reads.store_times(places), then)
+            self.reads.answer(link, request, self.store.reads.store_times(places), then)
 
         def collect() -> Steps[bytes]:
             yield from steps
             return (yield from text()) if not wanted.places else b""
 
-        core.sliced_answers.answer(link, request, collect(), lambda data: read(0) if wanted.places else give(data))
+        self.answers.answer(link, request, collect(), lambda data: read(0) if wanted.places else give(data))
 
 
 class _Ends:

@@ -9,18 +9,18 @@ Left out are numbers that only the clients themselves know, and those of slaves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from mqproto.engine.broker.operators.runtime_info import runtime_table, store_time_of
+from mqproto.engine.broker.core.client_registry import ClientRegistry
+from mqproto.engine.broker.operators.runtime_info import RuntimeFigures, runtime_table, store_time_of
 from mqproto.engine.broker.statistics.store_stats import LABELS, SPANS
+from mqproto.engine.broker.tables.consumer_offsets import ConsumerOffsets
+from mqproto.engine.broker.tables.topics import TopicConfigs
 from mqproto.engine.metrics import Collected, MetricFamily
 from mqproto.engine.slices import Steps
 from mqproto.engine.store import ColdRead
 from mqproto.wire.bodies import MessageModel
 from mqproto.wire.names import DLQ_PREFIX, RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from mqproto.engine.broker.core.core import Core
 
 #: Queues and counters that one slice looks at.
 _AT_A_TIME: Final = 200
@@ -80,9 +80,24 @@ _NUMBERS: Final = {
 }
 
 
-def collect(core: Core) -> Steps[Collected]:
+class MetricFigures(RuntimeFigures, Protocol):
+    """Parts of a broker whose figures make the page of metrics."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def topics(self) -> TopicConfigs: ...
+    @property
+    def offsets(self) -> ConsumerOffsets: ...
+    @property
+    def client_registry(self) -> ClientRegistry: ...
+
+
+def collect(figures: MetricFigures) -> Steps[Collected]:
     """All numbers."""
-    page = _Page(core)
+    page = _Page(figures)
     page.runtime()
     page.broker()
     yield
@@ -95,9 +110,9 @@ def collect(core: Core) -> Steps[Collected]:
 class _Page:
     """The numbers of one page, as they are found."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
-        settings = core.settings
+    def __init__(self, figures: MetricFigures) -> None:
+        self.figures = figures
+        settings = figures.settings
         self.cluster = settings.broker_cluster_name
         self.name = settings.broker_name
         self.families: dict[str, MetricFamily] = {}
@@ -112,27 +127,36 @@ class _Page:
     # --- the broker as a whole ---
 
     def runtime(self) -> None:
-        core = self.core
-        table = runtime_table(core, -1)
+        figures = self.figures
+        table = runtime_table(figures, -1)
         boot = table["bootTimestamp"]
-        self._where = (self.cluster, core.address, core.host, table["brokerVersionDesc"], boot, table["brokerVersion"])
+        self._where = (
+            self.cluster,
+            figures.address,
+            figures.host,
+            table["brokerVersionDesc"],
+            boot,
+            table["brokerVersion"],
+        )
         for suffix, key in _NUMBERS.items():
             self._runtime(suffix, key, float(table[key]))
         for suffix, key in _TPS.items():
             for seconds, text in zip(SPANS, table[key].split(), strict=True):
                 self._runtime(f"{suffix}{seconds}", f"{key} over {seconds} s", float(text))
-        for suffix, label, count in zip(_PUT_TIMES, LABELS, core.statistics.store_stats.put_times(), strict=True):
+        for suffix, label, count in zip(_PUT_TIMES, LABELS, figures.statistics.store_stats.put_times(), strict=True):
             self._runtime(f"pmdt_{suffix}", f"putMessageDistributeTime [{label}]", count)
-        used, free = core.store.disk_usage() or (0, 0)
+        used, free = figures.store.disk_usage() or (0, 0)
         self._runtime("commitlogdir_capacity_total", "commitLogDirCapacity, total bytes", used + free)
         self._runtime("commitlogdir_capacity_free", "commitLogDirCapacity, free bytes", free)
         self._runtime(
-            "remain_howmanydata_toflush", "remainHowManyDataToFlush, bytes", max(0, core.store.end - core.store.flushed)
+            "remain_howmanydata_toflush",
+            "remainHowManyDataToFlush, bytes",
+            max(0, figures.store.end - figures.store.flushed),
         )
         self._oldest = self._family(
             "rocketmq_brokeruntime_earliest_message_timestamp", "earliestMessageTimeStamp", _RUNTIME
         )
-        self._first = core.store.reads.record(core.store.min_physical)
+        self._first = figures.store.reads.record(figures.store.min_physical)
 
     def _runtime(self, suffix: str, about: str, value: float) -> None:
         self._family(f"rocketmq_brokeruntime_{suffix}", about, _RUNTIME).add(value, *self._where)
@@ -150,26 +174,26 @@ class _Page:
             ("rocketmq_broker_tps", "messages put a second in the last minute", "BROKER_PUT_NUMS"),
             ("rocketmq_broker_qps", "messages given a second in the last minute", "BROKER_GET_NUMS"),
         ):
-            found = self.core.statistics.find(key, self.cluster)
+            found = self.figures.statistics.find(key, self.cluster)
             rate = 0.0 if found is None else found.minute.tps
-            self._family(name, about, _BROKER).add(rate, self.cluster, self.core.address, self.name)
+            self._family(name, about, _BROKER).add(rate, self.cluster, self.figures.address, self.name)
         producers = self._family("rocketmq_producer_count", "producers online", _OF_GROUP)
-        for group, members in self.core.client_registry.producers.items():
+        for group, members in self.figures.client_registry.producers.items():
             producers.add(len(members), self.cluster, self.name, group)
         consumers = self._family("rocketmq_group_count", "consumers online", ("caddr", "localaddr", "group"))
-        for name, online in self.core.client_registry.consumers.items():
+        for name, online in self.figures.client_registry.consumers.items():
             addresses = ",".join(sorted([link.address for link in online.members]))
-            consumers.add(len(online.members), addresses, self.core.address, name)
+            consumers.add(len(online.members), addresses, self.figures.address, name)
 
     # --- topics ---
 
     def topics(self) -> Steps[None]:
         """How many messages each topic ever had."""
         seen = 0
-        for config in list(self.core.topics.table.values()):
+        for config in list(self.figures.topics.table.values()):
             end = 0
             for queue_id in range(config.write_queues):
-                queue = self.core.store.find_queue(config.name, queue_id)
+                queue = self.figures.store.find_queue(config.name, queue_id)
                 end += 0 if queue is None else queue.max_offset
                 seen += 1
                 if seen % _AT_A_TIME == 0:
@@ -190,7 +214,7 @@ class _Page:
 
     def counters(self) -> Steps[None]:
         """What the last minute brought."""
-        statistics = self.core.statistics
+        statistics = self.figures.statistics
         shown = {
             "TOPIC_PUT_NUMS": ("rocketmq_producer_tps", "messages put a second in the last minute", _TOPIC),
             "TOPIC_PUT_SIZE": ("rocketmq_producer_message_size", "bytes put a second in the last minute", _TOPIC),
@@ -213,31 +237,31 @@ class _Page:
 
     def groups(self) -> Steps[None]:
         """Where groups are, and how far behind."""
-        core = self.core
-        for seen, (key, committed) in enumerate(list(core.offsets.table.items()), 1):
+        figures = self.figures
+        for seen, (key, committed) in enumerate(list(figures.offsets.table.items()), 1):
             topic, _, group = key.partition("@")
-            config = core.topics.find(topic)
+            config = figures.topics.find(topic)
             if config is not None:
                 self._progress(topic, group, dict(committed))
             if seen % (_AT_A_TIME // 10) == 0:
                 yield
 
     def _progress(self, topic: str, group: str, committed: dict[int, int]) -> None:
-        core = self.core
+        figures = self.figures
         position = behind = latency = 0
         for queue_id, offset in committed.items():
             position += max(0, offset)
-            queue = core.store.find_queue(topic, queue_id)
+            queue = figures.store.find_queue(topic, queue_id)
             if queue is not None and offset < queue.max_offset:
                 behind += queue.max_offset - max(0, offset)
-                time = core.store.reads.near_store_time(queue, max(offset, queue.min_offset))
+                time = figures.store.reads.near_store_time(queue, max(offset, queue.min_offset))
                 if time is not None and time >= 0:
-                    latency = max(latency, core.wall - time)
+                    latency = max(latency, figures.wall - time)
         where = (self.cluster, self.name, topic, group)
         self._family("rocketmq_consumer_offset", "messages that a group has consumed", _BOTH).add(position, *where)
         about = "ms that the message which a group has to consume next has waited, where that is in memory"
         self._family("rocketmq_group_get_latency_by_storetime", about, _BOTH).add(latency, *where)
-        online = core.client_registry.consumers.get(group)
+        online = figures.client_registry.consumers.get(group)
         if online is not None and online.message_model is MessageModel.BROADCASTING:
             return
         kind = "retrydiff" if topic.startswith(RETRY_PREFIX) else "dlqdiff" if topic.startswith(DLQ_PREFIX) else "diff"

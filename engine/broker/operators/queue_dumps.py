@@ -9,10 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.client_registry import ClientRegistry
+from mqproto.engine.broker.core.core import Handlers
+from mqproto.engine.broker.filters.consumer_filters import FilterTable
 from mqproto.engine.broker.filters.message_filters import TagFilters, is_tag_type
-from mqproto.engine.store import Queue, Reader, Unit
+from mqproto.engine.broker.interfaces.answers import DiskReads, LongAnswers
+from mqproto.engine.broker.interfaces.requests import Peer, Refused
+from mqproto.engine.store import Queue, Reader, Store, Unit
 from mqproto.wire.bodies import QueueDump, QueueEntry, SubscriptionData
+from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.fastjson import dumps
 from mqproto.wire.filters.tags import InvalidExpressionError
 from mqproto.wire.headers import QueryConsumeQueueRequest
@@ -26,28 +31,43 @@ _NO_FILTER_DATA: Final = "null"
 class QueueDumpRequests:
     """Shows consume queues."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
-        self.filters = TagFilters()
+    def __init__(
+        self,
+        store: Store,
+        client_registry: ClientRegistry,
+        filters: FilterTable,
+        reads: DiskReads,
+        answers: LongAnswers,
+    ) -> None:
+        self.store = store
+        self.client_registry = client_registry
+        self.filters = filters
+        self.reads = reads
+        self.answers = answers
+        self._tags = TagFilters()
 
     @property
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            321: self.on_query,
+            RequestCode.QUERY_CONSUME_QUEUE: self.on_query,
         }
 
-    def on_query(self, link: ClientLink, request: Command) -> None:
+    def on_query(self, link: Peer, request: Command) -> None:
         header = QueryConsumeQueueRequest.decode(request.fields)
-        core = self.core
         name = f"{header.queue_id}@{header.topic}"
-        queue = core.store.find_queue(header.topic or "", header.queue_id)
+        queue = self.store.find_queue(header.topic or "", header.queue_id)
         if queue is None:
-            raise Refused(SYSTEM_ERROR, f"{name} is not exist!")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{name} is not exist!")
         dump = QueueDump(min_index=queue.min_offset, max_index=queue.max_offset)
         takes = self._subscription(header, dump)
         if not queue.min_offset <= header.index < queue.max_offset:
-            link.reply(request, SUCCESS, body=dump.to_json(), remark=f"Index {header.index} of {name} is not exist!")
+            link.reply(
+                request,
+                ResponseCode.SUCCESS,
+                body=dump.to_json(),
+                remark=f"Index {header.index} of {name} is not exist!",
+            )
             return
         end = min(header.index + min(max(header.count, 0), ENTRIES_MAX), queue.max_offset)
 
@@ -56,21 +76,21 @@ class QueueDumpRequests:
 
         def then(entries: list[QueueEntry]) -> None:
             dump.entries = entries
-            core.sliced_answers.reply(link, request, dump)
+            self.answers.reply(link, request, dump)
 
-        core.waiting_reads.answer(link, request, core.store.reads.across([queue], read), then)
+        self.reads.answer(link, request, self.store.reads.across([queue], read), then)
 
     def _subscription(self, header: QueryConsumeQueueRequest, dump: QueueDump) -> Callable[[int], bool]:
         """Fill in what a group subscribes; gives whether it takes a message with a tags code."""
         if header.consumer_group is None:
             return lambda code: False
-        group = self.core.client_registry.consumers.get(header.consumer_group)
+        group = self.client_registry.consumers.get(header.consumer_group)
         subscription = None if group is None else group.subscriptions.get(header.topic or "")
         if subscription is None:
             dump.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
             return lambda code: False
         dump.subscription = subscription
-        data = self.core.filters.find(header.consumer_group, subscription.topic)
+        data = self.filters.find(header.consumer_group, subscription.topic)
         dump.filter_data = _NO_FILTER_DATA if data is None else data.entry.to_pretty()
         codes = self._codes(subscription)
         return lambda code: codes is None or code in codes
@@ -82,7 +102,7 @@ class QueueDumpRequests:
         if subscription.class_filter or not is_tag_type(subscription.type):
             return None
         try:
-            return self.filters.find(subscription.expression).codes
+            return self._tags.find(subscription.expression).codes
         except InvalidExpressionError:
             return frozenset()
 

@@ -10,13 +10,21 @@ its numbers.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.core import Handlers
+from mqproto.engine.broker.core.pending_acks import PendingAcks
+from mqproto.engine.broker.core.waiting_reads import WaitingReads
+from mqproto.engine.broker.interfaces.clock import Clock
+from mqproto.engine.broker.interfaces.requests import Peer, Refused
+from mqproto.engine.broker.statistics.broker_stats import Statistics
 from mqproto.engine.broker.statistics.store_stats import LABELS
+from mqproto.engine.broker.tables.delay_progress import DelayProgress
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import Store
 from mqproto.wire.bodies import KVTable
-from mqproto.wire.codes import VERSION, version_name
+from mqproto.wire.codes import VERSION, RequestCode, ResponseCode, version_name
 from mqproto.wire.headers import ViewBrokerStatsDataRequest
 from mqproto.wire.names import SCHEDULE_TOPIC
 from mqproto.wire.record import RecordError, decode_record
@@ -26,34 +34,53 @@ _NO_POOL: Final = 0x7FFFFFFF
 _END_TRANSACTION_CAPACITY: Final = 100_000
 
 
+class RuntimeFigures(Clock, Protocol):
+    """Parts of a broker whose figures make the runtime table."""
+
+    @property
+    def settings(self) -> BrokerSettings: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def statistics(self) -> Statistics: ...
+    @property
+    def delay_progress(self) -> DelayProgress: ...
+    @property
+    def pending_acks(self) -> PendingAcks: ...
+    @property
+    def waiting_reads(self) -> WaitingReads: ...
+
+
 class RuntimeInfoRequests:
     """Shows figures."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, figures: RuntimeFigures) -> None:
+        self.figures = figures
 
     @property
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            28: self.on_runtime_info,
-            315: self.on_counter,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.on_runtime_info,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.on_counter,
         }
 
-    def on_counter(self, link: ClientLink, request: Command) -> None:
+    def on_counter(self, link: Peer, request: Command) -> None:
         header = ViewBrokerStatsDataRequest.decode(request.fields)
-        found = self.core.statistics.find(header.stats_name, header.stats_key)
+        found = self.figures.statistics.find(header.stats_name, header.stats_key)
         if found is None:
-            raise Refused(SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
-        link.reply(request, SUCCESS, body=found.to_json())
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
+        link.reply(request, ResponseCode.SUCCESS, body=found.to_json())
 
-    def on_runtime_info(self, link: ClientLink, request: Command) -> None:
-        core = self.core
+    def on_runtime_info(self, link: Peer, request: Command) -> None:
+        figures = self.figures
 
         def then(record: memoryview | None) -> None:
-            link.reply(request, SUCCESS, body=KVTable(runtime_table(core, store_time_of(record))).to_json())
+            link.reply(
+                request, ResponseCode.SUCCESS, body=KVTable(runtime_table(figures, store_time_of(record))).to_json()
+            )
 
-        core.waiting_reads.answer(link, request, core.store.reads.record(core.store.min_physical), then)
+        figures.waiting_reads.answer(link, request, figures.store.reads.record(figures.store.min_physical), then)
 
 
 def store_time_of(record: memoryview | None) -> int:
@@ -66,30 +93,30 @@ def store_time_of(record: memoryview | None) -> int:
     return -1
 
 
-def runtime_table(core: Core, earliest: int) -> dict[str, str]:
+def runtime_table(figures: RuntimeFigures, earliest: int) -> dict[str, str]:
     """All keys of docs/protocol/broker.md 2.17. `earliest`: store time of the oldest message, -1 if there is none."""
-    numbers = _times(core) | _messages(core) | _requests(core) | _log(core)
+    numbers = _times(figures) | _messages(figures) | _requests(figures) | _log(figures)
     numbers["earliestMessageTimeStamp"] = earliest
     return {name: str(value) for name, value in numbers.items()}
 
 
-def _times(core: Core) -> dict[str, str | int]:
-    seconds = max(0, core.wall - core.statistics.store_stats.boot_time) // 1000
+def _times(figures: RuntimeFigures) -> dict[str, str | int]:
+    seconds = max(0, figures.wall - figures.statistics.store_stats.boot_time) // 1000
     days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
     return {
-        "bootTimestamp": core.statistics.store_stats.boot_time,
+        "bootTimestamp": figures.statistics.store_stats.boot_time,
         "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]",
         "brokerVersion": VERSION,
         "brokerVersionDesc": version_name(VERSION),
-        "startAcceptSendRequestTimeStamp": core.settings.start_accept_send_request_time_stamp,
+        "startAcceptSendRequestTimeStamp": figures.settings.start_accept_send_request_time_stamp,
     }
 
 
-def _messages(core: Core) -> dict[str, str | int]:
+def _messages(figures: RuntimeFigures) -> dict[str, str | int]:
     """Puts and reads."""
-    stats = core.statistics.store_stats
+    stats = figures.statistics.store_stats
     yesterday, today, now = stats.days()
-    size, count = core.store.writer.put_size, max(1, now.puts)
+    size, count = figures.store.writer.put_size, max(1, now.puts)
     spans = stats.per_second()
     return {
         "putMessageTimesTotal": count,
@@ -121,18 +148,18 @@ def _numbers(values: list[float]) -> str:
     return " ".join(map(repr, values))
 
 
-def _requests(core: Core) -> dict[str, str | int]:
+def _requests(figures: RuntimeFigures) -> dict[str, str | int]:
     """What waits: acknowledgements for the disk, and reads for what lies on it. Parked pulls are no load."""
-    settings = core.settings
+    settings = figures.settings
     return {
-        "sendThreadPoolQueueSize": core.pending_acks.count,
-        "sendThreadPoolQueueHeadWaitTimeMills": core.pending_acks.head_wait_ms,
+        "sendThreadPoolQueueSize": figures.pending_acks.count,
+        "sendThreadPoolQueueHeadWaitTimeMills": figures.pending_acks.head_wait_ms,
         "sendThreadPoolQueueCapacity": settings.send_thread_pool_queue_capacity,
         "pullThreadPoolQueueSize": 0,
         "pullThreadPoolQueueHeadWaitTimeMills": 0,
         "pullThreadPoolQueueCapacity": settings.pull_thread_pool_queue_capacity,
-        "queryThreadPoolQueueSize": len(core.waiting_reads),
-        "queryThreadPoolQueueHeadWaitTimeMills": core.waiting_reads.head_wait_ms,
+        "queryThreadPoolQueueSize": len(figures.waiting_reads),
+        "queryThreadPoolQueueHeadWaitTimeMills": figures.waiting_reads.head_wait_ms,
         "queryThreadPoolQueueCapacity": settings.query_thread_pool_queue_capacity,
         "EndTransactionQueueSize": 0,
         "EndTransactionThreadPoolQueueCapacity": _END_TRANSACTION_CAPACITY,
@@ -141,9 +168,9 @@ def _requests(core: Core) -> dict[str, str | int]:
     }
 
 
-def _log(core: Core) -> dict[str, str | int]:
+def _log(figures: RuntimeFigures) -> dict[str, str | int]:
     """The log and its disk."""
-    store = core.store
+    store = figures.store
     log, queues = store.disk_ratios()
     used, free = store.disk_usage() or (0, 0)
     facts: dict[str, str | int] = {
@@ -157,7 +184,7 @@ def _log(core: Core) -> dict[str, str | int]:
         "remainHowManyDataToFlush": readable(max(0, store.end - store.flushed)),
         "remainTransientStoreBufferNumbs": _NO_POOL,
     }
-    for level, offset in sorted(core.delay_progress.table.items()):
+    for level, offset in sorted(figures.delay_progress.table.items()):
         queue = store.find_queue(SCHEDULE_TOPIC, level - 1)
         facts[f"scheduleMessageOffset_{level}"] = f"{offset},{0 if queue is None else queue.max_offset}"
     return facts

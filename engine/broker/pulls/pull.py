@@ -14,21 +14,26 @@ from typing import Final
 
 from mqproto.codec import JSON, ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_head, encode_response
 from mqproto.engine.broker.core.admission import FAIR
-from mqproto.engine.broker.core.core import OVERLOAD, SUCCESS, SYSTEM_BUSY, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.core import ClientLink, Core, Handlers
 from mqproto.engine.broker.core.header_templates import HeaderCut, HeaderTemplate, cut_header, remember
 from mqproto.engine.broker.core.parked_pulls import ParkedPull
 from mqproto.engine.broker.filters.message_filters import Filter
+from mqproto.engine.broker.interfaces.requests import OVERLOAD, Refused
 from mqproto.engine.broker.pulls.pull_checks import PullChecks
 from mqproto.engine.counters import CounterReader
 from mqproto.engine.store import ColdRead, GetResult, GetStatus, Queue
 from mqproto.wire.bodies import GroupConfig
+from mqproto.wire.codes import (
+    LITE_PULL_MESSAGE,
+    PULL_MESSAGE,
+    PULL_NOT_FOUND,
+    PULL_OFFSET_MOVED,
+    PULL_RETRY_IMMEDIATELY,
+    SUCCESS,
+    SYSTEM_BUSY,
+)
 from mqproto.wire.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from mqproto.wire.headers import PullMessageRequest, PullMessageResponse
-
-PULL_MESSAGE: Final = 11
-PULL_NOT_FOUND: Final = 19
-PULL_RETRY_IMMEDIATELY: Final = 20
-PULL_OFFSET_MOVED: Final = 21
 
 _CODES: Final = {
     GetStatus.FOUND: SUCCESS,
@@ -107,7 +112,7 @@ class PullRequests:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
             PULL_MESSAGE: self.on_pull,
-            361: self.on_pull,
+            LITE_PULL_MESSAGE: self.on_pull,
         }
 
     def on_pull(self, link: ClientLink, request: Command) -> None:
@@ -383,18 +388,14 @@ class FastPullHandler:
             call.wanted = self.pull_requests.checks.lasting_filter(header)
             remember(link, PullTemplate(self, cut, call))
 
-    def take(
-        self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int
-    ) -> bool:
+    def take(self, link: ClientLink, template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
         """Serve the pull of one frame."""
-        assert isinstance(header_template, PullTemplate)
-        match = header_template.match(data, start + header_template.head_size, stop)
+        assert isinstance(template, PullTemplate)
+        match = template.match(data, start + template.head_size, stop)
         if match is None or (link.unsent > FAIR and self.pull_requests.core.admission.overloaded(link)):
             return False
-        queue, offset, commit, opaque = match.group(
-            header_template.queue, header_template.offset, header_template.commit, header_template.opaque
-        )
-        call = header_template.call
+        queue, offset, commit, opaque = match.group(template.queue, template.offset, template.commit, template.opaque)
+        call = template.call
         header = call.header
         header.queue_id = int(queue)
         header.queue_offset = int(offset)

@@ -9,16 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.engine.broker.core.core import (
-    FAQ,
-    GROUP_NOT_EXIST,
-    NO_PERMISSION,
-    SYSTEM_ERROR,
-    TOPIC_NOT_EXIST,
-    ClientLink,
-    Core,
-    Refused,
-)
+from mqproto.engine.broker.core.core import ClientLink, Core
 from mqproto.engine.broker.filters.message_filters import (
     EVERYTHING,
     Filter,
@@ -27,17 +18,13 @@ from mqproto.engine.broker.filters.message_filters import (
     is_tag_type,
     not_supported,
 )
+from mqproto.engine.broker.interfaces.requests import FAQ, Refused
 from mqproto.wire.bodies import GroupConfig, MessageModel
+from mqproto.wire.codes import ResponseCode
 from mqproto.wire.filters.tags import InvalidExpressionError
 from mqproto.wire.flags import PERM_READ, PULL_SUBSCRIPTION
 from mqproto.wire.headers import PullMessageRequest
 from mqproto.wire.names import RETRY_PREFIX
-
-SUBSCRIPTION_PARSE_FAILED: Final = 23
-SUBSCRIPTION_NOT_EXIST: Final = 24
-SUBSCRIPTION_NOT_LATEST: Final = 25
-FILTER_DATA_NOT_EXIST: Final = 27
-FILTER_DATA_NOT_LATEST: Final = 28
 
 #: Remark of the code SUBSCRIPTION_PARSE_FAILED.
 _UNREADABLE: Final = "parse the consumer's subscription failed"
@@ -55,22 +42,24 @@ class PullChecks:
         """Steps 1 to 6: the group's settings. Raises Refused."""
         core = self.core
         if not core.settings.broker_permission & PERM_READ:
-            raise Refused(NO_PERMISSION, f"the broker[{core.host}] pulling message is forbidden")
+            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{core.host}] pulling message is forbidden")
         group = header.consumer_group
         settings = core.subscription_groups.find(group, core.wall)
         if settings is None:
-            raise Refused(GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}"
+            )
         if not settings.consume_enable:
-            raise Refused(NO_PERMISSION, f"subscription group no permission, {group}")
+            raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
         topic = header.topic
         config = core.topics.find(topic)
         if config is None:
-            raise Refused(TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
         if not config.perm & PERM_READ:
-            raise Refused(NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queues:
             raise Refused(
-                SYSTEM_ERROR,
+                ResponseCode.SYSTEM_ERROR,
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}] "
                 f"consumer:[{link.address}]",
             )
@@ -94,7 +83,7 @@ class PullChecks:
             else:
                 wanted = self._subscribed(header, settings)
         except InvalidExpressionError:
-            raise Refused(SUBSCRIPTION_PARSE_FAILED, _UNREADABLE) from None
+            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, _UNREADABLE) from None
         if self.core.settings.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
             wanted = self.core.filters.retry_filter(header.topic[len(RETRY_PREFIX) :], wanted.codes)
         return wanted
@@ -128,16 +117,17 @@ class PullChecks:
         """The filter that the group subscribed by its heartbeat. Raises InvalidExpressionError and Refused."""
         group = self.core.client_registry.consumers.get(header.consumer_group)
         if group is None:
-            raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
         if not settings.consume_broadcast_enable and group.message_model is MessageModel.BROADCASTING:
             raise Refused(
-                NO_PERMISSION, f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
             )
         subscription = group.subscriptions.get(header.topic)
         if subscription is None:
-            raise Refused(SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if subscription.version < header.sub_version:
-            raise Refused(SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         if subscription.class_filter:
             return EVERYTHING
         if is_tag_type(subscription.type):
@@ -145,15 +135,15 @@ class PullChecks:
         filters = self.core.filters
         data = filters.find(header.consumer_group, header.topic)
         if data is None:
-            raise Refused(FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA)
+            raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA)
         if data.entry.version < header.sub_version:
-            raise Refused(FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+            raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
         self._check_supported(subscription.type)
         try:
             return filters.filter_of(data)
         except InvalidExpressionError:
-            raise Refused(FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA) from None
+            raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA) from None
 
     def _check_supported(self, kind: str | None) -> None:
         if not self.core.settings.enable_property_filter:
-            raise Refused(SYSTEM_ERROR, not_supported(kind))
+            raise Refused(ResponseCode.SYSTEM_ERROR, not_supported(kind))

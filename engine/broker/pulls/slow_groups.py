@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.engine.broker.core.core import Core
+from mqproto.engine.broker.interfaces.answers import LongAnswers
+from mqproto.engine.broker.interfaces.clock import Notices, Timers
+from mqproto.engine.broker.statistics.broker_stats import Statistics
+from mqproto.engine.broker.tables.subscription_groups import SubscriptionGroups
+from mqproto.engine.configuration import Configuration
+from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.slices import Steps
 
 #: Time between two looks, as Apache's.
@@ -23,25 +28,39 @@ class SlowGroups:
     The setting and the limit may change at any time.
     """
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
-        core.configuration.hooks.append(lambda keys: self.begin())
+    def __init__(
+        self,
+        timers: Timers,
+        notices: Notices,
+        settings: BrokerSettings,
+        configuration: Configuration,
+        groups: SubscriptionGroups,
+        statistics: Statistics,
+        answers: LongAnswers,
+    ) -> None:
+        self.timers = timers
+        self.notices = notices
+        self.settings = settings
+        self.configuration = configuration
+        self.groups = groups
+        self.statistics = statistics
+        self.answers = answers
+        self.configuration.hooks.append(lambda keys: self.begin())
 
     def begin(self) -> None:
         """Look from now on, if the setting says so; an idle broker that does not look is never woken."""
-        if self.core.settings.disable_consume_if_consumer_read_slowly and self.look not in self.core.alarms:
-            self.core.after(PERIOD_MS, self.look)
+        if self.settings.disable_consume_if_consumer_read_slowly and self.look not in self.timers.alarms:
+            self.timers.after(PERIOD_MS, self.look)
 
     def look(self) -> None:
         """Alarm: stop who is too slow."""
-        if self.core.settings.disable_consume_if_consumer_read_slowly:
-            self.core.sliced_answers.run(self, self._stop_slow(), lambda _: None)
+        if self.settings.disable_consume_if_consumer_read_slowly:
+            self.answers.run(self, self._stop_slow(), lambda _: None)
         self.begin()
 
     def _stop_slow(self) -> Steps[None]:
-        core = self.core
-        limit = core.settings.consumer_fallbehind_threshold
-        for count, (group, reader) in enumerate(core.statistics.readers_by_group(), 1):
+        limit = self.settings.consumer_fallbehind_threshold
+        for count, (group, reader) in enumerate(self.statistics.readers_by_group(), 1):
             if reader.behind > limit:
                 self._stop(group, reader.behind)
                 reader.behind = 0  # once it is let go on, it is judged by what it reads then
@@ -49,9 +68,10 @@ class SlowGroups:
                 yield
 
     def _stop(self, group: str, behind: int) -> None:
-        core = self.core
-        config = core.subscription_groups.table.get(group)
+        config = self.groups.table.get(group)
         if config is not None and config.consume_enable:
             config.consume_enable = False
-            core.subscription_groups.put(config, core.wall)
-            core.notice(f"group {group} is {behind} bytes behind and gets no more messages until it is enabled again")
+            self.groups.put(config, self.timers.wall)
+            self.notices.notice(
+                f"group {group} is {behind} bytes behind and gets no more messages until it is enabled again"
+            )

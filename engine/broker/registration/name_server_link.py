@@ -13,21 +13,19 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.core import SUCCESS, Waiter
+from mqproto.engine.broker.interfaces.requests import Waiter
 from mqproto.engine.broker.registration.registration_body import Told
 from mqproto.errors import TooManyRequests
 from mqproto.state.node.connection import Connection
 from mqproto.state.node.contract import Dial
 from mqproto.wire.bodies import KVTable, TopicConfig
+from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.fastjson import JsonError
 from mqproto.wire.headers import QueryDataVersionRequest, RegisterBrokerRequest, UnregisterBrokerRequest
 
 if TYPE_CHECKING:
     from mqproto.engine.broker.registration.name_servers import Registration
 
-REGISTER_BROKER: Final = 103
-UNREGISTER_BROKER: Final = 104
-QUERY_DATA_VERSION: Final = 322
 
 _DIAL_MS: Final = 3000
 _UNREGISTER_MS: Final = 3000
@@ -43,7 +41,6 @@ class NameServerLink:
 
     def __init__(self, registration: Registration, address: str) -> None:
         self.registration = registration
-        self.core = registration.core
         self.address = address
         self.link: Connection[Waiter] | None = None
         #: It has confirmed a full registration on this link, and every increment since.
@@ -69,8 +66,8 @@ class NameServerLink:
 
     def dial(self) -> None:
         """Connect; an alarm after a pause."""
-        self.link = Connection(self.core, self.core.calls, self.address, connected=False)
-        self.core.actions.append(Dial(self.link, _DIAL_MS))
+        self.link = Connection(self.registration.node, self.registration.calls, self.address, connected=False)
+        self.registration.node.actions.append(Dial(self.link, _DIAL_MS))
 
     def opened(self) -> None:
         assert self.link is not None
@@ -85,13 +82,13 @@ class NameServerLink:
             return
         ending = self.leaving or self.registration.closing
         if self._pause_ms == 0 and not ending:
-            self.core.notice(f"name server {self.address}: {reason}")
+            self.registration.notices.notice(f"name server {self.address}: {reason}")
         self.link = None
         self.current = False
         self.ordered = None
         waiters = link.end()
         if not ending:
-            self.core.alarms.set(self.dial, self.core.now + self._pause_ms)
+            self.registration.timers.alarms.set(self.dial, self.registration.timers.now + self._pause_ms)
             self._pause_ms = min(max(self._pause_ms * 2, _PAUSE_MS), _PAUSE_MAX_MS)
         for waiter in waiters:
             waiter(None)
@@ -101,7 +98,7 @@ class NameServerLink:
     def drop(self, reason: str) -> None:
         """End the link from our side."""
         if self.link is not None:
-            self.core.hang_up(self.link, reason)
+            self.registration.node.hang_up(self.link, reason)
             self.closed(reason)
 
     def call(self, waiter: Waiter, code: int, fields: dict[str, str], body: bytes, timeout_ms: int) -> None:
@@ -111,7 +108,7 @@ class NameServerLink:
             waiter(None)
             return
         try:
-            link.call(waiter, code, fields, body, deadline=self.core.now + timeout_ms)
+            link.call(waiter, code, fields, body, deadline=self.registration.timers.now + timeout_ms)
         except TooManyRequests:
             waiter(None)
 
@@ -133,13 +130,13 @@ class NameServerLink:
 
     def tell_if_changed(self) -> None:
         """Ask first whether it knows the version of our table (where registrations are not forced)."""
-        version = self.core.topics.version.to_json()
-        timeout = self.core.settings.register_broker_timeout_mills
+        version = self.registration.topics.version.to_json()
+        timeout = self.registration.settings.register_broker_timeout_mills
         fields = QueryDataVersionRequest(*self.registration.identity).encode()
-        self.call(self._version_answered, QUERY_DATA_VERSION, fields, version, timeout)
+        self.call(self._version_answered, RequestCode.QUERY_DATA_VERSION, fields, version, timeout)
 
     def _version_answered(self, answer: Command | None) -> None:
-        if answer is None or answer.code != SUCCESS or answer.fields.get("changed", "").lower() != "false":
+        if answer is None or answer.code != ResponseCode.SUCCESS or answer.fields.get("changed", "").lower() != "false":
             self.tell_all()
 
     def _tell_whole(self, told: Told) -> None:
@@ -150,12 +147,12 @@ class NameServerLink:
             if self.connected:
                 self.drop("no answer to a registration")
             return
-        if answer.code == SUCCESS:
-            self._again = self._again or told.version != self.core.topics.version
+        if answer.code == ResponseCode.SUCCESS:
+            self._again = self._again or told.version != self.registration.topics.version
             self.current = not self._again
             self._take_order(answer)
         else:
-            self.core.notice(
+            self.registration.notices.notice(
                 f"name server {self.address} refused the registration: code {answer.code}, {answer.remark}"
             )
         again = self._again
@@ -190,12 +187,12 @@ class NameServerLink:
         self._register(self.registration.bodies.part(topics), answered)
 
     def _more_told(self, answer: Command | None) -> None:
-        if answer is not None and answer.code == SUCCESS:
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
             return
         # It may have the version of the whole and not all of it: make the versions differ, and tell everything.
         self.current = False
         if self.connected:
-            self.core.topics.version.next(self.core.wall)
+            self.registration.topics.version.next(self.registration.timers.wall)
             self.tell_all()
 
     def _register(self, told: Told, waiter: Waiter) -> None:
@@ -203,13 +200,19 @@ class NameServerLink:
         fields = RegisterBrokerRequest(
             name, address, cluster, self.registration.ha_address, number, told.compressed, told.crc
         ).encode()
-        self.call(waiter, REGISTER_BROKER, fields, told.data, self.core.settings.register_broker_timeout_mills)
+        self.call(
+            waiter,
+            RequestCode.REGISTER_BROKER,
+            fields,
+            told.data,
+            self.registration.settings.register_broker_timeout_mills,
+        )
 
     def unregister(self, waiter: Waiter) -> None:
         """Say that this broker goes."""
         self.call(
             waiter,
-            UNREGISTER_BROKER,
+            RequestCode.UNREGISTER_BROKER,
             UnregisterBrokerRequest(*self.registration.identity).encode(),
             b"",
             _UNREGISTER_MS,
@@ -227,6 +230,8 @@ class NameServerLink:
         try:
             self.ordered = frozenset(KVTable.from_json(answer.body).table)
         except JsonError as error:
-            self.core.notice(f"name server {self.address} answered a registration with no table: {error}")
+            self.registration.notices.notice(
+                f"name server {self.address} answered a registration with no table: {error}"
+            )
             return
         self.registration.take_order()

@@ -15,24 +15,50 @@ is told again.
 from __future__ import annotations
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.core import NOT_SUPPORTED, Core
+from mqproto.engine.broker.interfaces.answers import LongAnswers
+from mqproto.engine.broker.interfaces.clock import Notices, Timers
+from mqproto.engine.broker.interfaces.requests import Waiter
 from mqproto.engine.broker.registration.name_server_link import NameServerLink, Then
 from mqproto.engine.broker.registration.registration_body import Bodies
-from mqproto.state.node.contract import Link
+from mqproto.engine.broker.tables.topics import TopicConfigs
+from mqproto.engine.settings import BrokerSettings
+from mqproto.state.node.connection import Calls
+from mqproto.state.node.contract import Link, NodeBase
+from mqproto.wire.codes import ResponseCode
 from mqproto.wire.hosts import join_address
 
 
 class Registration:
     """All name servers."""
 
-    def __init__(self, core: Core) -> None:
-        settings = core.settings
-        self.core = core
+    def __init__(
+        self,
+        node: NodeBase,
+        calls: Calls[Waiter],
+        timers: Timers,
+        notices: Notices,
+        settings: BrokerSettings,
+        topics: TopicConfigs,
+        answers: LongAnswers,
+        host: str,
+        port: int,
+    ) -> None:
+        #: Links to name servers are those of this node, and share its calls.
+        self.node = node
+        self.calls = calls
+        self.timers = timers
+        self.notices = notices
+        self.settings = settings
+        self.topics = topics
         #: Broker name, address, cluster, id: in each of our requests.
-        self.identity = (settings.broker_name, core.address, settings.broker_cluster_name, settings.broker_id)
-        host = settings.broker_ip2 or core.host
-        self.ha_address = join_address(host, core.port + 1)
-        self.bodies = Bodies(core)
+        self.identity = (
+            settings.broker_name,
+            join_address(host, port),
+            settings.broker_cluster_name,
+            settings.broker_id,
+        )
+        self.ha_address = join_address(settings.broker_ip2 or host, port + 1)
+        self.bodies = Bodies(timers, settings, topics, answers)
         self.servers = [NameServerLink(self, address) for address in dict.fromkeys(settings.namesrv_addresses())]
         #: Those that are told that this broker leaves them.
         self._leaving: list[NameServerLink] = []
@@ -59,15 +85,15 @@ class Registration:
 
     def _arm(self) -> None:
         if self.servers:
-            self.core.alarms.set(self.renew, self.core.now + self.core.settings.register_period)
+            self.timers.alarms.set(self.renew, self.timers.now + self.settings.register_period)
         else:
-            self.core.alarms.cancel(self.renew)
+            self.timers.alarms.cancel(self.renew)
 
     def renew(self) -> None:
         """Alarm, every period: tell every name server that we are here."""
         for server in self.servers:
             if server.connected:
-                if self.core.settings.force_register:
+                if self.settings.force_register:
                     server.tell_all()
                 else:
                     server.tell_if_changed()
@@ -77,7 +103,7 @@ class Registration:
         """Tell every name server of the topics that were made or changed; `then` is called once all have answered, or
         cannot.
         """
-        topics = self.core.topics
+        topics = self.topics
         fresh = [config for name in topics.fresh if (config := topics.find(name)) is not None]
         topics.fresh.clear()
         connected = [server for server in self.servers if server.connected] if fresh else []
@@ -94,7 +120,7 @@ class Registration:
 
         `then` is called once all have answered, or cannot.
         """
-        self.core.topics.next_version(self.core.wall)
+        self.topics.next_version(self.timers.wall)
         connected = [server for server in self.servers if server.connected]
         countdown = _Countdown(len(connected), then)
         for server in connected:
@@ -107,7 +133,7 @@ class Registration:
         if self.closing:
             return
         known = {server.address: server for server in self.servers}
-        wanted = list(dict.fromkeys(self.core.settings.namesrv_addresses()))
+        wanted = list(dict.fromkeys(self.settings.namesrv_addresses()))
         self.servers = [known.get(address) or NameServerLink(self, address) for address in wanted]
         for server in self.servers:
             if server.address not in known:
@@ -126,7 +152,7 @@ class Registration:
     def _leave(self, server: NameServerLink) -> None:
         """A name server that is no longer ours learns that, and its link ends."""
         server.leaving = True
-        self.core.alarms.cancel(server.dial)
+        self.timers.alarms.cancel(server.dial)
 
         def left(answer: Command | None) -> None:
             server.drop("no longer a name server of this broker")
@@ -144,7 +170,7 @@ class Registration:
         """
         for server in self.servers:
             if server.ordered is not None:
-                self.core.topics.set_ordered(server.ordered, self.core.wall)
+                self.topics.set_ordered(server.ordered, self.timers.wall)
                 return
 
     # --- the end ---
@@ -152,9 +178,9 @@ class Registration:
     def finish(self, then: Then) -> None:
         """Unregister everywhere, then end the links."""
         self.closing = True
-        self.core.alarms.cancel(self.renew)
+        self.timers.alarms.cancel(self.renew)
         for server in self.servers:
-            self.core.alarms.cancel(server.dial)
+            self.timers.alarms.cancel(server.dial)
         connected = [server for server in self.servers if server.connected]
         countdown = _Countdown(len(connected), lambda: self._finished(then))
         for server in connected:
@@ -184,7 +210,11 @@ class Registration:
                 if waiter is not None:
                     waiter(command)
             else:
-                link.reply(command, NOT_SUPPORTED, remark=f" request type {command.code} not supported")
+                link.reply(
+                    command,
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    remark=f" request type {command.code} not supported",
+                )
         if link.broken is not None:
             server.drop(str(link.broken))
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from mqproto.engine.broker.interfaces.answers import LongAnswers
+from mqproto.engine.broker.interfaces.clock import Timers
+from mqproto.engine.broker.tables.topics import TopicConfigs
+from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.slices import Steps, joined
 from mqproto.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicTable
 from mqproto.wire.flags import PERM_READ_WRITE
 from mqproto.wire.ids import body_crc
-
-if TYPE_CHECKING:
-    from mqproto.engine.broker.core.core import Core
 
 #: Topics that are taken over in one slice.
 _SLICE_TOPICS: Final = 500
@@ -40,8 +41,11 @@ class Told:
 class Bodies:
     """Makes the bodies of one broker's registrations."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, timers: Timers, settings: BrokerSettings, topics: TopicConfigs, answers: LongAnswers) -> None:
+        self.timers = timers
+        self.settings = settings
+        self.topics = topics
+        self.answers = answers
         self._kept: Told | None = None
         #: Settings that `_kept` was made under.
         self._kept_for: tuple[int, bool] | None = None
@@ -51,7 +55,7 @@ class Bodies:
     def whole(self, then: Callable[[Told], None]) -> None:
         """Call `then` with the body that tells of all topics: at once when they are few or nothing has changed."""
         kept = self._kept
-        if kept is not None and kept.version == self.core.topics.version and self._kept_for == self._settings():
+        if kept is not None and kept.version == self.topics.version and self._kept_for == self._settings():
             then(kept)
             return
         self._waiting.append(then)
@@ -59,12 +63,11 @@ class Bodies:
             self._begin()
 
     def _begin(self) -> None:
-        core = self.core
-        if not core.sliced_answers.run(self, self._make(self._settings()), self._made):
-            core.after(_RETRY_MS, self._begin)
+        if not self.answers.run(self, self._make(self._settings()), self._made):
+            self.timers.after(_RETRY_MS, self._begin)
 
     def _settings(self) -> tuple[int, bool]:
-        return self.core.settings.broker_permission, self.core.settings.compressed_register
+        return self.settings.broker_permission, self.settings.compressed_register
 
     def _made(self, told: Told) -> None:
         waiting, self._waiting = self._waiting, []
@@ -74,7 +77,7 @@ class Bodies:
     def _make(self, settings: tuple[int, bool]) -> Steps[Told]:
         self._kept = None
         version = self._version()
-        configs = list(self.core.topics.table.values())
+        configs = list(self.topics.table.values())
         topics: dict[str, TopicConfig] = {}
         for at in range(0, len(configs), _SLICE_TOPICS):
             topics |= self._shown(configs[at : at + _SLICE_TOPICS])
@@ -90,17 +93,17 @@ class Bodies:
     def part(self, topics: Iterable[TopicConfig]) -> Told:
         """The body that tells of these topics alone, under the version of all."""
         body = RegisterBrokerBody(TopicTable(self._version(), self._shown(topics)))
-        compressed = self.core.settings.compressed_register
+        compressed = self.settings.compressed_register
         data = body.to_compressed() if compressed else body.to_json()
         return Told(body.topic_table.data_version, data, compressed, body_crc(data))
 
     def _version(self) -> DataVersion:
-        version = self.core.topics.version
+        version = self.topics.version
         return DataVersion(version.timestamp, version.counter, version.state_version)
 
     def _shown(self, topics: Iterable[TopicConfig]) -> dict[str, TopicConfig]:
         """Topics as name servers are told of them: a broker that is not fully open says so of each."""
-        perm = self.core.settings.broker_permission
+        perm = self.settings.broker_permission
         if perm & PERM_READ_WRITE != PERM_READ_WRITE:
             topics = [TopicConfig(one.name, one.read_queues, one.write_queues, perm, one.filter_type) for one in topics]
         return {one.name: one for one in topics}

@@ -17,10 +17,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from mqproto.engine.broker.core.core import Core, Refused
+from mqproto.engine.broker.interfaces.answers import DiskReads
+from mqproto.engine.broker.interfaces.clock import Notices, Timers
+from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored
+from mqproto.engine.broker.statistics.broker_stats import Statistics
+from mqproto.engine.broker.statistics.store_stats import Traffic
+from mqproto.engine.broker.tables.delay_progress import DelayProgress
 from mqproto.engine.broker.tables.topics import legal_topic
-from mqproto.engine.store import PutRefused, PutStatus, Queue
+from mqproto.engine.store import PutRefused, PutStatus, Queue, Store
 from mqproto.wire import properties as names
 from mqproto.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from mqproto.wire.record import RecordError, decode_record
@@ -50,29 +55,23 @@ class DelayLevel:
         "_left",
         "_warm_to",
         "_warming",
-        "all",
-        "core",
         "delay_ms",
-        "message_writer",
+        "levels",
         "number",
         "offset",
         "queue",
     )
 
-    def __init__(
-        self, core: Core, message_writer: MessageWriter, number: int, queue: Queue, all_levels: DelayLevels
-    ) -> None:
-        self.core = core
-        self.all = all_levels
-        self.message_writer = message_writer
+    def __init__(self, levels: DelayLevels, number: int, queue: Queue) -> None:
+        self.levels = levels
         self.number = number
         self.queue = queue
-        self.delay_ms = core.delays[number - 1] if number <= len(core.delays) else None
+        self.delay_ms = levels.delays[number - 1] if number <= len(levels.delays) else None
         #: The next one to deliver. A progress outside of the queue says nothing: rather deliver twice than not at all
         #: (DLY-01).
-        self.offset = core.delay_progress.table.get(number, queue.min_offset)
+        self.offset = levels.progress.table.get(number, queue.min_offset)
         if not queue.min_offset <= self.offset <= queue.next_offset:
-            core.notice(
+            levels.notices.notice(
                 f"delay level {number}: progress {self.offset} is outside of its queue, beginning at {queue.min_offset}"
             )
             self.offset = queue.min_offset
@@ -88,11 +87,11 @@ class DelayLevel:
 
     def run(self) -> None:
         """Alarm: something may be due."""
-        self.all.ready(self)
+        self.levels.ready(self)
 
     def deliver(self) -> None:
         """Deliver what is due, and be called again when the next one is."""
-        core = self.core
+        levels = self.levels
         begin = self.offset
         wait_ms: int | None = 0
         self._left = _AT_A_TIME
@@ -100,23 +99,23 @@ class DelayLevel:
             self._left -= 1
             wait_ms = self._step()
         if self.offset != begin:
-            self._delivered.append((core.store.end, self.offset))
-            self.count(core.store.flushed)
+            self._delivered.append((levels.store.end, self.offset))
+            self.count(levels.store.flushed)
         self._warm_to = 0
         if wait_ms is not None:
-            core.alarms.set(self.run, core.now + min(wait_ms, _LOOK_MS))
+            levels.timers.alarms.set(self.run, levels.timers.now + min(wait_ms, _LOOK_MS))
 
     def _warm(self) -> bool:
         """Whether the head can be read without waiting for the disk; else a job sees to that, and `run` follows."""
         if self._warming:
             return False
-        core = self.core
-        job = core.store.reads.warm(self.queue, self.offset, _AT_A_TIME)
+        levels = self.levels
+        job = levels.store.reads.warm(self.queue, self.offset, _AT_A_TIME)
         if job is None:
             return True
         self._warming = True
         try:
-            core.waiting_reads.wait(core.waiting_reads.own, job, self._warmed, lambda refused: self._warmed(None))
+            levels.reads.wait(levels.reads.own, job, self._warmed, lambda refused: self._warmed(None))
         except Refused:
             self._warmed(None)
         return False
@@ -125,7 +124,7 @@ class DelayLevel:
         """The messages up to an offset are in memory; None: they are not, which is tried again."""
         self._warming = False
         if offset is None:
-            self.core.alarms.set(self.run, self.core.now + _DISK_PAUSE_MS)
+            self.levels.timers.alarms.set(self.run, self.levels.timers.now + _DISK_PAUSE_MS)
         else:
             self._warm_to = max(offset, self.offset + 1)
             self.run()
@@ -137,26 +136,26 @@ class DelayLevel:
         while delivered and delivered[0][0] <= flushed:
             offset = delivered.popleft()[1]
         if offset >= 0:
-            self.core.delay_progress.set(self.number, offset)
+            self.levels.progress.set(self.number, offset)
 
     def _step(self) -> int | None:
         """Look at the head: 0 if it was delivered (or is of no use), else how long to wait; None: something has to come
         or to be read.
         """
-        core = self.core
+        levels = self.levels
         queue = self.queue
         self.offset = max(self.offset, queue.min_offset)
         if self.offset >= queue.max_offset:
             return _NOT_YET_MS if self.offset < queue.next_offset else None
         at, due, delay_ms = self._head
-        if at == self.offset and 0 < due - core.wall <= delay_ms:
-            return due - core.wall
+        if at == self.offset and 0 < due - levels.timers.wall <= delay_ms:
+            return due - levels.timers.wall
         if self.offset >= self._warm_to and not self._warm():
             return None
-        entry = core.store.entry(queue, self.offset)
+        entry = levels.store.entry(queue, self.offset)
         if entry is not None:
             physical, _, due = entry
-            wait_ms = due - core.wall
+            wait_ms = due - levels.timers.wall
             # Further away than the delay: the clock was set back since, so it has waited long enough
             # (docs/protocol/store.md 11).
             if wait_ms > 0 and wait_ms <= (delay_ms := self._delay_of(due)):
@@ -172,25 +171,27 @@ class DelayLevel:
         """How long the message at the head has to wait in all, from when it was stored."""
         if self.delay_ms is not None:
             return self.delay_ms
-        return due - self.core.store.store_time(self.queue, self.offset)
+        return due - self.levels.store.store_time(self.queue, self.offset)
 
     def _deliver(self, physical: int) -> int:
         """Store the copy of one message where it belongs; gives how long to wait before it is tried again, 0 if that is
         settled.
         """
-        record = self.core.store.record(physical)
+        record = self.levels.store.record(physical)
         if record is None:
             return 0
         self._left -= len(record) >> _PART_BITS
         try:
             message = decode_record(record)
         except RecordError as damage:
-            self.core.notice(f"delay level {self.number}: message at {physical} is unreadable and left out: {damage}")
+            self.levels.notices.notice(
+                f"delay level {self.number}: message at {physical} is unreadable and left out: {damage}"
+            )
             return 0
         topic = message.properties.get(names.REAL_TOPIC, "")
         queue_text = message.properties.get(names.REAL_QUEUE_ID, "")
         if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
-            self.core.notice(
+            self.levels.notices.notice(
                 f"delay level {self.number}: message at {physical} does not say where it belongs and is left out"
             )
             return 0
@@ -198,30 +199,48 @@ class DelayLevel:
             return 0  # a half that was delayed by mistake: nobody could end it (docs/protocol/store.md 11)
         new_message = NewMessage.again(message, topic, int(queue_text))
         try:
-            self._count(self.message_writer.append(new_message))
+            self._count(self.levels.message_writer.append(new_message))
         except PutRefused as refused:
             if refused.status in (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
                 return _PAUSE_MS
-            self.core.notice(
+            self.levels.notices.notice(
                 f"delay level {self.number}: message at {physical} cannot be delivered and is left out: {refused}"
             )
         return 0
 
     def _count(self, stored: Stored) -> None:
         """A message counts as read from here and as put where it belongs (docs/protocol/broker.md 9.1)."""
-        core = self.core
-        if core.store.settings.enable_schedule_message_stats:
-            core.messages_in += 1
-            core.statistics.read(self.queue, SCHEDULE_GROUP, 1, stored.size)
-            core.statistics.put(stored.queue, 1, stored.size)
+        levels = self.levels
+        if levels.store.settings.enable_schedule_message_stats:
+            levels.traffic.messages_in += 1
+            levels.statistics.read(self.queue, SCHEDULE_GROUP, 1, stored.size)
+            levels.statistics.put(stored.queue, 1, stored.size)
 
 
 class DelayLevels:
     """All levels."""
 
-    def __init__(self, core: Core, message_writer: MessageWriter) -> None:
-        self.core = core
+    def __init__(
+        self,
+        timers: Timers,
+        traffic: Traffic,
+        notices: Notices,
+        store: Store,
+        progress: DelayProgress,
+        statistics: Statistics,
+        reads: DiskReads,
+        message_writer: MessageWriter,
+    ) -> None:
+        self.timers = timers
+        self.traffic = traffic
+        self.notices = notices
+        self.store = store
+        self.progress = progress
+        self.statistics = statistics
+        self.reads = reads
         self.message_writer = message_writer
+        #: Milliseconds of each level, the first one for level 1.
+        self.delays = store.settings.delay_levels
         self.levels: dict[int, DelayLevel] = {}
         #: Levels that may have something due, in turn.
         self._ready: deque[DelayLevel] = deque()
@@ -229,27 +248,27 @@ class DelayLevels:
 
     def begin(self) -> None:
         """Deliver what came due while nobody was there."""
-        for queue in self.core.store.queues():
+        for queue in self.store.queues():
             if queue.topic == SCHEDULE_TOPIC and queue.next_offset > 0:
                 self._level(queue.queue_id + 1)
         for number in sorted(self.levels):
-            self.core.alarms.set(self.levels[number].run, self.core.now)
+            self.timers.alarms.set(self.levels[number].run, self.timers.now)
 
     def ready(self, level: DelayLevel) -> None:
         """A level may have something due."""
         if level not in self._ready:
             self._ready.append(level)
-            self.core.after(0, self.run)
+            self.timers.after(0, self.run)
 
     def run(self) -> None:
         """Alarm: the turn of one level."""
         self._ready.popleft().deliver()
         if self._ready:
-            self.core.after(0, self.run)
+            self.timers.after(0, self.run)
 
     def flushed(self) -> None:
         """More of the log is durable."""
-        flushed = self.core.store.flushed
+        flushed = self.store.flushed
         for level in self.levels.values():
             level.count(flushed)
 
@@ -257,20 +276,20 @@ class DelayLevels:
         """The broker ends, and the store is about to flush everything: all that was delivered is progress, unless its
         disk failed.
         """
-        if self.core.store.writer.writable:
+        if self.store.writer.writable:
             for level in self.levels.values():
-                level.count(self.core.store.end)
+                level.count(self.store.end)
 
     def arrived(self, number: int) -> None:
         """A message was put aside under a level."""
         level = self._level(number)
-        if level.run not in self.core.alarms and level not in self._ready:
+        if level.run not in self.timers.alarms and level not in self._ready:
             assert level.delay_ms is not None
-            self.core.alarms.set(level.run, self.core.now + min(level.delay_ms, _LOOK_MS))
+            self.timers.alarms.set(level.run, self.timers.now + min(level.delay_ms, _LOOK_MS))
 
     def _level(self, number: int) -> DelayLevel:
         level = self.levels.get(number)
         if level is None:
-            queue = self.core.store.queue(SCHEDULE_TOPIC, number - 1)
-            level = self.levels[number] = DelayLevel(self.core, self.message_writer, number, queue, self)
+            queue = self.store.queue(SCHEDULE_TOPIC, number - 1)
+            level = self.levels[number] = DelayLevel(self, number, queue)
         return level

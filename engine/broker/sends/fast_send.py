@@ -18,6 +18,7 @@ from mqproto.engine.broker.core.header_templates import HeaderCut, HeaderTemplat
 from mqproto.engine.broker.sends.message_writer import PropertyScanner, Scanned
 from mqproto.engine.counters import Counter
 from mqproto.engine.store import PutRefused, Queue
+from mqproto.wire.codes import SEND_MESSAGE, SEND_MESSAGE_V2, SUCCESS
 from mqproto.wire.headers import SendMessageRequest
 
 #: Queues that a shape remembers.
@@ -29,7 +30,10 @@ _WORDS: Final = Struct(">ii")
 #: The two length words of an answer without body, by the length of its header.
 _FRAME_WORDS: Final = tuple(_WORDS.pack(4 + size, size) for size in range(1024))
 #: Wire names of queue id, birth time and properties, by request code.
-_NAMES: Final = {10: (b"queueId", b"bornTimestamp", b"properties"), 310: (b"e", b"g", b"i")}
+_NAMES: Final = {
+    SEND_MESSAGE: (b"queueId", b"bornTimestamp", b"properties"),
+    SEND_MESSAGE_V2: (b"e", b"g", b"i"),
+}
 _OPAQUE: Final = b"opaque"
 _UNIQUE: Final = b"UNIQ_KEY"
 
@@ -172,62 +176,49 @@ class FastSendHandler:
                 link, SendTemplate(self, cut, request, header, sys_flag, self.core.topics.changes.get(header.topic, 0))
             )
 
-    def take(
-        self, link: ClientLink, header_template: HeaderTemplate, data: bytes, start: int, stop: int, end: int
-    ) -> bool:
+    def take(self, link: ClientLink, template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
         """Store the message of one frame and answer it."""
-        assert isinstance(header_template, SendTemplate)
-        match = header_template.match(data, start + header_template.head_size, stop)
+        assert isinstance(template, SendTemplate)
+        match = template.match(data, start + template.head_size, stop)
         if match is None:
             return False
         core = self.core
-        if header_template.change != core.topics.changes.get(header_template.topic, 0):
-            forget(link, header_template)  # what it says of its topic may be wrong by now
+        if template.change != core.topics.changes.get(template.topic, 0):
+            forget(link, template)  # what it says of its topic may be wrong by now
             return False
-        queue_id, birth, raw, opaque = match.group(
-            header_template.queue, header_template.birth, header_template.properties, header_template.opaque
-        )
-        target = header_template.targets.get(queue_id)
+        queue_id, birth, raw, opaque = match.group(template.queue, template.birth, template.properties, template.opaque)
+        target = template.targets.get(queue_id)
         if target is None:
-            target = self._target(header_template, queue_id)
-        if (
-            target is None
-            or header_template.change > self.config_manager.saved
-            or (self.sync and self.pending_acks.full)
-        ):
+            target = self._target(template, queue_id)
+        if target is None or template.change > self.config_manager.saved or (self.sync and self.pending_acks.full):
             return False  # what waits for its topic to be saved is for the general way, too
-        properties_template = header_template.properties_template
-        if (
-            properties_template is not None
-            and len(raw) == properties_template.size
-            and raw.startswith(properties_template.before)
-            and raw.endswith(properties_template.after)
-        ):
-            key = raw[properties_template.id_start : properties_template.id_end]
+        form = template.properties_template
+        if form is not None and len(raw) == form.size and raw.startswith(form.before) and raw.endswith(form.after):
+            key = raw[form.id_start : form.id_end]
         else:
             key = b""
         unique: str | None
-        if properties_template is not None and key.isalnum():
-            text = b"%b%b%b" % (properties_template.stored_before, key, properties_template.stored_after)
-            waits = properties_template.waits
-            tags_code = properties_template.tags_code
+        if form is not None and key.isalnum():
+            text = b"%b%b%b" % (form.stored_before, key, form.stored_after)
+            waits = form.waits
+            tags_code = form.tags_code
             unique = key.decode()
-            keys = properties_template.keys
+            keys = form.keys
         else:
-            scanned = self._scan(header_template, raw)
+            scanned = self._scan(template, raw)
             if scanned is None:
                 return False
             text, waits, tags_code, unique, keys = scanned
         queue = target.queue
         try:
             physical = self.writer.append(
-                queue, data[stop:end], text, header_template.flag, header_template.sys_flag, int(birth), link.born_host, core.store_host,
-                header_template.reconsume_times, 0, tags_code, unique, keys, core.wall,
-                core.filters.bits(header_template.topic, text) if self.extended else b"",
+                queue, data[stop:end], text, template.flag, template.sys_flag, int(birth), link.born_host, core.store_host,
+                template.reconsume_times, 0, tags_code, unique, keys, core.wall,
+                core.filters.bits(template.topic, text) if self.extended else b"",
             )  # fmt: skip
         except PutRefused:
             if queue.removed:
-                forget(link, header_template)
+                forget(link, template)
             return False  # the general way gets the same refusal, or finds the new queue, and knows what to say
         core.messages_in += 1
         counter = target.counter
@@ -239,7 +230,7 @@ class FastSendHandler:
             core.flush_wanted = True
         elif queue.parked is not None:
             core.arrived[queue] = None
-        if not header_template.oneway:
+        if not template.oneway:
             header = target.answer % (physical, queue.next_offset - 1, opaque)
             answer = _FRAME_WORDS[len(header)] + header
             if waits and self.sync:
@@ -302,7 +293,7 @@ def _answer_template(core: Core) -> bytes:
     """
     fields = send_answer_fields(core, "\x01", 0, 0) | {"queueId": "\x02", "queueOffset": "\x03"}
     opaque = 2_077_777_777
-    header = encode_response(opaque, 0, fields)[8:].replace(b"%", b"%%")
+    header = encode_response(opaque, SUCCESS, fields)[8:].replace(b"%", b"%%")
     return (
         header.replace(rb"\u0001", core.store_host.hex().upper().encode() + b"%016X")
         .replace(rb"\u0002", b"%QUEUE%")

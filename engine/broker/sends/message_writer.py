@@ -14,10 +14,13 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from mqproto.engine.broker.core.core import MESSAGE_ILLEGAL, SYSTEM_ERROR, Core, Refused
-from mqproto.engine.store import PutRefused, PutStatus, Queue
+from mqproto.engine.broker.core.core import Core
+from mqproto.engine.broker.interfaces.requests import Refused
+from mqproto.engine.broker.statistics.store_stats import StoreStats
+from mqproto.engine.store import PutRefused, PutStatus, Queue, Store
 from mqproto.message import MessageExt
 from mqproto.wire import properties as names
+from mqproto.wire.codes import MESSAGE_ILLEGAL, SERVICE_NOT_AVAILABLE, SYSTEM_ERROR
 from mqproto.wire.flags import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -261,17 +264,19 @@ def queue_offset(queue: Queue, sys_flag: int) -> int:
     return 0 if hidden else queue.next_offset - 1
 
 
-def refusal(failure: PutRefused, core: Core) -> Refused:
+def refusal(failure: PutRefused, store: Store, stats: StoreStats) -> Refused:
     """The answer to a message that the store refused (docs/protocol/broker.md 2.1, put status)."""
-    core.statistics.store_stats.put_failures += 1
+    stats.put_failures += 1
     status = failure.status
     if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
         return Refused(SYSTEM_ERROR, "create mapped file failed, server is busy or broken.")
     if status is PutStatus.SERVICE_NOT_AVAILABLE:
-        log, queues = core.store.disk_ratios()
-        return Refused(14, f"service not available now: {failure.why}. CL: {log:5.2f} CQ: {queues:5.2f}")
+        log, queues = store.disk_ratios()
+        return Refused(
+            SERVICE_NOT_AVAILABLE, f"service not available now: {failure.why}. CL: {log:5.2f} CQ: {queues:5.2f}"
+        )
     return Refused(
         MESSAGE_ILLEGAL,
         f"the message is illegal, maybe msg body or properties length not matched. msg body length limit "
-        f"{core.store.settings.max_message_size}B, msg properties length limit 32KB. ({failure.why})",
+        f"{store.settings.max_message_size}B, msg properties length limit 32KB. ({failure.why})",
     )

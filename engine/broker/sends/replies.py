@@ -7,16 +7,17 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.core import ClientLink, Core, Handlers
+from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.sends.fast_send import send_answer_fields
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage
 from mqproto.engine.broker.sends.send import SendRequests, send_header
 from mqproto.engine.store import PutRefused
 from mqproto.errors import TooManyRequests
 from mqproto.wire import properties as names
+from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.headers import ReplyMessageRequest, SendMessageRequest
 
-PUSH_REPLY_MESSAGE_TO_CLIENT: Final = 326
 #: How long the client that asked may take to confirm.
 _PUSH_MS: Final = 10_000
 
@@ -33,8 +34,8 @@ class ReplyRequests:
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            324: self.on_reply,
-            325: self.on_reply,
+            RequestCode.SEND_REPLY_MESSAGE: self.on_reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.on_reply,
         }
 
     def on_reply(self, link: ClientLink, request: Command) -> None:
@@ -72,7 +73,7 @@ class ReplyRequests:
         try:
             target.call(
                 pushed.answered,
-                PUSH_REPLY_MESSAGE_TO_CLIENT,
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
                 push.encode(),
                 request.body,
                 deadline=self.core.now + _PUSH_MS,
@@ -102,13 +103,13 @@ class _Pushed:
         self.client_id = ""
 
     def answered(self, answer: Command | None) -> None:
-        if answer is None or answer.code != SUCCESS:
+        if answer is None or answer.code != ResponseCode.SUCCESS:
             self.failed(f"push reply message to {self.client_id}fail.")
         else:
-            self._end(SUCCESS, None)
+            self._end(ResponseCode.SUCCESS, None)
 
     def failed(self, remark: str) -> None:
-        self._end(SYSTEM_ERROR, remark)
+        self._end(ResponseCode.SYSTEM_ERROR, remark)
 
     def _end(self, code: int, remark: str | None) -> None:
         """Tell the sender.

@@ -8,42 +8,43 @@ topics, batches. Leaves to others: headers that repeat (`fast`), the stored form
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.engine.broker.core.core import (
-    FAQ,
-    GROUP_NOT_EXIST,
-    MESSAGE_ILLEGAL,
-    NO_PERMISSION,
-    OVERLOAD,
-    SUCCESS,
-    SYSTEM_BUSY,
-    SYSTEM_ERROR,
-    TOPIC_NOT_EXIST,
-    ClientLink,
-    Core,
-    Handlers,
-    Refused,
-)
+from mqproto.engine.broker.core.core import ClientLink, Core, Handlers
+from mqproto.engine.broker.interfaces.requests import FAQ, OVERLOAD, Refused
 from mqproto.engine.broker.sends.fast_send import FastSendHandler, send_answer_fields
 from mqproto.engine.broker.sends.message_writer import (
     MessageWriter,
     NewMessage,
     Scanned,
+    Stored,
     delay_level,
     is_true,
     queue_offset,
     refusal,
 )
 from mqproto.engine.broker.tables.topics import legal_topic
-from mqproto.engine.broker.transactions.end_transaction import Transactions
 from mqproto.engine.store import BatchPart, PutRefused
 from mqproto.errors import HeaderError
 from mqproto.wire import properties as names
 from mqproto.wire.batch import BatchError, decode_batch
 from mqproto.wire.bodies import TopicConfig
+from mqproto.wire.codes import (
+    MESSAGE_ILLEGAL,
+    NO_PERMISSION,
+    SEND_BATCH_MESSAGE,
+    SEND_MESSAGE,
+    SEND_MESSAGE_V2,
+    SEND_REPLY_MESSAGE,
+    SUBSCRIPTION_GROUP_NOT_EXIST,
+    SUCCESS,
+    SYSTEM_BUSY,
+    SYSTEM_ERROR,
+    TOPIC_NOT_EXIST,
+)
 from mqproto.wire.flags import (
     MULTI_TAGS,
     PERM_READ_WRITE,
@@ -58,7 +59,7 @@ from mqproto.wire.ids import offset_msg_id
 from mqproto.wire.names import RETRY_PREFIX, SENDING_FORBIDDEN, TOPIC_LENGTH_MAX, dlq_topic
 
 #: Requests whose header has long names; the others have one-letter names.
-_LONG_NAMES: Final = (10, 324)
+_LONG_NAMES: Final = (SEND_MESSAGE, SEND_REPLY_MESSAGE)
 #: From this release on a client's own limit of attempts counts (3.4.9; docs/protocol/broker.md 0.1).
 VERSION_OWN_LIMIT: Final = 121
 
@@ -98,11 +99,12 @@ class SendRequests:
     """Handles sends that `fast` does not take."""
 
     def __init__(
-        self, core: Core, message_writer: MessageWriter, transactions: Transactions, fast: FastSendHandler
+        self, core: Core, message_writer: MessageWriter, prepare: Callable[[NewMessage], Stored], fast: FastSendHandler
     ) -> None:
         self.core = core
         self.message_writer = message_writer
-        self.transactions = transactions
+        #: Stores a half message where no consumer looks.
+        self._prepare = prepare
         self.fast = fast
         self._cluster = core.settings.broker_cluster_name
         #: In every answer, refusals too.
@@ -119,9 +121,9 @@ class SendRequests:
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            10: self.on_send,
-            310: self.on_send,
-            320: self.on_send,
+            SEND_MESSAGE: self.on_send,
+            SEND_MESSAGE_V2: self.on_send,
+            SEND_BATCH_MESSAGE: self.on_send,
         }
 
     def on_send(self, link: ClientLink, request: Command) -> None:
@@ -136,7 +138,7 @@ class SendRequests:
         except HeaderError as error:
             self._refuse(link, request, Refused(SYSTEM_ERROR, str(error)))
         except PutRefused as error:
-            self._refuse(link, request, refusal(error, self.core))
+            self._refuse(link, request, refusal(error, self.core.store, self.core.statistics.store_stats))
         except Refused as error:
             self._refuse(link, request, error)
 
@@ -234,7 +236,7 @@ class SendRequests:
         ):
             if self.core.settings.reject_transaction_message:
                 raise Refused(NO_PERMISSION, f"the broker[{self.core.host}] sending transaction message is forbidden")
-            stored = self.transactions.prepare(new_message)
+            stored = self._prepare(new_message)
         else:
             if level <= 0:
                 properties.pop(names.WAIT, None)
@@ -298,7 +300,7 @@ class SendRequests:
         group = header.topic[len(RETRY_PREFIX) :]
         settings = core.subscription_groups.find(group, core.wall)
         if settings is None:
-            raise Refused(GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}")
+            raise Refused(SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}")
         limit = own_limit(version, header.max_reconsume_times, settings.retry_max_times)
         if new_message.reconsume_times < limit:
             return

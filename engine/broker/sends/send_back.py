@@ -9,23 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.engine.broker.core.core import (
-    FAQ,
-    GROUP_NOT_EXIST,
-    NO_PERMISSION,
-    SUCCESS,
-    SYSTEM_ERROR,
-    ClientLink,
-    Core,
-    Handlers,
-    Refused,
-)
+from mqproto.engine.broker.core.core import ClientLink, Core, Handlers
+from mqproto.engine.broker.interfaces.requests import FAQ, Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage
 from mqproto.engine.broker.sends.send import own_limit
 from mqproto.engine.store import PutRefused
 from mqproto.message import MessageExt
 from mqproto.wire import properties as names
 from mqproto.wire.bodies import GroupConfig, TopicConfig
+from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.flags import PERM_READ_WRITE, PERM_WRITE, TOPIC_UNIT_SUB
 from mqproto.wire.headers import ConsumerSendMsgBackRequest
 from mqproto.wire.names import dlq_topic, retry_topic
@@ -46,7 +38,7 @@ class SendBackRequests:
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            36: self.on_send_back,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self.on_send_back,
         }
 
     def on_send_back(self, link: ClientLink, request: Command) -> None:
@@ -54,20 +46,22 @@ class SendBackRequests:
         header = ConsumerSendMsgBackRequest.decode(request.fields)
         settings = core.subscription_groups.find(header.group, core.wall)
         if settings is None:
-            raise Refused(GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}"
+            )
         if not core.settings.broker_permission & PERM_WRITE:
-            raise Refused(NO_PERMISSION, f"the broker[{core.host}] sending message is forbidden")
+            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{core.host}] sending message is forbidden")
         if settings.retry_queues <= 0:
-            link.reply(request, SUCCESS)  # the group wants no retries: the message is dropped
+            link.reply(request, ResponseCode.SUCCESS)  # the group wants no retries: the message is dropped
             return
         topic = retry_topic(header.group)
         config = core.topics.create(
             topic, settings.retry_queues, PERM_READ_WRITE, TOPIC_UNIT_SUB if header.unit_mode else 0, core.wall
         )
         if config is None:
-            raise Refused(SYSTEM_ERROR, f"topic[{topic}] not exist")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
         if not config.perm & PERM_WRITE:
-            raise Refused(NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
 
         def then(record: memoryview | None) -> None:
             new_message = self._taken_back(request, header, settings, record, config)
@@ -75,10 +69,10 @@ class SendBackRequests:
                 self.message_writer.put(new_message)
             except PutRefused as failure:
                 core.statistics.store_stats.put_failures += 1
-                raise Refused(SYSTEM_ERROR, failure.status.value) from None
+                raise Refused(ResponseCode.SYSTEM_ERROR, failure.status.value) from None
             core.statistics.given_back(new_message.properties[names.RETRY_TOPIC], header.group)
             if not request.flag & ONEWAY_FLAG and not link.ended:
-                answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
+                answer = encode_response(request.opaque, ResponseCode.SUCCESS, serialize_type=request.serialize_type)
                 core.pending_acks.send(link, answer, True, new_message.topic)
 
         core.waiting_reads.answer(link, request, core.store.reads.record(header.offset), then, needed=True)
@@ -109,7 +103,7 @@ class SendBackRequests:
         core = self.core
         topic = dlq_topic(group)
         if core.topics.create(topic, 1, PERM_READ_WRITE, 0, core.wall) is None:
-            raise Refused(SYSTEM_ERROR, f"topic[{topic}] not exist")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
         message.properties.pop(names.DELAY, None)
         return self._again(topic, 0, message, {})
 
@@ -140,4 +134,4 @@ def _message(record: memoryview | None, offset: int) -> MessageExt:
             return decode_record(record)
         except RecordError:
             pass
-    raise Refused(SYSTEM_ERROR, f"look message by offset failed, {offset}")
+    raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")

@@ -11,16 +11,15 @@ that they have anyway, and a count costs a few additions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from mqproto.engine.broker.interfaces.clock import Timers
 from mqproto.engine.broker.statistics.sampling import Sampler
-from mqproto.engine.broker.statistics.store_stats import StoreStats
+from mqproto.engine.broker.statistics.store_stats import StoreStats, Traffic
 from mqproto.engine.counters import COUNT, SIZE, SPENT, WINDOWS, Counter, CounterReader, span, spans
-from mqproto.engine.store import Queue
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import Queue, Store
 from mqproto.wire.bodies import BrokerStats
-
-if TYPE_CHECKING:
-    from mqproto.engine.broker.core.core import Core
 
 #: Counters that are kept; peers make them by sending and pulling. What one more counts is only in the totals.
 COUNTERS_MAX: Final = 100_000
@@ -31,10 +30,15 @@ _SWEEP_MS: Final = 3_600_000
 class Statistics:
     """All counters of a broker."""
 
-    def __init__(self, core: Core, utc_offset_ms: int) -> None:
-        self._core = core
-        self.sampler = Sampler(core, self._woken)
-        self.store_stats = StoreStats(core, utc_offset_ms, lambda: self.sampler.busy)
+    def __init__(
+        self, timers: Timers, traffic: Traffic, settings: BrokerSettings, store: Store, utc_offset_ms: int
+    ) -> None:
+        self._timers = timers
+        self._traffic = traffic
+        self._settings = settings
+        self._store = store
+        self.sampler = Sampler(timers, self._woken)
+        self.store_stats = StoreStats(timers, traffic, store, utc_offset_ms, lambda: self.sampler.busy)
         #: By topic and queue; by topic, group and queue; by topic and group.
         self._puts: dict[str, dict[int, Counter]] = {}
         self._reads: dict[str, dict[str, dict[int, CounterReader]]] = {}
@@ -121,8 +125,8 @@ class Statistics:
     def _woken(self, elapsed: int) -> None:
         """Before a tick, and when something is counted after a rest: what the broker counts as a whole."""
         self.store_stats.wake()
-        core = self._core
-        for name, total in (("BROKER_PUT_NUMS", core.messages_in), ("BROKER_GET_NUMS", core.messages_out)):
+        traffic = self._traffic
+        for name, total in (("BROKER_PUT_NUMS", traffic.messages_in), ("BROKER_GET_NUMS", traffic.messages_out)):
             counter = self._broker.get(name)
             if counter is None and total:
                 counter = self._broker[name] = Counter(elapsed)
@@ -136,7 +140,7 @@ class Statistics:
     def _place(self) -> bool:
         """Whether there is a place for one more."""
         if self._count >= COUNTERS_MAX:
-            now = self._core.now
+            now = self._timers.now
             if now - self._swept_at < _SWEEP_MS:
                 return False
             self._swept_at = now
@@ -170,7 +174,7 @@ class Statistics:
     def _drop(self, topic: str, group: str, readers: dict[int, CounterReader]) -> None:
         self._count -= len(readers)
         for queue_id in readers:
-            queue = self._core.store.find_queue(topic, queue_id)
+            queue = self._store.find_queue(topic, queue_id)
             if queue is not None and queue.readers is not None:
                 queue.readers.pop(group, None)
 
@@ -184,7 +188,7 @@ class Statistics:
         """
         elapsed = self.sampler.elapsed
         if name in self._broker:
-            known = key == self._core.settings.broker_cluster_name
+            known = key == self._settings.broker_cluster_name
             return spans((self._broker[name],), elapsed, COUNT, timeless=True) if known else None
         finder = _SETS.get(name)
         if finder is None:

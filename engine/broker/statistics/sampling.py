@@ -8,12 +8,10 @@ Leaves to others: what is counted (`statistics`), what a counter keeps (`mqproto
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from mqproto.engine.broker.interfaces.clock import Timers
 from mqproto.engine.counters import WINDOWS, Counter
-
-if TYPE_CHECKING:
-    from mqproto.engine.broker.core.core import Core
 
 #: Counters that one alarm marks before others get their turn: about a millisecond.
 _AT_A_TIME: Final = 1000
@@ -22,8 +20,8 @@ _AT_A_TIME: Final = 1000
 class Sampler:
     """Marks counters at the ticks of all windows."""
 
-    def __init__(self, core: Core, woken: Callable[[int], None]) -> None:
-        self._core = core
+    def __init__(self, timers: Timers, woken: Callable[[int], None]) -> None:
+        self._timers = timers
         #: Called when something is counted after a rest, and before each tick, with the milliseconds since the first
         #: tick.
         self._woken = woken
@@ -36,12 +34,12 @@ class Sampler:
         self._pass: Iterator[None] | None = None
 
     def begin(self) -> None:
-        self._origin = self._core.now
+        self._origin = self._timers.now
 
     @property
     def elapsed(self) -> int:
         """Milliseconds since the first tick."""
-        return self._core.now - self._origin
+        return self._timers.now - self._origin
 
     @property
     def busy(self) -> bool:
@@ -68,7 +66,7 @@ class Sampler:
                 self._seen[number] = elapsed // window.period
         self._woken(elapsed)
         if self._pass is None:
-            self._core.alarms.set(self.sample, self._origin + (self._seen[0] + 1) * WINDOWS[0].period)
+            self._timers.alarms.set(self.sample, self._origin + (self._seen[0] + 1) * WINDOWS[0].period)
 
     def sample(self) -> None:
         """Alarm: a tick, or the next slice of what one has to mark."""
@@ -76,14 +74,14 @@ class Sampler:
             self._woken(self.elapsed // WINDOWS[0].period * WINDOWS[0].period - 1)
             self._pass = self._slices(self.elapsed)
         if next(self._pass, self) is None:
-            self._core.alarms.set(self.sample, self._core.now)
+            self._timers.alarms.set(self.sample, self._timers.now)
             return
         self._pass = None
         ticks = [
             (self._seen[number] + 1) * window.period for number, window in enumerate(WINDOWS) if self._waiting[number]
         ]
         if ticks:
-            self._core.alarms.set(self.sample, self._origin + min(ticks))
+            self._timers.alarms.set(self.sample, self._origin + min(ticks))
 
     def _slices(self, elapsed: int) -> Iterator[None]:
         """Mark what waits for the ticks that have come."""

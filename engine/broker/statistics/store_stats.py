@@ -13,10 +13,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from mqproto.engine.broker.core.core import Core
+from mqproto.engine.broker.interfaces.clock import Timers
+from mqproto.engine.store import Store
 
 _SECOND_MS: Final = 1000
 _MINUTE_MS: Final = 60_000
@@ -32,6 +32,17 @@ LABELS: Final = (
 _BOUNDS: Final = (0, 9, 49, 99, 199, 499, 999, 1999, 2999, 3999, 4999, 9999)
 #: Put times that are told apart: all that take longer count as this.
 _WAIT_MAX_MS: Final = 10_000
+
+
+class Traffic(Protocol):
+    """Messages and reads that a broker counts while it serves, since the start."""
+
+    #: Messages that clients have sent, and that they were given.
+    messages_in: int
+    messages_out: int
+    #: Reads that gave messages, and that gave none.
+    reads_found: int
+    reads_missed: int
 
 
 class Totals(NamedTuple):
@@ -53,8 +64,12 @@ class Sample(NamedTuple):
 class StoreStats:
     """The figures of one broker. `utc_offset_ms`: local time minus UTC, for the days."""
 
-    def __init__(self, core: Core, utc_offset_ms: int, busy: Callable[[], bool]) -> None:
-        self._core = core
+    def __init__(
+        self, timers: Timers, traffic: Traffic, store: Store, utc_offset_ms: int, busy: Callable[[], bool]
+    ) -> None:
+        self._timers = timers
+        self._traffic = traffic
+        self._store = store
         self._utc_offset = utc_offset_ms
         self._busy = busy
         self._origin = 0
@@ -78,8 +93,8 @@ class StoreStats:
         self._today = self._yesterday = self._samples[0].totals
 
     def begin(self) -> None:
-        self._origin = self._core.now
-        self.boot_time = self._core.wall
+        self._origin = self._timers.now
+        self.boot_time = self._timers.wall
         self._day = self._local_day()
 
     # --- counting ---
@@ -87,14 +102,17 @@ class StoreStats:
     @property
     def totals(self) -> Totals:
         return Totals(
-            self._core.store.writer.put_count, self._core.reads_found, self._core.reads_missed, self._core.messages_out
+            self._store.writer.put_count,
+            self._traffic.reads_found,
+            self._traffic.reads_missed,
+            self._traffic.messages_out,
         )
 
     def put_waited(self, since: int, count: int) -> None:
         """So many puts of an earlier entry (its time) have just been told that the disk has them, or that it took too
         long.
         """
-        waited = self._core.now - since
+        waited = self._timers.now - since
         if waited > 0:
             self.put_max_ms = max(self.put_max_ms, waited)
             self._roll()
@@ -103,11 +121,11 @@ class StoreStats:
 
     def read_waited(self, since: int) -> None:
         """A read of an earlier entry (its time) has just ended."""
-        self.read_max_ms = max(self.read_max_ms, self._core.now - since)
+        self.read_max_ms = max(self.read_max_ms, self._timers.now - since)
 
     def missing(self) -> None:
         """A read gave no messages."""
-        self._core.reads_missed += 1
+        self._traffic.reads_missed += 1
         if not self.awake:
             self.wake()
 
@@ -119,16 +137,16 @@ class StoreStats:
             return
         self.awake = True
         self._roll()
-        core = self._core
-        core.alarms.set(self.sample, core.now + _SECOND_MS - (core.now - self._origin) % _SECOND_MS)
+        timers = self._timers
+        timers.alarms.set(self.sample, timers.now + _SECOND_MS - (timers.now - self._origin) % _SECOND_MS)
 
     def sample(self) -> None:
         """Alarm: a second is over."""
-        core = self._core
+        timers = self._timers
         changed = self._sample_now()
         self._roll()
         if changed or self._busy():
-            core.alarms.set(self.sample, core.now + _SECOND_MS - (core.now - self._origin) % _SECOND_MS)
+            timers.alarms.set(self.sample, timers.now + _SECOND_MS - (timers.now - self._origin) % _SECOND_MS)
         else:
             self.awake = False
 
@@ -137,13 +155,13 @@ class StoreStats:
         totals = self.totals
         changed = totals != self._samples[-1].totals
         if changed:
-            self._samples.append(Sample((self._core.now - self._origin) // _SECOND_MS, totals))
+            self._samples.append(Sample((self._timers.now - self._origin) // _SECOND_MS, totals))
         return changed
 
     def _roll(self) -> None:
         """Minutes and days that have begun since the last sample begin with what that had counted."""
         totals = self._samples[-1].totals
-        minute = (self._core.now - self._origin) // _MINUTE_MS
+        minute = (self._timers.now - self._origin) // _MINUTE_MS
         if minute != self._minute:
             follows = minute == self._minute + 1
             self._last_waits = self._waits if follows else {}
@@ -161,7 +179,7 @@ class StoreStats:
             self._day = day
 
     def _local_day(self) -> int:
-        return (self._core.wall + self._utc_offset) // _DAY_MS
+        return (self._timers.wall + self._utc_offset) // _DAY_MS
 
     # --- reading ---
 
@@ -174,7 +192,7 @@ class StoreStats:
         """For each of `SPANS`: messages put, reads that gave some, reads that gave none, messages given, a second.
         Zeros where the start is not that long ago.
         """
-        last = (self._core.now - self._origin) // _SECOND_MS
+        last = (self._timers.now - self._origin) // _SECOND_MS
         end = self._at(last)
         found = []
         for seconds in SPANS:
@@ -189,7 +207,7 @@ class StoreStats:
         counts = [0] * len(LABELS)
         for waited, count in self._waits.items():
             counts[sum([waited > bound for bound in _BOUNDS])] += count
-        counts[0] = max(0, self._core.store.writer.put_count - self._minute_base - sum(counts))
+        counts[0] = max(0, self._store.writer.put_count - self._minute_base - sum(counts))
         return counts
 
     def put_latency(self, part: float) -> float:

@@ -11,13 +11,20 @@ from collections.abc import Callable
 from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.core import ClientLink, Handlers
+from mqproto.engine.broker.core.pending_acks import PendingAcks
+from mqproto.engine.broker.interfaces.answers import DiskReads
+from mqproto.engine.broker.interfaces.clock import Clock, Notices
+from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored, refusal
+from mqproto.engine.broker.statistics.store_stats import StoreStats
+from mqproto.engine.broker.tables.consumer_offsets import ConsumerOffsets
 from mqproto.engine.broker.tables.topics import legal_topic
 from mqproto.engine.broker.transactions.half_messages import HalfMessages
-from mqproto.engine.store import PutRefused
+from mqproto.engine.store import PutRefused, Store
 from mqproto.message import MessageExt
 from mqproto.wire import properties as names
+from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from mqproto.wire.headers import EndTransactionRequest
 from mqproto.wire.names import HALF_TOPIC, OP_HALF_TOPIC
@@ -32,10 +39,28 @@ PROGRESS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 class Transactions:
     """Halves aside, ends applied."""
 
-    def __init__(self, core: Core, message_writer: MessageWriter) -> None:
-        self.core = core
+    def __init__(
+        self,
+        clock: Clock,
+        notices: Notices,
+        store: Store,
+        offsets: ConsumerOffsets,
+        reads: DiskReads,
+        acks: PendingAcks,
+        stats: StoreStats,
+        store_host: bytes,
+        message_writer: MessageWriter,
+    ) -> None:
+        self.clock = clock
+        self.notices = notices
+        self.store = store
+        self.offsets = offsets
+        self.reads = reads
+        self.acks = acks
+        self.stats = stats
+        self.store_host = store_host
         self.message_writer = message_writer
-        self.half_messages = _known_halves(core)
+        self.half_messages = _known_half_messages(notices, store, offsets)
         #: Told after each half message that was stored or ended. Set by whoever asks producers.
         self.changed: Callable[[], None] = lambda: None
 
@@ -67,7 +92,7 @@ class Transactions:
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            37: self.on_end,
+            RequestCode.END_TRANSACTION: self.on_end,
         }
 
     def on_end(self, link: ClientLink, request: Command) -> None:
@@ -75,11 +100,9 @@ class Transactions:
         if header.commit_or_rollback == TRANSACTION_NONE:
             return  # the producer does not know either: neither an effect nor an answer
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            raise Refused(SYSTEM_ERROR, f"commitOrRollback field wrong: {header.commit_or_rollback}")
-        read = self.core.store.reads.record(header.commit_log_offset)
-        self.core.waiting_reads.answer(
-            link, request, read, lambda record: self._end(link, request, header, record), needed=True
-        )
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"commitOrRollback field wrong: {header.commit_or_rollback}")
+        read = self.store.reads.record(header.commit_log_offset)
+        self.reads.answer(link, request, read, lambda record: self._end(link, request, header, record), needed=True)
 
     def _end(
         self, link: ClientLink, request: Command, header: EndTransactionRequest, record: memoryview | None
@@ -92,10 +115,10 @@ class Transactions:
             try:
                 self._settle(half, header.commit_or_rollback == TRANSACTION_COMMIT)
             except PutRefused as failure:
-                raise refusal(failure, self.core) from None
+                raise refusal(failure, self.store, self.stats) from None
         if not request.flag & ONEWAY_FLAG and not link.ended:
-            answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-            self.core.pending_acks.send(link, answer, True, half.properties.get(names.REAL_TOPIC, ""))
+            answer = encode_response(request.opaque, ResponseCode.SUCCESS, serialize_type=request.serialize_type)
+            self.acks.send(link, answer, True, half.properties.get(names.REAL_TOPIC, ""))
 
     def _settle(self, half: MessageExt, commit: bool) -> None:
         """Raises Refused, and PutRefused by the store. Nothing is settled then."""
@@ -107,7 +130,7 @@ class Transactions:
         except PutRefused as failure:
             if not commit:
                 raise
-            self.core.notice(
+            self.notices.notice(
                 f"a message was committed, but not that this is so; after a crash it may come again: {failure}"
             )
         self.half_messages.settle(half.queue_offset)
@@ -118,38 +141,37 @@ class Transactions:
         topic = half.properties.get(names.REAL_TOPIC, "")
         queue_text = half.properties.get(names.REAL_QUEUE_ID, "")
         if not legal_topic(topic) or not (queue_text.isascii() and queue_text.isdigit() and len(queue_text) < 10):
-            raise Refused(SYSTEM_ERROR, "the prepared message does not say where it belongs")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the prepared message does not say where it belongs")
         self.message_writer.put(
             NewMessage.again(half, topic, int(queue_text), TRANSACTION_COMMIT, half.physical_offset)
         )
 
     def mark_done(self, offset: int) -> None:
         """Store the op message: the half at this queue offset needs no more attention. Raises PutRefused."""
-        core = self.core
         stored = self.message_writer.append(
             NewMessage(
                 OP_HALF_TOPIC,
                 0,
                 b"%d" % offset,
                 {names.TAGS: DONE_TAG, names.WAIT: "true"},
-                born_time=core.wall,
-                born_host=core.store_host,
-                store_host=core.store_host,
+                born_time=self.clock.wall,
+                born_host=self.store_host,
+                store_host=self.store_host,
             )
         )
         self.half_messages.note(stored.queue_offset, offset)
 
 
-def _known_halves(core: Core) -> HalfMessages:
+def _known_half_messages(notices: Notices, store: Store, offsets: ConsumerOffsets) -> HalfMessages:
     """Where the last run stopped.
 
     What cannot be, or is not known, lets both queues be looked through from their beginnings.
     """
-    half, op = core.store.queue(HALF_TOPIC, 0), core.store.queue(OP_HALF_TOPIC, 0)
-    first = core.offsets.find(PROGRESS_GROUP, HALF_TOPIC, 0)
-    op_first = core.offsets.find(PROGRESS_GROUP, OP_HALF_TOPIC, 0) or 0
+    half, op = store.queue(HALF_TOPIC, 0), store.queue(OP_HALF_TOPIC, 0)
+    first = offsets.find(PROGRESS_GROUP, HALF_TOPIC, 0)
+    op_first = offsets.find(PROGRESS_GROUP, OP_HALF_TOPIC, 0) or 0
     if (first or 0) > half.next_offset or op_first > op.next_offset:
-        core.notice(
+        notices.notice(
             f"transactions: progress {first} and {op_first} is beyond the ends of its queues, {half.next_offset} and {op.next_offset}"
         )
         first = None
@@ -167,11 +189,11 @@ def _half(header: EndTransactionRequest, record: memoryview | None) -> MessageEx
         except RecordError:
             half = None
     if half is None or half.topic != HALF_TOPIC or half.queue_id != 0:
-        raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
     if half.properties.get(names.PRODUCER_GROUP) != header.producer_group:
-        raise Refused(SYSTEM_ERROR, "The producer group wrong")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
     if half.queue_offset != header.tran_state_table_offset:
-        raise Refused(SYSTEM_ERROR, "The transaction state table offset wrong")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
     if half.physical_offset != header.commit_log_offset:
-        raise Refused(SYSTEM_ERROR, "The commit log offset wrong")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong")
     return half

@@ -1,8 +1,9 @@
 """Asking producers about half messages that nobody ended, 39; RESUME_CHECK_HALF_MESSAGE 323 (docs/protocol/broker.md
 2.10; docs/protocol/store.md 12).
 
-Owns: the rounds of checks, who is asked, when a half message is given up, when progress is saved.
-Leaves to others: which halves are open (`half_messages`), ending them (`transactions`).
+Owns: the rounds of checks, when a half message is given up, when progress is saved.
+Leaves to others: who is asked (`check_questions`), which half messages are open (`half_messages`), ending them
+(`end_transaction`).
 
 A round looks at every open half message once, a few at a time, so that others get their turn; those that need no look
 for a while are remembered. There are no rounds while nothing is open.
@@ -14,28 +15,33 @@ loss takes its copy.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.engine.broker.core.core import SUCCESS, SYSTEM_ERROR, ClientLink, Core, Handlers, Refused
+from mqproto.engine.broker.core.client_registry import ClientRegistry
+from mqproto.engine.broker.core.core import ClientLink, Handlers
+from mqproto.engine.broker.core.pending_acks import PendingAcks
+from mqproto.engine.broker.interfaces.answers import DiskReads
+from mqproto.engine.broker.interfaces.clock import Notices, Timers
+from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored
-from mqproto.engine.broker.tables.topics import legal_topic
+from mqproto.engine.broker.tables.consumer_offsets import ConsumerOffsets
+from mqproto.engine.broker.tables.topics import TopicConfigs
+from mqproto.engine.broker.transactions.check_questions import CheckQuestions, number_of
 from mqproto.engine.broker.transactions.end_transaction import DONE_TAG, PROGRESS_GROUP, Transactions
-from mqproto.engine.store import ColdRead, GetResult, PutRefused, PutStatus
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import ColdRead, GetResult, PutRefused, PutStatus, Store
 from mqproto.message import MessageExt
-from mqproto.state.node.contract import SERVER_UNSENT_LIMIT, Link
 from mqproto.wire import properties as names
+from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.flags import PERM_READ_WRITE
-from mqproto.wire.headers import CheckTransactionStateRequest, ResumeCheckHalfMessageRequest
+from mqproto.wire.headers import ResumeCheckHalfMessageRequest
 from mqproto.wire.ids import IdError, parse_offset_msg_id
 from mqproto.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from mqproto.wire.record import RecordError, decode_record, encode_record
+from mqproto.wire.record import RecordError, decode_record
 from mqproto.wire.record_layout import QUEUE_OFFSET_AT
-
-CHECK_TRANSACTION_STATE: Final = 39
 
 #: Half messages that are handled before others get their turn. Each 32 KiB of a long one count as one more.
 _AT_A_TIME: Final = 32
@@ -53,8 +59,6 @@ _RESTS_MAX: Final = 20_000
 #: Half messages that may lie behind one that is not due for long. It goes on as a copy then, so that progress does not
 #: stand still.
 _WINDOW_MAX: Final = 1 << 20
-#: Members of a group that are tried.
-_TRIES: Final = 3
 #: Pause when the store takes nothing (a full disk), and when the disk cannot be read.
 _PAUSE_MS: Final = 1000
 _DISK_PAUSE_MS: Final = 10_000
@@ -68,13 +72,33 @@ _TEMPORARY: Final = (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FI
 class TransactionCheck:
     """The rounds, and what an operator may do about half messages that were given up."""
 
-    def __init__(self, core: Core, message_writer: MessageWriter, transactions: Transactions) -> None:
-        self.core = core
+    def __init__(
+        self,
+        timers: Timers,
+        notices: Notices,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicConfigs,
+        offsets: ConsumerOffsets,
+        client_registry: ClientRegistry,
+        reads: DiskReads,
+        acks: PendingAcks,
+        message_writer: MessageWriter,
+        transactions: Transactions,
+    ) -> None:
+        self.timers = timers
+        self.notices = notices
+        self.settings = settings
+        self.store = store
+        self.topics = topics
+        self.offsets = offsets
+        self.reads = reads
+        self.acks = acks
         self.message_writer = message_writer
         self.transactions = transactions
         self.half_messages = transactions.half_messages
-        self.queue = core.store.queue(HALF_TOPIC, 0)
-        self._ops = core.store.queue(OP_HALF_TOPIC, 0)
+        self.queue = store.queue(HALF_TOPIC, 0)
+        self._ops = store.queue(OP_HALF_TOPIC, 0)
         transactions.changed = self.changed
         #: Op messages that were there at the start are read up to here, of so many.
         self._op_next = self.half_messages.op_first
@@ -95,12 +119,8 @@ class TransactionCheck:
         self._left = 0
         #: Open half messages that need no look before some time (monotonic).
         self._rests: dict[int, int] = {}
-        #: Whose turn it is in each group; the links of each group that was asked for in this turn.
-        self._turns: dict[str, int] = {}
-        self._rosters: dict[str, list[Link]] = {}
-        #: Questions about copies that are not visible yet: where the log ended, to whom, header and body.
-        self._questions: deque[tuple[int, ClientLink, dict[str, str], bytes]] = deque()
-        #: The round goes on once they are asked.
+        self.questions = CheckQuestions(store, client_registry)
+        #: The round goes on once all questions are asked.
         self._awaits_flush = False
         #: Progress in both queues that is saved; and where the log ended and progress then, to be saved once that is
         #: durable.
@@ -111,32 +131,31 @@ class TransactionCheck:
     def handlers(self) -> Handlers:
         """The request codes that it takes (docs/protocol/broker.md 2.0)."""
         return {
-            323: self.on_resume,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.on_resume,
         }
 
     # --- the start: what was ended before it
 
     def begin(self) -> None:
         """Learn what was ended; rounds follow."""
-        self.core.alarms.set(self.load, self.core.now)
+        self.timers.alarms.set(self.load, self.timers.now)
 
     def load(self) -> None:
         """Alarm: read op messages, a few at a time."""
-        core = self.core
         for _ in range(_OP_READS):
             if self._op_next >= self._op_end:
                 self._loaded = True
                 self.half_messages.loaded()
                 self.changed()
                 return
-            read = core.store.reads.get(
+            read = self.store.reads.get(
                 self._ops, self._op_next, min(_OPS_OF_A_READ, self._op_end - self._op_next), None
             )
             if isinstance(read, ColdRead):
                 self._wait(read, self._take_cold_ops, self.load)
                 return
             self._take_ops(read)
-        core.alarms.set(self.load, core.now)
+        self.timers.alarms.set(self.load, self.timers.now)
 
     def _take_ops(self, result: GetResult) -> None:
         for op_offset, record in _records(result.views):
@@ -149,13 +168,10 @@ class TransactionCheck:
 
     def _wait(self, job: ColdRead[GetResult], then: Callable[[GetResult], None], again: Callable[[], None]) -> None:
         """Have the disk read; `then` gets the result. If the disk cannot be read, `again` is called later."""
-        core = self.core
         try:
-            core.waiting_reads.wait(
-                core.waiting_reads.own, job, then, lambda refused: core.after(_DISK_PAUSE_MS, again)
-            )
+            self.reads.wait(self.reads.own, job, then, lambda refused: self.timers.after(_DISK_PAUSE_MS, again))
         except Refused:
-            core.after(_DISK_PAUSE_MS, again)
+            self.timers.after(_DISK_PAUSE_MS, again)
 
     # --- progress
 
@@ -165,8 +181,8 @@ class TransactionCheck:
         """
         if self._loaded:
             self._take_mark()
-            if self.half_messages.open and not self._running and self.begin_round not in self.core.alarms:
-                self.core.alarms.set(self.begin_round, self.core.now + self.core.settings.transaction_check_interval)
+            if self.half_messages.open and not self._running and self.begin_round not in self.timers.alarms:
+                self.timers.alarms.set(self.begin_round, self.timers.now + self.settings.transaction_check_interval)
 
     def _progress(self) -> tuple[int, int]:
         return self.half_messages.first, self.half_messages.op_first
@@ -175,21 +191,17 @@ class TransactionCheck:
         if self._mark is None:
             progress = self._progress()
             if progress != self._saved:
-                self._mark = (self.core.store.end, progress)
+                self._mark = (self.store.end, progress)
                 self.flushed()
 
     def flushed(self) -> None:
         """More of the log may be durable: ask what waited for it, save the progress that did."""
-        questions = self._questions
-        while questions and questions[0][0] <= self.core.store.flushed:
-            _, link, fields, body = questions.popleft()
-            if not link.ended:
-                link.oneway(CHECK_TRANSACTION_STATE, fields, body)
-        if self._awaits_flush and not questions:
+        self.questions.flushed()
+        if self._awaits_flush and not self.questions.waiting:
             self._awaits_flush = False
-            self.core.after(0, self.run)
+            self.timers.after(0, self.run)
         mark = self._mark
-        if mark is not None and mark[0] <= self.core.store.flushed:
+        if mark is not None and mark[0] <= self.store.flushed:
             self._mark = None
             self._save(mark[1])
             self._take_mark()
@@ -197,13 +209,13 @@ class TransactionCheck:
     def _save(self, progress: tuple[int, int]) -> None:
         self._saved = progress
         for topic, offset in zip((HALF_TOPIC, OP_HALF_TOPIC), progress, strict=True):
-            self.core.offsets.commit(PROGRESS_GROUP, topic, 0, offset)
+            self.offsets.commit(PROGRESS_GROUP, topic, 0, offset)
 
     def end(self) -> None:
         """The broker ends, and the store is about to flush everything: all that was done is progress, unless its disk
         failed.
         """
-        if self._loaded and self.core.store.writer.writable and self._progress() != self._saved:
+        if self._loaded and self.store.writer.writable and self._progress() != self._saved:
             self._save(self._progress())
 
     # --- rounds
@@ -211,7 +223,7 @@ class TransactionCheck:
     def begin_round(self) -> None:
         """Alarm: look at everything that is open now."""
         self._running = True
-        self._begun = self.core.now
+        self._begun = self.timers.now
         self._at = self.half_messages.first
         self._end = self.queue.max_offset
         self.run()
@@ -220,7 +232,7 @@ class TransactionCheck:
         """Alarm: go on with the round."""
         self._begin_turn()
         while self._left > 0 and (count := self._seek()):
-            read = self.core.store.reads.get(self.queue, self._at, count, None)
+            read = self.store.reads.get(self.queue, self._at, count, None)
             if isinstance(read, ColdRead):
                 self._wait(read, self._take_cold, self.run)
                 return
@@ -235,44 +247,42 @@ class TransactionCheck:
         self._end_turn(0 if self._take(result) else _PAUSE_MS)
 
     def _begin_turn(self) -> None:
-        self._rosters.clear()
+        self.questions.begin_turn()
         self._left = _AT_A_TIME
 
     def _end_turn(self, pause_ms: int) -> None:
         self._take_mark()
         if self._at >= self._end:
             self._end_round()
-        elif self._questions:
+        elif self.questions.waiting:
             self._awaits_flush = True
         else:
-            self.core.after(pause_ms, self.run)
+            self.timers.after(pause_ms, self.run)
 
     def _end_round(self) -> None:
         halves = self.half_messages
         self._running = False
         self._rests = {offset: when for offset, when in self._rests.items() if halves.is_open(offset)}
-        self._turns = {
-            group: turn for group, turn in self._turns.items() if group in self.core.client_registry.producers
-        }
+        self.questions.end_round()
         halves.pass_ops(_OPS_AFTER_A_ROUND)
         self._old.clear()
         if self._given_up:
-            self.core.notice(f"transactions: {self._given_up} that nobody ended went to {CHECK_MAX_TIME_TOPIC}")
+            self.notices.notice(f"transactions: {self._given_up} that nobody ended went to {CHECK_MAX_TIME_TOPIC}")
         if self._unreadable:
-            self.core.notice(f"transactions: {self._unreadable} half messages could not be read and are left out")
+            self.notices.notice(f"transactions: {self._unreadable} half messages could not be read and are left out")
         self._given_up = self._unreadable = 0
         if halves.open:
-            interval_ms = self.core.settings.transaction_check_interval
+            interval_ms = self.settings.transaction_check_interval
             # a round that was held up longer than that must not be followed by another at once
             due = self._begun + interval_ms
-            self.core.alarms.set(self.begin_round, due if due > self.core.now else self.core.now + interval_ms)
+            self.timers.alarms.set(self.begin_round, due if due > self.timers.now else self.timers.now + interval_ms)
         self._take_mark()
 
     def _seek(self) -> int:
         """Go to the next half message that needs a look; gives how many may be read from there, 0 at the end of the
         round or the turn.
         """
-        halves, rests, now = self.half_messages, self._rests, self.core.now
+        halves, rests, now = self.half_messages, self._rests, self.timers.now
         for _ in range(_PASS_AT_A_TIME):
             found = halves.next_open(self._at, self._end)
             if found is None:
@@ -320,21 +330,20 @@ class TransactionCheck:
         try:
             message = decode_record(record)
         except RecordError as damage:
-            self.core.notice(f"half message {offset} cannot be read and is left out: {damage}")
+            self.notices.notice(f"half message {offset} cannot be read and is left out: {damage}")
             self.half_messages.give_up(offset)
             return True
-        core = self.core
-        settings = core.settings
+        settings = self.settings
         # A clock of a producer that is ahead of ours must not make it look younger than it is.
-        age_ms = core.wall - min(message.born_time, message.store_time)
-        count = _number(message.properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
+        age_ms = self.timers.wall - min(message.born_time, message.store_time)
+        count = number_of(message.properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
         if offset < self._old_end and self._is_known(offset, message, count):
             return True
         if count >= settings.transaction_check_max or (
-            count and age_ms > core.store.settings.file_reserved_time * _HOUR_MS
+            count and age_ms > self.store.settings.file_reserved_time * _HOUR_MS
         ):
             return self._give_up(offset, message)
-        immunity_s = _number(message.properties.get(names.CHECK_IMMUNITY_TIME))
+        immunity_s = number_of(message.properties.get(names.CHECK_IMMUNITY_TIME))
         rest_ms = (settings.transaction_time_out if immunity_s is None else immunity_s * 1000) - age_ms
         if age_ms >= 0 and rest_ms > 0:
             return self._rest(offset, message, rest_ms)
@@ -358,7 +367,7 @@ class TransactionCheck:
             copy = self._put_back(offset, message, {names.TRANSACTION_PREPARED_QUEUE_OFFSET: first})
             return copy is not None or not self.half_messages.is_open(offset)
         if len(self._rests) < _RESTS_MAX:
-            self._rests[offset] = self.core.now + rest_ms
+            self._rests[offset] = self.timers.now + rest_ms
         return True
 
     def _check(self, offset: int, message: MessageExt, count: int) -> bool:
@@ -368,7 +377,7 @@ class TransactionCheck:
             unique = message.properties.get(names.UNIQ_KEY)
             if offset < self._old_end and unique and len(self._old) < _OLD_MAX:
                 self._old[unique] = (count - 1, copy.queue_offset)
-            self._ask(message, copy)
+            self.questions.ask(message, copy)
         return copy is not None or not self.half_messages.is_open(offset)
 
     def _put_back(self, offset: int, message: MessageExt, more: dict[str, str]) -> Stored | None:
@@ -393,49 +402,17 @@ class TransactionCheck:
 
     def _give_up(self, offset: int, message: MessageExt) -> bool:
         """Move it to where an operator finds it. False: the store takes nothing now."""
-        core = self.core
-        core.topics.create(CHECK_MAX_TIME_TOPIC, 1, PERM_READ_WRITE, 0, core.wall)
+        self.topics.create(CHECK_MAX_TIME_TOPIC, 1, PERM_READ_WRITE, 0, self.timers.wall)
         try:
             self.message_writer.append(NewMessage.again(message, CHECK_MAX_TIME_TOPIC))
         except PutRefused as refused:
             if refused.status in _TEMPORARY:
                 return False
-            core.notice(f"half message {offset} can be put nowhere and is left out: {refused}")
+            self.notices.notice(f"half message {offset} can be put nowhere and is left out: {refused}")
         self._done(offset)
         self.half_messages.give_up(offset)
         self._given_up += 1
         return True
-
-    def _ask(self, message: MessageExt, copy: Stored) -> None:
-        """Send the question to one producer of the group, if there is one; otherwise the next round tries again."""
-        real = message.properties.get(names.REAL_TOPIC, "")
-        queue_id = _number(message.properties.get(names.REAL_QUEUE_ID))
-        link = self._producer(message.properties.get(names.PRODUCER_GROUP, ""))
-        if link is None or queue_id is None or not legal_topic(real):
-            return
-        message.topic = real
-        message.queue_id = queue_id
-        message.queue_offset = copy.queue_offset
-        message.physical_offset = copy.physical_offset
-        unique = message.properties.get(names.UNIQ_KEY)
-        header = CheckTransactionStateRequest(copy.queue_offset, copy.physical_offset, unique, unique, copy.msg_id)
-        fields, body = header.encode(), encode_record(message)
-        if self.core.store.sync:  # no answer finds the copy before it is durable
-            self._questions.append((self.core.store.end, link, fields, body))
-        else:
-            link.oneway(CHECK_TRANSACTION_STATE, fields, body)
-
-    def _producer(self, group: str) -> ClientLink | None:
-        """A member of a group, each in its turn, that takes what it is sent."""
-        roster = self._rosters.get(group)
-        if roster is None:
-            roster = self._rosters[group] = list(self.core.client_registry.producers.get(group, ()))
-        for _ in range(min(len(roster), _TRIES)):
-            turn = self._turns[group] = self._turns.get(group, -1) + 1
-            link = roster[turn % len(roster)]
-            if isinstance(link, ClientLink) and not link.ended and link.unsent <= SERVER_UNSENT_LIMIT:
-                return link
-        return None
 
     # --- what was given up
 
@@ -445,15 +422,15 @@ class TransactionCheck:
         try:
             physical = parse_offset_msg_id(msg_id or "")[1]
         except IdError:
-            raise Refused(SYSTEM_ERROR, _RESUME_IMPOSSIBLE) from None
+            raise Refused(ResponseCode.SYSTEM_ERROR, _RESUME_IMPOSSIBLE) from None
 
         def then(record: memoryview | None) -> None:
             self._resume(record)
             if not request.flag & ONEWAY_FLAG and not link.ended:
-                answer = encode_response(request.opaque, SUCCESS, serialize_type=request.serialize_type)
-                self.core.pending_acks.send(link, answer, True, HALF_TOPIC)
+                answer = encode_response(request.opaque, ResponseCode.SUCCESS, serialize_type=request.serialize_type)
+                self.acks.send(link, answer, True, HALF_TOPIC)
 
-        self.core.waiting_reads.answer(link, request, self.core.store.reads.record(physical), then, needed=True)
+        self.reads.answer(link, request, self.store.reads.record(physical), then, needed=True)
 
     def _resume(self, record: memoryview | None) -> None:
         """Raises Refused."""
@@ -462,13 +439,13 @@ class TransactionCheck:
         except RecordError:
             message = None
         if message is None or message.topic not in (CHECK_MAX_TIME_TOPIC, HALF_TOPIC):
-            raise Refused(SYSTEM_ERROR, _RESUME_IMPOSSIBLE)
+            raise Refused(ResponseCode.SYSTEM_ERROR, _RESUME_IMPOSSIBLE)
         message.properties[names.TRANSACTION_CHECK_TIMES] = "0"
         is_open = message.topic == HALF_TOPIC and self.half_messages.is_open(message.queue_offset)
         try:
             copy = self.transactions.keep(NewMessage.again(message, HALF_TOPIC))
         except PutRefused:
-            raise Refused(SYSTEM_ERROR, _RESUME_FAILED) from None
+            raise Refused(ResponseCode.SYSTEM_ERROR, _RESUME_FAILED) from None
         if is_open:
             self._done(message.queue_offset)
             self.half_messages.moved(message.queue_offset, copy.queue_offset)
@@ -493,9 +470,4 @@ def _settled_by(record: memoryview) -> list[int]:
     if message.properties.get(names.TAGS) != DONE_TAG:
         return []
     words = message.body.decode("ascii", "replace").split(",")
-    return [number for number in map(_number, words) if number is not None]
-
-
-def _number(text: str | None) -> int | None:
-    """A number as properties hold it; None for anything else."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 18 else None
+    return [number for number in map(number_of, words) if number is not None]

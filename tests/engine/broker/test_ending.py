@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.engine.broker.node import LastSave
+from mqproto.engine.broker.core.last_save import LastSave
 from mqproto.engine.store import Store, StoreLocked
 from mqproto.engine.store.disk.memory import MemoryFiles
 from tests.engine.broker.harness import WALL, Peer, World, send_fields

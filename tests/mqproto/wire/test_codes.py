@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mqproto.wire import codes
 from mqproto.wire.codes import VERSION, Language, RequestCode, ResponseCode, version_name
 from tests.golden.golden import Golden
 
@@ -40,3 +41,15 @@ def test_version_names_are_all_different() -> None:
 def test_version_that_we_send(golden: Golden) -> None:
     (vector,) = golden.vectors("version-current")
     assert vector.output("4.9.7") == VERSION
+
+
+def test_plain_numbers_are_those_of_the_enums() -> None:
+    numbers = {
+        name: value
+        for name, value in vars(codes).items()
+        if type(value) is int and name in RequestCode.__members__.keys() | ResponseCode.__members__.keys()
+    }
+    assert len(numbers) >= 20
+    assert not RequestCode.__members__.keys() & ResponseCode.__members__.keys()
+    for name, value in numbers.items():
+        assert value == (RequestCode.__members__ | ResponseCode.__members__)[name], name

@@ -12,10 +12,11 @@ from mqproto.codec import Command
 from mqproto.engine.broker import node
 from mqproto.engine.broker.core import admission
 from mqproto.engine.broker.core.admission import FAIR, REJECTED
-from mqproto.engine.broker.core.core import OVERLOAD, SYSTEM_BUSY
+from mqproto.engine.broker.interfaces.requests import OVERLOAD
 from mqproto.engine.broker.pulls import pull
 from mqproto.engine.store import AllocateLog, CreateLog, FlushLog
 from mqproto.state.node.contract import Job
+from mqproto.wire.codes import SYSTEM_BUSY
 from mqproto.wire.record import decode_records
 from tests.engine.broker.harness import Peer, World, pull_fields, send_fields
 

@@ -6,9 +6,10 @@ import pytest
 
 import mqproto.engine.slices
 from mqproto.engine.broker.core import sliced_answers
-from mqproto.engine.broker.core.core import OVERLOAD, SYSTEM_BUSY
+from mqproto.engine.broker.interfaces.requests import OVERLOAD
 from mqproto.engine.slices import OF_AN_OWNER_MAX
 from mqproto.wire.bodies import Body, GroupConfig, TopicConfig, TopicTable
+from mqproto.wire.codes import SYSTEM_BUSY
 from tests.engine.broker.harness import Peer, World
 
 

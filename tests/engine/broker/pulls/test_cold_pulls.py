@@ -9,7 +9,7 @@ import pytest
 
 from mqproto.codec import ONEWAY_FLAG, Command
 from mqproto.engine.broker.core import waiting_reads
-from mqproto.engine.broker.core.core import OVERLOAD
+from mqproto.engine.broker.interfaces.requests import OVERLOAD
 from mqproto.engine.store import ColdRead
 from mqproto.state.node.contract import Job
 from mqproto.wire.record import decode_records

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqproto.engine.broker.core.core import Refused
+from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.sends.message_writer import PropertyScanner, delay_level
 from mqproto.wire import properties as names
 from mqproto.wire.ids import java_hash
