@@ -1,8 +1,7 @@
 """Our broker beside Apache's 4.9.7, over the loads of docs/benchmarks.md, in turn within one run.
 
     python benchmarks/broker.py [--adapter threaded] [--quick] [--only LOAD ...] [--brokers ours apache] [--rounds N]
-    [--json FILE]
-                                [--compiled FOLDER]
+                                [--json FILE] [--compiled FOLDER]
 
 Needs a C compiler for the load generator (mqload.c); Apache's broker takes part where the Java kit of tests/peers can
 be had. Every load is given first to one broker, then to the other, for several rounds, never to both at once, after a

@@ -1,8 +1,8 @@
 """Our clients beside the C++ client (PyPI rocketmq) and Apache's Java client, on Apache's 4.9.7 broker, in turn within
 one run.
 
-    python benchmarks/client.py [--quick] [--only ROW ...] [--rounds N] [--window 512] [--messages N] [--compiled
-    FOLDER] [--json FILE]
+    python benchmarks/client.py [--quick] [--only ROW ...] [--rounds N] [--window 512] [--messages N]
+                                [--compiled FOLDER] [--json FILE]
 
 Needs the Java kit of tests/peers for the broker; where the C++ or the Java client cannot be had, its column says so.
 Every round of a row is given to one client after the other, never to two at once. One process for each client lives

@@ -1,5 +1,6 @@
-"""Our clients under the loads of benchmarks/client.py: python client_ours.py ADAPTER [FOLDER], commands as lines on
-standard input.
+"""Our clients under the loads of benchmarks/client.py; commands are lines on standard input.
+
+    python client_ours.py ADAPTER [FOLDER]
 
 A line is ID, COMMAND and name=value pairs, parted by tabs, as for `serve` of tests/peers/kit/java/Probe.java; each
 command prints one JSON object with its figures and one with "exit". ADAPTER is threaded or asyncio, FOLDER where the

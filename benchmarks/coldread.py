@@ -1,5 +1,6 @@
-"""Benchmark of producers beside a consumer that reads old messages from disk: python benchmarks/coldread.py [--quick]
-[--megabytes N] ...
+"""Producers beside a consumer that reads old messages from disk.
+
+    python benchmarks/coldread.py [--quick] [--megabytes N] ...
 
 A broker in a process of its own gets old messages in many queues, and is started anew over them, with the page cache
 dropped. Then producers send while consumers read a few of these queues from the beginning; the cache of the old files

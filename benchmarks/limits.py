@@ -1,7 +1,7 @@
 """Costs of many topics, links and parked pulls in a server: the figures of docs/benchmarks.md, "Limits".
 
     python benchmarks/limits.py [--only holds names send crowd] [--topics 10000] [--links 10000] [--seconds 30]
-    [--rounds 3]
+                                [--rounds 3]
 
 holds    the longest that one request of each kind keeps the broker's loop busy, with so many topics and groups
 names    the same for the name server

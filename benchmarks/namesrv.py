@@ -1,5 +1,4 @@
-"""Costs of a name server and of a broker's registration with many topics and brokers: the time that one entry holds the
-loop.
+"""Costs of a name server and of registrations with many topics and brokers: the time that one entry holds the loop.
 
     PYTHONPATH=. python benchmarks/namesrv.py [--topics N] [--brokers N] [--rounds N] [--json FILE]
 

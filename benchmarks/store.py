@@ -1,5 +1,6 @@
-"""Costs of one message in the store: python3 benchmarks/store.py [--messages N] [--filler BYTES] [--topics N] [--sync]
-[--folder DIR]
+"""Costs of one message in the store.
+
+    PYTHONPATH=. python benchmarks/store.py [--messages N] [--filler BYTES] [--topics N] [--sync] [--folder DIR]
 
 Messages of 1 KiB with a unique id go through `Writer.append`: log record, queue entry, index entry. Printed are
 microseconds of CPU for each message: of the appends alone (the quickest and the middle of many rounds), and with the
@@ -122,7 +123,8 @@ def main() -> None:
     bench = next(fresh)
     queue = bench.store.queue("TopicTest", 0)
     few = show("one queue, nothing stored", *bench.fill([queue], 50))
-    bench.fill([queue], max(0, arguments.messages - 200_000) // ROUND, BODY[: arguments.filler])
+    if arguments.messages >= 200_000 + ROUND:
+        bench.fill([queue], (arguments.messages - 200_000) // ROUND, BODY[: arguments.filler])
     many = show(f"one queue, {bench.stored:,} stored", *bench.fill([queue], 50))
     store, last = bench.store, queue.max_offset
     for label, codes in (("all", None), ("by tag", frozenset({2598942}))):

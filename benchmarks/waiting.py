@@ -4,8 +4,8 @@
 
 delayed  so many messages on the longest levels: what one more costs, what a delivery costs beside them,
          and how fast all come once they are due
-halves   so many half messages, of which so many are open: what a round of checks costs, and the reading of op messages
-after a crash
+halves   so many half messages, of which so many are open: what a round of checks costs,
+         and the reading of op messages after a crash
 
 Times are those of the processor. The longest of the entries is how long others wait for the broker's loop. The store is
 in memory.

@@ -39,6 +39,8 @@ def test_tests_that_share_something_have_a_group_of_it(request: pytest.FixtureRe
     """Whoever starts something for a whole session or module has to be found by the table of groups."""
     things = {"session": "mqadmin", "guarded": "", "ours": "", "pair": "", "operator": "", "hands": ""}
     for item in request.session.items:
+        if "tests/peers/" not in item.nodeid:
+            continue
         assert isinstance(item, pytest.Function)
         named = [thing for name, thing in things.items() if name in item.fixturenames]
         if named:

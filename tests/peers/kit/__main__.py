@@ -1,10 +1,11 @@
 """The kit by hand, from the top of the checkout:
 
-python -m tests.peers.kit install [java-4.9.7 java-4.4.0 java-5.3.3 cpp node go] python -m tests.peers.kit up
-[apache:4.9.7 | ours:threaded ...] [--home DIR] [--set key=value ...]     until Ctrl-C python -m tests.peers.kit
-java|cpp|node|go COMMAND key=value ...          a probe (no command: its help); java:5.3.3 for a release python -m
-tests.peers.kit admin COMMAND ...                               Apache's own mqadmin; admin:5.3.3 for a release
-python -m tests.peers.kit record-mqadmin                                  tests/golden/mqadmin anew, from Apache's 4.9.7
+python -m tests.peers.kit install [java-4.9.7 java-4.4.0 java-5.3.3 cpp node go]
+python -m tests.peers.kit up [apache:4.9.7 | ours:threaded ...] [--home DIR] [--set key=value ...]     until Ctrl-C
+python -m tests.peers.kit java|cpp|node|go COMMAND key=value ...    a probe (no command: its help); java:5.3.3 for a
+                                                                    release
+python -m tests.peers.kit admin COMMAND ...                         Apache's own mqadmin; admin:5.3.3 for a release
+python -m tests.peers.kit record-mqadmin                            tests/golden/mqadmin anew, from Apache's 4.9.7
 """
 
 from __future__ import annotations

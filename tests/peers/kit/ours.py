@@ -1,19 +1,19 @@
-"""Probe of our own clients, driven as java/Probe.java is: python -m tests.peers.kit.ours ADAPTER OFFSETS COMMAND
-key=value ...
+"""Probe of our own clients, driven as java/Probe.java is.
+
+    python -m tests.peers.kit.ours ADAPTER OFFSETS COMMAND key=value ...
 
 ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting consumers' offsets.
 
 produce  names= topic= [count=1 size= body= tag= keys= delay= queue= shard= mode=sync|async|oneway|batch group=
-compress=
-         props=k:v,k:v]
+         compress= props=k:v,k:v]
 consume  names= topic= group= [expect=1 seconds=120 model=CLUSTERING|BROADCASTING orderly=false tag=* fail=0 max=
-threads=4 settle=0
-         work=MILLISECONDS instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
+         threads=4 settle=0 work=MILLISECONDS instance= strategy=AVG|AVG_BY_CIRCLE|CONSISTENT_HASH iterate=true]
          with settle= the listeners have ended when it leaves
 
 Both take namespace=, vip= and trace=true.
 transact names= topic= [group= count=1 outcome=commit|rollback|unknown|fail check=commit|rollback|unknown
-checks=MESSAGES seconds=120] request  names= topic= [count=1 seconds=60 group= mode=sync|async ...]
+         checks=MESSAGES seconds=120]
+request  names= topic= [count=1 seconds=60 group= mode=sync|async ...]
 reply    names= topic= group= [expect=1 seconds=120]
 pull     names= topic= group= [tag=* kind=TAG|SQL92 max=1000]
 offsets  names= topic= group= [time=]
