@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 
-class QueueState(Enum):
+class PullLoopState(Enum):
     """Values say what is done in a state."""
 
     ASSIGNED = "the queue is ours, but where to begin is not known yet"
@@ -26,7 +26,7 @@ class QueueState(Enum):
     DROPPED = "the queue is not ours any more: what was cached is forgotten, late answers change nothing"
 
 
-class QueueEvent(Enum):
+class PullLoopEvent(Enum):
     """Values say what has happened."""
 
     STARTED = "it is known where to begin"
@@ -48,37 +48,37 @@ class QueueEvent(Enum):
     DROP = "the queue is taken away"
 
 
-_DROP: Final[Mapping[QueueEvent, tuple[QueueState, ...]]] = {QueueEvent.DROP: (QueueState.DROPPED,)}
+_DROP: Final[Mapping[PullLoopEvent, tuple[PullLoopState, ...]]] = {PullLoopEvent.DROP: (PullLoopState.DROPPED,)}
 
-FIRST: Final = (QueueState.ASSIGNED,)
-TRANSITIONS: Final[Mapping[QueueState, Mapping[QueueEvent, tuple[QueueState, ...]]]] = {
-    QueueState.ASSIGNED: {QueueEvent.STARTED: (QueueState.NEXT,), **_DROP},
-    QueueState.NEXT: {
-        QueueEvent.FULL: (QueueState.HELD,),
-        QueueEvent.ADDRESS_UNKNOWN: (QueueState.LOOKING_UP,),
-        QueueEvent.ASKED: (QueueState.PULLING,),
-        QueueEvent.NOT_SUBSCRIBED: (QueueState.PAUSED,),
+FIRST: Final = (PullLoopState.ASSIGNED,)
+TRANSITIONS: Final[Mapping[PullLoopState, Mapping[PullLoopEvent, tuple[PullLoopState, ...]]]] = {
+    PullLoopState.ASSIGNED: {PullLoopEvent.STARTED: (PullLoopState.NEXT,), **_DROP},
+    PullLoopState.NEXT: {
+        PullLoopEvent.FULL: (PullLoopState.HELD,),
+        PullLoopEvent.ADDRESS_UNKNOWN: (PullLoopState.LOOKING_UP,),
+        PullLoopEvent.ASKED: (PullLoopState.PULLING,),
+        PullLoopEvent.NOT_SUBSCRIBED: (PullLoopState.PAUSED,),
     },
-    QueueState.HELD: {QueueEvent.ROOM: (QueueState.NEXT,), **_DROP},
-    QueueState.LOOKING_UP: {
-        QueueEvent.ASKED: (QueueState.PULLING,),
-        QueueEvent.NO_ADDRESS: (QueueState.PAUSED,),
+    PullLoopState.HELD: {PullLoopEvent.ROOM: (PullLoopState.NEXT,), **_DROP},
+    PullLoopState.LOOKING_UP: {
+        PullLoopEvent.ASKED: (PullLoopState.PULLING,),
+        PullLoopEvent.NO_ADDRESS: (PullLoopState.PAUSED,),
         **_DROP,
     },
-    QueueState.PULLING: {
+    PullLoopState.PULLING: {
         # Pulls may have an interval; else the next one follows.
-        QueueEvent.FOUND: (QueueState.NEXT, QueueState.PAUSED),
-        QueueEvent.FOUND_ONE: (QueueState.HANDING_OVER, QueueState.PAUSED),
+        PullLoopEvent.FOUND: (PullLoopState.NEXT, PullLoopState.PAUSED),
+        PullLoopEvent.FOUND_ONE: (PullLoopState.HANDING_OVER, PullLoopState.PAUSED),
         # What was filtered away moves the queue on at once.
-        QueueEvent.NOTHING: (QueueState.NEXT, QueueState.PAUSED),
-        QueueEvent.OUTSIDE: (QueueState.DROPPED,),
-        QueueEvent.UNKNOWN: (QueueState.LEARNING,),
-        QueueEvent.FAILED: (QueueState.PAUSED,),
+        PullLoopEvent.NOTHING: (PullLoopState.NEXT, PullLoopState.PAUSED),
+        PullLoopEvent.OUTSIDE: (PullLoopState.DROPPED,),
+        PullLoopEvent.UNKNOWN: (PullLoopState.LEARNING,),
+        PullLoopEvent.FAILED: (PullLoopState.PAUSED,),
         **_DROP,
     },
-    QueueState.HANDING_OVER: {QueueEvent.HANDED_OVER: (QueueState.NEXT,), **_DROP},
+    PullLoopState.HANDING_OVER: {PullLoopEvent.HANDED_OVER: (PullLoopState.NEXT,), **_DROP},
     # A broker that still does not know it is asked after a pause.
-    QueueState.LEARNING: {QueueEvent.KNOWN: (QueueState.NEXT, QueueState.PAUSED), **_DROP},
-    QueueState.PAUSED: {QueueEvent.TIME: (QueueState.NEXT,), **_DROP},
-    QueueState.DROPPED: {},
+    PullLoopState.LEARNING: {PullLoopEvent.KNOWN: (PullLoopState.NEXT, PullLoopState.PAUSED), **_DROP},
+    PullLoopState.PAUSED: {PullLoopEvent.TIME: (PullLoopState.NEXT,), **_DROP},
+    PullLoopState.DROPPED: {},
 }

@@ -8,7 +8,7 @@ from mqproto.codec import Command
 from mqproto.errors import MQError, NoRoute, TooManyRequests
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull_loop import Subscribed, pull_loop
-from mqproto.state.consumer.pull_states import FIRST, TRANSITIONS, QueueEvent, QueueState
+from mqproto.state.consumer.pull_states import FIRST, TRANSITIONS, PullLoopEvent, PullLoopState
 from mqproto.state.flows.effects import Call, Effect, Expired, Flow, Later, Lost, Refresh, Sleep, Wait
 from mqproto.state.node.contract import Ticket
 from mqproto.wire.codes import ResponseCode
@@ -19,7 +19,7 @@ from tests.transitions import Observed
 class Loop(Host):
     """A queue whose consumer and brokers do as chance wills; the host of its loop."""
 
-    def __init__(self, random: Random, observed: Observed[QueueState, QueueEvent]) -> None:
+    def __init__(self, random: Random, observed: Observed[PullLoopState, PullLoopEvent]) -> None:
         super().__init__()
         self.random = random
         self.observed = observed
@@ -27,19 +27,19 @@ class Loop(Host):
         self.pull_interval_ms = random.choice((0, 0, 200))
         self.state = FIRST[0]
         #: What the loop is about to hear.
-        self.event = QueueEvent.STARTED
+        self.event = PullLoopEvent.STARTED
         self.in_look_up = False
 
-    def to(self, event: QueueEvent, state: QueueState) -> None:
-        if self.state is not QueueState.DROPPED:
+    def to(self, event: PullLoopEvent, state: PullLoopState) -> None:
+        if self.state is not PullLoopState.DROPPED:
             self.state = self.observed.step(self.state, event, state)
 
     # --- what the loop asks its host
 
     def hold(self, queue: ProcessQueue) -> Ticket[None] | None:
-        self.to(self.event, QueueState.NEXT)
+        self.to(self.event, PullLoopState.NEXT)
         self.subscription = None if self.random.random() < 0.1 else Subscribed("*", "TAG", 7)
-        self.event = QueueEvent.NOT_SUBSCRIBED if self.subscription is None else QueueEvent.NO_ADDRESS
+        self.event = PullLoopEvent.NOT_SUBSCRIBED if self.subscription is None else PullLoopEvent.NO_ADDRESS
         return Ticket() if self.random.random() < 0.2 else None
 
     def pull_address(self, queue: ProcessQueue, now: int) -> Flow[tuple[str | MQError, int]]:
@@ -54,7 +54,7 @@ class Loop(Host):
 
     def drop(self) -> None:
         self.queue.drop()
-        self.to(QueueEvent.DROP, QueueState.DROPPED)
+        self.to(PullLoopEvent.DROP, PullLoopState.DROPPED)
 
     def play(self) -> None:
         if self.random.random() < 0.1:
@@ -74,24 +74,24 @@ class Loop(Host):
                 effect = loop.throw(outcome) if isinstance(outcome, MQError) else loop.send((outcome, now))
         except StopIteration:
             assert self.queue.dropped
-            self.to(self.event, QueueState.DROPPED)
+            self.to(self.event, PullLoopState.DROPPED)
 
     def waits(self, effect: Effect) -> None:
         """The state that an effect stands for."""
         match effect:
             case Refresh():
-                self.to(QueueEvent.ADDRESS_UNKNOWN, QueueState.LOOKING_UP)
+                self.to(PullLoopEvent.ADDRESS_UNKNOWN, PullLoopState.LOOKING_UP)
             case Call():
-                self.to(QueueEvent.ASKED, QueueState.PULLING)
+                self.to(PullLoopEvent.ASKED, PullLoopState.PULLING)
             case Later():
-                self.to(self.event, QueueState.HANDING_OVER)
+                self.to(self.event, PullLoopState.HANDING_OVER)
             case Wait(ticket=ticket):
                 if ticket is self.heartbeat:
-                    self.to(self.event, QueueState.LEARNING)
+                    self.to(self.event, PullLoopState.LEARNING)
                 else:
-                    self.to(QueueEvent.FULL, QueueState.HELD)
+                    self.to(PullLoopEvent.FULL, PullLoopState.HELD)
             case Sleep():
-                self.to(self.event, QueueState.PAUSED)
+                self.to(self.event, PullLoopState.PAUSED)
             case _:
                 raise AssertionError(effect)
 
@@ -102,31 +102,31 @@ class Loop(Host):
                 self.event, outcome = self.random.choice(self.answers())
                 return outcome
             case Later():
-                self.event = QueueEvent.HANDED_OVER
+                self.event = PullLoopEvent.HANDED_OVER
             case Sleep():
-                self.event = QueueEvent.TIME
+                self.event = PullLoopEvent.TIME
             case Wait(ticket=ticket):
-                self.event = QueueEvent.KNOWN if ticket is self.heartbeat else QueueEvent.ROOM
+                self.event = PullLoopEvent.KNOWN if ticket is self.heartbeat else PullLoopEvent.ROOM
             case _:
-                self.event = QueueEvent.NO_ADDRESS
+                self.event = PullLoopEvent.NO_ADDRESS
         return None
 
-    def answers(self) -> list[tuple[QueueEvent, object]]:
+    def answers(self) -> list[tuple[PullLoopEvent, object]]:
         at = self.queue.next_offset
         return [
-            (QueueEvent.FOUND, answer(0, at + 2, [message(at), message(at + 1)])),
-            (QueueEvent.FOUND_ONE, answer(0, at + 1, [message(at)])),
-            (QueueEvent.NOTHING, answer(ResponseCode.PULL_NOT_FOUND, at)),
-            (QueueEvent.NOTHING, answer(ResponseCode.PULL_RETRY_IMMEDIATELY, at + 10)),
-            (QueueEvent.OUTSIDE, answer(ResponseCode.PULL_OFFSET_MOVED, 0)),
-            (QueueEvent.UNKNOWN, Command(int(ResponseCode.SUBSCRIPTION_NOT_EXIST), flag=1)),
-            (QueueEvent.UNKNOWN, Command(int(ResponseCode.SUBSCRIPTION_NOT_LATEST), flag=1)),
-            (QueueEvent.FAILED, Command(int(ResponseCode.FLOW_CONTROL), flag=1)),
-            (QueueEvent.FAILED, Command(1, flag=1)),
-            (QueueEvent.FAILED, Command(0, flag=1)),
-            (QueueEvent.FAILED, Expired("b:1", 30_000)),
-            (QueueEvent.FAILED, Lost("b:1", "reset", True)),
-            (QueueEvent.FAILED, TooManyRequests("calls are in flight")),
+            (PullLoopEvent.FOUND, answer(0, at + 2, [message(at), message(at + 1)])),
+            (PullLoopEvent.FOUND_ONE, answer(0, at + 1, [message(at)])),
+            (PullLoopEvent.NOTHING, answer(ResponseCode.PULL_NOT_FOUND, at)),
+            (PullLoopEvent.NOTHING, answer(ResponseCode.PULL_RETRY_IMMEDIATELY, at + 10)),
+            (PullLoopEvent.OUTSIDE, answer(ResponseCode.PULL_OFFSET_MOVED, 0)),
+            (PullLoopEvent.UNKNOWN, Command(int(ResponseCode.SUBSCRIPTION_NOT_EXIST), flag=1)),
+            (PullLoopEvent.UNKNOWN, Command(int(ResponseCode.SUBSCRIPTION_NOT_LATEST), flag=1)),
+            (PullLoopEvent.FAILED, Command(int(ResponseCode.FLOW_CONTROL), flag=1)),
+            (PullLoopEvent.FAILED, Command(1, flag=1)),
+            (PullLoopEvent.FAILED, Command(0, flag=1)),
+            (PullLoopEvent.FAILED, Expired("b:1", 30_000)),
+            (PullLoopEvent.FAILED, Lost("b:1", "reset", True)),
+            (PullLoopEvent.FAILED, TooManyRequests("calls are in flight")),
         ]
 
 

@@ -9,8 +9,8 @@ from mqproto.codec import Command
 from mqproto.errors import BrokerError, CallExpired, MQError, TooManyRequests
 from mqproto.message import Message, MessageQueue
 from mqproto.state.flows.effects import Call, Effect, Expired, Flow, Lost, Oneway, Refresh, Sleep, Wait
+from mqproto.state.producer.core import UNSENT_WAIT_MAX, ProducerCore
 from mqproto.state.producer.send_states import FIRST, TRANSITIONS, SendEvent, SendState
-from mqproto.state.producer.sends import UNSENT_WAIT_MAX, ProducerCore
 from mqproto.wire.codes import ResponseCode
 from tests.mqproto.state.producing import SEND, TOPIC, Host, producer, took
 from tests.mqproto.state.stage import route
@@ -55,7 +55,7 @@ class Send:
 
     def _made(self, core: ProducerCore, message: Message, chosen: bool) -> Flow[Any]:
         """A send whose first call was made without a flow, to a queue that was chosen or given."""
-        request = core._pack(message, 0, False)
+        request = core._build(message, 0, False)
         call = Call("a:1", SEND, request.addressed(QUEUE, 0), request.body, 100)
         info = self.host.routes.publish(TOPIC) if chosen else None
         return core.go_on(request, core.window.enter(1, 1), call, QUEUE, info, 0, self.random.random() < 0.5)
