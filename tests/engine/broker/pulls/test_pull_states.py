@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from mqproto.engine.broker.core.core import ClientLink, Refused
+from mqproto.engine.broker.core.core import ClientLink
 from mqproto.engine.broker.core.parked_pulls import ParkedPull
+from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.pulls import pull
 from mqproto.engine.broker.pulls.pull import HeldPull, PullCall
 from mqproto.engine.broker.pulls.pull_states import FIRST, TRANSITIONS, PullEvent, PullState
