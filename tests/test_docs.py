@@ -41,6 +41,25 @@ def test_code_is_python(page: Path) -> None:
         compile(code, page.name, "exec")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_of_prose_end_at_120_columns(page: Path) -> None:
+    """So that one reads them in an editor, and a change shows as a small difference. Tables, code, links and words that
+    cannot be broken are as long as they are.
+    """
+    prose = re.sub(
+        r"^ *```.*?^ *```", lambda code: "\n" * code.group().count("\n"), page.read_text("utf-8"), flags=re.S | re.M
+    )
+    long = [
+        (number, line)
+        for number, line in enumerate(prose.splitlines(), 1)
+        if len(line) > 120
+        and not line.startswith(("|", "    "))
+        and "](" not in line
+        and max(map(len, line.split())) < 100
+    ]
+    assert long == []
+
+
 def test_every_page_can_be_reached() -> None:
     """From the README, step by step."""
     seen: set[Path] = set()

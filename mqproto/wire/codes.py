@@ -11,7 +11,7 @@ from typing import Final
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. Codes above 32767 travel in JSON headers only."""
+    """Code of a request. Codes above 32767 travel in JSON headers only."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -178,7 +178,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended. Three pairs share a number: one name of 4.9, one of 5.x."""
+    """Code of an answer. Three pairs share a number: one name of 4.9, one of 5.x."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -277,7 +277,7 @@ GO_AWAY: Final = 1500
 
 
 class Language(IntEnum):
-    """What a peer is written in, by its own word."""
+    """Language that a peer is written in, by its own word."""
 
     JAVA = 0
     CPP = 1

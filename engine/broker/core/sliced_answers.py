@@ -4,8 +4,9 @@ milliseconds).
 Owns: when slices run, what a link gets when its answer is ready or cannot be given.
 Leaves to others: whose slice is next (`mqproto.engine.slices`), what an answer says (the handlers).
 
-    core.sliced_answers.reply(link, request, body)            a body with tables of any length core.sliced_answers.answer(link, request,
-    steps, then)    any other work: a generator that yields after about a millisecond of it
+    sliced_answers.reply(link, request, body)            a body with tables of any length
+    sliced_answers.answer(link, request, steps, then)    any other work: a generator that yields after about a
+                                                         millisecond of it
 
 A short answer is there when `reply` returns. A long one holds what the tables had when its first slice was made. A link
 whose peer does not take its answers waits with further ones; when it leaves, its work is dropped.
