@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import Any, TypeAlias
 
 import pytest
 
-from mqproto.engine.broker.core.core import ClientLink
-from mqproto.engine.broker.core.parked_pulls import ParkedPull
+from mqproto.engine.broker import node
+from mqproto.engine.broker.core.core import ClientLink, Core
+from mqproto.engine.broker.filters.message_filters import Filter
 from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.pulls import pull
-from mqproto.engine.broker.pulls.pull import HeldPull, PullCall
+from mqproto.engine.broker.pulls.pull import HeldPull, PullCall, PullRequests
 from mqproto.engine.broker.pulls.pull_states import FIRST, TRANSITIONS, PullEvent, PullState
-from mqproto.engine.store import Queue
-from mqproto.state.node.contract import Job
+from mqproto.engine.store import ColdRead, GetResult, Queue
+from mqproto.state.node.contract import Link
+from mqproto.wire.bodies import GroupConfig
 from tests.engine.broker.harness import Peer, World, heartbeat, pull_fields, send_fields
 from tests.transitions import Observed
 
@@ -25,33 +26,16 @@ DELETE_TOPIC, DELETE_DEAD_QUEUES = 215, 306
 WAITING = (PullState.READING, PullState.PARKED, PullState.QUEUED)
 
 
-class Watch:
-    """Where every pull of a broker is, by link and opaque."""
+class Watched(PullRequests):
+    """Serves pulls, and knows where each of them is, by link and opaque."""
 
-    def __init__(self, world: World, observed: Observed[PullState, PullEvent]) -> None:
-        self.requests = world.broker.pull_requests
-        self.observed = observed
+    observed: Observed[PullState, PullEvent]
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
         self.states: dict[Key, PullState] = {}
         #: Why a pull is answered that is answered now.
         self.cause = PullEvent.SERVED
-        parked = world.broker.parked_pulls
-        requests: Any = self.requests
-        #: The broker's own methods, by name.
-        self.real: dict[str, Callable[..., None]] = {}
-        self.park: Callable[[ParkedPull], bool] = parked.park
-        for name, watched in (
-            ("serve", self.serve),
-            ("_wait", self.wait),
-            ("_answer", self.answer),
-            ("refuse", self.refuse),
-            ("wake", self.wake),
-            ("wake_crowd", self.wake_crowd),
-            ("expire", self.expire),
-            ("abandon", self.abandon),
-        ):
-            self.real[name] = getattr(requests, name)
-            setattr(requests, name, watched)
-        parked.park = self.parked  # type: ignore[method-assign]
 
     def step(self, link: ClientLink, call: PullCall, event: PullEvent, state: PullState) -> None:
         key = link, call.opaque
@@ -63,48 +47,46 @@ class Watch:
         self.states[link, call.opaque] = FIRST[0]
         self.cause = PullEvent.SERVED
         try:
-            self.real["serve"](link, call)
+            super().serve(link, call)
         except Refused:
             self.step(link, call, PullEvent.REFUSAL, PullState.REFUSED)
             raise
 
-    def wait(self, job: Job, link: ClientLink, queue: Queue, call: PullCall, wanted: object) -> None:
-        self.real["_wait"](job, link, queue, call, wanted)
+    def _wait(self, job: ColdRead[GetResult], link: ClientLink, queue: Queue, call: PullCall, wanted: Filter) -> None:
+        super()._wait(job, link, queue, call, wanted)
         self.step(link, call, PullEvent.COLD, PullState.READING)
-        self.cause = PullEvent.READ
 
-    def parked(self, pull: ParkedPull) -> bool:
-        assert isinstance(pull, HeldPull)
-        place = self.park(pull)
-        if place:
-            self.step(pull.client, pull.call, PullEvent.EMPTY, PullState.PARKED)
-        return place
+    def _park(self, pull: HeldPull) -> None:
+        super()._park(pull)
+        self.step(pull.client, pull.call, PullEvent.EMPTY, PullState.PARKED)
 
-    def answer(self, link: ClientLink, call: PullCall, *others: object) -> None:
+    def _answer(
+        self, link: ClientLink, call: PullCall, settings: GroupConfig, code: int, result: GetResult, queue: Queue
+    ) -> None:
         event = PullEvent.READ if self.states[link, call.opaque] is PullState.READING else self.cause
         self.step(link, call, event, PullState.ANSWERED)
-        self.real["_answer"](link, call, *others)
+        super()._answer(link, call, settings, code, result, queue)
 
     def refuse(self, link: ClientLink, call: PullCall, refused: Refused) -> None:
         if self.states[link, call.opaque] is not PullState.REFUSED:
             self.step(link, call, PullEvent.REFUSAL, PullState.REFUSED)
-        self.real["refuse"](link, call, refused)
+        super().refuse(link, call, refused)
 
     # --- when
 
     def wake(self) -> None:
         self.cause = PullEvent.ARRIVED
-        self.real["wake"]()
+        super().wake()
         self.look_at_crowd()
 
     def wake_crowd(self) -> None:
         self.cause = PullEvent.ARRIVED
-        self.real["wake_crowd"]()
+        super().wake_crowd()
         self.look_at_crowd()
 
     def look_at_crowd(self) -> None:
         """Who is to be looked at later, and who was looked at and still waits."""
-        crowd = {(one.client, one.call.opaque) for one in self.requests._crowd if isinstance(one, HeldPull)}
+        crowd = {(one.client, one.call.opaque) for one in self._crowd if isinstance(one, HeldPull)}
         for key, state in self.states.items():
             if state is PullState.PARKED and key in crowd:
                 self.states[key] = self.observed.step(state, PullEvent.CROWD, PullState.QUEUED)
@@ -113,30 +95,32 @@ class Watch:
 
     def expire(self, pull: HeldPull) -> None:
         self.cause = PullEvent.TIME_UP
-        self.real["expire"](pull)
+        super().expire(pull)
 
     def abandon(self, queue: Queue) -> None:
         self.cause = PullEvent.DELETED
-        self.real["abandon"](queue)
+        super().abandon(queue)
 
-    def link_over(self, link: ClientLink) -> None:
+    def link_over(self, link: Link) -> None:
         for key, state in self.states.items():
             if key[0] is link and state in WAITING:
                 self.states[key] = self.observed.step(state, PullEvent.LINK_OVER, PullState.GONE)
 
-    def waits_in(self, *states: PullState) -> list[Key]:
-        return [key for key, state in self.states.items() if state in states]
+    def waiting_in(self, state: PullState) -> int:
+        return list(self.states.values()).count(state)
 
 
 class Play:
     """A broker and consumers that do as chance wills."""
 
-    def __init__(self, seed: int, observed: Observed[PullState, PullEvent], cold: bool | None = None) -> None:
+    def __init__(self, seed: int, cold: bool | None = None) -> None:
         self.random = Random(seed)
         if cold is None:
             cold = self.random.random() < 0.5
         self.world = World(store={"access_message_in_memory_max_ratio": 0} if cold else {})
-        self.watch = Watch(self.world, observed)
+        pulls = self.world.broker.pull_requests
+        assert isinstance(pulls, Watched)
+        self.pulls = pulls
         self.owner = self.world.connect("192.0.2.9:1")
         for n in range(20):
             self.owner.send(body=b"%d" % n, properties=f"TAGS\x01t{n % 2}\x02")
@@ -173,7 +157,7 @@ class Play:
 
     def leave(self, peer: Peer) -> None:
         """One consumer's link ends; another one takes its place."""
-        self.watch.link_over(peer.link)  # type: ignore[arg-type]
+        self.pulls.link_over(peer.link)
         peer.close()
         self.peers.remove(peer)
         self.peers.append(self.world.connect(f"192.0.2.3:{self.random.randrange(50_000, 60_000)}"))
@@ -223,12 +207,12 @@ class Play:
             self.read_all()
 
 
-def queue_goes_while_it_is_read(observed: Observed[PullState, PullEvent]) -> None:
+def queue_goes_while_it_is_read() -> None:
     """What chance brings about once in a thousand times."""
-    play = Play(0, observed, cold=True)
+    play = Play(0, cold=True)
     (consumer, *_) = play.peers
     consumer.tell(11, pull_fields(offset=0, sysFlag="6"))
-    assert len(play.watch.waits_in(PullState.READING)) == 1
+    assert play.pulls.waiting_in(PullState.READING) == 1
     play.world.hold_jobs = False
     jobs = list(play.world.jobs)
     play.owner.tell(DELETE_TOPIC, {"topic": "T"})
@@ -236,16 +220,18 @@ def queue_goes_while_it_is_read(observed: Observed[PullState, PullEvent]) -> Non
     play.send()
     for job in jobs:
         play.world.run(job)
-    assert len(play.watch.waits_in(PullState.PARKED)) == 1
+    assert play.pulls.waiting_in(PullState.PARKED) == 1
 
 
 @pytest.mark.pure
 def test_pulls_change_as_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "LOOKS_MAX", 2)
+    monkeypatch.setattr(node, "PullRequests", Watched)
     observed = Observed(TRANSITIONS)
-    queue_goes_while_it_is_read(observed)
+    monkeypatch.setattr(Watched, "observed", observed, raising=False)
+    queue_goes_while_it_is_read()
     for seed in range(150):
-        play = Play(seed, observed)
+        play = Play(seed)
         for _ in range(60):
             play.go_on()
     assert observed.unseen == []
