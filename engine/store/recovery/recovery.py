@@ -1,4 +1,4 @@
-"""What is true when a data directory is opened (docs/protocol/store.md 8).
+"""Recovery of a data directory when it is opened (docs/protocol/store.md 8).
 
 The log is what counts: queues and index are made to agree with it. After an orderly end its last part is checked; after
 a crash everything since the file that the checkpoint's times point to, and queues and index are made again from there
@@ -19,13 +19,14 @@ from mqproto.engine.store.flush.checkpoint import Checkpoint, write_checkpoint
 from mqproto.engine.store.flush.manifest import Manifest, adopt_queues, index_lost_from, read_manifest, restore_ends
 from mqproto.engine.store.index.index import Index
 from mqproto.engine.store.log.commit_log import CommitLog, LogFile
-from mqproto.engine.store.log.records import facts_of, measure, next_record, time_of
+from mqproto.engine.store.log.records import next_record, time_of
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.queues.queue_files import correct_min, load_queues
 from mqproto.engine.store.queues.queue_io import sync_queue_files
 from mqproto.engine.store.recovery.damage import SkipPlan, end_of_damage, step_over
 from mqproto.engine.store.recovery.log_files import LogFilesFound, find_log_files
+from mqproto.engine.store.recovery.queue_ends import drop_strange_entries
 from mqproto.engine.store.recovery.redispatch import Redispatch
 from mqproto.engine.store.recovery.scanning import Scan, bytes_behind, next_nonzero, search
 from mqproto.engine.store.report import Ending, Recover, RecoveryReport
@@ -368,14 +369,7 @@ class Recovery:
             return begin, False
         if self._manifest is not None:
             return min(queues.known_end, end), False
-        known_end, begin, strange = log.start, end, False
-        for queue in queues.by_key.values():
-            queue_end, dropped = self._drop_strange_entries(queue)
-            if dropped:  # the entries may be damaged, and their messages lie anywhere behind the last good one
-                begin = min(begin, queue_end)
-                strange = True
-            known_end = max(known_end, queue_end)
-        return min(known_end, begin), strange
+        return drop_strange_entries(log, queues, end, self._report.notes)
 
     def _remove_files_behind(self, end: int) -> None:
         """Empty files, files that were made ahead, and what was cut off."""
@@ -392,52 +386,6 @@ class Recovery:
             if log_file in log.mapped:
                 log.mapped.remove(log_file)
             self._files.remove(log_file.path)
-
-    def _drop_strange_entries(self, queue: Queue) -> tuple[int, bool]:
-        """Let a queue end with an entry that leads to its own message. Gives where that message ends (the start of the
-        log if there is none), and whether entries were dropped.
-        """
-        queues, log = self._queues, self._log
-        before = queue.next_offset
-        end = log.start
-        while queue.next_offset > queue.min_offset:
-            entry = queues.entry(queue, queue.next_offset - 1)
-            if entry is not None and (entry[0] < log.start or not self._is_strange(entry, queue)):
-                end = max(end, entry[0] + entry[1])
-                break
-            queue.next_offset -= 1
-            queue.written = queue.max_offset = queue.next_offset
-        dropped = before - queue.next_offset
-        if dropped:
-            self._report.notes.append(f"{queue} had {dropped} entries that lead to no message of it")
-        if queue in queues.torn:
-            self._report.notes.append(f"{queue} had a damaged entry behind its end: what follows is made again")
-        return end, dropped > 0 or queue in queues.torn
-
-    def _is_strange(self, entry: tuple[int, int, int], queue: Queue) -> bool:
-        """Whether the last entry of a queue leads to no message, or to one of another queue, which knows it. A message
-        that nobody else knows stays where it is, even if it claims another place: no checksum covers that part of it.
-        """
-        record = self._record(entry[0], entry[1])
-        if record is None:
-            return True
-        facts = facts_of(record)
-        claimed = self._queues.by_key.get((facts.topic, facts.queue_id))
-        if claimed is queue and facts.queue_offset == queue.next_offset - 1:
-            return False
-        known = None if claimed is None else self._queues.entry(claimed, facts.queue_offset)
-        if known is not None and known[0] == entry[0]:
-            return True
-        self._report.notes.append(f"the message at offset {entry[0]} claims another place than {queue}, where it is")
-        return False
-
-    def _record(self, offset: int, size: int) -> memoryview | None:
-        """The record at an offset, if there is one of that size."""
-        log_file = self._log.log_file_at(offset)
-        if log_file is None:
-            return None
-        view, at = self._log.view_of(log_file), offset - log_file.start
-        return view[at : at + size] if measure(view, at, offset, False) == size else None
 
     def _lower_checkpoint(self, scan: Scan) -> None:
         """The checkpoint must not speak of messages that were given up, or the next opening would miss them again."""
