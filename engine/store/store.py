@@ -79,7 +79,7 @@ class Store:
         self._index = Index(files, settings, self.jobs, utc_offset_ms)
         checkpoint = Checkpoint(files, f"{root}/checkpoint")
         self._flusher = Flusher(files, settings, self._log, self._queues, self._index, checkpoint, self.jobs)
-        trimmer = Trimmer(files, settings, self._log, self._queues, self._index, self._flusher, self.jobs)
+        trimmer = Trimmer(files, settings, self._log, self._queues, self._index, self._flusher.rounds, self.jobs)
         self._retention = Retention(
             files, settings, self._log, self._flusher, trimmer, self.jobs, self.notices, utc_offset_ms
         )
@@ -205,7 +205,7 @@ class Store:
         made later under the same name begins at 0.
         """
         found = [queue for queue in (self._queues.by_key.values() if among is None else among) if unwanted(queue)]
-        self._flusher.remove(found)
+        self._flusher.rounds.remove(found)
         return found
 
     def delete_dead_queues(self, among: Iterable[Queue] | None = None) -> list[Queue]:
@@ -277,7 +277,7 @@ class Store:
         if isinstance(job, FlushLog):
             self._flusher.flush_done(job, failure)
         elif isinstance(job, WriteQueues):
-            self._flusher.written(job, failure)
+            self._flusher.rounds.written(job, failure)
         elif isinstance(job, AllocateLog | CreateLog):
             self._log.prepared(job, failure)
         elif isinstance(job, AllocateIndex):
@@ -285,7 +285,7 @@ class Store:
             if self._index.behind:
                 self._log.soft = 0
         elif isinstance(job, RemoveQueues):
-            self._flusher.removed(failure)
+            self._flusher.rounds.removed(failure)
         elif isinstance(job, RetentionJob):
             self._retention.done(job, now, wall)
         else:

@@ -234,7 +234,7 @@ class Retention:
         if not (asked or timed or forced or self.watermarks.pressed):
             return
         log, reserved = self._log, settings.file_reserved_time * _HOUR_MS
-        durable = min(self._flusher.flushed, self._flusher.settled)
+        durable = min(self._flusher.flushed, self._flusher.rounds.settled)
         excess = -(-self.watermarks.excess() // log.file_size)
         young = (excess or settings.delete_file_batch_max) if forced else 0
         counts = [0, 0]

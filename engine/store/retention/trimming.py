@@ -12,7 +12,7 @@ from typing import Final
 
 from mqproto.engine.store.disk.files import File, Files
 from mqproto.engine.store.disk.folders import parent_of
-from mqproto.engine.store.flush.flusher import Flusher
+from mqproto.engine.store.flush.queue_rounds import QueueRounds
 from mqproto.engine.store.index.index import Index
 from mqproto.engine.store.layout import ENTRY, ENTRY_SIZE, offset_name
 from mqproto.engine.store.log.commit_log import CommitLog
@@ -147,7 +147,6 @@ class Trimmer:
         "_dead_index_files",
         "_dead_queue_files",
         "_files",
-        "_flusher",
         "_index",
         "_jobs",
         "_log",
@@ -155,6 +154,7 @@ class Trimmer:
         "_queues",
         "_rest",
         "_retry",
+        "_rounds",
         "_start",
         "busy",
     )
@@ -166,14 +166,14 @@ class Trimmer:
         log: CommitLog,
         queues: ConsumeQueues,
         index: Index,
-        flusher: Flusher,
+        rounds: QueueRounds,
         jobs: list[Job],
     ) -> None:
         self._files = files
         self._log = log
         self._queues = queues
         self._index = index
-        self._flusher = flusher
+        self._rounds = rounds
         self._jobs = jobs
         self.configure(settings)
         #: The beginning of the log that queues and index were trimmed to, or are being trimmed to.
@@ -219,7 +219,7 @@ class Trimmer:
         elif self._dead_queue_files:
             batch = [self._dead_queue_files.popleft() for _ in range(min(self._batch, len(self._dead_queue_files)))]
             self.busy = True
-            self._flusher.in_turn(RemoveQueueFiles(self._files, batch))
+            self._rounds.in_turn(RemoveQueueFiles(self._files, batch))
         elif self._dead_index_files:
             self.busy = True
             self._jobs.append(RemoveFiles(self._files, self._dead_index_files))
@@ -265,7 +265,7 @@ class Trimmer:
         """The job ended; what it could not remove is tried again. Gives the pause in ms until the next step."""
         self.busy = False
         if isinstance(job, RemoveQueueFiles):
-            self._flusher.turn_over()
+            self._rounds.turn_over()
             self._dead_queue_files.extendleft(reversed(job.items))
             return self._retry if job.items else self._pause
         self._dead_index_files = job.paths + self._dead_index_files

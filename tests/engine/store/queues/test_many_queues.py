@@ -9,7 +9,7 @@ import pytest
 
 from mqproto.engine.store import DiskFiles, Files, Queue, Store, StoreSettings
 from mqproto.engine.store.disk.files import File
-from mqproto.engine.store.flush import flusher
+from mqproto.engine.store.flush import queue_rounds
 from mqproto.engine.store.flush.flush_jobs import WriteQueues
 from mqproto.state.node.contract import Job
 from tests.engine.store.conftest import MakeRig
@@ -20,7 +20,7 @@ COUNT = 50
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flusher, "_SLICE", 8)
+    monkeypatch.setattr(queue_rounds, "_SLICE", 8)
 
 
 def topics(count: int = COUNT) -> list[str]:
@@ -265,7 +265,7 @@ def test_queues_with_many_entries_are_written_early(make_rig: MakeRig) -> None:
             seen.append((len(job.stops), job.last, bool(job.sync)))
 
     rig.now += 1000
-    rig.store._flusher._queue_thorough = rig.now + 1
+    rig.store._flusher.rounds._thorough_due = rig.now + 1
     rig.store.timer(rig.now, rig.wall)
     rig.run_jobs(look)
     assert seen == [(8, False, False), (2, True, False)]

@@ -77,7 +77,7 @@ class TestFailures:
         rig.store.timer(0, rig.wall)
         assert "WriteQueues" in [type(job).__name__ for job in rig.store.jobs]
         job = RemoveQueueFiles(rig.files, [])
-        rig.store._flusher.in_turn(job)
+        rig.store._flusher.rounds.in_turn(job)
         assert job not in rig.store.jobs
         assert rig.run_jobs()[-1] == "RemoveQueueFiles"
 
