@@ -242,8 +242,8 @@ def show_holds(rows: dict[int, tuple[str, int, Watch]]) -> None:
     print(f"{'code':>5}  {'name':<40} {'answer':>6} {'longest ms':>10} {'all ms':>8} {'entries':>8}")
     for code, (name, answer, watch) in sorted(rows.items(), key=lambda row: -row[1][2].longest):
         over = "" if watch.longest <= HOLD_MAX_MS else "   too long"
-        told = "none" if answer < 0 else str(answer)
-        print(f"{code:>5}  {name:<40} {told:>6} {watch.longest:>10.2f} {watch.total:>8.1f} {watch.entries:>8}{over}")
+        shown = "none" if answer < 0 else str(answer)
+        print(f"{code:>5}  {name:<40} {shown:>6} {watch.longest:>10.2f} {watch.total:>8.1f} {watch.entries:>8}{over}")
 
 
 # --- the name server's loop

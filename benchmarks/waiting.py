@@ -46,7 +46,7 @@ def entries(world: World) -> list[float]:
     return took
 
 
-def tell(what: str, took: list[float], count: int) -> None:
+def show(what: str, took: list[float], count: int) -> None:
     print(
         f"{what}: {sum(took) * 1000 / max(1, count):.1f} us each, {len(took)} entries, "
         f"longest {max(took, default=0.0):.1f} ms",
@@ -75,10 +75,10 @@ def delayed(count: int) -> None:
         world.now += 1000
         took += entries(world)
     queue = world.store.queue("T", 0)
-    tell("a delivery while the others wait", took, 100)
+    show("a delivery while the others wait", took, 100)
     before = queue.next_offset
     world.now += 2 * max(message_writer.delays)
-    tell("all that is left", entries(world), queue.next_offset - before)
+    show("all that is left", entries(world), queue.next_offset - before)
 
 
 def halves(stored: int, left: int) -> None:
@@ -107,7 +107,7 @@ def halves(stored: int, left: int) -> None:
     del later
     world.now += world.broker.settings.transaction_check_interval
     took = entries(world)
-    tell("a round", took, len(producer.asked()))
+    show("a round", took, len(producer.asked()))
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 3.15).
 
 Owns: credentials, what is signed and how, which refusals mean "you may not".
-Leaves to others: files with keys (adapters), when requests are signed (`state.connection`).
+Leaves to others: files with keys (adapters), the moment of signing (`mqproto.state`).
 
 The signature covers the values of all fields in the order of their names, then the body; there is no time in it.
 Brokers work it out over the fields as they came, so every field is signed, in whatever way it got into the header
@@ -103,7 +103,7 @@ def sign(
     """The fields of a request with account and signature, and the release that the request must say it is of. Raises
     AclError.
 
-    `peer_version` is the release of whoever gets it, as far as known.
+    `peer_version` is the release of the receiver, as far as known.
     """
     access_key, secret_key, token = check_credentials(credentials)
     signed = {**fields, ACCESS_KEY: access_key}

@@ -1,9 +1,9 @@
 """Hooks of consumers, which an application puts around its listener (docs/protocol/client.md 3.12): code that sees each
 delivery before and after, and filters.
 
-All of it runs in the thread or task of the listener, or of whoever asks for messages, outside the client's node, so it
-may hold up that delivery (a coroutine's holds up its event loop) and nothing else. A `SimpleConsumer` has no listener:
-its answers are `ack` and `retry_later`.
+All of it runs in the thread or task of the listener, or of the caller that asks for messages, outside the client's
+node, so it may hold up that delivery (a coroutine's holds up its event loop) and nothing else. A `SimpleConsumer` has
+no listener: its answers are `ack` and `retry_later`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class ConsumeOutcome(Enum):
     """Outcome of a delivery; Apache's `ConsumeReturnType`."""
 
     SUCCESS = "SUCCESS"
-    #: An answer came, but later than `consume_timeout`; `result` tells which. Of a `Consumer`'s message none came by
-    #: then.
+    #: An answer came, but later than `consume_timeout`; `result` holds it. For a message of a `SimpleConsumer` no
+    #: answer came by then.
     TIME_OUT = "TIME_OUT"
-    #: The listener raised `error`, or it interrupted whoever was being given a `Consumer`'s message, which is for the
-    #: next then.
+    #: The listener raised `error`, or it interrupted the caller of `SimpleConsumer.receive`; the next caller gets the
+    #: message then.
     EXCEPTION = "EXCEPTION"
     #: The listener returned None.
     RETURN_NULL = "RETURNNULL"
-    #: The messages come again: that is the answer, or it no longer counts, or a `Consumer` was closed before there was
-    #: one.
+    #: The messages come again: that is the answer, or it no longer counts, or a `SimpleConsumer` was closed before
+    #: there was one.
     FAILED = "FAILED"
 
 
@@ -38,9 +38,10 @@ class ConsumeMessageContext:
     group: str
     namespace: str
     queue: MessageQueue
-    #: What the listener is given; from a `Consumer` one message.
+    #: What the listener is given; from a `SimpleConsumer` one message.
     messages: list[MessageExt]
-    #: After the delivery: what it counts as, what the listener returned (a `Consumer` was told), and what it raised.
+    #: After the delivery: what it counts as, what the listener returned (the answer to a `SimpleConsumer`), and what it
+    #: raised.
     outcome: ConsumeOutcome | None = None
     result: object = None
     error: BaseException | None = None
@@ -54,7 +55,7 @@ class ConsumeMessageHook:
     """
 
     def consume_message_before(self, context: ConsumeMessageContext) -> None:
-        """The listener is about to be called, or whoever asked for a message to get it."""
+        """The listener is about to be called, or the caller that asked for a message to get it."""
 
     def consume_message_after(self, context: ConsumeMessageContext) -> None:
         """The listener has answered, well or not. Called once for each call of `consume_message_before`."""

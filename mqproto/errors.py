@@ -222,7 +222,7 @@ class AclError(ClientError):
 
 
 class RequestTimeout(ClientError):
-    """A request was sent and no reply came in time: whoever was asked may have done what it said or not."""
+    """A request was sent and no reply came in time: its receiver may have done what it said or not."""
 
     retriable = True
     code = REQUEST_TIMEOUT_CODE

@@ -37,8 +37,8 @@ class SendContext:
     #: for a batch.
     message: Message | Sequence[Message]
     mode: CommunicationMode
-    #: Where the application sends it, by itself or by a selector; None where the producer chooses. `result` tells where
-    #: it went.
+    #: Where the application sends it, by itself or by a selector; None where the producer chooses; then `result` has
+    #: the queue.
     queue: MessageQueue | None = None
     #: After the send, unless it failed. None after a one-way send and after a request, which has a reply instead.
     result: SendResult | None = None
@@ -65,7 +65,7 @@ class CheckForbiddenHook:
     """Hook that may forbid sends."""
 
     def check_forbidden(self, context: SendContext) -> None:
-        """Raise to forbid the send: whoever sends gets that exception. Called before the other hooks."""
+        """Raise to forbid the send: its caller gets that exception. Called before the other hooks."""
 
 
 @dataclass(slots=True)
@@ -75,22 +75,22 @@ class EndTransactionContext:
     #: Group and namespace of the producer.
     group: str
     namespace: str
-    #: What the local transaction belongs to: a `HalfMessage` after it was run, a `MessageExt` after a question.
+    #: The message of the local transaction: a `HalfMessage` after it was run, a `MessageExt` after a check.
     message: Message | MessageExt
     msg_id: str
     #: What the broker calls the transaction, if anything.
     transaction_id: str | None
-    #: What the broker is told.
+    #: The verdict that the broker gets.
     state: LocalTransactionState
     #: Whether a broker has asked. Otherwise the local transaction has just been run, or was left out because its
     #: message is not safe.
     from_transaction_check: bool
-    #: Which broker is told; after a question of a release before 5.0 not known.
+    #: The broker that gets it; not known after a check of a release before 5.0.
     broker_name: str | None = None
 
 
 class EndTransactionHook:
-    """Hook that sees what brokers are told of transactions. What it raises is logged and ignored."""
+    """Hook that sees the verdicts on transactions that brokers get. What it raises is logged and ignored."""
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """The broker is about to be told."""
+        """The verdict is about to be sent."""

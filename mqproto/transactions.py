@@ -43,7 +43,7 @@ class TransactionSendResult(SendResult):
     the message was rolled back (docs/protocol/client.md 3.11).
     """
 
-    #: The verdict that the broker was told.
+    #: The verdict that the broker got.
     local_transaction_state: LocalTransactionState = LocalTransactionState.UNKNOW
     #: What the listener raised, where it did: the verdict is UNKNOW then, and the broker asks later.
     local_failure: BaseException | None = None

@@ -18,7 +18,7 @@ def complain(text: str, code: int = 2) -> int:
 
 
 def show(line: str) -> None:
-    """One line on standard output, seen at once by whoever reads a pipe."""
+    """One line on standard output, seen at once by the reader of a pipe."""
     print(line, flush=True)
 
 

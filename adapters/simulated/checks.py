@@ -3,7 +3,7 @@
 Each check looks at a cluster and gives what is wrong, one sentence for each violation; an empty list means that all is
 well. `always` may be asked at any moment, the others when their docstring says.
 
-Owns: the promises (docs/simulation.md) and how they are told apart from luck.
+Owns: the promises (docs/simulation.md) and how a promise is told from luck.
 Leaves to others: injecting faults (`scenario`, tests), the records (`records`).
 """
 

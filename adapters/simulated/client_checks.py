@@ -151,7 +151,7 @@ def leftovers(cluster: Cluster) -> list[str]:
 def attempts(cluster: Cluster, stored: Stored) -> list[str]:
     """No attempt of a send begins once it is settled, and there are no more than its producer may make.
 
-    Each attempt tells its time. To be asked where no wall clock was stepped, and no disk lost anything.
+    The copy of each attempt holds its time. To be asked where no wall clock was stepped, and no disk lost anything.
     """
     violations = []
     copies: dict[str, list[int]] = {}

@@ -321,10 +321,10 @@ class ClientScenario(Scenario):
         self.simulator.at(self.simulator.now + 20_000, leave)
 
     def answers_twice(self) -> None:
-        """Answers come twice now and then, see `_begin`."""
+        """Answers come twice now and then, by `SimulatedConditions.twice`."""
 
     def answers_late(self) -> None:
-        """Answers come late, some of them after whoever waited has given up, see `_begin`."""
+        """Answers come late, some of them after their caller has given up, by `SimulatedConditions.late`."""
 
     FAULTS: Mapping[str, Callable[[Any], None]] = {
         **{kind: make for kind, make in Scenario.FAULTS.items() if kind not in LEFT_OUT},

@@ -135,7 +135,7 @@ class Client:
         self.cluster.simulator.run_until(lambda: not self.up)
 
     def crash(self, *, power: bool = False) -> None:
-        """The process is killed, or (`power`) its whole machine stops, and brokers are not told."""
+        """The process is killed, or (`power`) its whole machine stops, and brokers see no end of links."""
         self.cluster.simulator.crash(self.host, silently=power)
 
     def freeze(self) -> None:

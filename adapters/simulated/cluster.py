@@ -129,7 +129,7 @@ class Machine(Generic[N]):
 
     def crash(self, *, power: bool = False) -> None:
         """The process is killed; the disk keeps what it wrote. `power`: the whole machine stops, the disk keeps what
-        was synced and, by seed, any part of the rest; peers are not told.
+        was synced and, by seed, any part of the rest; peers see no end of links.
         """
         self._attempts += 1
         if self.host is not None and self.host.alive:
@@ -173,7 +173,7 @@ class Machine(Generic[N]):
 class Cluster:
     """Cluster of `name_servers` name servers and `brokers` brokers that have started and registered.
 
-    `settings` are the brokers', by Apache's keys; `client_options` are for every client that is not told otherwise.
+    `settings` are the brokers', by Apache's keys; `client_options` are for every client without others of its own.
     `conditions` may be changed at any time (`cluster.simulator.conditions`).
     """
 

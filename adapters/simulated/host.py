@@ -32,7 +32,7 @@ class Host:
         self.conditions: SimulatedConditions | None = None
         #: How far its wall clock is ahead of the simulator's.
         self.wall_offset = 0
-        #: What to do with work for the application; given by whoever plays the application.
+        #: Takes work for the application; set by the client of this host.
         self.on_deliver: Callable[[Deliver], None] | None = None
         self._due: int | None = None
         #: While the host does not run: what it would have done meanwhile.

@@ -286,7 +286,7 @@ class PullClient(SimulatedMember):
         return self._loops.get(queue) is loop and self.core.phase is Phase.RUNNING
 
     def _begin(self, queue: MessageQueue, loop: object) -> None:
-        def told(ticket: Ticket[int | None]) -> None:
+        def fetched(ticket: Ticket[int | None]) -> None:
             if ticket.failure is not None:
                 assert isinstance(ticket.failure, MQError), repr(ticket.failure)
                 self.later(PAUSE_MS, lambda: self._begin(queue, loop))
@@ -294,7 +294,7 @@ class PullClient(SimulatedMember):
                 self._pull(queue, loop, ticket.result() or 0)
 
         if self._goes_on(queue, loop):
-            self.operate("fetch offset", lambda now: self.core.fetch_consume_offset(queue, True, now), None, told)
+            self.operate("fetch offset", lambda now: self.core.fetch_consume_offset(queue, True, now), None, fetched)
 
     def _pull(self, queue: MessageQueue, loop: object, offset: int) -> None:
         def pulled(ticket: Ticket[PullResult]) -> None:

@@ -20,12 +20,12 @@ class RecordedOperation:
     client: str
     what: str
     begun: int
-    #: None: it may take as long as it likes.
+    #: None: it may take any time.
     budget_ms: int | None
     ticket: Ticket[Any]
-    #: When the application was told the outcome; None: not yet.
+    #: When the application got the outcome; None: not yet.
     ended: int | None = None
-    #: How often it was told.
+    #: How often it got the outcome.
     wakes: int = 0
     #: How long the client was frozen meanwhile.
     frozen_ms: int = 0

@@ -1,7 +1,7 @@
 """Request, response and language codes, and release numbers (docs/protocol/codes.json; docs/protocol/wire.md 6).
 
-Hot code uses the plain numbers at the end of the enums: an enum member costs a look-up at every use, and mypyc writes
-a literal in place of such a number. A test compares them with the enums.
+Hot code uses the plain numbers at the end of the enums: an enum member costs a look-up at every use, and mypyc writes a
+literal in place of such a number. A test compares them with the enums.
 """
 
 from __future__ import annotations

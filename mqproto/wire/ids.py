@@ -1,7 +1,7 @@
 """Identities of messages: hashes, checksums, offset ids and the ids that producers make (docs/protocol/wire.md 12).
 
 Owns: Java's string hash as the consume queue and the index use it, the CRC of bodies, both kinds of message id.
-Leaves to others: clocks, process ids and addresses. Whoever makes a `UniqueIds` brings them.
+Leaves to others: clocks, process ids and addresses. The maker of a `UniqueIds` brings them.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ class UniqueIds:
     """Maker of `UNIQ_KEY`s (docs/protocol/wire.md 12): address, process id, a constant of the process, time within the
     month, a counter.
 
-    `ip` are the 4 or 16 bytes of the client's address; `process_id` counts by its low 16 bits; `salt` is any i32 that
-    tells two makers of one process apart (Java: the hash of the class loader); `utc_offset_ms` is local time minus UTC.
+    `ip` are the 4 or 16 bytes of the client's address; `process_id` counts by its low 16 bits; two makers of one
+    process differ in `salt`, any i32 (Java: the hash of the class loader); `utc_offset_ms` is local time minus UTC.
     """
 
     __slots__ = ("_counter", "_head", "_month_end", "_month_start", "_stamp", "_stamped", "_utc_offset")
@@ -214,7 +214,7 @@ def unique_id_process(unique_id: str) -> int:
 def unique_id_time(unique_id: str, wall: int, utc_offset_ms: int = 0) -> int:
     """When the id was made, as a wall time, seen from `wall`.
 
-    An id only tells the time within its month: the current month is assumed, or the one before if that lay in the
+    An id holds only the time within its month: the current month is assumed, or the one before if that lay in the
     future. Raises IdError.
     """
     within = int.from_bytes(_unique_bytes(unique_id)[-6:-2], "big")

@@ -161,7 +161,7 @@ def encode_record(message: MessageExt) -> bytes:
     size are computed.
 
     Raises LocalProtocolError for a topic of more than 127 bytes, properties of more than 32,767, or hosts that do not
-    have the length that the sysFlag tells.
+    have the length that the sysFlag names.
     """
     topic = message.topic.encode("utf-8", "replace")
     encoded = properties.encode_bytes(message.properties)

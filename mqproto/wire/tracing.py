@@ -111,7 +111,7 @@ def transaction_ended(
     state: str,
     checked: bool,
 ) -> str:
-    """`EndTransaction`: the broker is told of a verdict, by itself or (`checked`) because it asked."""
+    """`EndTransaction`: a verdict goes to the broker, by itself or (`checked`) because it asked."""
     return _record(
         "EndTransaction",
         str(begun),

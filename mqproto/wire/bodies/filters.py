@@ -42,7 +42,7 @@ class ConsumerFilter(Body):
     version: int = member("clientVersion", I64, default=0)
     born_time: int = member("bornTime", I64, default=0)
     dead_time: int = member("deadTime", I64, default=0)
-    #: Follows from the times. Written for whoever reads the file.
+    #: Follows from the times. Written for people who read the file.
     dead: bool = member("dead", BOOL, default=False)
     bloom: BloomData | None = member("bloomFilterData", optional(nested(BloomData)), default=None)
 

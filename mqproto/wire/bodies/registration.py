@@ -1,9 +1,9 @@
 """Registration of a broker at a name server: the body of REGISTER_BROKER 103 (docs/protocol/wire.md 15;
 docs/protocol/broker.md 1.6).
 
-Such a body may tell of ten thousand topics, and reading or writing it in one go would take 100 ms. So both can be done
-in slices: `json_pieces` and `compressed_pieces` give the text piece by piece, `read_registration` yields between slices
-of its work.
+Such a body may hold ten thousand topics, and reading or writing it in one go would take 100 ms. So both can be done in
+slices: `json_pieces` and `compressed_pieces` give the text piece by piece, `read_registration` yields between slices of
+its work.
 """
 
 from __future__ import annotations

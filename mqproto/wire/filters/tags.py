@@ -13,7 +13,7 @@ from mqproto.wire.ids import java_hash
 
 ALL: Final = "*"
 OR: Final = "||"
-#: The kinds of expressions, as brokers are told of them.
+#: The kinds of expressions, by their names on the wire.
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 

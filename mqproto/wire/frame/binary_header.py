@@ -18,6 +18,8 @@ _FIXED: Final = _HEAD.size + 4
 
 
 def decode_binary_header(header: bytes | memoryview, body: bytes | memoryview) -> Command:
+    """The command of a header's bytes. Raises `RemoteProtocolError`."""
+
     size = len(header)
     if size < _FIXED:
         raise RemoteProtocolError(f"binary header of {size} bytes is cut off")
@@ -67,6 +69,7 @@ def _fields(header: bytes | memoryview, at: int, end: int) -> dict[str, str]:
 def encode_binary_header(
     code: int, fields: Mapping[str, str] | None, flag: int, language: int, opaque: int, remark: str | None, version: int
 ) -> bytes:
+    """The header alone. Raises `LocalProtocolError` for what it cannot carry."""
     parts: list[bytes] = []
     try:
         for name, value in fields.items() if fields else ():

@@ -45,6 +45,8 @@ _scan: Final[Callable[[str, int], tuple[Any, int]]] = make_scanner(
 
 
 def decode_json_header(text: str, body: bytes | memoryview) -> Command:
+    """The command of a header's text. Raises `RemoteProtocolError`."""
+
     try:
         members, end = _scan(text, 0)
         if end != len(text) and text[end:].strip(_WHITE):
@@ -157,6 +159,7 @@ def _texts(fields: Any) -> dict[str, str]:
 def encode_json_header(
     code: int, fields: Mapping[str, str] | None, flag: int, language: int, opaque: int, remark: str | None, version: int
 ) -> bytes:
+    """The header alone. Raises `LocalProtocolError` for what it cannot carry."""
     if not (_I32_MIN <= code <= _I32_MAX and _I32_MIN <= opaque <= _I32_MAX):
         raise LocalProtocolError(f"code {code} or opaque {opaque} is no 32-bit number")
     if not fields and remark is None and flag == RESPONSE_FLAG and language == LANGUAGE and version == VERSION:

@@ -1,7 +1,7 @@
 """Tables of fields, which header classes become and which drive decoding, checking and encoding.
 
 A header class lists its fields once: name, kind (`str`, `I32`, `I64`, `bool`), required (no default) or not. The name
-on the wire is the camel-case form of the Python name unless `header` is told another one.
+on the wire is the camel-case form of the Python name unless `header` is given another one.
 """
 
 from __future__ import annotations
