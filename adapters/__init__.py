@@ -1,1 +1,1 @@
-"""What runs nodes: a driver for each runtime, public clients and servers, the command line, and a simulated world."""
+"""Runtimes of nodes: a driver for each, public clients and servers, the command line, and the simulator."""

@@ -1,6 +1,6 @@
 """RocketMQ's protocol in Python, without I/O: values, codecs and machines.
 
-See `adapters` for clients and servers that run.
+Clients and servers that run are in `mqproto.adapters`.
 """
 
 from __future__ import annotations

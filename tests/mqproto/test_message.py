@@ -1,4 +1,4 @@
-"""What users meet."""
+"""Messages, queues and results, as users meet them."""
 
 from __future__ import annotations
 

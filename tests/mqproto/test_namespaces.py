@@ -1,4 +1,4 @@
-"""What crosses the border of a namespace, besides bare names (those: test_names)."""
+"""Messages and queues that cross the border of a namespace (bare names: test_names)."""
 
 from __future__ import annotations
 

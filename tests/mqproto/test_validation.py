@@ -1,4 +1,4 @@
-"""What a client refuses, against Apache's own checks."""
+"""Checks of a client, against Apache's own."""
 
 from __future__ import annotations
 

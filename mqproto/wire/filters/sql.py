@@ -114,9 +114,9 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> Expression:
-        node = self._as_truth(self._or())
+        part = self._as_truth(self._or())
         self._tokens.peek()  # the word behind it is read, whatever it is
-        return node
+        return part
 
     @property
     def words(self) -> int:
@@ -126,16 +126,16 @@ class _Parser:
     def _refuse(self, why: str) -> InvalidExpressionError:
         return self._tokens.refuse(why)
 
-    def _checked(self, node: Expression) -> Expression:
-        if node.depth > DEPTH_MAX:
+    def _checked(self, part: Expression) -> Expression:
+        if part.depth > DEPTH_MAX:
             raise self._refuse(f"it is nested more than {DEPTH_MAX} levels deep")
-        return node
+        return part
 
-    def _as_truth(self, node: Expression) -> Expression:
-        if node.boolean:
-            return node
-        if isinstance(node, Property):
-            return Function(sql_parts.truth, node)
+    def _as_truth(self, part: Expression) -> Expression:
+        if part.boolean:
+            return part
+        if isinstance(part, Property):
+            return Function(sql_parts.truth, part)
         raise self._refuse("a number or text stands where a condition is needed")
 
     def _or(self) -> Expression:
@@ -173,8 +173,8 @@ class _Parser:
         return left
 
     def _check_equality(self, left: Expression, right: Expression) -> None:
-        for node in (left, right):
-            if isinstance(node, Constant) and node.constant is None:
+        for part in (left, right):
+            if isinstance(part, Constant) and part.constant is None:
                 raise self._refuse("NULL is not compared: write IS NULL")
         if isinstance(left, Constant) and isinstance(right, Constant) and left.boolean and not right.boolean:
             raise self._refuse(f"{left.text} cannot be compared with {right.text}")
@@ -242,11 +242,11 @@ class _Parser:
         return Logic(True, [self._ordered(sql_parts.less, left, low), self._ordered(sql_parts.greater, left, high)])
 
     def _ordered(self, apply: Callable[[list[Value]], Value], left: Expression, right: Expression) -> Expression:
-        for node in (left, right):
-            if isinstance(node, Constant):
-                if node.boolean or isinstance(node.constant, str):
-                    raise self._refuse(f"{node.text} has no order: only numbers have")
-            elif node.boolean:
+        for part in (left, right):
+            if isinstance(part, Constant):
+                if part.boolean or isinstance(part.constant, str):
+                    raise self._refuse(f"{part.text} has no order: only numbers have")
+            elif part.boolean:
                 raise self._refuse("a condition has no order: only numbers have")
         return Function(apply, left, right)
 
@@ -258,13 +258,13 @@ class _Parser:
             tokens.take()
             if len(operators) > DEPTH_MAX:
                 raise self._refuse(f"it is nested more than {DEPTH_MAX} levels deep")
-        node = self._primary()
+        part = self._primary()
         for operator in reversed(operators):
             if operator == "-":
-                node = Function(sql_parts.negate, node, boolean=False)
+                part = Function(sql_parts.negate, part, boolean=False)
             elif operator == "NOT":
-                node = Function(sql_parts.negation, self._as_truth(node))
-        return self._checked(node)
+                part = Function(sql_parts.negation, self._as_truth(part))
+        return self._checked(part)
 
     def _primary(self) -> Expression:
         tokens = self._tokens
@@ -276,10 +276,10 @@ class _Parser:
             self._depth += 1
             if self._depth > DEPTH_MAX:
                 raise self._refuse(f"it is nested more than {DEPTH_MAX} levels deep")
-            node = self._or()
+            part = self._or()
             tokens.take(")")
             self._depth -= 1
-            return node
+            return part
         return Constant(self._constant(kind, text), text)
 
     def _constant(self, kind: str, text: str) -> Value:
@@ -305,18 +305,18 @@ def _unquote(text: str) -> str:
 class Condition:
     """A compiled expression."""
 
-    __slots__ = ("_node", "expression", "words")
+    __slots__ = ("_root", "expression", "words")
 
-    def __init__(self, expression: str, node: Expression, words: int) -> None:
+    def __init__(self, expression: str, part: Expression, words: int) -> None:
         self.expression = expression
         #: Tokens that it is made of: what judging one message costs grows with it.
         self.words = words
-        self._node = node
+        self._root = part
 
     def value(self, properties: Properties) -> bool | None:
         """True, False, or None for unknown; values that cannot be compared make everything unknown."""
         try:
-            found = self._node.value(properties)
+            found = self._root.value(properties)
         except UnfitError:
             return None
         return found if isinstance(found, bool) else None

@@ -1,4 +1,4 @@
-"""What single constants say of a record's layout agrees with the structures."""
+"""Constants of a record's layout agree with the structures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our probe prints: one JSON object a line, for results and messages the same as java/Probe.java prints."""
+"""Output of our probe: one JSON object a line, for results and messages the same as java/Probe.java prints."""
 
 from __future__ import annotations
 
