@@ -26,6 +26,10 @@ _CITED: Final = re.compile(
 _NAMED: Final = re.compile(
     rf"(?<![\w/.#*-])((?:[\w.-]+/)*[\w-]+\.md)\b(?!\"|\]\()(?:{_GAP}(?:§{_GAP}?)?(\d+(?:\.\d+)*)(?!\w))?"
 )
+#: A module or script that a text names by its path from the root.
+_PATH: Final = re.compile(
+    r"(?<![\w/.])(?:adapters|engine|mqproto|tests|examples|benchmarks|scripts)/[\w./-]*\w\.(?:py|json|txt)\b"
+)
 #: Documents that are no part of the repository, by names that look like none.
 _FOREIGN: Final = re.compile(r"\bDESIGN\b")
 
@@ -96,5 +100,8 @@ def unresolved(text: str, folder: Path = ROOT) -> list[str]:
             missing.append(f"{line}: {name}")
         elif number is not None and paths[0].resolve().parent != PROTOCOL:
             missing.append(f"{line}: {name} {number}, a page without numbers")
+    for found in _PATH.finditer(text):
+        if not (ROOT / found[0]).exists():
+            missing.append(f"{text.count(chr(10), 0, found.start()) + 1}: {found[0]}")
     missing += [f"{text.count(chr(10), 0, found.start()) + 1}: {found[0]}" for found in _FOREIGN.finditer(text)]
     return missing

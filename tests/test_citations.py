@@ -87,6 +87,7 @@ EXAMPLES: Final = [
     ("see wire.md 7", ["1: wire.md"]),
     ("see style.md", ["1: style.md"]),
     ("docs/store.md 13.6", ["1: docs/store.md 13.6, a page without numbers"]),
+    ("tests/test_citations.py and scripts/none.py", ["1: scripts/none.py"]),
     ("DESIGN 8: what one message costs", ["1: DESIGN"]),
 ]
 

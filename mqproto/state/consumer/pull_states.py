@@ -2,7 +2,7 @@
 `ProcessQueue` with `pull_loop`.
 
 What the loop waits for is its state; this table names it. docs/states.md is drawn from it, and
-tests/mqproto/state/test_states.py compares it with what the loop does.
+tests/mqproto/state/consumer/test_pull_states.py compares it with what the loop does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""States of a link: which there are, what ends each, and what follows. The machine is `Connection`, and for links that a
-client dials `DialledLink` with `FlowNode`.
+"""States of a link: which there are, what ends each, and what follows. The machine is `Connection`, and for links of a
+client `DialledLink` with `FlowNode`.
 
 The flags of a link are its state; this table names their combinations. docs/states.md is drawn from it, and
-tests/mqproto/state/test_states.py compares it with what links do.
+tests/mqproto/state/flows/test_link_states.py compares it with what links do.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 a send whose first call was made without a flow, and `send_oneway`.
 
 What the flow waits for is its state; this table names it. docs/states.md is drawn from it, and
-tests/mqproto/state/test_states.py compares it with what sends do.
+tests/mqproto/state/producer/test_send_states.py compares it with what sends do.
 """
 
 from __future__ import annotations
