@@ -22,6 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from mqproto.wire.codes import CONSUMER_NOT_ONLINE, MESSAGE_ILLEGAL, NO_MESSAGE, NO_PERMISSION
+
 if TYPE_CHECKING:
     from mqproto.message import Message, SendResult
 
@@ -32,11 +34,8 @@ NO_NAME_SERVER_CODE: Final = 10004
 NO_ROUTE_CODE: Final = 10005
 REQUEST_TIMEOUT_CODE: Final = 10006
 NO_REPLY_ADDRESS_CODE: Final = 10007
-MESSAGE_ILLEGAL_CODE: Final = 13
 ACL_CODE: Final = 10015
 NO_CODE: Final = -1
-NOT_ONLINE_CODE: Final = 206
-NO_MESSAGE_CODE: Final = 208
 
 _NO_ADDRESS: Final = (
     "no name server address is set, neither by the argument namesrv nor by NAMESRV_ADDR in the environment"
@@ -44,7 +43,6 @@ _NO_ADDRESS: Final = (
 
 #: What NO_PERMISSION may mean besides a refusal of the account: a broker or topic that takes nothing now, a group that
 #: is switched off.
-_NO_PERMISSION: Final = 16
 _CLOSED: Final = ("forbidden", "no permission,", "broadcast way")
 
 
@@ -110,7 +108,7 @@ class InvalidName(ClientError):
 class InvalidMessage(ClientError):
     """A message that no broker would take."""
 
-    code = MESSAGE_ILLEGAL_CODE
+    code = MESSAGE_ILLEGAL
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -165,7 +163,7 @@ class NoCluster(ClientError):
 class NoMessage(ClientError):
     """There is no message where one was asked for. `wanted` says what that was."""
 
-    code = NO_MESSAGE_CODE
+    code = NO_MESSAGE
 
     def __init__(self, wanted: str, why: str) -> None:
         self.wanted = wanted
@@ -176,7 +174,7 @@ class NoMessage(ClientError):
 class NoClients(ClientError):
     """A group has no members, or none that ever came."""
 
-    code = NOT_ONLINE_CODE
+    code = CONSUMER_NOT_ONLINE
 
     def __init__(self, group: str, why: str) -> None:
         self.group = group
@@ -270,7 +268,7 @@ def refusal(code: int, remark: str | None, address: str) -> BrokerError:
     which other refusals use too.
     """
     text = remark or ""
-    if "AclException" in text or (code == _NO_PERMISSION and text and not any(words in text for words in _CLOSED)):
+    if "AclException" in text or (code == NO_PERMISSION and text and not any(words in text for words in _CLOSED)):
         return AccessDenied(code, remark, address)
     return BrokerError(code, remark, address)
 

@@ -39,6 +39,7 @@ from mqproto.engine.broker.sends.send import SendRequests
 from mqproto.engine.broker.transactions.end_transaction import Transactions
 from mqproto.engine.broker.transactions.transaction_check import TransactionCheck
 from mqproto.engine.configuration import Changes
+from mqproto.engine.remarks import code_not_supported
 from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.store import Store
 from mqproto.engine.store.disk.files import Files
@@ -485,7 +486,7 @@ class BrokerNode(Core):
         code = request.code
         handler = self.handlers.get(code)
         if handler is None or (code in _PULL_CODES and link.listener == FAST):
-            link.reply(request, REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {code} not supported")
+            link.reply(request, REQUEST_CODE_NOT_SUPPORTED, remark=code_not_supported(code))
             return
         try:
             self.admission.check(link, code)

@@ -20,6 +20,7 @@ from mqproto.engine.namesrv.answers import Answer, failed
 from mqproto.engine.namesrv.kv import KvConfig
 from mqproto.engine.namesrv.registry import Registry
 from mqproto.engine.namesrv.state import Handler, Request, State
+from mqproto.engine.remarks import code_not_supported
 from mqproto.engine.saver import Saver
 from mqproto.engine.settings import NamesrvSettings, check
 from mqproto.engine.slices import Slices, Steps, joined
@@ -211,8 +212,9 @@ class NameServerNode(NodeBase):
             return
         handler = HANDLERS.get(command.code)
         if handler is None:
-            remark = f" request type {command.code} not supported"
-            self._reply(peer, command, failed(remark, ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+            self._reply(
+                peer, command, failed(code_not_supported(command.code), ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            )
         elif command.code in SHORT:
             for _ in self._work(peer, command, handler, now):
                 raise AssertionError("a short request takes one slice")

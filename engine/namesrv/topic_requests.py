@@ -10,19 +10,16 @@ from mqproto.engine.namesrv.answers import OK, Answer, failed
 from mqproto.engine.namesrv.kv import ORDER_NAMESPACE
 from mqproto.engine.namesrv.registry import RegistrationRefusedError
 from mqproto.engine.namesrv.state import Handler, Request, State
+from mqproto.engine.remarks import FAQ
 from mqproto.engine.slices import Steps
 from mqproto.wire.bodies import TopicList, TopicRoute
-from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.codes import VERSION_STANDARD_JSON, RequestCode, ResponseCode
 from mqproto.wire.headers import (
     DeleteTopicFromNamesrvRequest,
     GetRouteInfoRequest,
     GetTopicsByClusterRequest,
     RegisterTopicRequest,
 )
-
-#: From this release on (4.9.4) a peer gets routes in standard JSON without asking.
-STANDARD_JSON_VERSION: Final = 401
-FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 def _route(state: State, request: Request) -> Answer:
@@ -34,7 +31,7 @@ def _route(state: State, request: Request) -> Answer:
         )
     if state.settings.order_message_enable:
         route.order_conf = state.kv.get(ORDER_NAMESPACE, header.topic)
-    standard = header.accept_standard_json_only is True or request.command.version >= STANDARD_JSON_VERSION
+    standard = header.accept_standard_json_only is True or request.command.version >= VERSION_STANDARD_JSON
     return Answer(body=route.to_json(standard))
 
 

@@ -9,8 +9,6 @@ from mqproto.codec import Command
 from mqproto.errors import MQError
 from mqproto.state.node.contract import Buffer
 
-#: Several remarks end with this (docs/protocol/broker.md 0.2).
-FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 #: Remark of the code SYSTEM_BUSY.
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 

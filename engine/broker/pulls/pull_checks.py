@@ -18,7 +18,8 @@ from mqproto.engine.broker.filters.message_filters import (
     is_tag_type,
     not_supported,
 )
-from mqproto.engine.broker.interfaces.requests import FAQ, Refused
+from mqproto.engine.broker.interfaces.requests import Refused
+from mqproto.engine.remarks import FAQ
 from mqproto.wire.bodies import GroupConfig, MessageModel
 from mqproto.wire.codes import ResponseCode
 from mqproto.wire.filters.tags import InvalidExpressionError

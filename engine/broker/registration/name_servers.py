@@ -21,6 +21,7 @@ from mqproto.engine.broker.interfaces.requests import Waiter
 from mqproto.engine.broker.registration.name_server_link import NameServerLink, Then
 from mqproto.engine.broker.registration.registration_body import Bodies
 from mqproto.engine.broker.tables.topics import TopicConfigs
+from mqproto.engine.remarks import code_not_supported
 from mqproto.engine.settings import BrokerSettings
 from mqproto.state.node.connection import Calls
 from mqproto.state.node.contract import Link, NodeBase
@@ -213,7 +214,7 @@ class Registration:
                 link.reply(
                     command,
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                    remark=f" request type {command.code} not supported",
+                    remark=code_not_supported(command.code),
                 )
         if link.broken is not None:
             server.drop(str(link.broken))

@@ -14,7 +14,7 @@ from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.engine.broker.core.core import ClientLink, Core, Handlers
-from mqproto.engine.broker.interfaces.requests import FAQ, OVERLOAD, Refused
+from mqproto.engine.broker.interfaces.requests import OVERLOAD, Refused
 from mqproto.engine.broker.sends.fast_send import FastSendHandler, send_answer_fields
 from mqproto.engine.broker.sends.message_writer import (
     MessageWriter,
@@ -27,6 +27,7 @@ from mqproto.engine.broker.sends.message_writer import (
     refusal,
 )
 from mqproto.engine.broker.tables.topics import legal_topic
+from mqproto.engine.remarks import FAQ
 from mqproto.engine.store import BatchPart, PutRefused
 from mqproto.errors import HeaderError
 from mqproto.wire import properties as names

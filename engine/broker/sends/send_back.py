@@ -10,9 +10,10 @@ from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
 from mqproto.engine.broker.core.core import ClientLink, Core, Handlers
-from mqproto.engine.broker.interfaces.requests import FAQ, Refused
+from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage
 from mqproto.engine.broker.sends.send import own_limit
+from mqproto.engine.remarks import FAQ
 from mqproto.engine.store import PutRefused
 from mqproto.message import MessageExt
 from mqproto.wire import properties as names

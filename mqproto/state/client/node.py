@@ -35,7 +35,7 @@ from mqproto.state.producer.settings import ProducerSettings, TransactionSetting
 from mqproto.state.producer.trace import Tracer
 from mqproto.state.producer.transactions import CheckTask, TransactionCore
 from mqproto.wire.bodies import ConsumerData, HeartbeatData, TopicRoute
-from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.codes import SUCCESS, RequestCode
 from mqproto.wire.hosts import encode_ip
 from mqproto.wire.ids import UniqueIds
 
@@ -46,8 +46,6 @@ FIRST_HEARTBEAT_MS: Final = 1_000
 FAREWELL_WAIT_MS: Final = 2_000
 #: The field by which every request says that its client pulls (docs/protocol/client.md 9, "Stream type").
 STREAM_MARK: Final = {"ReqT": "0"}
-
-_SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
 class ConsumerPort(Protocol):
@@ -345,7 +343,7 @@ class ClientNode(FlowNode):
             if isinstance(outcome, Lost) and not outcome.connected:
                 return NoNameServer(self.name_servers.addresses, outcome.reason if self.name_servers.addresses else "")
             return failure(outcome)
-        if outcome.code != _SUCCESS:
+        if outcome.code != SUCCESS:
             return refusal(outcome.code, outcome.remark, f"name server ({self.name_servers})")
         try:
             route = TopicRoute.from_json(bytes(outcome.body))
@@ -428,7 +426,7 @@ class ClientNode(FlowNode):
             outcome, now = yield Call(address, RequestCode.HEART_BEAT, {}, body, now + self.settings.api_timeout_ms)
             if not isinstance(outcome, Command):
                 self.notices.append(f"heartbeat: {failure(outcome)}")
-            elif outcome.code != _SUCCESS:
+            elif outcome.code != SUCCESS:
                 self.notices.append(f"heartbeat: {refusal(outcome.code, outcome.remark, address)}")
             else:
                 self.routes.versions[address] = outcome.version
@@ -464,7 +462,7 @@ class ClientNode(FlowNode):
         if address in self._beats:
             _, now = yield Wait(self._beats[address], now + FAREWELL_WAIT_MS)
         outcome, _ = yield Call(address, RequestCode.UNREGISTER_CLIENT, fields, b"", now + self.settings.api_timeout_ms)
-        if isinstance(outcome, Command) and outcome.code != _SUCCESS:
+        if isinstance(outcome, Command) and outcome.code != SUCCESS:
             self.notices.append(f"unregister: {refusal(outcome.code, outcome.remark, address)}")
 
     def _all_of(self, tickets: Iterable[Ticket[Any]], now: int, deadline: int | None = None) -> Flow[int]:

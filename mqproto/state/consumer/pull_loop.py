@@ -18,7 +18,7 @@ from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.flows.effects import LATER, Call, Flow, Sleep, Wait, answer
 from mqproto.state.node.contract import Ticket
 from mqproto.wire import properties as names
-from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.codes import SUCCESS, RequestCode, ResponseCode
 from mqproto.wire.flags import COMPRESSED, pull_flag
 from mqproto.wire.headers import PullMessageRequest, PullMessageResponse
 from mqproto.wire.record import RecordError, decode_records
@@ -148,7 +148,7 @@ def read_answer(command: Command, queue: MessageQueue, tags: frozenset[str], add
         raise refusal(command.code, command.remark, address)
     header = PullMessageResponse.decode(command.fields)
     broker_id, next_offset = header.suggest_which_broker_id, header.next_begin_offset
-    if command.code != _SUCCESS:
+    if command.code != SUCCESS:
         return Pulled(None if command.code == ResponseCode.PULL_OFFSET_MOVED else [], next_offset, broker_id)
     found = FastPullAnswer(
         broker_id, next_offset, header.min_offset, header.max_offset, command.body, command.opaque, command.version
@@ -206,7 +206,6 @@ def reason_of(message: MessageExt) -> str:
     return f": {message.reason}" if isinstance(message, UnreadableMessage) else ""
 
 
-_SUCCESS: Final = int(ResponseCode.SUCCESS)
 _ANSWERS: Final = frozenset(
     {
         ResponseCode.SUCCESS,

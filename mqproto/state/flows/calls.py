@@ -23,7 +23,7 @@ from mqproto.state.flows.effects import Call, Expired, Lost, Oneway, ReadAnswer
 from mqproto.state.flows.tasks import NAME_SERVER, Caller, DialledLink, FastCall, Task, TaskNode
 from mqproto.state.node.connection import Calls
 from mqproto.state.node.contract import Dial, Link, Ticket
-from mqproto.wire.codes import VERSION, ResponseCode
+from mqproto.wire.codes import GO_AWAY, VERSION
 from mqproto.wire.hosts import HostError
 
 #: Calls that the node makes on its own behalf beyond the limit of the application's operations.
@@ -31,8 +31,6 @@ OWN_CALLS: Final = 4_096
 #: On a link whose peer has left this many bytes unread the application's operations are refused: nothing else bounds
 #: one-way sends.
 UNSENT_MAX: Final = 64 << 20
-
-_GO_AWAY: Final = int(ResponseCode.GO_AWAY)
 
 
 class FlowNode(TaskNode):
@@ -328,7 +326,7 @@ class FlowNode(TaskNode):
     def _answered(self, task: Task[Any], link: DialledLink, command: Command, now: int) -> None:
         task.link = None
         self.peer_version = link.peer_version = command.version
-        if command.code == _GO_AWAY and not task.sent_away:
+        if command.code == GO_AWAY and not task.sent_away:
             # The peer is about to stop (5.3.2 and later): one new try by a new link (docs/protocol/client.md 7.5).
             # Calls that it has still taken stay.
             if not link.leaving:

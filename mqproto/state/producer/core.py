@@ -40,7 +40,7 @@ from mqproto.state.producer.send_request import RequestBuilder, SendRequest, sen
 from mqproto.state.producer.send_window import SendWindow, WindowPlace
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.validation import LONGEST_MS, check_group
-from mqproto.wire.codes import ResponseCode
+from mqproto.wire.codes import NO_PERMISSION
 from mqproto.wire.compression import check_available
 from mqproto.wire.ids import UniqueIds
 from mqproto.wire.names import TRACE_PRODUCER, is_inner_group
@@ -53,8 +53,6 @@ DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 UNSENT_WAIT_MAX: Final = 32 << 20
 #: How often a one-way send looks whether the broker has read what was sent before.
 UNREAD_PAUSE_MS: Final = 10
-
-_NO_PERMISSION: Final = int(ResponseCode.NO_PERMISSION)
 
 
 class ProducerHost(RoutesHost, Protocol):
@@ -446,7 +444,7 @@ class ProducerCore:
         """
         if isinstance(failure, AccessDenied) or failure.code not in self.settings.retry_codes:
             return False
-        return failure.code != _NO_PERMISSION or len(info.write_queues) > 1
+        return failure.code != NO_PERMISSION or len(info.write_queues) > 1
 
     def _checked_queue(self, send_request: SendRequest, queue: MessageQueue | None) -> MessageQueue | None:
         if queue is None:

@@ -27,13 +27,12 @@ from mqproto.state.producer.core import ProducerCore, ProducerHost
 from mqproto.state.producer.send_window import Generation
 from mqproto.validation import check_message
 from mqproto.wire import properties
-from mqproto.wire.codes import RequestCode
+from mqproto.wire.codes import SEND_MESSAGE_V2
 from mqproto.wire.names import RETRY_PREFIX
 
 #: Topics that a producer keeps templates for; those of a program that sends to ever new ones must not fill the memory.
 TOPIC_TEMPLATES_MAX: Final = 1_000
 
-_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _HEAD: Final = Struct(">ii")
 #: Stands in a header for a value that is filled in later. Quoted it is six characters that no sane name holds.
 _PLACE: Final = "\x00"
@@ -95,7 +94,7 @@ class TopicTemplate:
                 self.info.queues[index], 0
             )
             fields["g"] = _PLACE
-            header = encode_request(_SEND, 0, fields)[8:].replace(b"%", b"%%")
+            header = encode_request(SEND_MESSAGE_V2, 0, fields)[8:].replace(b"%", b"%%")
             head, opaque, tail = header.rpartition(b'"opaque":0,')
             parts = head.split(b'"' + _QUOTED_PLACE + b'"')
             ordinary = general = None

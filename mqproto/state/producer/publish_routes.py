@@ -7,7 +7,7 @@ how long they may take (`core`).
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from mqproto.errors import BrokerError, ClientError, MQError, NoRoute
 from mqproto.message import MessageQueue
@@ -15,9 +15,7 @@ from mqproto.state.cluster.routes import PublishInfo, RouteTable, template_info
 from mqproto.state.flows.effects import Flow, Refresh
 from mqproto.state.producer.fault_tolerance import FaultTable
 from mqproto.state.producer.settings import NodeSettings, ProducerSettings
-from mqproto.wire.codes import ResponseCode
-
-_TOPIC_NOT_EXIST: Final = int(ResponseCode.TOPIC_NOT_EXIST)
+from mqproto.wire.codes import TOPIC_NOT_EXIST
 
 
 class RoutesHost(Protocol):
@@ -72,7 +70,7 @@ class PublishRoutes:
             return info, now
         error, now = yield Refresh(topic, self._limit(now, deadline))
         info = routes.publish(topic)
-        if info is None and isinstance(error, BrokerError) and error.code == _TOPIC_NOT_EXIST:
+        if info is None and isinstance(error, BrokerError) and error.code == TOPIC_NOT_EXIST:
             error, now = yield Refresh(self._settings.create_topic_key, self._limit(now, deadline))
             template = routes.route(self._settings.create_topic_key)
             if template is not None:
@@ -82,7 +80,7 @@ class PublishRoutes:
         if info is not None and info.queues:
             self._topics.add(topic)
             return info, now
-        if error is None or (isinstance(error, BrokerError) and error.code == _TOPIC_NOT_EXIST):
+        if error is None or (isinstance(error, BrokerError) and error.code == TOPIC_NOT_EXIST):
             raise NoRoute(topic)
         raise error
 

@@ -20,7 +20,7 @@ from mqproto.state.producer.settings import NodeSettings, ProducerSettings
 from mqproto.validation import check_batch, check_message, check_topic
 from mqproto.wire import properties
 from mqproto.wire.batch import BatchEntry, encode_batch
-from mqproto.wire.codes import RequestCode, ResponseCode
+from mqproto.wire.codes import SEND_BATCH_MESSAGE, SEND_MESSAGE_V2, SEND_REPLY_MESSAGE_V2, ResponseCode
 from mqproto.wire.compression import deflate
 from mqproto.wire.flags import TRANSACTION_PREPARED
 from mqproto.wire.headers import SendMessageResponse
@@ -31,9 +31,6 @@ from mqproto.wire.tracing import Traced, TracedKind
 #: What a message without a region property in its answer belongs to (docs/protocol/client.md 3.7).
 DEFAULT_REGION: Final = "DefaultRegion"
 
-_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
-_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
-_SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 _STATUS: Final[dict[int, SendStatus]] = {
     int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
     int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
@@ -87,7 +84,7 @@ class RequestBuilder:
             body, sys_flag = deflate(body, self._settings.compress_type, self._settings.compress_level)
         if values.get(properties.TRANSACTION_PREPARED) == "true":
             sys_flag |= TRANSACTION_PREPARED
-        code = _SEND_REPLY if is_reply else _SEND
+        code = SEND_REPLY_MESSAGE_V2 if is_reply else SEND_MESSAGE_V2
         send_request = SendRequest(
             topic, msg_id, code, self._fields(topic, values, message.flag, sys_flag, False), body
         )
@@ -117,7 +114,7 @@ class RequestBuilder:
             )
         topic, values = self.named(messages[0].topic, {properties.WAIT: "true" if messages[0].wait else "false"})
         return SendRequest(
-            topic, ",".join(ids), _SEND_BATCH, self._fields(topic, values, 0, 0, True), body, len(messages), told
+            topic, ",".join(ids), SEND_BATCH_MESSAGE, self._fields(topic, values, 0, 0, True), body, len(messages), told
         )
 
     def named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
@@ -164,7 +161,7 @@ class RequestBuilder:
         """
         fields = self._fields(topic, {}, 0, 0, False)
         fields["i"] = encoded
-        return SendRequest(topic, msg_id, _SEND, fields, body)
+        return SendRequest(topic, msg_id, SEND_MESSAGE_V2, fields, body)
 
 
 def traced(msg_id: str, values: Mapping[str, str], body: bytes) -> Traced:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqproto.codec import BINARY, Command
-from mqproto.engine.broker.interfaces.requests import FAQ
+from mqproto.engine.remarks import FAQ
 from mqproto.wire.record import decode_records
 from tests.engine.broker.harness import HOST, PEER, Peer, World, pull_fields, send_fields
 

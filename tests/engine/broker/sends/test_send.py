@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqproto.codec import BINARY
-from mqproto.engine.broker.interfaces.requests import FAQ
+from mqproto.engine.remarks import FAQ
 from mqproto.message import MessageExt
 from mqproto.wire.batch import BatchEntry, encode_batch
 from mqproto.wire.ids import java_hash

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqproto.codec import Command
-from mqproto.engine.broker.interfaces.requests import FAQ
+from mqproto.engine.remarks import FAQ
 from mqproto.engine.store.disk.config_files import SaveConfig
 from mqproto.engine.store.disk.memory import MemoryFiles
 from mqproto.message import MessageExt
