@@ -1,5 +1,7 @@
 """mqproto for asyncio and trio, by way of anyio: every method that waits is `async`."""
 
+from typing import TYPE_CHECKING
+
 try:
     import anyio as _anyio  # noqa: F401
 except ModuleNotFoundError as error:
@@ -7,17 +9,35 @@ except ModuleNotFoundError as error:
         "mqproto.adapters.anyio needs the package anyio: install mqproto[anyio]", name="anyio"
     ) from error
 
+from mqproto.adapters.anyio.clients import (
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionProducer,
+)
 from mqproto.adapters.anyio.driver import Driver
 from mqproto.adapters.anyio.servers import Broker, NameServer, Standalone
 from mqproto.adapters.base.credentials import credentials_from_file
 from mqproto.adapters.base.producer import select_by_random
-from mqproto.adapters.coroutines.admin import Admin
-from mqproto.adapters.coroutines.lite_pull_consumer import LitePullConsumer
-from mqproto.adapters.coroutines.producer import Producer
-from mqproto.adapters.coroutines.pull_consumer import PullConsumer
-from mqproto.adapters.coroutines.push_consumer import PushConsumer
-from mqproto.adapters.coroutines.simple_consumer import SimpleConsumer
-from mqproto.adapters.coroutines.transaction_producer import TransactionProducer
+
+if TYPE_CHECKING:
+    from mqproto.adapters.anyio.admin import Admin
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import the admin client when somebody wants it: it is large, and most programs have none."""
+        if name != "Admin":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from mqproto.adapters.anyio.admin import Admin
+
+        globals()[name] = Admin
+        return Admin
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), "Admin"})
+
 
 #: The short name of `SimpleConsumer`.
 Consumer = SimpleConsumer

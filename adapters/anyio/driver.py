@@ -200,15 +200,6 @@ class Driver(LoopDriver):
         self._to_start.append(partial(work, *arguments))  # tasks start from tasks alone, and a turn is none
         _settle(self._starting)
 
-    def interrupted(self, interrupt: BaseException) -> None:
-        """Bring an interrupt that came to what runs for the application in a task of the driver's to whoever runs the
-        event loop.
-
-        Not under trio, where none comes to these tasks.
-        """
-        if self._loop is not None:
-            self._loop.call_soon(_raise, interrupt)
-
     def check_home(self) -> None:
         """Raises StateError outside of the event loop that the driver was started in."""
         if (home() if self._loop is None else asyncio.get_running_loop()) is not self._home:
@@ -379,10 +370,6 @@ def _hear_of(task: asyncio.Task[None]) -> None:
 
 def _given(coroutine: Coroutine[Any, Any, object]) -> Coroutine[Any, Any, object]:
     return coroutine
-
-
-def _raise(interrupt: BaseException) -> None:
-    raise interrupt
 
 
 async def _run_uninterrupted(work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:

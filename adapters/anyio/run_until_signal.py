@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from mqproto.adapters.anyio.servers import AsyncServer
+from mqproto.adapters.anyio.runtime import RUNTIME
+from mqproto.adapters.coroutines.servers import AsyncServer
 
 if TYPE_CHECKING:
     from mqproto.adapters.servers.server_setup import Opened
 
 
-def serve(
+class _Server(AsyncServer):
+    _runtime = RUNTIME
+
+
+def run_until_signal(
     plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = "asyncio"
 ) -> None:
     """See `mqproto.adapters.threaded.run_until_signal`. `backend` is "asyncio" or "trio"."""
-    anyio.run(_serve, plan, announce, backend=backend)
+    anyio.run(_run, plan, announce, backend=backend)
 
 
-async def _serve(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None]) -> None:
+async def _run(plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None]) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with AsyncServer(plan) as server:
+        async with _Server(plan) as server:
             announce(server.opened)
             async for _ in signals:
                 break

@@ -201,9 +201,9 @@ class BaseLitePullConsumer(BasePullingConsumer):
     def _put_back(self, claim: Claim, now: int) -> None:
         self._core.put_back(claim, now)
 
-    def _patience(self, timeout_ms: int | None) -> int:
-        patience = self._lite_settings.poll_timeout_millis if timeout_ms is None else timeout_ms
-        check_timeout(patience)
-        if patience < 0:
-            raise ClientError(f"a poll that waits for {patience} ms makes no sense")
-        return patience
+    def _poll_timeout(self, timeout_ms: int | None) -> int:
+        timeout = self._lite_settings.poll_timeout_millis if timeout_ms is None else timeout_ms
+        check_timeout(timeout)
+        if timeout < 0:
+            raise ClientError(f"a poll that waits for {timeout} ms makes no sense")
+        return timeout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from mqproto.adapters.base.budget import Budget, check_timeout
 from mqproto.adapters.base.client import BaseClient
@@ -24,6 +24,20 @@ from mqproto.validation import check_batch
 
 Messages: TypeAlias = Message | Sequence[Message]
 
+
+class SendOptions(TypedDict, total=False):
+    """Keyword arguments of all methods that send."""
+
+    #: Where the message goes, in one attempt.
+    queue: MessageQueue | None
+    #: Chooses the queue: `selector(queues, message, argument)`.
+    selector: Selector | None
+    argument: object
+    #: The budget of all of it; `send_msg_timeout` unless given.
+    timeout_ms: int | None
+
+
+_SEND_OPTIONS: Final = SendOptions.__annotations__.keys()
 #: Selector that takes any queue.
 select_by_random: Final = random_selector(random.randrange)
 
@@ -73,6 +87,16 @@ class BaseProducer(BaseClient):
     def _split(self, messages: Sequence[Message], max_bytes: int) -> list[list[Message]]:
         size_max = self._producer_settings.max_message_size
         return split_batch(messages, max_bytes=min(max_bytes, size_max), max_message_size=size_max)
+
+    def _selection(self, message: Messages, options: SendOptions) -> Selection | None:
+        """A selection of the queue by the application, where the options ask for one. Raises TypeError for others."""
+        if not options.keys() <= _SEND_OPTIONS:
+            unknown = ", ".join(sorted(options.keys() - _SEND_OPTIONS))
+            raise TypeError(f"a send has no option {unknown}; it has {', '.join(_SEND_OPTIONS)}")
+        selector, argument = options.get("selector"), options.get("argument")
+        if selector is None and argument is None:
+            return None
+        return Selection(self, message, options.get("queue"), selector, argument, options.get("timeout_ms"))
 
     # Verbs for the driver.
 

@@ -185,7 +185,9 @@ def _run(options: argparse.Namespace, properties: Callable[[bool], dict[str, str
 def _serve(options: argparse.Namespace, plan: Plan) -> int:
     module, backend = ADAPTERS[options.adapter]
     try:
-        serve: Callable[[Plan, Callable[[Sequence[Opened]], None], str], None] = importlib.import_module(module).serve
+        serve: Callable[[Plan, Callable[[Sequence[Opened]], None], str], None] = importlib.import_module(
+            module
+        ).run_until_signal
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("mqproto"):
             raise

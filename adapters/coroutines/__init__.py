@@ -1,1 +1,1 @@
-"""Methods of clients that wait, as coroutines: the same as in `mqproto.adapters.sync`, with `async` and `await`."""
+"""Methods of clients and servers that wait, as coroutines. `mqproto.adapters.sync` is generated from them."""

@@ -11,10 +11,8 @@ from mqproto.adapters.coroutines.client import AsyncClient
 from mqproto.state.flows.effects import Flow
 
 
-class Admin(BaseAdmin[Awaits], AsyncClient):
-    __doc__ = (
-        BaseAdmin.__doc__ or ""
-    ) + "Cancelling an operation gives it up: whether a server has carried it out is then unknown."
+class AsyncAdmin(BaseAdmin[Awaits], AsyncClient):
+    __doc__ = BaseAdmin.__doc__
 
     async def _perform(self, family: str, flow: Callable[[Any], Flow[Any]]) -> Any:
         self._lifecycle.check()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Self
 
-import anyio.lowlevel
-
 from mqproto.adapters.base.budget import Budget
 from mqproto.adapters.base.lite_pull_consumer import BaseLitePullConsumer, Offsets
 from mqproto.adapters.coroutines.pull_base import AsyncPullingConsumer
@@ -15,7 +13,7 @@ from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer.pull.in_hand import Claim
 
 
-class LitePullConsumer(BaseLitePullConsumer, AsyncPullingConsumer):
+class AsyncLitePullConsumer(BaseLitePullConsumer, AsyncPullingConsumer):
     __doc__ = BaseLitePullConsumer.__doc__
 
     async def poll(self, timeout_ms: int | None = None, *, max_messages: int | None = None) -> list[MessageExt]:
@@ -26,16 +24,17 @@ class LitePullConsumer(BaseLitePullConsumer, AsyncPullingConsumer):
         is done with. Raises StateError when the consumer does not run.
         """
         self._lifecycle.check()
-        budget = Budget(self._patience(timeout_ms))
+        budget = Budget(self._poll_timeout(timeout_ms))
         while True:
             claim = Claim()
-            await anyio.lowlevel.checkpoint()  # others may run, however many messages are there
+            # others may run, however many messages are there
+            await self._runtime.checkpoint()  # async only
             try:
                 messages = self._driver.enter(self._core.poll_now, claim, max_messages)
-                if not messages and (patience := budget.left_ms()):
-                    messages = await self._driver.wait(self._begin, self._core.poll, (claim, patience, max_messages))
+                if not messages and (left_ms := budget.left_ms()):
+                    messages = await self._driver.wait(self._begin, self._core.poll, (claim, left_ms, max_messages))
                 left = self._filters.left_of_any(messages)
-            except BaseException:  # cancelled: what came in this very moment was not handed out
+            except BaseException:  # cancelled or interrupted: what came in this very moment was not handed out
                 with suppress(StateError):
                     self._driver.enter(self._put_back, claim)
                 raise

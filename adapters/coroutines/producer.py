@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Unpack, cast
 
-from mqproto.adapters.base.producer import BaseProducer, Messages, Selection
+from mqproto.adapters.base.producer import BaseProducer, Messages, SendOptions
 from mqproto.adapters.coroutines.client import AsyncClient
 from mqproto.errors import BatchIncomplete
 from mqproto.hooks import CommunicationMode
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
-from mqproto.selectors import Selector
 from mqproto.splitting import SPLIT_BYTES
 
 
-class Producer(BaseProducer, AsyncClient):
+class AsyncProducer(BaseProducer, AsyncClient):
     __doc__ = BaseProducer.__doc__
 
-    async def send(
-        self,
-        message: Messages,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        argument: object = None,
-        timeout_ms: int | None = None,
-    ) -> SendResult:
+    async def send(self, message: Messages, **options: Unpack[SendOptions]) -> SendResult:
         """Send a message, or a batch of messages of one topic, and wait until a broker has taken it.
 
         To `queue`, or to the one that `selector(queues, message, argument)` chooses, in one attempt; else to queues in
@@ -35,8 +26,10 @@ class Producer(BaseProducer, AsyncClient):
         Cancelling gives the send up: whether the broker has taken it is then unknown.
         """
         self._lifecycle.check()
-        if selector is not None or argument is not None:
-            queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
+        queue: MessageQueue | None = None
+        timeout_ms: int | None = None
+        if options:
+            queue, timeout_ms = await self._choose(message, options)
         if not self._hooks.any:
             return await self._driver.wait(self._begin_send, message, queue, timeout_ms)
         context = self._hooks.before(message, queue, CommunicationMode.SYNC)
@@ -45,14 +38,7 @@ class Producer(BaseProducer, AsyncClient):
         return context.result
 
     async def send_in_batches(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_bytes: int = SPLIT_BYTES,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        argument: object = None,
-        timeout_ms: int | None = None,
+        self, messages: Sequence[Message], *, max_bytes: int = SPLIT_BYTES, **options: Unpack[SendOptions]
     ) -> list[SendResult]:
         """Send messages of one topic as one request after the other, each a batch of at most `max_bytes` bytes; a
         result for each.
@@ -65,30 +51,22 @@ class Producer(BaseProducer, AsyncClient):
         sent = 0
         for part in self._split(messages, max_bytes):
             try:
-                results.append(
-                    await self.send(part, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms)
-                )
+                results.append(await self.send(part, **options))
             except Exception as error:  # a hook's own too: the results so far must not get lost
                 raise BatchIncomplete(tuple(results), tuple(messages[sent:]), error) from error
             sent += len(part)
         return results
 
-    async def send_oneway(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        argument: object = None,
-        timeout_ms: int | None = None,
-    ) -> None:
+    async def send_oneway(self, message: Message, **options: Unpack[SendOptions]) -> None:
         """Send a message that no broker answers; ends when it is on its way, in one attempt.
 
         Raises as `send`, but no BrokerError.
         """
         self._lifecycle.check()
-        if selector is not None or argument is not None:
-            queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
+        queue: MessageQueue | None = None
+        timeout_ms: int | None = None
+        if options:
+            queue, timeout_ms = await self._choose(message, options)
         if not self._hooks.any:
             await self._driver.wait(self._begin_oneway, message, queue, timeout_ms)
             return
@@ -105,15 +83,7 @@ class Producer(BaseProducer, AsyncClient):
         self._lifecycle.check()
         return await self._driver.wait(self._begin_flush, timeout_ms)
 
-    async def request(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        argument: object = None,
-        timeout_ms: int | None = None,
-    ) -> MessageExt:
+    async def request(self, message: Message, **options: Unpack[SendOptions]) -> MessageExt:
         """Send a message and wait for the reply that somebody gives by `mqproto.reply_to`.
 
         `timeout_ms` (`send_msg_timeout` unless given) is the budget of both. To `queue`, or to the one that the
@@ -122,23 +92,20 @@ class Producer(BaseProducer, AsyncClient):
         Cancelling gives the request up.
         """
         self._lifecycle.check()
-        if selector is not None or argument is not None:
-            queue, timeout_ms = await self._select(message, queue, selector, argument, timeout_ms)
+        queue: MessageQueue | None = None
+        timeout_ms: int | None = None
+        if options:
+            queue, timeout_ms = await self._choose(message, options)
         if not self._hooks.any:
             return await self._driver.wait(self._begin_request, message, queue, timeout_ms)
         context = self._hooks.before(message, queue, CommunicationMode.SYNC)
         with self._hooks.around(context):
             return await self._driver.wait(self._begin_request, cast(Message, context.message), queue, timeout_ms)
 
-    async def _select(
-        self,
-        message: Messages,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        argument: object,
-        timeout_ms: int | None,
-    ) -> tuple[MessageQueue, int]:
-        """The queue that the application has chosen now, and what is left of the time."""
-        selection = Selection(self, message, queue, selector, argument, timeout_ms)
+    async def _choose(self, message: Messages, options: SendOptions) -> tuple[MessageQueue | None, int | None]:
+        """The queue of a send, which the application may choose now, and its time."""
+        selection = self._selection(message, options)
+        if selection is None:
+            return options.get("queue"), options.get("timeout_ms")
         queues = await self._driver.wait(self._begin_queues, selection.topic, selection.timeout_ms)
         return selection.choose(queues), selection.timeout_ms

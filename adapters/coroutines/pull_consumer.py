@@ -8,7 +8,7 @@ from mqproto.message import MessageExt, MessageQueue, PullResult
 from mqproto.state.consumer.pull.pull import PULL_MAX_NUMS
 
 
-class PullConsumer(BasePullConsumer, AsyncPullingConsumer):
+class AsyncPullConsumer(BasePullConsumer, AsyncPullingConsumer):
     __doc__ = BasePullConsumer.__doc__
 
     async def pull(

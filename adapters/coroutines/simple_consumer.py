@@ -1,10 +1,9 @@
-"""Consumers that are iterated over in tasks."""
+"""Simple consumers whose methods are coroutines."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Self
-
-import anyio.lowlevel
 
 from mqproto.adapters.base.budget import Budget
 from mqproto.adapters.base.simple_consumer import BaseSimpleConsumer
@@ -14,8 +13,11 @@ from mqproto.message import MessageExt
 from mqproto.state.consumer.push.simple import ClaimExpired, HeldClaim
 
 
-class SimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):
+class AsyncSimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):
     __doc__ = BaseSimpleConsumer.__doc__
+
+    def _prepare(self) -> None:
+        self._hook_calls = self._new_pool("hooks", 1)
 
     async def _end(self, timeout_ms: int) -> None:
         try:
@@ -26,7 +28,7 @@ class SimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):
     def _deliver(self, task: object) -> None:
         assert isinstance(task, ClaimExpired)
         if self._hooks:
-            self._driver.soon(self._tell, task)
+            self._hook_calls.submit(partial(self._tell, task))
 
     async def _tell(self, task: ClaimExpired) -> None:
         self._took_too_long(task)
@@ -41,7 +43,8 @@ class SimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):
             if self._lifecycle.closed:
                 return None
             self._lifecycle.check()
-            await anyio.lowlevel.checkpoint()  # others may run, however many messages are here
+            # others may run, however many messages are here
+            await self._runtime.checkpoint()  # async only
             claim = HeldClaim()
             try:
                 message = self._enter(self._take, claim)

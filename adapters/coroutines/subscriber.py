@@ -1,4 +1,4 @@
-"""What push consumers with and without a listener share, for programs of tasks."""
+"""Base of consumers that fetch ahead, whose methods are coroutines."""
 
 from __future__ import annotations
 

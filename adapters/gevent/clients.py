@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from mqproto.adapters.gevent.runtime import RUNTIME
-from mqproto.adapters.sync.admin import SyncAdmin
-from mqproto.adapters.sync.lite_pull_consumer import SyncLitePullConsumer
 from mqproto.adapters.sync.producer import SyncProducer
-from mqproto.adapters.sync.pull_consumer import SyncPullConsumer
+from mqproto.adapters.sync.producer_futures import ProducerFutures
+from mqproto.adapters.sync.pull_futures import LitePullFutures, PullFutures
 from mqproto.adapters.sync.push_consumer import SyncPushConsumer
-from mqproto.adapters.sync.simple_consumer import SyncConsumer
+from mqproto.adapters.sync.simple_consumer import SyncSimpleConsumer
 from mqproto.adapters.sync.transaction_producer import SyncTransactionProducer
 
 
-class Admin(SyncAdmin):
-    __doc__ = SyncAdmin.__doc__
+class LitePullConsumer(LitePullFutures):
+    __doc__ = LitePullFutures.__doc__
     _runtime = RUNTIME
 
 
-class SimpleConsumer(SyncConsumer):
-    __doc__ = SyncConsumer.__doc__
-    _runtime = RUNTIME
-
-
-class LitePullConsumer(SyncLitePullConsumer):
-    __doc__ = SyncLitePullConsumer.__doc__
-    _runtime = RUNTIME
-
-
-class Producer(SyncProducer):
+class Producer(ProducerFutures):
     __doc__ = SyncProducer.__doc__
     _runtime = RUNTIME
 
 
-class PullConsumer(SyncPullConsumer):
-    __doc__ = SyncPullConsumer.__doc__
+class PullConsumer(PullFutures):
+    __doc__ = PullFutures.__doc__
     _runtime = RUNTIME
 
 
@@ -42,6 +31,11 @@ class PushConsumer(SyncPushConsumer):
     _runtime = RUNTIME
 
 
-class TransactionProducer(SyncTransactionProducer):
+class SimpleConsumer(SyncSimpleConsumer):
+    __doc__ = SyncSimpleConsumer.__doc__
+    _runtime = RUNTIME
+
+
+class TransactionProducer(ProducerFutures, SyncTransactionProducer):
     __doc__ = SyncTransactionProducer.__doc__
     _runtime = RUNTIME

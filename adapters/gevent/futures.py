@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 import gevent.event
 
-from mqproto.adapters.sync.futures import Callback, Outcome
+from mqproto.adapters.io.outcome import Callback, Outcome
 from mqproto.adapters.sync.runtime import Pool
 from mqproto.state.node.contract import Ticket
 

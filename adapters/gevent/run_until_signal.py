@@ -20,7 +20,7 @@ class _Server(SyncServer):
     _runtime = RUNTIME
 
 
-def serve(
+def run_until_signal(
     plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = ""
 ) -> None:
     """See `mqproto.adapters.threaded.run_until_signal`. `backend` is not used: there is one hub."""

@@ -1,4 +1,4 @@
-"""What the waiting faces (`mqproto.adapters.sync`) need of gevent."""
+"""Runtime of greenlets: what `mqproto.adapters.sync` needs of gevent."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Greenlets:
 
 
 class GeventRuntime:
-    """See `mqproto.adapters.sync.runtime.Kit`."""
+    """See `mqproto.adapters.sync.runtime.SyncRuntime`."""
 
     future = SendFuture
 

@@ -1,4 +1,4 @@
-"""What a runtime brings, so that waiting can be a plain call: threads and greenlets do.
+"""Port of a runtime in which waiting is a plain call: what it brings for clients and servers.
 
 Nothing in this package knows which one it is.
 """
@@ -55,7 +55,7 @@ class Pool(Protocol):
     def close(self, timeout: float) -> bool: ...
 
 
-class Runtime(Protocol):
+class SyncRuntime(Protocol):
     """What a runtime brings."""
 
     def driver(
@@ -97,7 +97,7 @@ class AnySendFuture(Protocol[T_co]):
 
 
 class OpenFuture(AnySendFuture[T], Protocol[T]):
-    """The same for whoever starts the operation behind it: see `mqproto.adapters.sync.futures.Outcome`."""
+    """The same for whoever starts the operation behind it: see `mqproto.adapters.io.outcome.Outcome`."""
 
     ticket: Ticket[T]
     room: Ticket[None] | None

@@ -9,7 +9,7 @@ from concurrent.futures._base import FINISHED, RUNNING
 from threading import Condition, RLock
 from typing import Final, TypeVar
 
-from mqproto.adapters.sync.futures import Callback, Outcome
+from mqproto.adapters.io.outcome import Callback, Outcome
 from mqproto.adapters.sync.runtime import Pool
 from mqproto.state.node.contract import Ticket
 

@@ -18,7 +18,7 @@ class _Server(SyncServer):
     _runtime = RUNTIME
 
 
-def serve(
+def run_until_signal(
     plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = ""
 ) -> None:
     """Open what `plan` opens, call `announce` when clients can use it, and serve until SIGINT or SIGTERM. From the main

@@ -1,4 +1,4 @@
-"""What the waiting faces (`mqproto.adapters.sync`) need of threads."""
+"""Runtime of threads: what `mqproto.adapters.sync` needs of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ThreadRuntime:
-    """See `mqproto.adapters.sync.runtime.Kit`."""
+    """See `mqproto.adapters.sync.runtime.SyncRuntime`."""
 
     future = SendFuture
 

@@ -333,7 +333,7 @@ def test_deliveries_in_a_row_let_others_run(backend: str, monkeypatch: pytest.Mo
     async def listen(messages: list[MessageExt]) -> ConsumeStatus:
         return ConsumeStatus.SUCCESS
 
-    async def heard(task: object, scope: object) -> object:
+    async def heard(task: object) -> object:
         order.append("delivery")
         return ConsumeStatus.SUCCESS
 

@@ -14,7 +14,7 @@ from tests.adapters.harness import PATIENCE
 #: waits by.
 PROGRAM = """
 import signal, sys
-from mqproto.adapters.threaded.run_until_signal import serve
+from mqproto.adapters.threaded.run_until_signal import run_until_signal
 goal, lines = int(sys.argv[1]), 0
 def trace(frame, event, argument):
     global lines
@@ -26,14 +26,14 @@ def announce(opened):
     print("serving", flush=True)
     sys._getframe(1).f_trace = trace
     sys.settrace(trace)
-serve(lambda: (), announce)
+run_until_signal(lambda: (), announce)
 """
 
 #: While the main thread waits, another one gets the signal: to the interpreter it is one that came too late to be seen
 #: before the wait and too early to interrupt it.
 MISSED = """
 import signal, sys, threading
-from mqproto.adapters.threaded.run_until_signal import serve
+from mqproto.adapters.threaded.run_until_signal import run_until_signal
 main = threading.get_ident()
 def kill():
     while sys._current_frames()[main].f_code.co_name not in ("select", "serve"):
@@ -42,7 +42,7 @@ def kill():
 def announce(opened):
     threading.Thread(target=kill).start()
     print("serving", flush=True)
-serve(lambda: (), announce)
+run_until_signal(lambda: (), announce)
 print("over", flush=True)
 """
 
