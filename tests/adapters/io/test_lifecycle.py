@@ -238,12 +238,12 @@ def test_interrupted_on_its_way(name: str, point: str, monkeypatch: pytest.Monke
     ends.
     """
     with runtime_without_threads_left(name) as runtime, open_tidy_world(runtime) as world:
-        kit = runtime.module.PushConsumer._runtime
+        instances = runtime.module.PushConsumer._runtime.instances
         client = make(runtime, "PushConsumer", "g", world.namesrv, world.topic)
         if point == "stop":
             client.start()
         with monkeypatch.context() as patch:
-            owner: Any = {"_prepare": type(client._target), "join": kit.instances}.get(point, runtime.module.Driver)
+            owner: Any = {"_prepare": type(client._target), "join": instances}.get(point, runtime.module.Driver)
             patch.setattr(owner, point, interrupted_after(getattr(owner, point)))
             with pytest.raises(KeyboardInterrupt):
                 (client.close if point == "stop" else client.start)()
