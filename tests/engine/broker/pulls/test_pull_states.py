@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from mqproto.compiling import is_compiled
 from mqproto.engine.broker import node
 from mqproto.engine.broker.core.core import ClientLink, Core
 from mqproto.engine.broker.filters.message_filters import Filter
@@ -19,6 +20,9 @@ from mqproto.state.node.contract import Link
 from mqproto.wire.bodies import GroupConfig
 from tests.engine.broker.harness import Peer, World, heartbeat, pull_fields, send_fields
 from tests.transitions import Observed
+
+if is_compiled():
+    pytest.skip("watches from inside a class that is compiled", allow_module_level=True)
 
 Key: TypeAlias = tuple[ClientLink, int]
 
@@ -223,7 +227,6 @@ def queue_goes_while_it_is_read() -> None:
     assert play.pulls.waiting_in(PullState.PARKED) == 1
 
 
-@pytest.mark.pure
 def test_pulls_change_as_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "LOOKS_MAX", 2)
     monkeypatch.setattr(node, "PullRequests", Watched)
