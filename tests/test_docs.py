@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from mqproto.adapters.cli import build_parser
+from tests.test_architecture import CHAINS
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = [
@@ -189,8 +190,9 @@ def test_a_page_begins_with_what_it_is_for(page: Path) -> None:
 
 @by_page
 def test_lines_are_short(page: Path) -> None:
-    """But for tables, code and links that are longer by themselves."""
-    assert [line for line in prose(page) if len(line) > COLUMNS and " " in line.strip()] == []
+    """But for tables, code and what cannot be cut: one word, one piece of code."""
+    whole = re.compile(r"\s*(?:\S+|`[^`]*`)")
+    assert [line for line in prose(page) if len(line) > COLUMNS and not whole.fullmatch(line)] == []
 
 
 def test_every_page_can_be_reached() -> None:
@@ -203,3 +205,22 @@ def test_every_page_can_be_reached() -> None:
             seen.add(page)
             ahead += [(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#:\s]+)", text_of(page))]
     assert set(PAGES) <= seen
+
+
+def test_architecture_names_every_room() -> None:
+    """In the first column of its tables of rooms, in an order that the chains allow."""
+    page = text_of(ROOT / "docs" / "architecture.md").split("## Rooms")[1].split("\n## ")[0]
+    named = [
+        path.rstrip("/") for row in re.findall(r"^\| (`[^|]*)", page, re.MULTILINE) for path in row.split("`")[1::2]
+    ]
+    rooms = {
+        str(path.parent.relative_to(ROOT))
+        for floor in ("mqproto", "engine", "adapters")
+        for path in (ROOT / floor).rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    assert set(named) >= rooms
+    for floor, chain in CHAINS.items():
+        levels = {f"{floor}/{room}".rstrip("/"): level for level, beside in enumerate(chain) for room in beside}
+        found = [levels[each] for each in named if each in levels and not (each == floor and chain[-1] == [""])]
+        assert found == sorted(found), floor
