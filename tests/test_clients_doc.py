@@ -1,9 +1,10 @@
-"""docs/clients.md lists every option of every client as the code has it, and its examples do what they say."""
+"""Pages about clients: their lists of options and errors are those of the code, and their examples do what they say."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import inspect
 import io
 import logging
 import re
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from mqproto import ConsumeFromWhere, Message, MessageModel
+from mqproto import ConsumeFromWhere, Message, MessageModel, errors
 from mqproto.adapters.base import settings as options
 from mqproto.adapters.base.settings import (
     ClientOptions,
@@ -38,9 +39,16 @@ from mqproto.state.client.settings import ClientSettings
 from tests.adapters.harness import open_runtime, threads_of_ours
 
 CERTIFICATES: Final = Path(__file__).parent / "adapters" / "certificates"
-TEXT: Final = (Path(__file__).parent.parent / "docs" / "clients.md").read_text(encoding="utf-8")
-EXAMPLES: Final = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-IDS: Final = [re.sub(r"\W+", "-", one.strip().splitlines()[-1])[:40] for one in EXAMPLES]
+DOCS: Final = Path(__file__).parent.parent / "docs"
+#: The overview and the page of each subject.
+PAGES: Final = [DOCS / "clients.md", *sorted((DOCS / "clients").glob("*.md"))]
+TEXTS: Final = {page.stem: page.read_text(encoding="utf-8") for page in PAGES}
+#: The examples, each with the page that it stands on.
+EXAMPLES: Final = [
+    pytest.param(name, example, id=f"{name}-" + re.sub(r"\W+", "-", example.strip().splitlines()[-1])[:40])
+    for name, text in TEXTS.items()
+    for example in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+]
 NAMESRV: Final = "127.0.0.1:9876"
 
 
@@ -71,7 +79,7 @@ SECTIONS: Final[dict[str, tuple[type, type | None, Callable[..., object], Callab
         make_transactions,
         lambda given: options.transaction_settings("g", given),
     ),
-    "PushConsumer and Consumer": (
+    "PushConsumer and SimpleConsumer": (
         ConsumerOptions,
         ClientOptions,
         make_push,
@@ -124,13 +132,13 @@ def parts_of_a_consumer(given: dict[str, Any]) -> tuple[object, ...]:
 
 def rows(section: str) -> list[list[str]]:
     """Option, default, limits and meaning."""
-    body = re.split(r"^##", TEXT.split(f"\n### {section}\n")[1], flags=re.MULTILINE)[0]
+    body = re.split(r"^##", TEXTS["settings"].split(f"\n## {section}\n")[1], flags=re.MULTILINE)[0]
     found = [
         [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
         for line in body.splitlines()
         if line[:1] == "|"
     ]
-    assert found[0] == ["option", "default", "limits", ""]
+    assert found[0] == ["option", "default", "limits", "meaning"]
     return found[2:]
 
 
@@ -161,7 +169,7 @@ def test_defaults(section: str, option: str, default: str, limits: str, meaning:
     """To say the default is to say nothing."""
     name, amounts_to = option.strip("`"), SECTIONS[section][3]
     assert amounts_to({name: value_of(default)}) == amounts_to({})
-    assert meaning or limits
+    assert meaning
 
 
 def value_of(default: str) -> Any:
@@ -195,7 +203,7 @@ def test_limits(section: str, option: str, default: str, limits: str, meaning: s
 
 def test_limits_of_iteration() -> None:
     """What the section about `SimpleConsumer` says."""
-    assert "`max_unacked` (100; 1 to 1,000)" in TEXT
+    assert "`max_unacked` (100; 1 to 1,000)" in " ".join(TEXTS["consumers"].split())
     for count in (1, 1_000):
         SimpleConsumer("g", NAMESRV, max_unacked=count)
     for count in (0, 1_001):
@@ -221,9 +229,9 @@ def here(example: str, server: Standalone) -> str:
     return example.replace(NAMESRV, server.namesrv_address)
 
 
-def run(example: str, server: Standalone) -> None:
+def run(page: str, example: str, server: Standalone) -> None:
     """It runs, and prints what the comments behind its prints say."""
-    program = compile(here(example, server), "docs/clients.md", "exec", dont_inherit=True)
+    program = compile(here(example, server), page, "exec", dont_inherit=True)
     output, log = io.StringIO(), logging.getLogger("mqproto")
     level = log.level
     with contextlib.redirect_stdout(output):
@@ -232,21 +240,21 @@ def run(example: str, server: Standalone) -> None:
     assert output.getvalue().splitlines() == re.findall(r"^\s*print\(.*\)  # (.*)$", example, re.MULTILINE)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
-def test_example(server: Standalone, example: str) -> None:
+@pytest.mark.parametrize(("page", "example"), EXAMPLES)
+def test_example(server: Standalone, page: str, example: str) -> None:
     before = threads_of_ours()
-    run(example, server)
+    run(page, example, server)
     left = [one.name for one in threads_of_ours() - before if re.match(r"mqproto-(producer|consumer|admin)", one.name)]
     assert not left, f"threads left behind: {left}"
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
-def test_example_on_gevent(server: Standalone, example: str) -> None:
+@pytest.mark.parametrize(("page", "example"), EXAMPLES)
+def test_example_on_gevent(server: Standalone, page: str, example: str) -> None:
     """The same names, whatever drives them."""
     if "mqproto.adapters.threaded" in example:
         with open_runtime("gevent") as runtime:
             example = example.replace("mqproto.adapters.threaded", "mqproto.adapters.gevent")
-            runtime.call(run, example.replace("import threading", "import gevent.event as threading"), server)
+            runtime.call(run, page, example.replace("import threading", "import gevent.event as threading"), server)
 
 
 def test_there_are_examples_of_each_kind() -> None:
@@ -259,4 +267,35 @@ def test_there_are_examples_of_each_kind() -> None:
         "PullConsumer",
         "Admin",
     ):
-        assert any(re.search(rf"\b{kind}\(", example) for example in EXAMPLES), kind
+        assert any(re.search(rf"\b{kind}\(", str(example.values[1])) for example in EXAMPLES), kind
+
+
+def test_every_error_is_listed() -> None:
+    """With what it is below, and whether the same call may succeed later."""
+    kinds = [one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, errors.MQError)]
+    wanted = [
+        [f"`{one.__name__}`", f"`{one.__bases__[0].__name__}`", "yes" if one.retriable else "no"]
+        for one in kinds
+        if one is not errors.MQError
+    ]
+    found = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in TEXTS["errors"].splitlines()
+        if line.startswith("| `")
+    ]
+    assert sorted(row[:3] for row in found) == sorted(wanted)
+    assert all(len(row) == 4 and row[3] for row in found)
+
+
+def test_the_overview_leads_to_every_page() -> None:
+    table = TEXTS["clients"].split("## What is promised")[0]
+    assert re.findall(r"\]\(clients/(\w+)\.md\)", table) == [
+        "producers",
+        "consumers",
+        "pull",
+        "connections",
+        "lifecycle",
+        "errors",
+        "settings",
+    ]
+    assert set(TEXTS) == {"clients", *re.findall(r"\]\(clients/(\w+)\.md\)", table)}
