@@ -129,7 +129,7 @@ def main() -> None:
     store, last = bench.store, queue.max_offset
     for label, codes in (("all", None), ("by tag", frozenset({2598942}))):
         for place, offset in (("newest", last - 32), ("oldest", 0)):
-            cost = best_of(20, lambda offset=offset, codes=codes: store.get(queue, offset, 32, codes))  # type: ignore[misc]
+            cost = best_of(20, lambda offset=offset, codes=codes: store.reader.get(queue, offset, 32, codes))  # type: ignore[misc]
             print(f"{f'get 32, {label}, {place}':<40} best {cost:6.2f} us", flush=True)
 
     bench = next(fresh)

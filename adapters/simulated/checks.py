@@ -121,8 +121,8 @@ def read_logs(cluster: Cluster) -> tuple[Stored, list[str]]:
             name = MessageQueue(cluster.namespace.unwrap(queue.topic), machine.name, queue.queue_id)
             messages = stored[name] = []
             for offset in range(queue.min_offset, queue.max_offset):
-                entry = store.entry(queue, offset)
-                record = None if entry is None else store.record(entry[0])
+                entry = store.reader.entry(queue, offset)
+                record = None if entry is None else store.reader.record(entry[0])
                 try:
                     message = None if record is None else decode_record(record, machine.name)
                 except RecordError as damage:

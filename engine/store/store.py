@@ -23,14 +23,11 @@ from mqproto.engine.store.flush.flusher import Flusher
 from mqproto.engine.store.index.index import AllocateIndex, Index
 from mqproto.engine.store.log.commit_log import AllocateLog, CommitLog, CreateLog
 from mqproto.engine.store.queues.consume_queues import ConsumeQueues
-from mqproto.engine.store.queues.extension import Unit
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.reads.cold_reads import Reads
-from mqproto.engine.store.reads.read_filter import ReadFilter
 from mqproto.engine.store.reads.reader import Reader
 from mqproto.engine.store.recovery.recovery import Recovery
 from mqproto.engine.store.report import Recover, RecoveryReport
-from mqproto.engine.store.results import GetResult, QueryResult
 from mqproto.engine.store.retention.retention import Retention, RetentionJob
 from mqproto.engine.store.retention.trimming import Trimmer
 from mqproto.engine.store.settings import StoreSettings
@@ -53,10 +50,10 @@ class Store:
         "_index",
         "_log",
         "_queues",
-        "_reader",
         "_retention",
         "jobs",
         "notices",
+        "reader",
         "reads",
         "recovery",
         "settings",
@@ -84,9 +81,10 @@ class Store:
             files, settings, self._log, self._flusher, trimmer, self.jobs, self.notices, utc_offset_ms
         )
         memory = files.memory()
-        reader = self._reader = Reader(settings, self._log, self._queues, self._index, self._flusher, memory)
-        #: Reads that do not wait for the disk; the other verbs for reading do where it has to be.
-        self.reads = Reads(settings, files, self._log, self._queues, self._index, self._flusher, reader, memory)
+        #: Reads at once, which may wait for a disk.
+        self.reader = Reader(settings, self._log, self._queues, self._index, self._flusher, memory)
+        #: Reads that never wait for a disk: where they would have to they are jobs.
+        self.reads = Reads(settings, files, self._log, self._queues, self._index, self._flusher, self.reader, memory)
         #: Where messages come in.
         self.writer = Writer(settings, self._log, self._queues, self._index, self._flusher)
         #: SYNC_FLUSH: messages become visible by `done`, not by `Writer.append`.
@@ -159,7 +157,7 @@ class Store:
         store is open.
         """
         self.writer.configure()
-        self._reader.configure()
+        self.reader.configure()
         self.reads.configure()
         self._retention.configure()
 
@@ -337,59 +335,7 @@ class Store:
         """The same at once. Blocks. Raises StoreUnwritable."""
         self.begin_closing(wall).run()
 
-    # --- reading ---
-
-    def get(
-        self,
-        queue: Queue,
-        offset: int,
-        max_count: int,
-        codes: frozenset[int] | None,
-        read_filter: ReadFilter | None = None,
-    ) -> GetResult:
-        """Read messages from a queue (docs/protocol/store.md 14).
-
-        `codes`: wanted tag hashes, None for all; `read_filter` decides on those that have one.
-        """
-        return self._reader.get(queue, offset, max_count, codes, read_filter)
-
-    def record(self, physical_offset: int) -> memoryview | None:
-        """The visible record that begins at a physical offset; None if none begins there."""
-        return self._reader.record(physical_offset)
-
-    def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
-        """Physical offset, size and tags code of a visible message; in place of a code that is lost its address in the
-        extension.
-        """
-        return self._reader.entry(queue, offset)
-
-    def unit(self, queue: Queue, offset: int) -> Unit | None:
-        """What the extension of the consume queue keeps of a visible message; None if there is nothing."""
-        return self._reader.unit(queue, offset)
-
-    def offset_by_time(self, queue: Queue, timestamp: int) -> int:
-        """The first offset whose message was stored at or after `timestamp`; the queue's maximum if there is none."""
-        return self._reader.offset_by_time(queue, timestamp)
-
-    def store_time(self, queue: Queue, offset: int) -> int:
-        """When a message was stored; -1 if it cannot be read."""
-        return self._reader.store_time(queue, offset)
-
-    def earliest_store_time(self, queue: Queue | None = None) -> int:
-        """Store time of the oldest message of a queue, or of the log; -1 if there is none."""
-        return self._reader.earliest_store_time(queue)
-
-    def on_disk(self, physical_offset: int) -> bool:
-        """Whether a record lies further behind the end of the log than memory is taken to reach (docs/protocol/store.md
-        13.6).
-        """
-        return self._reader.on_disk(physical_offset)
-
-    def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> QueryResult:
-        """Messages with a key (or unique id), stored between two wall times, both included (docs/protocol/store.md
-        5.4).
-        """
-        return self._reader.query(topic, key, max_count, begin, end)
+    # --- what is reported ---
 
     def disk_ratios(self) -> tuple[float, float]:
         """Used part of the disks of the log and of the queues when they were last looked at, 0 to 1 in whole

@@ -147,7 +147,7 @@ class PullRequests:
         def then(result: GetResult) -> None:
             settings = self.checks.again(link, call.header)  # much may have changed meanwhile
             if result.status is not GetStatus.FOUND and offset < queue.min_offset:
-                result = self.core.store.get(queue, offset, 1, None)  # the messages were deleted: this says so
+                result = self.core.store.reader.get(queue, offset, 1, None)  # the messages were deleted: this says so
             code = _code(result, offset)
             if code != PULL_NOT_FOUND or not self._parked(link, queue, call, wanted):
                 self._answer(link, call, settings, code, result, queue)
@@ -266,8 +266,8 @@ class PullRequests:
         store = self.core.store
         if wanted is not None:
             judge = wanted.judge() if wanted.judged else None
-            return store.get(queue, pull.offset, max(1, pull.call.header.max_msg_nums), wanted.codes, judge)
-        result = store.get(queue, pull.offset, 1, None)
+            return store.reader.get(queue, pull.offset, max(1, pull.call.header.max_msg_nums), wanted.codes, judge)
+        result = store.reader.get(queue, pull.offset, 1, None)
         if result.status is GetStatus.FOUND:
             result = GetResult(
                 GetStatus.NO_MATCHED_MESSAGE, pull.offset, result.min_offset, result.max_offset, [], 0, 0, False

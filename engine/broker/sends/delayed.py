@@ -152,7 +152,7 @@ class DelayLevel:
             return due - levels.timers.wall
         if self.offset >= self._warm_to and not self._warm():
             return None
-        entry = levels.store.entry(queue, self.offset)
+        entry = levels.store.reader.entry(queue, self.offset)
         if entry is not None:
             physical, _, due = entry
             wait_ms = due - levels.timers.wall
@@ -171,13 +171,13 @@ class DelayLevel:
         """How long the message at the head has to wait in all, from when it was stored."""
         if self.delay_ms is not None:
             return self.delay_ms
-        return due - self.levels.store.store_time(self.queue, self.offset)
+        return due - self.levels.store.reader.store_time(self.queue, self.offset)
 
     def _deliver(self, physical: int) -> int:
         """Store the copy of one message where it belongs; gives how long to wait before it is tried again, 0 if that is
         settled.
         """
-        record = self.levels.store.record(physical)
+        record = self.levels.store.reader.record(physical)
         if record is None:
             return 0
         self._left -= len(record) >> _PART_BITS

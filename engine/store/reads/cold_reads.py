@@ -165,7 +165,7 @@ class Reads:
         codes: frozenset[int] | None,
         read_filter: ReadFilter | None = None,
     ) -> Read[GetResult]:
-        """See `Store.get`."""
+        """See `Reader.get`."""
         edge = self._log.end - self._distance
         if edge < self._opened_at:
             edge = self._opened_at
@@ -180,13 +180,13 @@ class Reads:
         return self._job(lambda reader: reader.get(twin, offset, max_count, codes, read_filter))
 
     def record(self, physical: int) -> Read[memoryview | None]:
-        """See `Store.record`."""
+        """See `Reader.record`."""
         if physical >= self._edge() or physical < self._log.start:
             return self._reader.record(physical)
         return self._job(lambda reader: reader.record(physical))
 
     def begins_in_memory(self, queue: Queue) -> Read[bool]:
-        """Whether the first message of a queue lies where memory is taken to reach (`Store.on_disk`); true if there is
+        """Whether the first message of a queue lies where memory is taken to reach (`Reader.on_disk`); true if there is
         none.
         """
         if not self._reader.on_disk(self._log.start):
@@ -197,14 +197,14 @@ class Reads:
         return self._job(lambda reader: reader.begins_in_memory(twin))
 
     def offset_by_time(self, queue: Queue, timestamp: int) -> Read[int]:
-        """See `Store.offset_by_time`."""
+        """See `Reader.offset_by_time`."""
         if self._is_near(queue, queue.min_offset):
             return self._reader.offset_by_time(queue, timestamp)
         twin = queue.picture()
         return self._job(lambda reader: reader.offset_by_time(twin, timestamp))
 
     def earliest_store_time(self, queue: Queue) -> Read[int]:
-        """See `Store.earliest_store_time`."""
+        """See `Reader.earliest_store_time`."""
         if self._is_near(queue, queue.min_offset):
             return self._reader.earliest_store_time(queue)
         twin = queue.picture()
@@ -222,7 +222,7 @@ class Reads:
         return self._job(lambda reader: read(reader, twins))
 
     def near_store_time(self, queue: Queue, offset: int) -> int | None:
-        """See `Store.store_time`. None where that may have to be read from the disk."""
+        """See `Reader.store_time`. None where that may have to be read from the disk."""
         if not queue.min_offset <= offset < queue.max_offset:
             return -1
         return self._reader.store_time(queue, offset) if self._is_near(queue, offset) else None
@@ -233,7 +233,7 @@ class Reads:
         return self._job(lambda reader: [reader.store_time(twin, offset) for twin, offset in twins])
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> Read[QueryResult]:
-        """See `Store.query`. Always a job, unless nothing can be cold: a chain of the index may lead anywhere."""
+        """See `Reader.query`. Always a job, unless nothing can be cold: a chain of the index may lead anywhere."""
         if self._off:
             return self._reader.query(topic, key, max_count, begin, end)
         return self._job(

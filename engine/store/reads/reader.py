@@ -90,6 +90,9 @@ class Reader:
             self.near = min(self.near, settings.cold_read_distance)
 
     def on_disk(self, physical: int) -> bool:
+        """Whether a record lies further behind the end of the log than memory is taken to reach (docs/protocol/store.md
+        13.6).
+        """
         return self._log.end - physical > self._memory
 
     def warm(self, queue: Queue, offset: int, count: int) -> int:
@@ -107,14 +110,24 @@ class Reader:
         return offset
 
     def begins_in_memory(self, queue: Queue) -> bool:
+        """Whether the first message of a queue lies where memory is taken to reach; true if there is none."""
         entry = self.entry(queue, queue.min_offset)
         return entry is None or not self.on_disk(entry[0])
 
     # --- from a queue ---
 
     def get(
-        self, queue: Queue, offset: int, max_count: int, codes: frozenset[int] | None, read_filter: ReadFilter | None
+        self,
+        queue: Queue,
+        offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+        read_filter: ReadFilter | None = None,
     ) -> GetResult:
+        """Read messages from a queue.
+
+        `codes`: wanted tag hashes, None for all; `read_filter` decides on those that have one.
+        """
         low, high = queue.min_offset, queue.max_offset
         if high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], 0, 0, False)
@@ -296,7 +309,7 @@ class Reader:
     # --- by place ---
 
     def record(self, physical: int) -> memoryview | None:
-        """The record that begins at an offset; None where none begins, whatever an offset points to."""
+        """The visible record that begins at a physical offset; None where none begins, whatever an offset points to."""
         head = self._visible(physical, RECORD_FIXED)
         if head is None:
             return None
@@ -310,6 +323,9 @@ class Reader:
         return self._visible(physical, size)
 
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
+        """Physical offset, size and tags code of a visible message; in place of a code that is lost its address in the
+        extension.
+        """
         entry = self._queues.entry(queue, offset) if offset < queue.max_offset else None
         if entry is None or not is_address(entry[2]):
             return entry
@@ -321,17 +337,20 @@ class Reader:
         return physical, size, address if record is None else facts_of(record).tags_code(self._delays)
 
     def unit(self, queue: Queue, offset: int) -> Unit | None:
+        """What the extension of the consume queue keeps of a visible message; None if there is nothing."""
         entry = self._queues.entry(queue, offset) if offset < queue.max_offset else None
         return self._queues.unit(queue, entry[2]) if entry is not None and is_address(entry[2]) else None
 
     # --- by time ---
 
     def store_time(self, queue: Queue, offset: int) -> int:
+        """When a message was stored; -1 if it cannot be read."""
         entry = self.entry(queue, offset)
         view = None if entry is None else self._visible(entry[0], min(entry[1], HEADS[-1].size))
         return -1 if view is None else store_time_of(view)
 
-    def earliest_store_time(self, queue: Queue | None) -> int:
+    def earliest_store_time(self, queue: Queue | None = None) -> int:
+        """Store time of the oldest message of a queue, or of the log; -1 if there is none."""
         if queue is not None:
             time = self._time_from(queue, queue.min_offset, queue.max_offset)
             return -1 if time == _NEVER else time
@@ -339,7 +358,9 @@ class Reader:
         return -1 if view is None else store_time_of(view)
 
     def offset_by_time(self, queue: Queue, timestamp: int) -> int:
-        """By halving the whole queue; messages that cannot be read count as older, a place without a message counts as
+        """The first offset whose message was stored at or after a time; the queue's maximum if there is none.
+
+        By halving the whole queue; messages that cannot be read count as older, a place without a message counts as
         the next one does.
         After the clock was set back the result still lies within the queue.
         """
@@ -372,10 +393,10 @@ class Reader:
     # --- by key ---
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> QueryResult:
-        """Only messages that have the topic, the key and a store time in the range; hashes and index times are just a
-        hint.
+        """Messages with a key (or unique id), stored between two wall times, both included (docs/protocol/store.md
+        5.4): the newest ones, and no more than a frame takes.
 
-        The newest ones, and no more than a frame takes.
+        Hashes and times of the index are just a hint, so each message is looked at.
         """
         limit = min(max_count, self._settings.max_msgs_num_batch)
         found: dict[int, memoryview] = {}

@@ -82,7 +82,7 @@ def lost(scene: Scene) -> None:
 
 def damaged(scene: Scene) -> None:
     store = scene.cluster.broker.node.store
-    record = store.record(0)
+    record = store.reader.record(0)
     assert record is not None
     record[20:28] = bytes(7) + b"\x05"  # its queue offset
 

@@ -78,8 +78,8 @@ def bodies(world: World, topic: str = "T", queue: int = 0) -> list[bytes]:
     found = world.store.find_queue(topic, queue)
     if found is None:
         return []
-    entries = [world.store.entry(found, offset) for offset in range(found.min_offset, found.max_offset)]
-    records = [world.store.record(entry[0]) for entry in entries if entry is not None]
+    entries = [world.store.reader.entry(found, offset) for offset in range(found.min_offset, found.max_offset)]
+    records = [world.store.reader.record(entry[0]) for entry in entries if entry is not None]
     return [decode_record(record).body for record in records if record is not None]
 
 

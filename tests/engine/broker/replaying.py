@@ -312,7 +312,7 @@ class Replay:
         ours = self.known.get(theirs)
         if ours is None and theirs in self.places:
             topic, queue_id, offset = self.places[theirs]
-            found = self.world.store.entry(self.world.store.queue(topic, queue_id), offset)
+            found = self.world.store.reader.entry(self.world.store.queue(topic, queue_id), offset)
             ours = None if found is None else found[0]
         command.fields[field] = str(theirs if ours is None else ours)
         return encode(command)

@@ -183,7 +183,7 @@ class TestDamagedRecords:
     )
     def test_damaged(self, peer: Peer, monkeypatch: pytest.MonkeyPatch, code: int, fields: dict[str, str]) -> None:
         peer.send()
-        record = bytearray(peer.world.store.record(0) or b"")
+        record = bytearray(peer.world.store.reader.record(0) or b"")
         record[84:88] = b"\xff\xff\xff\xff"
         monkeypatch.setattr(Reader, "record", lambda reader, offset: memoryview(bytes(record)))
         answer = peer.ask(code, fields)

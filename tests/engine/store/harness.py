@@ -176,7 +176,7 @@ class Rig:
         found: list[MessageExt] = []
         offset = queue.min_offset if start is None else start
         while True:
-            result = self.store.get(queue, offset, 32, None)
+            result = self.store.reader.get(queue, offset, 32, None)
             if result.status is not GetStatus.FOUND:
                 assert result.status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE), result
                 return found
@@ -191,7 +191,9 @@ class Rig:
 
     def found(self, key: str, topic: str = "Topic", begin: int = 0, end: int = 1 << 62, count: int = 32) -> list[int]:
         """Queue offsets of the messages with a key."""
-        return [decode_record(view).queue_offset for view in self.store.query(topic, key, count, begin, end).views]
+        return [
+            decode_record(view).queue_offset for view in self.store.reader.query(topic, key, count, begin, end).views
+        ]
 
     # --- bytes on disk ---
 

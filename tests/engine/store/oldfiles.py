@@ -87,7 +87,9 @@ def check(rig: Rig, topic: str = "Topic") -> None:
     assert [message.queue_offset for message in messages] == list(range(queue.min_offset, queue.max_offset))
     assert messages[0].physical_offset == rig.store.min_physical
     assert messages[0].body.rstrip(b".") == f"{topic}-{queue.min_offset}".encode()
-    assert rig.store.earliest_store_time() == rig.store.earliest_store_time(queue) == messages[0].store_time
-    assert rig.store.offset_by_time(queue, 0) == queue.min_offset
+    assert (
+        rig.store.reader.earliest_store_time() == rig.store.reader.earliest_store_time(queue) == messages[0].store_time
+    )
+    assert rig.store.reader.offset_by_time(queue, 0) == queue.min_offset
     assert rig.found(f"{topic}-{queue.min_offset}") == [queue.min_offset]
     assert rig.found(f"{topic}-{queue.min_offset - 1}") == []

@@ -80,15 +80,15 @@ def test_queues_have_apaches_ends(sample: Sample) -> None:
             assert expected["max"] == 0, expected
             continue
         assert (queue.min_offset, queue.max_offset) == (expected["min"], expected["max"]), expected
-        assert sample.store.earliest_store_time(queue) == expected["earliest"], expected
+        assert sample.store.reader.earliest_store_time(queue) == expected["earliest"], expected
 
 
 def test_messages_are_apaches(sample: Sample) -> None:
     for expected in sample.expected["messages"]:
         queue = sample.store.queue(expected["topic"], expected["queueId"])
-        view = sample.store.record(expected["physicalOffset"])
+        view = sample.store.reader.record(expected["physicalOffset"])
         assert view is not None
-        entry = sample.store.entry(queue, expected["queueOffset"])
+        entry = sample.store.reader.entry(queue, expected["queueOffset"])
         assert entry is not None
         assert entry[:2] == (expected["physicalOffset"], expected["storeSize"])
         if queue.topic != SCHEDULE_TOPIC:
@@ -106,9 +106,9 @@ def test_queues_that_apache_keeps_to_itself_are_whole(sample: Sample) -> None:
     for expected in hidden:
         queue = sample.store.queue(expected["topic"], expected["queueId"])
         for offset in range(expected["min"], expected["max"]):
-            entry = sample.store.entry(queue, offset)
+            entry = sample.store.reader.entry(queue, offset)
             assert entry is not None
-            view = sample.store.record(entry[0])
+            view = sample.store.reader.record(entry[0])
             assert view is not None
             message = decode_record(view)
             assert (message.topic, message.queue_id, message.queue_offset) == (queue.topic, queue.queue_id, offset)
@@ -132,7 +132,7 @@ def test_queues_give_all_messages_in_order(sample: Sample) -> None:
         found: list[int] = []
         offset = queue.min_offset
         while offset < queue.max_offset:
-            result = sample.store.get(queue, offset, 32, None)
+            result = sample.store.reader.get(queue, offset, 32, None)
             found += [message.physical_offset for message in records(result.views)]
             offset = result.next_offset
         assert found == offsets
@@ -145,15 +145,17 @@ def test_queries_find_what_has_the_key(sample: Sample) -> None:
     by_key: dict[tuple[str, str], list[int]] = defaultdict(list)
     for queue in sample.store.queues():
         for offset in range(queue.min_offset, queue.max_offset):
-            entry = sample.store.entry(queue, offset)
+            entry = sample.store.reader.entry(queue, offset)
             assert entry is not None
-            view = sample.store.record(entry[0])
+            view = sample.store.reader.record(entry[0])
             assert view is not None
             for key in decode_record(view).keys:
                 by_key[queue.topic, key].append(entry[0])
     for expected in sample.expected["queries"]:
         topic, key = expected["topic"], expected["key"]
-        found = [decode_record(view).physical_offset for view in sample.store.query(topic, key, 64, *ALWAYS).views]
+        found = [
+            decode_record(view).physical_offset for view in sample.store.reader.query(topic, key, 64, *ALWAYS).views
+        ]
         assert found == sorted(by_key[topic, key]), expected
         wanted = [int(offset) for offset in (expected["physicalOffsets"] or "").split()]
         assert set(found) >= set(wanted), expected
@@ -175,7 +177,7 @@ def test_search_by_time_is_that_of_5x(sample: Sample) -> None:
             continue
         for pair in expected["searchByTime"].split():
             time, _, offset = pair.partition("=")
-            found = sample.store.offset_by_time(queue, int(time))
+            found = sample.store.reader.offset_by_time(queue, int(time))
             assert found == expected["min"] + sum(stored < int(time) for stored in known)
             if sample.expected["version"] == "5.3.3":
                 assert found == int(offset)
@@ -217,7 +219,7 @@ def test_apaches_delay_queues_are_made_again_with_their_times(version: str, tmp_
     for queue in whole.store.queues():
         other = again.store.queue(queue.topic, queue.queue_id)
         for offset in range(queue.min_offset, queue.max_offset):
-            assert again.store.entry(other, offset) == whole.store.entry(queue, offset), (queue, offset)
+            assert again.store.reader.entry(other, offset) == whole.store.reader.entry(queue, offset), (queue, offset)
             compared += 1
     assert compared > 1000
     whole.store.close(0)

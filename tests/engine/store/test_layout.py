@@ -82,12 +82,12 @@ def test_second_entry_of_a_slot_points_to_the_first(rig: Rig) -> None:
     first = struct.unpack_from(">iqii", data, 440 + 20)
     second = struct.unpack_from(">iqii", data, 440 + 40)
     assert first == (index_hash("Topic#Aa"), 0, 0, 0)
-    assert second == (first[0], rig.store.entry(rig.store.queue("Topic", 0), 1)[0], 2, 1)  # type: ignore[index]
+    assert second == (first[0], rig.store.reader.entry(rig.store.queue("Topic", 0), 1)[0], 2, 1)  # type: ignore[index]
     assert struct.unpack_from(">ii", data, 32) == (1, 3)
 
 
 def test_filler_closes_a_file(rig: Rig) -> None:
-    sizes = [len(rig.store.record(rig.send(body=bytes(900))) or b"") for _ in range(5)]
+    sizes = [len(rig.store.reader.record(rig.send(body=bytes(900))) or b"") for _ in range(5)]
     assert len(set(sizes)) == 1
     data = rig.log()
     end = 4 * sizes[0]
@@ -98,7 +98,7 @@ def test_filler_closes_a_file(rig: Rig) -> None:
 
 
 def test_record_may_end_just_before_the_filler(rig: Rig) -> None:
-    size = len(rig.store.record(rig.send(body=b"")) or b"")
+    size = len(rig.store.reader.record(rig.send(body=b"")) or b"")
     rig.send(body=bytes(4096 - 8 - 2 * size))
     assert rig.store.end == 4088
     rig.send(body=b"next")
@@ -120,14 +120,14 @@ def test_files_have_their_full_size_at_once(make_rig: MakeRig) -> None:
 
 
 def test_hosts_of_ipv6_lengthen_the_record(rig: Rig) -> None:
-    plain = len(rig.store.record(rig.send()) or b"")
+    plain = len(rig.store.reader.record(rig.send()) or b"")
     for born, store, flags in ((HOST_V6, HOST, 0x10), (HOST, HOST_V6, 0x20), (HOST_V6, HOST_V6, 0x30)):
-        record = rig.store.record(rig.send(born_host=born, store_host=store, sys_flag=0x300))
+        record = rig.store.reader.record(rig.send(born_host=born, store_host=store, sys_flag=0x300))
         assert record is not None
         assert len(record) == plain + 12 * (flags >> 4).bit_count()
         message = decode_record(record)
         assert (message.sys_flag, message.born_host_bytes, message.store_host_bytes) == (0x300 | flags, born, store)
-    record = rig.store.record(rig.send(sys_flag=0x31))
+    record = rig.store.reader.record(rig.send(sys_flag=0x31))
     assert record is not None
     assert decode_record(record).sys_flag == 1, "flags that the hosts do not bear out are taken away"
     assert [message.body for message in rig.read()] == [b"body"] * 5
@@ -153,7 +153,7 @@ def test_all_fields_of_a_record_are_kept(rig: Rig) -> None:
         None,
         START,
     )
-    record = rig.store.record(offset)
+    record = rig.store.reader.record(offset)
     assert record is not None
     message = decode_record(record)
     assert message.body_crc == body_crc(b"\0abc") == 1797343180
@@ -165,7 +165,7 @@ def test_all_fields_of_a_record_are_kept(rig: Rig) -> None:
         0,
     )
     assert (message.topic, message.properties, message.store_size) == ("Topic", {"A": "b"}, len(record))
-    assert rig.store.entry(rig.store.queue("Topic", 5), 0) == (offset, len(record), -5)
+    assert rig.store.reader.entry(rig.store.queue("Topic", 5), 0) == (offset, len(record), -5)
 
 
 @pytest.mark.parametrize("state", [TRANSACTION_PREPARED, TRANSACTION_ROLLBACK])
@@ -175,7 +175,7 @@ def test_prepared_and_rolled_back_messages_have_no_place(rig: Rig, state: int) -
     rig.send(body=b"second", sys_flag=TRANSACTION_COMMIT)
     for _ in range(2):
         assert rig.bodies() == [b"first", b"second"]
-        record = rig.store.record(offset)
+        record = rig.store.reader.record(offset)
         assert record is not None
         assert decode_record(record).queue_offset == 0
         assert bool(rig.found("apart")) is (state == TRANSACTION_PREPARED)

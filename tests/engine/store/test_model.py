@@ -189,7 +189,7 @@ class StoreModel(RuleBasedStateMachine):
         found: list[bytes] = []
         offset = queue.min_offset
         while offset < queue.max_offset:
-            result = self.rig.store.get(queue, offset, 5, frozenset({java_hash(tag)}))
+            result = self.rig.store.reader.get(queue, offset, 5, frozenset({java_hash(tag)}))
             found += [message.body for message in records(result.views)]
             assert result.next_offset > offset
             offset = result.next_offset
@@ -207,7 +207,7 @@ class StoreModel(RuleBasedStateMachine):
             return
         time = sent[int(place * (len(sent) - 1))].time
         visible = range(queue.min_offset, queue.max_offset)
-        assert self.rig.store.offset_by_time(queue, time) == next(
+        assert self.rig.store.reader.offset_by_time(queue, time) == next(
             (at for at in visible if sent[at].time >= time), queue.max_offset
         )
 
@@ -225,7 +225,7 @@ class StoreModel(RuleBasedStateMachine):
             assert queue.next_offset == len(sent)
             assert queue.max_offset == len(sent) or self.sync
             if sent and queue.max_offset == len(sent) and sent[-1].place >= self.rig.store.min_physical:
-                result = self.rig.store.get(queue, len(sent) - 1, 1, None)
+                result = self.rig.store.reader.get(queue, len(sent) - 1, 1, None)
                 assert result.status is GetStatus.FOUND
                 assert records(result.views)[0].body == sent[-1].body
 

@@ -35,7 +35,7 @@ def world() -> World:
 
 
 def bits(store: Store, offset: int, topic: str = "T", queue_id: int = 0) -> bytes:
-    unit = store.unit(store.queue(topic, queue_id), offset)
+    unit = store.reader.unit(store.queue(topic, queue_id), offset)
     assert unit is not None
     return unit.bits
 

@@ -83,7 +83,7 @@ class Twins:
 
     def check_stores(self) -> None:
         """Both logs hold the same bytes."""
-        logs = [world.store.record for world in (self.fast, self.general)]
+        logs = [world.store.reader.record for world in (self.fast, self.general)]
         at = 0
         while (record := logs[0](at)) is not None:
             assert bytes(record) == bytes(logs[1](at) or b"")
@@ -458,7 +458,7 @@ class TestMoulds:
         twins.check_stores()
         for world in (twins.fast, twins.general):
             for unique in ids:
-                assert len(world.store.query("T", unique, 32, 0, 1 << 60).views) == 1
+                assert len(world.store.reader.query("T", unique, 32, 0, 1 << 60).views) == 1
 
     @pytest.mark.parametrize(
         "other",

@@ -38,7 +38,7 @@ class TestTheQuestion:
         assert producer.end(half, UNKNOWN) is None
         world.advance(INTERVAL)
         (question,) = producer.asked()
-        copy = world.store.entry(world.store.queue(HALF, 0), 1)
+        copy = world.store.reader.entry(world.store.queue(HALF, 0), 1)
         assert copy is not None
         assert question.fields == {
             "tranStateTableOffset": "1",
@@ -57,7 +57,7 @@ class TestTheQuestion:
         )
         assert (message.queue_offset, message.physical_offset, message.born_time, message.flag) == (1, copy[0], born, 9)
         assert (message.store_host, message.sys_flag, message.reconsume_times) == (ADDRESS, 0, 2)
-        record = world.store.record(copy[0])
+        record = world.store.reader.record(copy[0])
         assert record is not None
         stored = decode_record(record)
         wanted = {

@@ -304,7 +304,7 @@ class TestDisk:
         world.hold_jobs = True
         world.advance(1)
         queue = world.store.queue(HALF, 0)
-        entry = world.store.entry(queue, 2)
+        entry = world.store.reader.entry(queue, 2)
         assert entry is not None
         world.hold_jobs = False
         fields = {
@@ -397,9 +397,9 @@ class TestMany:
             producer.end(producer.prepare(str(n)), ROLLBACK)
         wait(INTERVAL, producer)
         assert producer.asked() == []
-        entry = world.store.entry(world.store.queue(HALF, 0), 151)
+        entry = world.store.reader.entry(world.store.queue(HALF, 0), 151)
         assert entry is not None
-        record = world.store.record(entry[0])
+        record = world.store.reader.record(entry[0])
         assert record is not None
         copy = decode_record(record)
         assert (copy.body, copy.properties["TRAN_PREPARED_QUEUE_OFFSET"]) == (b"slow", "0")

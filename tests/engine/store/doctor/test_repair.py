@@ -142,7 +142,7 @@ def test_a_running_broker_is_left_alone(rig: Rig) -> None:
 def damage_in_the_middle(rig: Rig) -> tuple[int, int]:
     """Ruin the third message of a queue; gives the offsets where it begins and ends."""
     rig.open()
-    entry = rig.store.entry(rig.store.queue("Orders", 1), 2)
+    entry = rig.store.reader.entry(rig.store.queue("Orders", 1), 2)
     rig.close()
     assert entry is not None
     rig.set_log(entry[0] % 4096 + 4, b"ruin", entry[0] - entry[0] % 4096)
@@ -158,8 +158,8 @@ def test_damage_is_stepped_over(rig: Rig) -> None:
     assert any("71 records" in step or "keep the good ones" in step for step in repair.plan.steps)
     rig.open()
     queue = rig.store.queue("Orders", 1)
-    assert (queue.min_offset, queue.max_offset, rig.store.entry(queue, 2)) == (0, 16, None)
-    assert rig.store.entry(queue, 3) is not None
+    assert (queue.min_offset, queue.max_offset, rig.store.reader.entry(queue, 2)) == (0, 16, None)
+    assert rig.store.reader.entry(queue, 3) is not None
     rig.close()
     rig.open()
     assert [bytes(message.body) for message in rig.read("Orders", 1, 3)] == before.pop(("Orders", 1))[3:]
@@ -215,7 +215,7 @@ def test_a_torn_tail_is_cut_and_kept(make_rig: MakeRig) -> None:
 
 def test_old_queues_are_kept_while_anything_is_wrong(rig: Rig) -> None:
     rig.open()
-    entry = rig.store.entry(rig.store.queue("Orders", 0), 2)
+    entry = rig.store.reader.entry(rig.store.queue("Orders", 0), 2)
     rig.close()
     assert entry is not None
     rig.set_log(entry[0] % 4096 + 56, bytes(8), entry[0] - entry[0] % 4096)

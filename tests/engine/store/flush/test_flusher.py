@@ -138,15 +138,15 @@ def test_nothing_is_visible_before_it_is_durable(make_rig: MakeRig) -> None:
     rig.store.want_flush()
     assert (queue.next_offset, queue.max_offset) == (1, 0)
     assert rig.bodies() == []
-    assert rig.store.record(offset) is None
-    assert rig.store.entry(queue, 0) is None
+    assert rig.store.reader.record(offset) is None
+    assert rig.store.reader.entry(queue, 0) is None
     assert rig.found("a") == []
     assert rig.store.take_visible() == []
     rig.run_jobs()
     assert rig.store.take_visible() == [queue]
     assert rig.store.take_visible() == []
     assert (rig.bodies(), rig.found("a"), queue.max_offset) == ([b"body"], [0], 1)
-    assert rig.store.record(offset) is not None
+    assert rig.store.reader.record(offset) is not None
 
 
 def test_one_flush_answers_everything_below_it(make_rig: MakeRig) -> None:

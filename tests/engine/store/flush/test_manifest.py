@@ -83,7 +83,10 @@ def test_delay_queue_that_was_lost_gets_its_deliver_times_back(rig: Rig) -> None
     rig.files.remove_tree(f"{rig.root}/consumequeue/SCHEDULE_TOPIC_XXXX")
     rig.open()
     queue = rig.store.queue("SCHEDULE_TOPIC_XXXX", 0)
-    assert [(rig.store.entry(queue, offset) or (0, 0, 0))[2] - rig.wall for offset in range(2)] == [10_000, 7_200_000]
+    assert [(rig.store.reader.entry(queue, offset) or (0, 0, 0))[2] - rig.wall for offset in range(2)] == [
+        10_000,
+        7_200_000,
+    ]
 
 
 def test_lost_queue_whose_messages_are_gone_goes_on_where_it_was(rig: Rig) -> None:
@@ -261,7 +264,7 @@ def test_an_end_before_the_queues_follow_the_beginning_of_the_log() -> None:
     rig.store.close(rig.wall)
     rig.open()
     queue = rig.store.queue("Topic", 0)
-    place = rig.store.entry(queue, queue.min_offset)
+    place = rig.store.reader.entry(queue, queue.min_offset)
     assert place is not None
     assert place[0] >= rig.store.min_physical
     assert len(rig.bodies()) == 60 - queue.min_offset

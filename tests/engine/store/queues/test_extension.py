@@ -59,7 +59,7 @@ def tags(rig: Rig, *wanted: str) -> list[int]:
     assert queue is not None
     found, offset = [], queue.min_offset
     while offset < queue.max_offset:
-        result = rig.store.get(queue, offset, 1, frozenset(map(java_hash, wanted)))
+        result = rig.store.reader.get(queue, offset, 1, frozenset(map(java_hash, wanted)))
         if result.status is GetStatus.FOUND:
             found.append(result.next_offset - 1)
         offset = result.next_offset
@@ -114,7 +114,7 @@ def test_bitmaps_are_given_back(rig: Rig) -> None:
     rig.store.writer.append_batch(rig.store.queue("Topic", 0), [batch], 0, 0, HOST, HOST, 0, rig.wall)
     for _ in range(2):
         queue = rig.store.queue("Topic", 0)
-        found = [rig.store.unit(queue, offset) for offset in range(4)]
+        found = [rig.store.reader.unit(queue, offset) for offset in range(4)]
         expected = [(2598942, rig.wall, b"bits"), (2598942, rig.wall, b""), (7, rig.wall, b"map")]
         assert found == [*(Unit(*each) for each in expected), None]
         rig.reopen()
@@ -123,13 +123,13 @@ def test_bitmaps_are_given_back(rig: Rig) -> None:
 def test_deliver_times(rig: Rig) -> None:
     rig.send("SCHEDULE_TOPIC_XXXX", queue_id=1, more={"DELAY": "2"}, tags_code=rig.wall + 5000)
     queue = rig.store.queue("SCHEDULE_TOPIC_XXXX", 1)
-    entry = rig.store.entry(queue, 0)
+    entry = rig.store.reader.entry(queue, 0)
     assert entry is not None
     assert entry[2] == rig.wall + 5000
     rig.settle()
     rig.files.remove_tree(f"{rig.root}/consumequeue_ext/SCHEDULE_TOPIC_XXXX")
     rig.store._queues.forget_maps()
-    assert rig.store.entry(queue, 0) == entry, "computed from the record"
+    assert rig.store.reader.entry(queue, 0) == entry, "computed from the record"
 
 
 def test_without_its_unit_the_consumer_filters(rig: Rig) -> None:

@@ -54,7 +54,7 @@ def served(store: Store, tag: str) -> list[list[int]]:
     for queue in store.queues():
         offset = queue.min_offset
         while queue.topic == "Ext" and offset < queue.max_offset:
-            result = store.get(queue, offset, 32, frozenset([java_hash(tag)]))
+            result = store.reader.get(queue, offset, 32, frozenset([java_hash(tag)]))
             found += [[queue.queue_id, message.queue_offset] for message in records(result.views)]
             offset = result.next_offset
     return sorted(found)
@@ -85,10 +85,10 @@ def test_units_are_those_of_the_messages(sample: Sample) -> None:
     for queue_id, offset, physical, store_time, tag, _ in sample.expected["messages"]:
         queue = store.find_queue("Ext", queue_id)
         assert queue is not None
-        unit = store.unit(queue, offset)
+        unit = store.reader.unit(queue, offset)
         assert unit is not None
         assert (unit.tags_code, unit.store_time) == (java_hash(tag or ""), store_time)
-        entry = store.entry(queue, offset)
+        entry = store.reader.entry(queue, offset)
         assert entry is not None
         assert (entry[0], entry[2]) == (physical, unit.tags_code)
         if unit.bits:
@@ -103,8 +103,8 @@ def test_deliver_time_of_a_delayed_message(sample: Sample) -> None:
     store = sample.open()
     queue = store.find_queue("SCHEDULE_TOPIC_XXXX", 2)
     assert queue is not None
-    entry = store.entry(queue, 0)
-    record = None if entry is None else store.record(entry[0])
+    entry = store.reader.entry(queue, 0)
+    record = None if entry is None else store.reader.record(entry[0])
     assert entry is not None
     assert record is not None
     assert entry[2] == decode_record(record).store_time + 1000
@@ -135,8 +135,8 @@ def test_bitmaps_are_those_that_our_bloom_filter_makes(sample: Sample) -> None:
     bloom = BloomFilter(20, 32)
     counts = {b"": 0}
     for queue_id, offset, physical, store_time, *_ in sample.expected["messages"]:
-        unit = store.unit(store.queue("Ext", queue_id), offset)
-        record = store.record(physical)
+        unit = store.reader.unit(store.queue("Ext", queue_id), offset)
+        record = store.reader.record(physical)
         assert unit is not None
         assert record is not None
         red = compile_sql("color = 'red'").matches(decode_record(record).properties)

@@ -54,7 +54,7 @@ def test_they_are_scanned_served_and_indexed(rig: Rig, ending: str) -> None:
         assert rig.store.end == end
         assert rig.bodies(LONG) == [b"retry 0", b"retry 1", b"retry 2", b"retry 3"]
         assert rig.found("key-2", LONG) == [2]
-        (view,) = rig.store.query(LONG, "key-3", 32, 0, 1 << 62).views
+        (view,) = rig.store.reader.query(LONG, "key-3", 32, 0, 1 << 62).views
         assert decode_record(view).topic == LONG
         assert len(rig.read()) == 3
         rig.reopen()

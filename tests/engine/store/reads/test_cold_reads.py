@@ -137,18 +137,18 @@ def test_the_same_answers_as_through_maps(
                 if not isinstance(read, ColdRead):  # the last entries are in memory and may tell that nothing is wanted
                     assert read.count == 0
                 found = no_maps(read) if isinstance(read, ColdRead) else read
-                assert told(found) == told(store.get(queue, offset, count, codes))
-        entry = store.entry(queue, offset)
+                assert told(found) == told(store.reader.get(queue, offset, count, codes))
+        entry = store.reader.entry(queue, offset)
         assert entry is not None
         for physical in (entry[0], entry[0] + 1, entry[0] + 2):
-            assert no_maps(cold(reads.record(physical))) == store.record(physical)
+            assert no_maps(cold(reads.record(physical))) == store.reader.record(physical)
     for time in range(START - 5, rig.wall + 20, 15):
-        assert no_maps(cold(reads.offset_by_time(queue, time))) == store.offset_by_time(queue, time)
-    assert no_maps(cold(reads.earliest_store_time(queue))) == store.earliest_store_time(queue)
+        assert no_maps(cold(reads.offset_by_time(queue, time))) == store.reader.offset_by_time(queue, time)
+    assert no_maps(cold(reads.earliest_store_time(queue))) == store.reader.earliest_store_time(queue)
     for key in ("k0", "k1", "all", "u3", "u59", "none"):
         for begin, end in (ALWAYS, (START + 100, START + 300)):
             found = no_maps(cold(reads.query("Topic", key, 5, begin, end)))
-            assert found == store.query("Topic", key, 5, begin, end)
+            assert found == store.reader.query("Topic", key, 5, begin, end)
 
 
 @pytest.mark.parametrize("changes", [{}, {"flush_disk_type": "SYNC_FLUSH"}], ids=["plain", "sync"])
@@ -159,7 +159,7 @@ def test_what_the_system_has_in_its_cache_is_given_at_once(
     queue = fill(rig)
     cached(True)
     expected = {
-        (offset, codes, count): told(rig.store.get(queue, offset, count, codes))
+        (offset, codes, count): told(rig.store.reader.get(queue, offset, count, codes))
         for offset in range(queue.max_offset - 1)
         for codes in TAGS
         for count in (1, 5, 32)
@@ -201,7 +201,9 @@ def test_keys_that_wait_for_their_place_are_found(rig: Rig, no_maps: Callable[[A
 @pytest.mark.parametrize("offset", [-1, 67, 68, 1000])
 def test_what_lies_outside_is_told_at_once(rig: Rig, offset: int) -> None:
     queue = fill(rig, 67)
-    assert told(now(rig.store.reads.get(queue, offset, 32, None))) == told(rig.store.get(queue, offset, 32, None))
+    assert told(now(rig.store.reads.get(queue, offset, 32, None))) == told(
+        rig.store.reader.get(queue, offset, 32, None)
+    )
     assert now(rig.store.reads.record(rig.store.end)) is None
     assert now(rig.store.reads.record(-1)) is None
     assert now(rig.store.reads.get(rig.store.queue("New", 0), 0, 1, None)).status is GetStatus.NO_MESSAGE_IN_QUEUE
@@ -224,9 +226,9 @@ def test_near_and_far(make_rig: MakeRig) -> None:
     assert 1500 - 250 <= store.end - sizes[first_near] <= 3000
     edge = next(number for number in range(100) if sizes[number] >= store.end - 3000)
     for number in (0, edge - 1):
-        assert ran(cold(store.reads.record(sizes[number]))) == store.record(sizes[number])
+        assert ran(cold(store.reads.record(sizes[number]))) == store.reader.record(sizes[number])
     for number in (edge, 99):
-        assert now(store.reads.record(sizes[number])) == store.record(sizes[number])
+        assert now(store.reads.record(sizes[number])) == store.reader.record(sizes[number])
     cold(store.reads.offset_by_time(queue, START))
     cold(store.reads.earliest_store_time(queue))
 
@@ -294,9 +296,9 @@ def test_the_store_goes_on_meanwhile(make_rig: MakeRig, no_maps: Callable[[Any],
     queue = fill(rig)
     store, reads = rig.store, rig.store.reads
     expected = (
-        told(store.get(queue, 5, 5, None)),
-        told(store.get(queue, 57, 32, None)),
-        store.query("Topic", "all", 64, *ALWAYS),
+        told(store.reader.get(queue, 5, 5, None)),
+        told(store.reader.get(queue, 57, 32, None)),
+        store.reader.query("Topic", "all", 64, *ALWAYS),
     )
     jobs = (
         cold(reads.get(queue, 5, 5, None)),
@@ -490,5 +492,5 @@ def test_near_is_never_far(data: st.DataObject) -> None:
                 physical = ENTRY.unpack(bytes(rig.store._queues.chunk(queue, offset, 1, queue.max_offset)))[0]
                 assert physical >= max(begun, rig.store.end - distance)
             assert told(ran(read) if isinstance(read, ColdRead) else read) == told(
-                rig.store.get(queue, offset, 8, None)
+                rig.store.reader.get(queue, offset, 8, None)
             )

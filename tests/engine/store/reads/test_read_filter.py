@@ -18,7 +18,7 @@ TEXT = properties.encode_bytes({"n": "1", "名": "值", "KEYS": "a b"})
 def record(rig: Rig, born_host: bytes, body: bytes = b"body") -> bytes:
     queue = rig.store.queue("Topic", 0)
     place = rig.store.writer.append(queue, body, TEXT, 0, 0, 0, born_host, bytes(8), 0, 0, 0, None, None, 1)
-    view = rig.store.record(place)
+    view = rig.store.reader.record(place)
     assert view is not None
     return bytes(view)
 

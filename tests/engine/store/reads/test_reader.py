@@ -37,7 +37,7 @@ def fourteen(request: pytest.FixtureRequest, rig: Rig) -> Rig:
 )
 def test_get_as_in_javas_vectors(fourteen: Rig, offset: int, status: GetStatus, count: int, following: int) -> None:
     store = fourteen.store
-    result = store.get(store.queue("Topic", 0), offset, 32, None)
+    result = store.reader.get(store.queue("Topic", 0), offset, 32, None)
     assert (result.status, result.count, result.next_offset) == (status, count, following)
     assert (result.min_offset, result.max_offset) == (0, 14)
     assert [message.queue_offset for message in records(result.views)] == list(
@@ -46,17 +46,17 @@ def test_get_as_in_javas_vectors(fourteen: Rig, offset: int, status: GetStatus, 
 
 
 def test_unknown_queue_has_no_message(rig: Rig) -> None:
-    result = rig.store.get(rig.store.queue("Other", 0), 7, 32, None)
+    result = rig.store.reader.get(rig.store.queue("Other", 0), 7, 32, None)
     assert (result.status, result.next_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0)
     assert rig.store.find_queue("Nobody", 0) is None
-    assert rig.store.offset_by_time(rig.store.queue("Other", 0), START) == 0
-    assert rig.store.earliest_store_time() == -1
+    assert rig.store.reader.offset_by_time(rig.store.queue("Other", 0), START) == 0
+    assert rig.store.reader.earliest_store_time() == -1
 
 
 def test_neighbours_share_a_view(rig: Rig) -> None:
     for topic in ("A", "A", "B", "A", "A"):
         rig.send(topic)
-    result = rig.store.get(rig.store.queue("A", 0), 0, 32, None)
+    result = rig.store.reader.get(rig.store.queue("A", 0), 0, 32, None)
     sizes = [len(view) for view in result.views]
     assert (len(sizes), sizes[0]) == (2, sizes[1])
     assert len(rig.read("A")) == 4
@@ -71,12 +71,12 @@ def test_counts_and_bytes_limit_an_answer(make_rig: MakeRig) -> None:
     queue = rig.store.queue("Topic", 0)
     rig.send(body=bytes(2000))
     rig.send_many(9, size=10)
-    assert rig.store.get(queue, 0, 32, None).count == 1, "one message is given whatever its size"
-    assert rig.store.get(queue, 1, 32, None).count == 5
-    assert rig.store.get(queue, 1, 3, None).count == 3
-    assert rig.store.get(queue, 1, 0, None).count == 1
+    assert rig.store.reader.get(queue, 0, 32, None).count == 1, "one message is given whatever its size"
+    assert rig.store.reader.get(queue, 1, 32, None).count == 5
+    assert rig.store.reader.get(queue, 1, 3, None).count == 3
+    assert rig.store.reader.get(queue, 1, 0, None).count == 1
     rig.send_many(4, size=300)
-    assert rig.store.get(queue, 10, 32, None).count == 2
+    assert rig.store.reader.get(queue, 10, 32, None).count == 2
 
 
 def test_far_behind_the_end_other_limits_hold(make_rig: MakeRig) -> None:
@@ -90,15 +90,15 @@ def test_far_behind_the_end_other_limits_hold(make_rig: MakeRig) -> None:
     )
     rig.send_many(10, size=10)
     queue = rig.store.queue("Topic", 0)
-    result = rig.store.get(queue, 0, 32, None)
+    result = rig.store.reader.get(queue, 0, 32, None)
     assert (result.count, result.next_offset, result.suggest_slave) == (3, 3, True)
-    assert rig.store.on_disk(0)
+    assert rig.store.reader.on_disk(0)
     rig.send_many(2, "Long", size=400)
-    assert rig.store.get(rig.store.queue("Long", 0), 0, 32, None).count == 1
+    assert rig.store.reader.get(rig.store.queue("Long", 0), 0, 32, None).count == 1
     near = make_rig()
     near.send_many(10, size=10)
-    assert not near.store.get(near.store.queue("Topic", 0), 0, 32, None).suggest_slave
-    assert not near.store.on_disk(0)
+    assert not near.store.reader.get(near.store.queue("Topic", 0), 0, 32, None).suggest_slave
+    assert not near.store.reader.on_disk(0)
 
 
 def test_tags_are_compared_by_hash(rig: Rig) -> None:
@@ -106,17 +106,17 @@ def test_tags_are_compared_by_hash(rig: Rig) -> None:
         rig.send(body=b"%d" % number, tags="odd" if number % 2 else "even")
     queue = rig.store.queue("Topic", 0)
     for _ in range(2):
-        result = rig.store.get(queue, 0, 3, frozenset({java_hash("odd")}))
+        result = rig.store.reader.get(queue, 0, 3, frozenset({java_hash("odd")}))
         assert [message.body for message in records(result.views)] == [b"1", b"3", b"5"]
         assert (result.next_offset, result.count) == (6, 3)
-        result = rig.store.get(queue, 0, 32, frozenset({1}))
+        result = rig.store.reader.get(queue, 0, 32, frozenset({1}))
         assert (result.status, result.next_offset, result.views) == (GetStatus.NO_MATCHED_MESSAGE, 8, [])
         rig.settle()
 
 
 def test_what_is_no_hash_is_left_to_the_consumer(rig: Rig) -> None:
     rig.send(tags_code=-(1 << 63))
-    assert rig.store.get(rig.store.queue("Topic", 0), 0, 32, frozenset({1})).count == 1
+    assert rig.store.reader.get(rig.store.queue("Topic", 0), 0, 32, frozenset({1})).count == 1
 
 
 class Odd(ReadFilter):
@@ -129,7 +129,7 @@ class Odd(ReadFilter):
 
 def test_whole_records_can_be_judged(rig: Rig) -> None:
     rig.send_many(6)
-    result = rig.store.get(rig.store.queue("Topic", 0), 0, 2, None, Odd(100))
+    result = rig.store.reader.get(rig.store.queue("Topic", 0), 0, 2, None, Odd(100))
     assert [message.queue_offset for message in records(result.views)] == [1, 3]
     assert result.next_offset == 4
 
@@ -137,7 +137,7 @@ def test_whole_records_can_be_judged(rig: Rig) -> None:
 @pytest.mark.parametrize(("work", "found"), [(1, []), (2, [1]), (5, [1, 3]), (6, [1, 3, 5])])
 def test_a_read_ends_when_it_has_judged_enough(rig: Rig, work: int, found: list[int]) -> None:
     rig.send_many(6)
-    result = rig.store.get(rig.store.queue("Topic", 0), 0, 32, None, Odd(work))
+    result = rig.store.reader.get(rig.store.queue("Topic", 0), 0, 32, None, Odd(work))
     assert [message.queue_offset for message in records(result.views)] == found
     assert (result.next_offset, result.status) == (work, GetStatus.FOUND if found else GetStatus.NO_MATCHED_MESSAGE)
 
@@ -146,10 +146,10 @@ def test_one_read_looks_at_800_entries(make_rig: MakeRig) -> None:
     rig = make_rig(mapped_file_size_consume_queue=20_000, mapped_file_size_commit_log=1 << 20)
     rig.send_many(900, size=1)
     queue = rig.store.queue("Topic", 0)
-    result = rig.store.get(queue, 0, 32, frozenset({1}))
+    result = rig.store.reader.get(queue, 0, 32, frozenset({1}))
     assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 800)
-    assert rig.store.get(queue, 800, 32, frozenset({1})).next_offset == 900
-    assert rig.store.get(queue, 0, 850, frozenset({1})).next_offset == 850
+    assert rig.store.reader.get(queue, 800, 32, frozenset({1})).next_offset == 900
+    assert rig.store.reader.get(queue, 0, 850, frozenset({1})).next_offset == 850
 
 
 def test_next_offset_is_never_above_the_maximum(rig: Rig) -> None:
@@ -160,11 +160,11 @@ def test_next_offset_is_never_above_the_maximum(rig: Rig) -> None:
     rig.store._queues.forget_maps()
     rig.files.remove(f"{rig.root}/consumequeue/Topic/0/{200:020d}")
     queue = rig.store.queue("Topic", 0)
-    result = rig.store.get(queue, 10, 32, None)
+    result = rig.store.reader.get(queue, 10, 32, None)
     assert (result.status, result.next_offset) == (GetStatus.OFFSET_FOUND_NULL, 13)
     rig.files.remove(f"{rig.root}/consumequeue/Topic/0/{0:020d}")
-    assert rig.store.get(queue, 5, 32, None).next_offset == 10
-    assert rig.store.entry(queue, 5) is None
+    assert rig.store.reader.get(queue, 5, 32, None).next_offset == 10
+    assert rig.store.reader.entry(queue, 5) is None
 
 
 def test_records_that_are_gone_are_passed_over(rig: Rig) -> None:
@@ -176,16 +176,16 @@ def test_records_that_are_gone_are_passed_over(rig: Rig) -> None:
     rig.open()
     queue = rig.store.queue("Topic", 0)
     assert rig.store.min_physical == 8192
-    first = decode_record(rig.store.record(8192) or b"").queue_offset
+    first = decode_record(rig.store.reader.record(8192) or b"").queue_offset
     assert queue.min_offset == first > 10
-    assert rig.store.get(queue, first - 1, 32, None).status is GetStatus.OFFSET_TOO_SMALL
+    assert rig.store.reader.get(queue, first - 1, 32, None).status is GetStatus.OFFSET_TOO_SMALL
     queue.min_offset = 0  # as if the files had gone a moment ago
-    result = rig.store.get(queue, 0, 32, None)
+    result = rig.store.reader.get(queue, 0, 32, None)
     assert (result.status, result.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 10)
-    result = rig.store.get(queue, first - first % 10, 32, None)
+    result = rig.store.reader.get(queue, first - first % 10, 32, None)
     assert [message.queue_offset for message in records(result.views)] == list(range(first, result.next_offset))
-    assert rig.store.record(0) is None
-    assert rig.store.store_time(queue, 0) == -1
+    assert rig.store.reader.record(0) is None
+    assert rig.store.reader.store_time(queue, 0) == -1
 
 
 def test_number_of_maps_is_bounded(make_rig: MakeRig) -> None:
@@ -208,7 +208,7 @@ def test_number_of_maps_is_bounded(make_rig: MakeRig) -> None:
 def test_a_view_outlives_map_and_store(make_rig: MakeRig) -> None:
     rig = make_rig()
     bodies = rig.send_many(60, size=300)
-    view = rig.store.get(rig.store.queue("Topic", 0), 0, 1, None).views[0]
+    view = rig.store.reader.get(rig.store.queue("Topic", 0), 0, 1, None).views[0]
     rig.close()
     gc.collect()
     assert records([view])[0].body == bodies[0]
@@ -218,9 +218,9 @@ def test_record_is_given_only_where_one_begins(rig: Rig) -> None:
     offset = rig.send(body=bytes(range(256)) * 2)
     end = rig.store.end
     rig.send()
-    assert rig.store.record(offset) is not None
+    assert rig.store.reader.record(offset) is not None
     for wrong in (-1, 1, offset + 8, end - 1, end + 1, rig.store.end, rig.store.end + 5000, 1 << 62, -(1 << 62)):
-        assert rig.store.record(wrong) is None, wrong
+        assert rig.store.reader.record(wrong) is None, wrong
 
 
 # --- by time ---
@@ -239,10 +239,10 @@ def test_offset_by_time_is_the_first_not_older(rig: Rig, in_files: bool) -> None
     if in_files:
         rig.settle()
     queue = rig.store.queue("Topic", 0)
-    answers = [rig.store.offset_by_time(queue, time) for time in (50, 100, 150, 200, 250, 300, 301)]
+    answers = [rig.store.reader.offset_by_time(queue, time) for time in (50, 100, 150, 200, 250, 300, 301)]
     assert answers == [0, 0, 1, 1, 4, 4, 5]
-    assert [rig.store.store_time(queue, offset) for offset in (-1, 0, 4, 5)] == [-1, 100, 300, -1]
-    assert rig.store.earliest_store_time(queue) == rig.store.earliest_store_time() == 100
+    assert [rig.store.reader.store_time(queue, offset) for offset in (-1, 0, 4, 5)] == [-1, 100, 300, -1]
+    assert rig.store.reader.earliest_store_time(queue) == rig.store.reader.earliest_store_time() == 100
 
 
 def test_offset_by_time_finds_the_first_of_a_batch(rig: Rig) -> None:
@@ -250,7 +250,7 @@ def test_offset_by_time_finds_the_first_of_a_batch(rig: Rig) -> None:
     at_times(rig, [100])
     queue = rig.store.queue("Topic", 0)
     rig.store.writer.append_batch(queue, [BatchPart(b"x", b"", 0, 0, None, None)] * 10, 0, 0, HOST, HOST, 0, 200)
-    assert rig.store.offset_by_time(queue, 200) == 1
+    assert rig.store.reader.offset_by_time(queue, 200) == 1
 
 
 @given(st.lists(st.integers(1, 50), max_size=30), st.integers(0, 60))
@@ -258,7 +258,7 @@ def test_offset_by_time_stays_in_the_queue(times: list[int], wanted: int) -> Non
     """REB-08: also after the clock was set back."""
     rig = memory_rig()
     at_times(rig, times)
-    found = rig.store.offset_by_time(rig.store.queue("Topic", 0), wanted)
+    found = rig.store.reader.offset_by_time(rig.store.queue("Topic", 0), wanted)
     assert 0 <= found <= len(times)
     if times == sorted(times):
         assert found == sum(time < wanted for time in times)
@@ -278,10 +278,10 @@ def test_query_gives_unique_ids_and_each_key(rig: Rig) -> None:
         assert rig.found("k3") == [1]
         assert rig.found("k2", "Other") == [0]
         assert rig.found("") == rig.found("k1 k2") == rig.found("none") == []
-        last = rig.store.query("Topic", "none", 32, *ALWAYS)
+        last = rig.store.reader.query("Topic", "none", 32, *ALWAYS)
         assert (last.index_last_time, last.index_last_offset) == (
             START,
-            rig.store.entry(rig.store.queue("Other", 0), 0)[0],  # type: ignore[index]
+            rig.store.reader.entry(rig.store.queue("Other", 0), 0)[0],  # type: ignore[index]
         )
         rig.settle()
 
@@ -295,7 +295,7 @@ def test_query_gives_exact_matches_only(rig: Rig) -> None:
     rig.send("BBX", keys="k")
     assert (rig.found("Aa", "TopicTest"), rig.found("BB", "TopicTest")) == ([0], [1])
     assert len(rig.found("k", "AaX")) == len(rig.found("k", "BBX")) == 1
-    assert records(rig.store.query("BBX", "k", 32, *ALWAYS).views)[0].topic == "BBX"
+    assert records(rig.store.reader.query("BBX", "k", 32, *ALWAYS).views)[0].topic == "BBX"
 
 
 def test_query_holds_to_its_time_range(rig: Rig) -> None:

@@ -16,7 +16,7 @@ SYNC = {"flush_disk_type": "SYNC_FLUSH"}
 def test_damage_in_the_middle_is_refused(rig: Rig, ending: str) -> None:
     """MSG-12 too: a flipped bit of a body."""
     rig.send_many(8)
-    bad = rig.store.entry(rig.store.queue("Topic", 0), 4)
+    bad = rig.store.reader.entry(rig.store.queue("Topic", 0), 4)
     assert bad is not None
     rig.close() if ending == "clean" else rig.kill()
     byte = rig.log()[bad[0] + 90]
@@ -118,7 +118,7 @@ def test_every_flipped_byte_is_refused_or_harmless() -> None:
         if opening_fails(rig):
             refused += 1
             continue
-        served = rig.store.get(rig.store.queue("Topic", 0), 0, 32, None)
+        served = rig.store.reader.get(rig.store.queue("Topic", 0), 0, 32, None)
         assert [message.body for message in records(served.views)] == [b"body-%d" % number for number in range(4)], at
     # sizes, magic, checksum, own offset, body and its length, lengths: the rest says nothing about itself
     assert refused >= 4 * (4 + 4 + 4 + 8 + 4 + 6 + 1 + 2)
@@ -128,7 +128,7 @@ def test_every_flipped_byte_after_a_kill_costs_at_most_the_last_message() -> Non
     rig = memory_rig(message_index_enable=False)
     for number in range(4):
         rig.send("ABCD"[number], b"body-%d" % number)
-    last = (rig.store.entry(rig.store.queue("D", 0), 0) or (0,))[0]
+    last = (rig.store.reader.entry(rig.store.queue("D", 0), 0) or (0,))[0]
     end = rig.store.end
     assert isinstance(rig.files, MemoryFiles)
     untouched = rig.files.process_death()

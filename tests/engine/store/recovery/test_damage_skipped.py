@@ -20,7 +20,7 @@ def places(rig: Rig, topic: str = "Topic") -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     offset = queue.min_offset
     while offset < queue.max_offset:
-        result = rig.store.get(queue, offset, 32, None)
+        result = rig.store.reader.get(queue, offset, 32, None)
         assert result.next_offset > offset
         assert result.status in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING)
         found |= {message.queue_offset: bytes(message.body) for message in records(result.views)}
@@ -54,7 +54,7 @@ def test_messages_behind_the_damage_stay(rig: Rig, ending: str, at: int) -> None
     """Wherever one record is damaged: the others keep their places and keys."""
     bodies = rig.send_many(8)
     others = rig.send_many(3, "Other")
-    bad = rig.store.entry(rig.store.queue("Topic", 0), 4)
+    bad = rig.store.reader.entry(rig.store.queue("Topic", 0), 4)
     assert bad is not None
     end_as(rig, ending)
     before = rig.log()
@@ -95,7 +95,7 @@ def test_a_search_by_time_is_not_misled_by_a_hole(rig: Rig, hole: int) -> None:
     for number, time in enumerate(times):
         rig.send(body=b"%d" % number, at=time)
     queue = rig.store.queue("Topic", 0)
-    bad = rig.store.entry(queue, hole)
+    bad = rig.store.reader.entry(queue, hole)
     assert bad is not None
     rig.close()
     rig.set_log(bad[0] + 88, b"?")
@@ -103,7 +103,7 @@ def test_a_search_by_time_is_not_misled_by_a_hole(rig: Rig, hole: int) -> None:
     there = set(places(rig))
     assert there == set(range(8)) - {hole}
     for time in (*times, START - 1, START + 1, START + 11, START + 21):
-        found = rig.store.offset_by_time(queue, time)
+        found = rig.store.reader.offset_by_time(queue, time)
         assert {number for number in there if number >= found} == {number for number in there if times[number] >= time}
 
 
@@ -111,7 +111,7 @@ def test_a_search_by_time_is_not_misled_by_a_hole(rig: Rig, hole: int) -> None:
 def test_several_places_and_several_files(rig: Rig, ending: str) -> None:
     """Damage that reaches over a border of files, and a file that is damaged as a whole."""
     bodies = rig.send_many(80, size=300)
-    entries = [rig.store.entry(rig.store.queue("Topic", 0), number) or (0, 0, 0) for number in range(80)]
+    entries = [rig.store.reader.entry(rig.store.queue("Topic", 0), number) or (0, 0, 0) for number in range(80)]
     end_as(rig, ending)
     size = len(rig.log())
 
@@ -145,7 +145,7 @@ def test_several_places_and_several_files(rig: Rig, ending: str) -> None:
 @pytest.mark.parametrize("missing", [[1], [1, 2], [1, 3]])
 def test_missing_files(rig: Rig, ending: str, missing: list[int]) -> None:
     bodies = rig.send_many(80, size=300)
-    entries = [rig.store.entry(rig.store.queue("Topic", 0), number) for number in range(80)]
+    entries = [rig.store.reader.entry(rig.store.queue("Topic", 0), number) for number in range(80)]
     end_as(rig, ending)
     size = len(rig.log())
     for number in missing:
@@ -263,7 +263,7 @@ def test_power_loss_while_it_is_stepped_over(steps: int) -> None:
     """Skipping that was broken off is begun again, and the damaged bytes of the first time are still there."""
     rig = memory_rig()
     bodies = rig.send_many(8)
-    bad = rig.store.entry(rig.store.queue("Topic", 0), 4)
+    bad = rig.store.reader.entry(rig.store.queue("Topic", 0), 4)
     assert bad is not None
     rig.close()
     rig.set_log(bad[0] + 90, b"?")
@@ -303,7 +303,7 @@ def test_any_damage(seed: int) -> None:
     rng = random.Random(seed)
     rig = memory_rig()
     bodies = rig.send_many(60, size=rng.choice((20, 150, 300)))
-    entries = [rig.store.entry(rig.store.queue("Topic", 0), number) or (0, 0, 0) for number in range(60)]
+    entries = [rig.store.reader.entry(rig.store.queue("Topic", 0), number) or (0, 0, 0) for number in range(60)]
     end = rig.store.end
     end_as(rig, rng.choice(ENDINGS))
     ruined = set()
@@ -339,7 +339,7 @@ def test_long_damage_becomes_several_blank_records(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("mqproto.engine.store.recovery.damage._LONGEST", longest)
     rig = memory_rig()
     bodies = rig.send_many(8)
-    bad = rig.store.entry(rig.store.queue("Topic", 0), 4)
+    bad = rig.store.reader.entry(rig.store.queue("Topic", 0), 4)
     assert bad is not None
     assert bad[1] == 212
     rig.close()

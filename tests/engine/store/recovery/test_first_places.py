@@ -28,7 +28,7 @@ def test_a_queue_begins_at_an_offset(make_rig: MakeRig, offset: int) -> None:
         assert [(each.queue_offset, each.body) for each in rig.read()] == [(offset, b"first")]
         queue = rig.store.queue("Topic", 0)
         assert (queue.min_offset, queue.max_offset) == (offset, offset + 1)
-        assert rig.store.entry(queue, offset - 1) is None
+        assert rig.store.reader.entry(queue, offset - 1) is None
         rig.kill()
         rig.open()
 

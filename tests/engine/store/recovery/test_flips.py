@@ -67,7 +67,7 @@ def served(rig: Rig, topic: str) -> tuple[list[bytes], str]:
     told = ""
     offset = queue.min_offset
     while offset < queue.max_offset:
-        result = rig.store.get(queue, offset, 32, None)
+        result = rig.store.reader.get(queue, offset, 32, None)
         assert result.next_offset > offset
         if result.status is GetStatus.FOUND:
             messages = records(result.views)

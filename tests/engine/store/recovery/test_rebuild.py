@@ -88,7 +88,7 @@ def test_log_that_begins_later(rig: Rig) -> None:
     for folder in ("consumequeue", "index"):
         rig.files.remove_tree(f"{rig.root}/{folder}")
     rig.open()
-    first = decode_record(rig.store.record(8192) or b"").queue_offset
+    first = decode_record(rig.store.reader.record(8192) or b"").queue_offset
     queue = rig.store.queue("Topic", 0)
     for _ in range(2):
         queue = rig.store.queue("Topic", 0)
@@ -129,12 +129,12 @@ def test_messages_that_are_gone_leave_blank_places() -> None:
         rig.open()
         queue = rig.store.queue("Topic", 0)
         assert queue.max_offset == 6
-        assert rig.store.entry(queue, 3) is None
-        assert [message.body for message in records(rig.store.get(queue, 3, 32, None).views)] == [b"after"]
+        assert rig.store.reader.entry(queue, 3) is None
+        assert [message.body for message in records(rig.store.reader.get(queue, 3, 32, None).views)] == [b"after"]
         for count in range(
             1, 7
         ):  # the entries of the gap lead to the message behind it, for the sake of Apache's brokers
-            found = rig.store.get(queue, 0, count, None)
+            found = rig.store.reader.get(queue, 0, count, None)
             assert [message.queue_offset for message in records(found.views)] == list(range(min(count, 3)))
             assert found.next_offset == min(count, 3)
         rig.close()
@@ -182,7 +182,7 @@ def test_delay_queue_gets_its_deliver_times_back(rig: Rig) -> None:
     rig.kill()
     rig.open()
     queue = rig.store.queue("SCHEDULE_TOPIC_XXXX", 0)
-    assert [(rig.store.entry(queue, offset) or (0, 0, 0))[2] - rig.wall for offset in range(3)] == [
+    assert [(rig.store.reader.entry(queue, offset) or (0, 0, 0))[2] - rig.wall for offset in range(3)] == [
         10_000,
         7_200_000,
         7_200_000,
@@ -196,7 +196,7 @@ def test_damaged_delay_does_not_stop_recovery(rig: Rig, level: str) -> None:
     rig.send(body=b"after")
     rig.kill()
     rig.open()
-    entry = rig.store.entry(rig.store.queue("SCHEDULE_TOPIC_XXXX", 0), 0)
+    entry = rig.store.reader.entry(rig.store.queue("SCHEDULE_TOPIC_XXXX", 0), 0)
     assert entry is not None
     assert entry[2] == (rig.wall + 7_200_000 if level == "99999999999" else java_hash("t"))
     assert rig.bodies() == [b"after"]

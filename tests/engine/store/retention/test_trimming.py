@@ -15,7 +15,7 @@ from tests.engine.store.oldfiles import HOUR, NOW, aged, check, fill, log_files,
 class TestReaders:
     def test_a_view_outlives_its_file(self, make_rig: MakeRig) -> None:
         rig = aged(make_rig)
-        result = rig.store.get(rig.store.queue("Topic", 0), 0, 3, None)
+        result = rig.store.reader.get(rig.store.queue("Topic", 0), 0, 3, None)
         before = [bytes(view) for view in result.views]
         path = log_path(rig, 0)
         rig.pass_time(1000)
@@ -36,11 +36,11 @@ class TestReaders:
         end = queue.max_offset
         while rig.store.min_physical == 0:
             rig.pass_time(10)
-        assert rig.store.record(0) is None
+        assert rig.store.reader.record(0) is None
         rig.pass_time(5000)
-        result = rig.store.get(queue, 0, 32, None)
+        result = rig.store.reader.get(queue, 0, 32, None)
         assert (result.status, result.next_offset) == (GetStatus.OFFSET_TOO_SMALL, queue.min_offset)
-        assert rig.store.get(queue, end, 32, None).status is GetStatus.OFFSET_OVERFLOW_ONE
+        assert rig.store.reader.get(queue, end, 32, None).status is GetStatus.OFFSET_OVERFLOW_ONE
         rig.send(body=b"later")
         assert [bytes(message.body) for message in rig.read(start=end)] == [b"later"]
 
@@ -52,7 +52,7 @@ class TestReaders:
         look.run()
         rig.store.done(look, None, rig.now + 1000, rig.wall)
         assert (queue.min_offset, rig.store.min_physical) == (0, 2 * 4096)
-        result = rig.store.get(queue, 0, 32, None)
+        result = rig.store.reader.get(queue, 0, 32, None)
         first = records(result.views)[0] if result.views else None
         assert result.status in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING)
         assert first is None or first.physical_offset == 2 * 4096
@@ -89,7 +89,7 @@ class TestFollowing:
             mapped_file_size_consume_queue_ext=128,
         )
         before = [path for path in rig.tree() if path.startswith("consumequeue_ext/")]
-        rig.store.get(rig.store.queue("Topic", 0), 0, 1, frozenset((1,)))  # lets the first one be mapped
+        rig.store.reader.get(rig.store.queue("Topic", 0), 0, 1, frozenset((1,)))  # lets the first one be mapped
         rig.pass_time(HOUR // 2)
         left = [path for path in rig.tree() if path.startswith("consumequeue_ext/")]
         assert left == before[48 // 6 :], "six units lie in a file"
@@ -106,7 +106,7 @@ class TestFollowing:
         idle = rig.store.queue("Idle", 0)
         assert (idle.min_offset, idle.max_offset) == (20, 20)
         assert rig.files.names(idle.folder) == [f"{200:020d}"]
-        assert rig.store.get(idle, 3, 1, None).next_offset == 20
+        assert rig.store.reader.get(idle, 3, 1, None).next_offset == 20
         rig.reopen()
         idle = rig.store.queue("Idle", 0)
         assert (idle.min_offset, idle.max_offset) == (20, 20)
