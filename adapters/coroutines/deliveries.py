@@ -15,8 +15,8 @@ from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS
 from mqproto.state.consumer.push.concurrent import ConsumeTask
 
 
-class Place:
-    """A place where a task waits for a delivery."""
+class WaitingTask:
+    """Task that waits for a delivery."""
 
     __slots__ = ("filled", "task")
 
@@ -39,7 +39,7 @@ class AsyncDeliveries(BasePushConsumer, AsyncSubscriber):
         self._is_coroutine = is_coroutine_function(listener)
 
     def _prepare(self) -> None:
-        self._idle: list[Place] = []
+        self._idle: list[WaitingTask] = []
         self._threads = self._runtime.threads(self._consumer_settings.consume_thread_min)
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
@@ -95,7 +95,7 @@ class AsyncDeliveries(BasePushConsumer, AsyncSubscriber):
         if not self._lifecycle.running:
             return None
         is_filled, filled = self._driver.signal()
-        place = Place(filled)
+        place = WaitingTask(filled)
         self._idle.append(place)
         try:
             await is_filled

@@ -22,7 +22,7 @@ from mqproto.engine.broker.interfaces.clock import Notices, Timers
 from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage, Stored
 from mqproto.engine.broker.statistics.broker_stats import Statistics
-from mqproto.engine.broker.statistics.store_stats import Traffic
+from mqproto.engine.broker.statistics.store_stats import TrafficCounters
 from mqproto.engine.broker.tables.delay_progress import DelayProgress
 from mqproto.engine.broker.tables.topics import legal_topic
 from mqproto.engine.store import PutRefused, PutStatus, Queue, Store
@@ -223,7 +223,7 @@ class DelayLevels:
     def __init__(
         self,
         timers: Timers,
-        traffic: Traffic,
+        traffic: TrafficCounters,
         notices: Notices,
         store: Store,
         progress: DelayProgress,

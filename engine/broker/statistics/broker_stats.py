@@ -15,7 +15,7 @@ from typing import Final
 
 from mqproto.engine.broker.interfaces.clock import Timers
 from mqproto.engine.broker.statistics.sampling import Sampler
-from mqproto.engine.broker.statistics.store_stats import StoreStats, Traffic
+from mqproto.engine.broker.statistics.store_stats import StoreStats, TrafficCounters
 from mqproto.engine.counters import COUNT, SIZE, SPENT, WINDOWS, Counter, CounterReader, span, spans
 from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.store import Queue, Store
@@ -31,7 +31,7 @@ class Statistics:
     """All counters of a broker."""
 
     def __init__(
-        self, timers: Timers, traffic: Traffic, settings: BrokerSettings, store: Store, utc_offset_ms: int
+        self, timers: Timers, traffic: TrafficCounters, settings: BrokerSettings, store: Store, utc_offset_ms: int
     ) -> None:
         self._timers = timers
         self._traffic = traffic

@@ -34,7 +34,7 @@ _BOUNDS: Final = (0, 9, 49, 99, 199, 499, 999, 1999, 2999, 3999, 4999, 9999)
 _WAIT_MAX_MS: Final = 10_000
 
 
-class Traffic(Protocol):
+class TrafficCounters(Protocol):
     """Messages and reads that a broker counts while it serves, since the start."""
 
     #: Messages that clients have sent, and that they were given.
@@ -65,7 +65,7 @@ class StoreStats:
     """The figures of one broker. `utc_offset_ms`: local time minus UTC, for the days."""
 
     def __init__(
-        self, timers: Timers, traffic: Traffic, store: Store, utc_offset_ms: int, busy: Callable[[], bool]
+        self, timers: Timers, traffic: TrafficCounters, store: Store, utc_offset_ms: int, busy: Callable[[], bool]
     ) -> None:
         self._timers = timers
         self._traffic = traffic
