@@ -1,4 +1,4 @@
-"""Marks of classes for the compiled build, and the answer whether this is it (see setup.py).
+"""Decorator of classes for the compiled build, and the question whether this is it (see setup.py).
 
 The decorator is mypyc's own to the type checker and to mypyc, and does nothing at run time: so there is nothing to
 install.
