@@ -35,7 +35,7 @@ class AnyioRuntime:
 
     def _driver_of(self, instance: Instance[Any], name: str) -> Driver:
         node = instance.node
-        node.stacks = task_stacks
+        node.broker_requests.stacks = task_stacks
         return Driver(node, {}, deliver, node.cancel, node.notices, name=name)
 
     @property

@@ -76,6 +76,6 @@ class AsyncTransactionProducer(BaseTransactionProducer, AsyncProducer):
             self._failed("check", error)
             result = error
         with suppress(StateError):  # closed meanwhile: the broker asks another producer of the group
-            self._driver.enter(self._node.checked, task, self._answered(task, result))
+            self._driver.enter(self._node.producers.checked, task, self._answered(task, result))
         if isinstance(result, KeyboardInterrupt):
             self._runtime.interrupted(result)

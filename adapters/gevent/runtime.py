@@ -82,7 +82,7 @@ class GeventRuntime:
 
     def _driver_of(self, instance: Instance[Any], name: str) -> Driver:
         node = instance.node
-        node.stacks = greenlet_stacks
+        node.broker_requests.stacks = greenlet_stacks
         return Driver(node, {}, deliver, node.cancel, node.notices, name=name)
 
     def driver(

@@ -107,7 +107,8 @@ class TransactionClient(Client):
         if result is ROLLBACK:
             self.local.refused.add(body)
         self.later(
-            random.choice((0, 0, 200)), lambda: self.host.enter(lambda now: self.node.checked(task, result, now))
+            random.choice((0, 0, 200)),
+            lambda: self.host.enter(lambda now: self.node.producers.checked(task, result, now)),
         )
 
 

@@ -27,7 +27,7 @@ class ThreadRuntime:
 
     def _driver_of(self, instance: Instance[Any], name: str) -> Driver:
         node = instance.node
-        node.stacks = thread_stacks
+        node.broker_requests.stacks = thread_stacks
         return Driver(node, {}, deliver, node.cancel, node.notices, name=name)
 
     def driver(

@@ -28,8 +28,8 @@ from mqproto.errors import (
     refusal,
 )
 from mqproto.message import MessageQueue
-from mqproto.state.cluster.name_servers import NameServerList
 from mqproto.state.flows.effects import Call, Flow, Lost, answer, current
+from mqproto.state.flows.name_servers import NameServerList
 from mqproto.validation import check_given, check_range
 from mqproto.wire.bodies import ClusterInfo, TopicRoute
 from mqproto.wire.bodies.routes import MASTER_ID

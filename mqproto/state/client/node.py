@@ -1,31 +1,34 @@
-"""The client node: everything that the producers and consumers of one client id share (docs/protocol/client.md 1).
+"""Node of one client id: everything that its producers and consumers share (docs/protocol/client.md 1).
 
-Owns: producers and consumers by group, the choice of name servers, route polling, heartbeats, links that nobody needs
-any more, and the order of the end.
-Leaves to others: how flows run and links come about (`calls`), what routes mean (`routes`), sends (`producer`),
-transactions (`transactions`), requests that wait for a reply (`request_reply`), consumption (`consumer`), requests of
-brokers (`broker_requests`).
+Owns: the parts (members, heartbeats, the refresh of routes, requests of brokers), when each of them is due, and the
+order of the end.
+Leaves to others: how flows run and links come about (`calls`), what routes mean (`routes`), sends, transactions,
+requests that wait for a reply and traces (`mqproto.state.producer`), consumption (`mqproto.state.consumer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from enum import Enum
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final
 
 from mqproto.codec import Command
-from mqproto.errors import BrokerError, MQError, NoNameServer, RemoteProtocolError, StateError, refusal
-from mqproto.message import Message, MessageExt, MessageQueue, SendResult
+from mqproto.errors import MQError
+from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.namespaces import Namespace
-from mqproto.state.client import broker_requests
+from mqproto.state.client.broker_requests import BrokerRequests
+from mqproto.state.client.heartbeats import Heartbeats
+from mqproto.state.client.members import ConsumerPort, Consumers, Producers
+from mqproto.state.client.route_refresh import RouteRefresh
 from mqproto.state.client.settings import ClientIdentity, ClientSettings
+from mqproto.state.cluster import vip
 from mqproto.state.cluster.address_server import FIRST_SEARCH_MS, SEARCH_INTERVAL_MS, AddressDirectory, Search
-from mqproto.state.cluster.name_servers import NameServerList
 from mqproto.state.cluster.routes import RouteTable
-from mqproto.state.cluster.vip import vip_target
 from mqproto.state.flows.calls import FlowNode
-from mqproto.state.flows.effects import Call, Flow, Lost, Oneway, Refresh, Wait, failure
-from mqproto.state.flows.tasks import DialledLink, Task
+from mqproto.state.flows.effects import Flow, wait_for_all
+from mqproto.state.flows.name_servers import NameServerList
+from mqproto.state.flows.tasks import DialledLink
 from mqproto.state.node.contract import Ticket
 from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.fast_answers import read_send_answer
@@ -33,73 +36,19 @@ from mqproto.state.producer.fast_send import FastSend, FastSends
 from mqproto.state.producer.request_reply import RequestReply
 from mqproto.state.producer.settings import ProducerSettings, TransactionSettings
 from mqproto.state.producer.trace import Tracer
-from mqproto.state.producer.transactions import CheckTask, TransactionCore
-from mqproto.wire.bodies import ConsumerData, HeartbeatData, TopicRoute
-from mqproto.wire.codes import SUCCESS, RequestCode
+from mqproto.state.producer.transactions import TransactionCore
 from mqproto.wire.hosts import encode_ip
 from mqproto.wire.ids import UniqueIds
 
 #: When the periodic tasks run for the first time after `begin` (docs/protocol/client.md 1.3).
 FIRST_POLL_MS: Final = 10
 FIRST_HEARTBEAT_MS: Final = 1_000
-#: How long a farewell waits for the answer to a heartbeat.
-FAREWELL_WAIT_MS: Final = 2_000
 #: The field by which every request says that its client pulls (docs/protocol/client.md 9, "Stream type").
-STREAM_MARK: Final = {"ReqT": "0"}
-
-
-class ConsumerPort(Protocol):
-    """What the node asks of the consumer of one group.
-
-    Everything is called inside the node; nothing may block or raise.
-    """
-
-    @property
-    def group(self) -> str: ...
-
-    def heartbeat_data(self) -> ConsumerData:
-        """What the group's part of a heartbeat says (docs/protocol/client.md 1.7)."""
-
-    def topics(self) -> Iterable[str]:
-        """The topics whose routes the node keeps fresh for this consumer."""
-
-    def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
-        """The readable queues of a topic are now these, in queue order.
-
-        Called for every topic; others than its own are ignored.
-        """
-
-    def consumer_ids_changed(self, now: int) -> None:
-        """Members came or went (request 40): rebalance soon."""
-
-    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
-        """An operator moved the group (request 220, docs/protocol/client.md 6)."""
-
-    def offsets(self) -> Mapping[MessageQueue, int]:
-        """The offsets in memory, of all topics (request 221)."""
-
-    def running_info(self, now: int) -> bytes:
-        """The JSON body that answers request 307."""
-
-    def consume_directly(
-        self, message: MessageExt, broker_name: str, answer: Callable[[bytes, int], None], now: int
-    ) -> None:
-        """Consume one message for an operator (request 309); `answer` takes the JSON body and the time, at once or
-        later.
-        """
-
-    def consumed(self, task: Any, result: Any, now: int) -> None:
-        """The application is done with a task that went out by a `Deliver` action."""
-
-    def shutdown(self, now: int) -> Flow[None]:
-        """The whole end of the consumer: deliveries waited for, offsets stored, `ClientNode.remove_consumer`.
-
-        Twice is harmless.
-        """
+STREAM_FIELDS: Final = {"ReqT": "0"}
 
 
 class Due(Enum):
-    """The node's own timers."""
+    """Timers of the node's own."""
 
     POLL = "poll routes"
     SEARCH = "ask the address server"
@@ -108,71 +57,63 @@ class Due(Enum):
 
 
 class ClientNode(FlowNode):
-    """One client id. Settings and identity are fixed when it is made."""
+    """Client of one id. Settings and identity are fixed when it is made."""
 
     def __init__(
         self, settings: ClientSettings, identity: ClientIdentity, directory: AddressDirectory | None = None
     ) -> None:
-        """`directory` tells name servers where the settings have none.
+        """`directory` is asked for name servers where the settings have none.
 
         Raises InvalidSetting, and InvalidName for the namespace.
         """
         settings.check()
-        super().__init__(limit=settings.in_flight_limit, tls=settings.tls, credentials=settings.credentials)
+        super().__init__(
+            limit=settings.in_flight_limit,
+            name_servers=NameServerList(settings.name_servers, identity.seed),
+            connect_timeout_ms=settings.connect_timeout_ms,
+            tls=settings.tls,
+            credentials=settings.credentials,
+        )
         self.settings = settings
         if settings.stream:
-            self.marks = STREAM_MARK
+            self.common_fields = STREAM_FIELDS
         if settings.namespace_v2:
-            self.marks = {**self.marks, "nsd": "true", "ns": settings.namespace_v2}
+            self.common_fields = {**self.common_fields, "nsd": "true", "ns": settings.namespace_v2}
+        if settings.vip_channel:
+            self.reroute = partial(vip.rerouted, name_servers=self.name_servers)
         #: Where names of the application are wrapped and unwrapped.
         self.namespace = Namespace(settings.namespace)
         self.seed = identity.seed
         self.client_id = client_id(identity, settings.unit_name, stream=settings.stream)
         self.ids = UniqueIds(encode_ip(identity.ip), identity.process_id, identity.seed, identity.utc_offset_ms)
         self.routes = RouteTable(identity.seed, self.notices.append)
-        self.name_servers = NameServerList(settings.name_servers, identity.seed)
+        self._route_refresh = RouteRefresh(self)
         self._search = Search(directory, self) if directory is not None and not settings.name_servers else None
-        if settings.vip_channel:
-            self.reroute = self._fast
-        self.producers: dict[str, ProducerCore] = {}
-        self._fast_sends: dict[ProducerCore, FastSends] = {}
-        self.consumers: dict[str, ConsumerPort] = {}
-        #: Tells where everything in the program is at the moment, for operators (request 307). Set by the adapter,
-        #: which knows how.
-        self.stacks: Callable[[], str] | None = None
-        #: Producers that brokers may ask about transactions, by group.
-        self.transactions: dict[str, TransactionCore] = {}
         #: The message traces of producers and consumers.
         self.tracers: list[Tracer] = []
+        self.producers = Producers(self)
+        self._fast_sends: dict[ProducerCore, FastSends] = {}
+        self.consumers = Consumers(self)
+        self.heartbeats = Heartbeats(self, self.producers, self.consumers)
         #: Messages that wait for a reply.
-        self.requests = RequestReply(self)
-        self._refreshing: dict[str, Ticket[MQError | None]] = {}
-        self._polling: Ticket[None] | None = None
-        #: Heartbeats under way by address, and those that follow them because something changed meanwhile.
-        self._beats: dict[str, Ticket[None]] = {}
-        self._next_beats: dict[str, Ticket[None]] = {}
+        self.requests = RequestReply(self, self.heartbeats)
+        self.broker_requests = BrokerRequests(self.producers, self.consumers, self.requests, self.notices)
 
-    # --- producers and consumers
+    # --- producers
 
     def add_producer(self, settings: ProducerSettings, now: int) -> ProducerCore:
         """A producer of this node, announced to the brokers known so far.
 
         Raises InvalidName, InvalidSetting, or StateError when the node has a producer of this group or is closed.
         """
-        producer = ProducerCore(settings, self)
-        self._check_new("producer", producer.group, self.producers)
-        if settings.enable_msg_trace:
-            producer.trace = Tracer(self, settings.group, "PRODUCE", settings.customized_trace_topic)
-        self.producers[producer.group] = producer
+        producer = self.producers.add(settings)
         self._fast_sends[producer] = FastSends(self, self, producer)
-        self.heartbeat(now)
+        self.heartbeats.send(now)
         return producer
 
     def add_transaction_producer(self, settings: TransactionSettings, listener: object, now: int) -> TransactionCore:
         """The same for messages in transactions: what brokers ask of the group goes to `listener`. Errors as above."""
-        core = TransactionCore(self.add_producer(settings, now), listener, self, settings.check_request_hold_max)
-        self.transactions[core.group] = core
-        return core
+        return self.producers.add_transactions(self.add_producer(settings, now), settings, listener)
 
     def send(
         self,
@@ -217,60 +158,32 @@ class ClientNode(FlowNode):
         yield from producer.flush(deadline)
         if producer.trace is not None:
             yield from producer.trace.close(now, deadline)
-        if self.producers.get(producer.group) is producer:
-            del self.producers[producer.group]
-            self.transactions.pop(producer.group, None)
+        if self.producers.discard(producer):
             del self._fast_sends[producer]
-            yield from self._unregister("producerGroup", producer.group, now)
+            yield from self.heartbeats.unregister("producerGroup", producer.group, now)
 
-    def add_consumer(self, consumer: ConsumerPort) -> None:
-        """Register the consumer of a group. Raises StateError when the node has one of this group, or is closed."""
-        self._check_new("consumer", consumer.group, self.consumers)
-        self.consumers[consumer.group] = consumer
+    # --- consumers
 
     def remove_consumer(self, consumer: ConsumerPort, now: int) -> Flow[None]:
         """Take the consumer out and unregister its group at the brokers (docs/protocol/client.md 1.2)."""
-        if self.consumers.get(consumer.group) is consumer:
-            del self.consumers[consumer.group]
-            yield from self._unregister("consumerGroup", consumer.group, now)
-
-    def unsent(self, address: str) -> int:
-        """How many bytes the peer at an address has left unread."""
-        link = self.links.get(address)
-        return 0 if link is None else link.unsent
-
-    def _check_new(self, kind: str, group: str, taken: Mapping[str, object]) -> None:
-        if self.refusal is not None:
-            raise StateError(self.refusal)
-        if group in taken:
-            raise StateError(f"client {self.client_id} has a {kind} of group {group!r} already")
+        if self.consumers.discard(consumer):
+            yield from self.heartbeats.unregister("consumerGroup", consumer.group, now)
 
     def consumed(self, task: Any, result: Any, now: int) -> None:
         """The application is done with a task of a `Deliver` action; `task.group` names the consumer.
 
         Late answers are dropped.
         """
-        consumer = self.consumers.get(task.group)
+        consumer = self.consumers.by_group.get(task.group)
         if consumer is not None:
             consumer.consumed(task, result, now)
             self._drain(now)
 
-    def checked(self, task: CheckTask, result: object, now: int) -> None:
-        """The application has answered a question about a transaction, which came by a `Deliver` action.
-
-        Late answers are dropped.
-        """
-        core = self.transactions.get(task.group)
-        if core is not None:
-            core.checked(task, result, now)
-
     # --- name servers and routes
 
     def set_name_servers(self, addresses: Sequence[str], now: int) -> None:
-        """Use another list. Links to servers that are not in it end, and what they were asked is asked of the new ones
-        (NSV-01).
-
-        From now on no address server is asked (docs/protocol/client.md 1.4).
+        """Use another list (`replace_name_servers`). From now on no address server is asked (docs/protocol/client.md
+        1.4).
         """
         if self._search is not None:
             self._search.over = True
@@ -279,197 +192,29 @@ class ClientNode(FlowNode):
         self.replace_name_servers(addresses, now)
         self._drain(now)
 
-    def replace_name_servers(self, addresses: Sequence[str], now: int) -> None:
-        """What `set_name_servers` does, for an address server."""
-        for address in self.name_servers.replace(addresses):
-            link = self.links.get(address)
-            if link is not None:
-                for task in (*link.calls.values(), *link.waiting):
-                    if isinstance(task, Task):
-                        task.tried = None  # the new list is all before them
-                self.drop(link, "no name server of ours any more", now)
-
-    def name_server(self, tried: Collection[str]) -> str | None:
-        return self.name_servers.choose(self.links.__contains__, tried)
-
-    def share_ms(self, tried: Collection[str], left_ms: int) -> int:
-        """With several name servers one that says nothing must not use up the time of the others."""
-        others = sum(address not in tried for address in self.name_servers.addresses)
-        return max(1, left_ms // (1 + others))
-
-    def any_name_server(self) -> str:
-        return f"name server ({self.name_servers})"
-
     def search(self, now: int) -> Ticket[None] | None:
         return None if self._search is None or self.name_servers.addresses else self._search.ask_for_call(now)
 
-    def dial_timeout_ms(self, address: str) -> int:
-        """With several name servers a dead one must not use up the time of the request that finds it dead."""
-        if address in self.name_servers.addresses:
-            return max(1, self.settings.connect_timeout_ms // len(self.name_servers.addresses))
-        return self.settings.connect_timeout_ms
-
-    def _fast(self, effect: Call | Oneway) -> str:
-        """Where a call goes with the VIP channel: to the broker's second port, unless it is one of those that never
-        do.
-        """
-        address = effect.address
-        assert address is not None
-        if isinstance(effect, Oneway):
-            return vip_target(effect.code, address, oneway=True)
-        return (
-            address if effect.first_port or address in self.name_servers.addresses else vip_target(effect.code, address)
-        )
-
     def refresh(self, topic: str, now: int) -> Ticket[MQError | None]:
-        """Ask a name server for the route of a topic, unless that is under way already."""
-        ticket = self._refreshing.get(topic)
-        if ticket is None:
-            ticket = self.spawn(self._refreshed(topic, now), now)
-            if not ticket.settled:
-                self._refreshing[topic] = ticket
-        return ticket
-
-    def _refreshed(self, topic: str, now: int) -> Flow[MQError | None]:
-        try:
-            deadline = now + self.settings.api_timeout_ms
-            outcome, now = yield Call(None, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, b"", deadline)
-            return self._take_route(topic, outcome, now)
-        finally:
-            self._refreshing.pop(topic, None)
-
-    def _take_route(self, topic: str, outcome: Any, now: int) -> MQError | None:
-        if not isinstance(outcome, Command):
-            if isinstance(outcome, Lost) and not outcome.connected:
-                return NoNameServer(self.name_servers.addresses, outcome.reason if self.name_servers.addresses else "")
-            return failure(outcome)
-        if outcome.code != SUCCESS:
-            return refusal(outcome.code, outcome.remark, f"name server ({self.name_servers})")
-        try:
-            route = TopicRoute.from_json(bytes(outcome.body))
-        except RemoteProtocolError as error:
-            return error
-        if self.routes.update(topic, route):
-            for producer in self.producers.values():
-                producer.routes.changed(topic)
-            for consumer in list(self.consumers.values()):
-                consumer.queues_changed(topic, self.routes.readable(topic) or (), now)
-        return None
+        return self._route_refresh.refresh(topic, now)
 
     def wanted_topics(self) -> set[str]:
         """The topics whose routes are kept fresh."""
-        wanted = set(self.requests.topics())
-        for tracer in self.tracers:
-            wanted |= tracer.topics()
-        for producer in self.producers.values():
-            wanted |= producer.routes.topics()
-        for consumer in self.consumers.values():
-            wanted.update(consumer.topics())
-        return wanted
+        wanted = {*self.requests.topics(), *self.producers.topics(), *self.consumers.topics()}
+        return wanted.union(*(tracer.topics() for tracer in self.tracers))
 
-    def _poll(self, now: int) -> Flow[None]:
-        """Refresh every wanted route, one after the other; the round ends early when no name server answers."""
-        for topic in sorted(self.wanted_topics()):
-            error, now = yield Refresh(topic, now + self.settings.api_timeout_ms)
-            if error is not None and not isinstance(error, BrokerError | RemoteProtocolError):
-                self.notices.append(f"routes could not be refreshed: {error}")
-                return
+    def route_changed(self, topic: str, now: int) -> None:
+        """The route table has another route of the topic."""
+        self.producers.route_changed(topic)
+        self.consumers.queues_changed(topic, self.routes.readable(topic) or (), now)
 
-    # --- heartbeats
-
-    def heartbeat(self, now: int) -> Ticket[None]:
-        """Send heartbeats to the brokers now; settled when all of them have answered or failed.
-
-        To masters, and to slaves too when there is a consumer (docs/protocol/client.md 1.7). Nothing is sent without
-        producer and consumer.
-        """
-        return self.spawn(self._all_beaten(now), now)
-
-    def _all_beaten(self, now: int) -> Flow[None]:
-        yield from self._all_of([self.beat(address, now) for address in self._listeners()], now)
-
-    def beat(self, address: str, now: int) -> Ticket[None]:
-        """One heartbeat.
-
-        One that is under way may say too little by now: then another follows it at once, for all who ask meanwhile.
-        """
-        running = self._beats.get(address)
-        if running is None:
-            ticket = self.spawn(self._beaten(address, None, now), now)
-            if not ticket.settled:
-                self._beats[address] = ticket
-            return ticket
-        following = self._next_beats.get(address)
-        if following is None:
-            following = self._next_beats[address] = self.spawn(self._beaten(address, running, now), now)
-        return following
-
-    def known_at(self, address: str) -> bool:
-        """Whether a broker has had a heartbeat on the link that is open to it; without one it has forgotten us."""
-        link = self.links.get(address)
-        return link is not None and link.connected and address not in self._beats
-
-    def _listeners(self) -> list[str]:
-        """The addresses that heartbeats go to."""
-        if not self.producers and not self.consumers:
-            return []
-        return self.routes.all_addresses(masters_only=not self.consumers)
-
-    def _beaten(self, address: str, before: Ticket[None] | None, now: int) -> Flow[None]:
-        if before is not None:
-            _, now = yield Wait(before)
-        try:
-            consumers = [consumer.heartbeat_data() for consumer in self.consumers.values()]
-            if not consumers and not self.producers:
-                return
-            body = HeartbeatData(self.client_id, list(self.producers), consumers).to_json()
-            outcome, now = yield Call(address, RequestCode.HEART_BEAT, {}, body, now + self.settings.api_timeout_ms)
-            if not isinstance(outcome, Command):
-                self.notices.append(f"heartbeat: {failure(outcome)}")
-            elif outcome.code != SUCCESS:
-                self.notices.append(f"heartbeat: {refusal(outcome.code, outcome.remark, address)}")
-            else:
-                self.routes.versions[address] = outcome.version
-                if address in self.links:
-                    self.links[address].greeted = True
-        finally:
-            self._beats.pop(address, None)
-            if address in self._next_beats:
-                self._beats[address] = self._next_beats.pop(address)
+    # --- links
 
     def linked(self, link: DialledLink, now: int) -> None:
-        """A broker forgets a client whose link ends, so a new link begins with a heartbeat."""
-        if link.address in self._listeners() and link.address not in self._beats:
-            self.beat(link.address, now)
+        self.heartbeats.linked(link, now)
 
-    def _unregister(self, kind: str, group: str, now: int) -> Flow[None]:
-        """UNREGISTER_CLIENT to every broker that knows us, also where no route leads any more: without a link it has
-        forgotten us.
-        """
-        fields = {"clientID": self.client_id, kind: group}
-        known = set(self.routes.all_addresses())
-        calls = [
-            self.spawn(self._told(address, fields, now), now)
-            for address, link in sorted(self.links.items())
-            if link.connected and (link.greeted or address in known)
-        ]
-        yield from self._all_of(calls, now)
-
-    def _told(self, address: str, fields: dict[str, str], now: int) -> Flow[None]:
-        """A heartbeat under way is waited for: a broker that takes it in behind the farewell would know the group
-        again.
-        """
-        if address in self._beats:
-            _, now = yield Wait(self._beats[address], now + FAREWELL_WAIT_MS)
-        outcome, _ = yield Call(address, RequestCode.UNREGISTER_CLIENT, fields, b"", now + self.settings.api_timeout_ms)
-        if isinstance(outcome, Command) and outcome.code != SUCCESS:
-            self.notices.append(f"unregister: {refusal(outcome.code, outcome.remark, address)}")
-
-    def _all_of(self, tickets: Iterable[Ticket[Any]], now: int, deadline: int | None = None) -> Flow[int]:
-        """Wait for all of them, or until the deadline; returns the time."""
-        for ticket in tickets:
-            _, now = yield Wait(ticket, deadline)
-        return now
+    def requested(self, link: DialledLink, request: Command, now: int) -> None:
+        self.broker_requests.answer(link, request, now)
 
     # --- what is due
 
@@ -483,8 +228,7 @@ class ClientNode(FlowNode):
     def tick(self, key: Hashable, now: int) -> None:
         if key is Due.POLL:
             self.timers.set(Due.POLL, now + self.settings.poll_name_server_interval_ms)
-            if self._polling is None or self._polling.settled:
-                self._polling = self.spawn(self._poll(now), now)
+            self._route_refresh.refresh_all(now)
         elif key is Due.SEARCH:
             self.timers.set(Due.SEARCH, now + SEARCH_INTERVAL_MS)
             if self._search is not None:
@@ -492,7 +236,7 @@ class ClientNode(FlowNode):
         elif key is Due.HEARTBEAT:
             self.timers.set(Due.HEARTBEAT, now + self.settings.heartbeat_broker_interval_ms)
             self._clean(now)
-            self.heartbeat(now)
+            self.heartbeats.send(now)
         else:
             self.finish(f"client {self.client_id} is closed", now)
 
@@ -505,14 +249,11 @@ class ClientNode(FlowNode):
             if link.connected and not link.calls and now - link.used >= self.settings.max_idle_ms:
                 self.drop(link, "idle", now)
 
-    def requested(self, link: DialledLink, request: Command, now: int) -> None:
-        broker_requests.answer(self, link, request, now)
-
     # --- the end
 
     def close(self, now: int) -> None:
-        """End in order: consumers, then the application's operations that are in flight, then the producers' groups,
-        then the links.
+        """End consumers first, then the application's operations that are in flight, then the producers' groups, then
+        the links.
 
         All of it takes at most `close_timeout_ms`; operations that are not done by then fail with StateError.
         """
@@ -528,10 +269,10 @@ class ClientNode(FlowNode):
 
     def _closing(self, now: int, deadline: int) -> Flow[None]:
         in_flight = self.application_tickets()
-        consumers = [self.spawn(consumer.shutdown(now), now) for consumer in list(self.consumers.values())]
-        now = yield from self._all_of([*consumers, *in_flight], now, deadline)
-        removals = [self.spawn(self.remove_producer(producer, now), now) for producer in list(self.producers.values())]
-        now = yield from self._all_of(removals, now, deadline)
+        consumers = [self.spawn(one.shutdown(now), now) for one in list(self.consumers.by_group.values())]
+        now = yield from wait_for_all([*consumers, *in_flight], now, deadline)
+        removals = [self.spawn(self.remove_producer(one, now), now) for one in list(self.producers.by_group.values())]
+        now = yield from wait_for_all(removals, now, deadline)
         self.timers.set(Due.CLOSED, now)
 
     @property

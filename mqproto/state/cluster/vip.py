@@ -1,11 +1,13 @@
-"""Which requests use a broker's second port, two below the first, when a client is told to (VIP channel,
-docs/protocol/client.md 1.8).
+"""VIP channel: the broker's second port, two below the first, for requests that may go there when a client is told so
+(docs/protocol/client.md 1.8).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from mqproto.state.flows.effects import Call, Oneway
+from mqproto.state.flows.name_servers import NameServerList
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.hosts import vip_address
 
@@ -31,3 +33,12 @@ def vip_target(code: int, address: str, *, oneway: bool = False) -> str:
     if code in ORDINARY or (oneway and code == _UNLOCK):
         return address
     return vip_address(address)
+
+
+def rerouted(effect: Call | Oneway, name_servers: NameServerList) -> str:
+    """Where a request goes with the VIP channel. Raises HostError as `vip_target`."""
+    address = effect.address
+    assert address is not None
+    if isinstance(effect, Oneway):
+        return vip_target(effect.code, address, oneway=True)
+    return address if effect.first_port or address in name_servers.addresses else vip_target(effect.code, address)

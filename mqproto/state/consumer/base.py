@@ -172,7 +172,7 @@ class ConsumerBase(ABC):
         self.node.cancel(ticket, now)
 
     def unknown(self, now: int) -> Ticket[None]:
-        return self.node.heartbeat(now)
+        return self.node.heartbeats.send(now)
 
     def rebalance_soon(self, now: int) -> None:
         self.node.wake(self._wake, now)
@@ -196,7 +196,7 @@ class ConsumerBase(ABC):
     def _announce(self, now: int) -> None:
         """Subscriptions have changed: if the consumer runs, brokers are told and queues shared out anew."""
         if self.phase is Phase.RUNNING:
-            self.node.heartbeat(now)
+            self.node.heartbeats.send(now)
             self.rebalance_soon(now)
 
     def subscribed(self, topic: str) -> Subscribed | None:
@@ -213,7 +213,7 @@ class ConsumerBase(ABC):
         """
         if self.phase is not Phase.CREATED:
             raise StateError(f"consumer {self.group} is {self.phase.value} already")
-        self.node.add_consumer(self)
+        self.node.consumers.add(self)
         self.phase = Phase.STARTING
         self._started_at = self.wall(now)
         for topic in self._own_topics():
@@ -224,7 +224,7 @@ class ConsumerBase(ABC):
         except MQError:
             yield from self.shutdown(now)
             raise
-        _, now = yield Wait(self.node.heartbeat(now))
+        _, now = yield Wait(self.node.heartbeats.send(now))
         self._check_starting()
         self.phase = Phase.RUNNING
         self._begin_loops(now)
@@ -360,7 +360,7 @@ class ConsumerBase(ABC):
 
     def resend(self, message: Message, now: int) -> Flow[int]:
         """By a producer of the node's own, which is there from the first time on."""
-        producer = self.node.producers.get(INNER_PRODUCER)
+        producer = self.node.producers.by_group.get(INNER_PRODUCER)
         if producer is None:
             producer = self.node.add_producer(ProducerSettings(INNER_PRODUCER), now)
         yield from producer.send(message, now, checked=True)

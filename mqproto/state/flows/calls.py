@@ -13,13 +13,14 @@ ending it would take the others down too.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from mqproto.acl import Credentials
 from mqproto.codec import RESPONSE_FLAG, Command
 from mqproto.errors import MQError, TooManyRequests
 from mqproto.state.flows.effects import Call, Expired, Lost, Oneway, ReadAnswer
+from mqproto.state.flows.name_servers import NameServerList
 from mqproto.state.flows.tasks import NAME_SERVER, Caller, DialledLink, FastCall, Task, TaskNode
 from mqproto.state.node.connection import Calls
 from mqproto.state.node.contract import Dial, Link, Ticket
@@ -37,25 +38,38 @@ class FlowNode(TaskNode):
     """See the module. `limit` bounds the application's operations in flight; `credentials` sign every request."""
 
     __slots__ = (
+        "_connect_timeout_ms",
         "_leaving",
         "_readers",
         "calls",
+        "common_fields",
         "credentials",
         "links",
-        "marks",
+        "name_servers",
         "peer_version",
         "reroute",
         "tls",
     )
 
-    def __init__(self, *, limit: int, tls: bool, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int,
+        name_servers: NameServerList,
+        connect_timeout_ms: int,
+        tls: bool,
+        credentials: Credentials | None = None,
+    ) -> None:
         super().__init__(limit)
+        #: Where calls without an address go.
+        self.name_servers = name_servers
+        self._connect_timeout_ms = connect_timeout_ms
         self.tls = tls
         self.credentials = credentials
         #: The release of whoever answered last: a guess for those that have not answered yet.
         self.peer_version = VERSION
         #: Fields that every request carries besides its own.
-        self.marks: Mapping[str, str] = {}
+        self.common_fields: Mapping[str, str] = {}
         self.links: dict[str, DialledLink] = {}
         self.calls: Calls[Caller] = Calls(limit + OWN_CALLS)
         #: Where a call goes instead of the address that it names; None where all go to theirs. Raises HostError.
@@ -67,25 +81,11 @@ class FlowNode(TaskNode):
     # --- what a node of a kind decides
 
     @abstractmethod
-    def name_server(self, tried: Collection[str]) -> str | None:
-        """Where a call without an address goes that has tried these; None when it has tried every name server, or none
-        is known.
-        """
-
-    @abstractmethod
-    def share_ms(self, tried: Collection[str], left_ms: int) -> int:
-        """How much of the time that is left to such a call the last of those that it has tried may take."""
-
-    @abstractmethod
     def search(self, now: int) -> Ticket[None] | None:
         """Find name servers where none are known; None where there is no way to.
 
         A call without an address waits for it, once.
         """
-
-    @abstractmethod
-    def dial_timeout_ms(self, address: str) -> int:
-        """How long connecting to `address` may take."""
 
     @abstractmethod
     def requested(self, link: DialledLink, request: Command, now: int) -> None:
@@ -168,10 +168,33 @@ class FlowNode(TaskNode):
         """The next name server for the present call of a task; each is asked once."""
         if task.tried is None:
             task.tried = set()
-        address = self.name_server(task.tried)
+        address = self.name_servers.choose(self.links.__contains__, task.tried)
         if address is not None:
             task.tried.add(address)
         return address
+
+    def _share_ms(self, tried: Collection[str], left_ms: int) -> int:
+        """How much of the time that is left to a call the last of the name servers that it has tried may take.
+
+        With several name servers one that says nothing must not use up the time of the others.
+        """
+        others = sum(address not in tried for address in self.name_servers.addresses)
+        return max(1, left_ms // (1 + others))
+
+    def any_name_server(self) -> str:
+        return f"name server ({self.name_servers})"
+
+    def replace_name_servers(self, addresses: Sequence[str], now: int) -> None:
+        """Use another list. Links to servers that are not in it end, and what they were asked is asked of the new ones
+        (NSV-01).
+        """
+        for address in self.name_servers.replace(addresses):
+            link = self.links.get(address)
+            if link is not None:
+                for task in (*link.calls.values(), *link.waiting):
+                    if isinstance(task, Task):
+                        task.tried = None  # the new list is all before them
+                self.drop(link, "no name server of ours any more", now)
 
     def _request_at(self, address: str, task: Task[Any], effect: Call | Oneway, now: int) -> None:
         link = self.links.get(address)
@@ -189,7 +212,7 @@ class FlowNode(TaskNode):
         try:
             if link.unsent > UNSENT_MAX and task.of_application:
                 raise TooManyRequests(f"{link.address} has left {link.unsent} bytes unread")
-            fields = {**effect.fields, **self.marks} if self.marks else effect.fields
+            fields = {**effect.fields, **self.common_fields} if self.common_fields else effect.fields
             if type(effect) is Call:
                 task.reads = link.reads
                 read = effect.read_answer
@@ -197,7 +220,7 @@ class FlowNode(TaskNode):
                     self._readers.append(read)
                 deadline = effect.deadline
                 if effect.address is None:
-                    deadline = now + self.share_ms(task.tried or (), deadline - now)
+                    deadline = now + self._share_ms(task.tried or (), deadline - now)
                 task.opaque = link.call(task, effect.code, fields, effect.body, deadline=deadline)
                 return
             link.oneway(effect.code, fields, effect.body)
@@ -230,8 +253,19 @@ class FlowNode(TaskNode):
         if replaced is not None:
             replaced.usable = False
         self.links[address] = link
-        self.actions.append(Dial(link, self.dial_timeout_ms(address), self.tls))
+        self.actions.append(Dial(link, self._dial_timeout_ms(address), self.tls))
         return link
+
+    def _dial_timeout_ms(self, address: str) -> int:
+        """With several name servers a dead one must not use up the time of the request that finds it dead."""
+        if address in self.name_servers.addresses:
+            return max(1, self._connect_timeout_ms // len(self.name_servers.addresses))
+        return self._connect_timeout_ms
+
+    def unsent(self, address: str) -> int:
+        """How many bytes the peer at an address has left unread."""
+        link = self.links.get(address)
+        return 0 if link is None else link.unsent
 
     def drop(self, link: DialledLink, reason: str, now: int) -> None:
         """End a link from our side."""

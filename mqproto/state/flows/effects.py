@@ -9,7 +9,7 @@ Sync and async faces share every flow: they differ only in how they wait for the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -155,6 +155,13 @@ def success(outcome: Command | Lost | Expired, address: str) -> Command:
     if command.code != ResponseCode.SUCCESS:
         raise refusal(command.code, command.remark, address)
     return command
+
+
+def wait_for_all(tickets: Iterable[Ticket[Any]], now: int, deadline: int | None = None) -> Flow[int]:
+    """Wait until all are settled, or until the deadline; returns the time."""
+    for ticket in tickets:
+        _, now = yield Wait(ticket, deadline)
+    return now
 
 
 def current(now: int) -> Flow[int]:

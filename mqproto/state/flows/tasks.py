@@ -174,6 +174,10 @@ class TaskNode(NodeBase, ABC):
         """Bring the route of a topic up to date; the ticket may be one that others wait for already."""
 
     @abstractmethod
+    def any_name_server(self) -> str:
+        """What did not answer, where it was any of the name servers and not one at a link."""
+
+    @abstractmethod
     def tick(self, key: Hashable, now: int) -> None:
         """A timer of the node's own is due."""
 
@@ -394,10 +398,6 @@ class TaskNode(NodeBase, ABC):
     def _work(self, task: Task[Any], effect: Work, now: int) -> None:
         self._jobs[id(effect.job)] = (effect.job, task)
         self.actions.append(Run(effect.job))
-
-    def any_name_server(self) -> str:
-        """What did not answer, where it was any of the name servers and not one at a link."""
-        return NAME_SERVER
 
     def timed(self, task: Task[Any], now: int) -> None:
         """The time of a task's effect has come: the end of a sleep, or the limit of something else."""

@@ -229,7 +229,7 @@ class FastSends:
         #: From here on a body is compressed, refused, or sent as a buffer of its own.
         self._size_max = min(settings.compress_body_over, settings.max_message_size + 1, SEPARATE_BODY)
         #: Whether calls go where the route says, as they are, and nobody wants to know how long they take.
-        as_they_are = node.credentials is None and node.reroute is None and not node.marks
+        as_they_are = node.credentials is None and node.reroute is None and not node.common_fields
         unwatched = (
             not settings.latency_fault_tolerance and not settings.enable_msg_trace and settings.attempt_timeout_ms < 0
         )

@@ -39,8 +39,15 @@ INTRODUCTION_MS: Final = 1_000
 REPLY_TOPICS_MAX: Final = 100
 
 
+class Introductions(Protocol):
+    """Heartbeats of the client node, for brokers that do not know it yet."""
+
+    def send_to(self, address: str, now: int) -> Ticket[None]: ...
+    def known_at(self, address: str) -> bool: ...
+
+
 class RequestHost(Protocol):
-    """What requests need of their node."""
+    """Members of the client node that requests need."""
 
     wall_ahead: int
     client_id: str
@@ -54,8 +61,6 @@ class RequestHost(Protocol):
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]: ...
     def wake(self, ticket: Ticket[Any], now: int) -> None: ...
     def cancel(self, ticket: Ticket[Any], now: int) -> None: ...
-    def beat(self, address: str, now: int) -> Ticket[None]: ...
-    def known_at(self, address: str) -> bool: ...
 
 
 class _Waiting:
@@ -72,8 +77,9 @@ class _Waiting:
 class RequestReply:
     """The requests of one client node."""
 
-    def __init__(self, host: RequestHost) -> None:
+    def __init__(self, host: RequestHost, heartbeats: Introductions) -> None:
         self._host = host
+        self._heartbeats = heartbeats
         self._waiting: dict[str, _Waiting] = {}
         #: When brokers that did not know this client were last told of it.
         self._introduced: dict[str, int] = {}
@@ -161,10 +167,12 @@ class RequestReply:
                 self._reply_topics.add(name)
         addresses = host.routes.all_addresses(masters_only=True)
         again = now - host.settings.heartbeat_broker_interval_ms
-        strangers = [one for one in addresses if not host.known_at(one) and self._introduced.get(one, again) <= again]
+        strangers = [
+            one for one in addresses if not self._heartbeats.known_at(one) and self._introduced.get(one, again) <= again
+        ]
         self._introduced = {one: when for one, when in self._introduced.items() if when > again}
         until = self._patience(now, deadline)
-        beats = [host.beat(address, now) for address in strangers]
+        beats = [self._heartbeats.send_to(address, now) for address in strangers]
         self._introduced.update(dict.fromkeys(strangers, now))
         for beat in beats:
             _, now = yield Wait(beat, until)

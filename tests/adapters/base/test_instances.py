@@ -45,7 +45,7 @@ def test_the_others_go_on_when_one_closes(world: World) -> None:
         first.send(Message(world.topic, b"never"))
     second.send(Message(world.topic, b"2"))
     collector.wait(2)
-    assert set(second._node.producers) == {"second"}
+    assert set(second._node.producers.by_group) == {"second"}
     again = world.producer("first", instance_name="shared")
     assert again._node is second._node
     again.send(Message(world.topic, b"3"))

@@ -277,7 +277,7 @@ def test_queues_move_to_a_time(world: World) -> None:
 
 def test_operators_see_where_the_program_is(world: World) -> None:
     consumer = world.consumer(lambda messages, context: ConsumeStatus.SUCCESS)
-    stacks = consumer._node.stacks
+    stacks = consumer._node.broker_requests.stacks
     text = world.runtime.call(stacks)
     assert "test_push_consumer.py" in text or "stacks.py" in text
     if isinstance(world.runtime, Anyio):

@@ -156,7 +156,7 @@ class LitePullCore(PullConsumerBase):
         self._wanted = tuple(dict.fromkeys(wanted))
         if self.phase is Phase.RUNNING:
             self._assignment.assign(self._wanted, now)
-            self.node.heartbeat(now)
+            self.node.heartbeats.send(now)
 
     def filter_assigned(self, topic: str, expression: str) -> None:
         """Want only these tags of assigned queues of a topic.

@@ -109,7 +109,7 @@ class PullConsumerCore(PullConsumerBase):
             self._subscribe(topic, "*", TAG, now)
             self._subscriptions[topic].version = 0
         self._listeners[topic] = listener
-        self.node.heartbeat(now)
+        self.node.heartbeats.send(now)
         self.rebalance_soon(now)
 
     def topics(self) -> Collection[str]:

@@ -216,7 +216,7 @@ class ConsumerCore(ConsumerBase):
             changed, now = yield from self._assignment.rebalance(list(self._subscriptions), now)
             if changed:
                 self._share_window()
-                self.node.heartbeat(now)
+                self.node.heartbeats.send(now)
         return not self._assignment.incomplete, now
 
     def _share_window(self) -> None:

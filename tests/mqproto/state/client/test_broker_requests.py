@@ -14,7 +14,7 @@ from tests.mqproto.state.stage import TOPIC, Peer, Stage, stage_with
 def linked_consumer() -> tuple[Stage, Consumer, Peer]:
     stage, core = stage_with("a=a:1")
     consumer = Consumer(stage.node)
-    stage.node.add_consumer(consumer)
+    stage.node.consumers.add(consumer)
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     consumer.seen.clear()
     peer = stage.peers["a:1"]
@@ -69,7 +69,7 @@ def test_running_info_with_stacks() -> None:
     stage, _, peer = linked_consumer()
     fields = {"consumerGroup": "cg", "clientId": "x", "jstackEnable": "true"}
     stage.request("a:1", RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
-    stage.node.stacks = lambda: "main: in listen\n" + "x" * STACKS_MAX
+    stage.node.broker_requests.stacks = lambda: "main: in listen\n" + "x" * STACKS_MAX
     stage.request("a:1", RequestCode.GET_CONSUMER_RUNNING_INFO, {**fields, "jstackEnable": "false"})
     stage.request("a:1", RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
     unable, unasked, told = (ConsumerRunningInfo.from_json(bytes(answer.body)).stack for answer in peer.got)

@@ -60,19 +60,19 @@ def test_one_producer_and_one_consumer_for_each_group() -> None:
     with pytest.raises(StateError, match="pg"):
         stage.node.add_producer(ProducerSettings(group="pg"), 0)
     consumer = Consumer(stage.node)
-    stage.node.add_consumer(consumer)
+    stage.node.consumers.add(consumer)
     with pytest.raises(StateError, match="cg"):
-        stage.node.add_consumer(Consumer(stage.node))
+        stage.node.consumers.add(Consumer(stage.node))
     stage.run(consumer.shutdown(0))
     stage.run(consumer.shutdown(0))
-    stage.node.add_consumer(Consumer(stage.node))
+    stage.node.consumers.add(Consumer(stage.node))
     assert core.group == "pg"
 
 
 def test_consumed_goes_to_its_consumer() -> None:
     stage = Stage().begin()
     consumer = Consumer(stage.node)
-    stage.node.add_consumer(consumer)
+    stage.node.consumers.add(consumer)
 
     class Task:
         group = "cg"

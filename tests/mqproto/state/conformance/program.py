@@ -215,7 +215,7 @@ class Program:
         for action in replay.delivered:
             assert isinstance(action, Deliver)
             assert isinstance(action.task, CheckTask)
-            replay.node.checked(action.task, VERDICTS[line.text_of("check", "commit")], replay.now)
+            replay.node.producers.checked(action.task, VERDICTS[line.text_of("check", "commit")], replay.now)
             replay.settle()
 
     def _request(self) -> None:

@@ -141,7 +141,7 @@ def test_one_way_sends_to_a_peer_that_reads_nothing_are_bounded(monkeypatch: pyt
     refusals = [failure for failure in outcomes if isinstance(failure, TooManyRequests)]
     assert 10 <= len(refusals) <= 20
     assert outcomes[:20] == [None] * 20
-    stage.node.heartbeat(0)
+    stage.node.heartbeats.send(0)
     stage.settle()
     assert len(stage.peers["a:1"].of(BEAT)) == 2, "the node's own requests still go"
     stage.run(core.send_oneway(Message(TOPIC, b"x"), 0))

@@ -273,7 +273,7 @@ def test_cancelling_leaves_no_trace(stage: Stage) -> None:
 
 
 def test_closing_waits_for_replies(stage: Stage) -> None:
-    ticket, late = ask(stage, core_of(stage)), ask(stage, stage.node.producers["pg"], timeout_ms=60_000)
+    ticket, late = ask(stage, core_of(stage)), ask(stage, stage.node.producers.by_group["pg"], timeout_ms=60_000)
     stage.node.close(stage.now)
     stage.settle()
     push(stage, correlation(sent(stage)[0]))

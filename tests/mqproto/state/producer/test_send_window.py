@@ -333,7 +333,7 @@ def test_a_producer_leaves_when_its_sends_are_over() -> None:
     assert gone.settled
     (farewell,) = play.peer.of(RequestCode.UNREGISTER_CLIENT)
     assert farewell.fields["producerGroup"] == "pg"
-    assert play.stage.node.producers == {"other": other}
+    assert play.stage.node.producers.by_group == {"other": other}
 
 
 def test_a_producer_does_not_wait_for_its_sends_for_ever() -> None:

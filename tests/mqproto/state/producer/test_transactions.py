@@ -281,7 +281,7 @@ def checks(stage: Stage) -> list[CheckTask]:
 
 
 def answer_check(stage: Stage, task: CheckTask, result: object) -> None:
-    stage.node.checked(task, result, stage.now)
+    stage.node.producers.checked(task, result, stage.now)
     stage.settle()
 
 
@@ -469,7 +469,7 @@ def test_the_application_sees_plain_names_in_a_namespace() -> None:
 def test_after_the_end_nothing_is_asked_or_answered(asked: Stage) -> None:
     ask(asked)
     (task,) = checks(asked)
-    core = asked.node.transactions["pg"]
+    core = asked.node.producers.transactions["pg"]
     asked.run(asked.node.remove_producer(core.producer, asked.now))
     ask(asked)
     core.check(None, task.message, "a:1", None)  # type: ignore[arg-type]  # not looked at
@@ -477,7 +477,7 @@ def test_after_the_end_nothing_is_asked_or_answered(asked: Stage) -> None:
     answer_check(asked, task, COMMIT)
     core.checked(task, COMMIT, asked.now)
     asked.settle()
-    assert asked.node.transactions == {}
+    assert asked.node.producers.transactions == {}
     assert ends(asked.peers["a:1"]) == []
     with pytest.raises(StateError):
         prepare(asked, core)

@@ -143,7 +143,7 @@ def test_name_servers_that_cannot_be_reached_are_a_failure(cluster: Cluster) -> 
     del cluster.stage.peers[NS]
     with pytest.raises(NoNameServer):
         polling(cluster, "T")
-    assert not cluster.stage.node.consumers
+    assert not cluster.stage.node.consumers.by_group
 
 
 def test_a_poll_that_waits_ends_with_the_consumer(cluster: Cluster) -> None:

@@ -118,7 +118,7 @@ def test_name_servers_that_cannot_be_reached_are_a_failure(cluster: Cluster) -> 
     cluster.stage.cut(NS) if NS in cluster.stage.links else None
     with pytest.raises(NoNameServer):
         cluster.start(consumer)
-    assert not cluster.stage.node.consumers
+    assert not cluster.stage.node.consumers.by_group
 
 
 # --- pulls

@@ -87,7 +87,7 @@ class Teller(Client):
             result = random.choice([UNKNOW, ValueError("the database is away")])
 
         def answer() -> None:
-            self.host.enter(lambda now: self.node.checked(task, result, now))
+            self.host.enter(lambda now: self.node.producers.checked(task, result, now))
 
         self.cluster.simulator.at(self.cluster.now + random.choice([0, 0, 200]), lambda: self.host.when_awake(answer))
 

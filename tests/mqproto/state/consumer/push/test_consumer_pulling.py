@@ -101,7 +101,7 @@ def test_a_full_window_stops_pulling_until_there_is_room(cluster: Cluster) -> No
     consuming(cluster, "T", pull_threshold_for_queue=10, pull_batch_size=4, consume_thread_min=2)
     cluster.put("T", *[b"%d" % n for n in range(40)])
     pulled = len(cluster.requests(RequestCode.PULL_MESSAGE))
-    queue = cluster.stage.node.consumers["g"]
+    queue = cluster.stage.node.consumers.by_group["g"]
     assert isinstance(queue, ConsumerCore)
     assert len(queue._assignment.queues[queue_of("T")]) == 12
     cluster.stage.advance(5_000)

@@ -87,7 +87,7 @@ def test_the_start_follows_the_order_of_java(cluster: Cluster) -> None:
         ("T", "1"),
         ("%RETRY%g", "0"),
     }
-    assert cluster.stage.node.consumers["g"].running_info(0)
+    assert cluster.stage.node.consumers.by_group["g"].running_info(0)
 
 
 def test_a_topic_that_does_not_exist_yet_is_no_failure(cluster: Cluster) -> None:
@@ -132,7 +132,7 @@ def test_no_name_server_is_a_typed_failure_and_leaves_nothing_behind(cluster: Cl
     consumer = make(cluster, "T")
     with pytest.raises(NoNameServer):
         cluster.start(consumer)
-    assert cluster.stage.node.consumers == {}
+    assert cluster.stage.node.consumers.by_group == {}
     assert consumer.phase is Phase.STOPPED
     with pytest.raises(StateError):
         cluster.start(consumer)
@@ -170,7 +170,7 @@ def test_filters_other_than_tags_are_checked_at_a_broker(cluster: Cluster) -> No
     cluster.broker.refuses[RequestCode.CHECK_CLIENT_CONFIG] = 1
     with pytest.raises(BrokerError):
         cluster.start(consumer)
-    assert cluster.stage.node.consumers == {}
+    assert cluster.stage.node.consumers.by_group == {}
     cluster.broker.refuses.clear()
     again = make(cluster)
     again.subscribe("T", "a > 1", "SQL92", now=0)
@@ -300,7 +300,7 @@ def test_nothing_is_left_running_after_the_end(cluster: Cluster) -> None:
     cluster.answer(cluster.tasks[0], LATER)
     cluster.stage.run(consumer.shutdown(cluster.stage.now))
     cluster.advance(60_000)
-    assert cluster.stage.node.consumers == {}
+    assert cluster.stage.node.consumers.by_group == {}
     assert cluster.stage.node._tasks == {}
 
 

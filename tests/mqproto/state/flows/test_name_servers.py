@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqproto.state.cluster.name_servers import NameServerList
+from mqproto.state.flows.name_servers import NameServerList
 
 
 def test_the_chosen_one_is_kept_while_it_is_linked() -> None:

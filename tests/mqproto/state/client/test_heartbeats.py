@@ -21,7 +21,7 @@ def test_heartbeats_go_to_masters_and_with_a_consumer_to_slaves_too() -> None:
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     stage.advance(1000)
     assert (len(stage.peers["a:1"].of(BEAT)), len(stage.peers["a:2"].of(BEAT))) == (2, 0)
-    stage.node.add_consumer(Consumer(stage.node))
+    stage.node.consumers.add(Consumer(stage.node))
     stage.advance(30_000)
     assert (len(stage.peers["a:1"].of(BEAT)), len(stage.peers["a:2"].of(BEAT))) == (3, 1)
     beat = HeartbeatData.from_json(bytes(stage.peers["a:2"].of(BEAT)[0].body))
@@ -36,7 +36,7 @@ def test_nothing_is_sent_without_producers_and_consumers() -> None:
     count = len(stage.peers["a:1"].of(BEAT))
     stage.advance(90_000)
     assert len(stage.peers["a:1"].of(BEAT)) == count
-    assert stage.node.heartbeat(stage.now).settled
+    assert stage.node.heartbeats.send(stage.now).settled
 
 
 def test_a_change_during_a_heartbeat_is_told_at_once() -> None:
@@ -45,10 +45,10 @@ def test_a_change_during_a_heartbeat_is_told_at_once() -> None:
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     peer = stage.peers["a:1"]
     peer.answers.clear()
-    first = stage.node.heartbeat(0)
+    first = stage.node.heartbeats.send(0)
     stage.settle()
-    stage.node.add_consumer(Consumer(stage.node))
-    others = [stage.node.heartbeat(0) for _ in range(3)]
+    stage.node.consumers.add(Consumer(stage.node))
+    others = [stage.node.heartbeats.send(0) for _ in range(3)]
     stage.settle()
     assert len(peer.of(BEAT)) == 2
     stage.receive("a:1", success(peer.of(BEAT)[1]))
@@ -56,7 +56,7 @@ def test_a_change_during_a_heartbeat_is_told_at_once() -> None:
     assert len(peer.of(BEAT)) == 3, "one for all who asked meanwhile"
     assert not any(ticket.settled for ticket in others)
     assert HeartbeatData.from_json(bytes(peer.of(BEAT)[2].body)).consumers
-    later = stage.node.heartbeat(0)
+    later = stage.node.heartbeats.send(0)
     stage.settle()
     assert len(peer.of(BEAT)) == 3, "one at a time"
     stage.receive("a:1", success(peer.of(BEAT)[2]))
@@ -70,7 +70,7 @@ def test_heartbeats_that_fail_are_noted_and_do_not_stop_the_others() -> None:
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     stage.peers["b:1"].answers[BEAT] = lambda request: refused(request, 1, "not now")
     del stage.peers["c:1"]
-    ticket = stage.node.heartbeat(0)
+    ticket = stage.node.heartbeats.send(0)
     stage.settle()
     assert ticket.settled
     assert [notice for notice in stage.node.notices if "not now" in notice]
@@ -97,8 +97,8 @@ def test_a_heartbeat_that_has_nothing_to_say_any_more_is_not_sent() -> None:
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     peer = stage.peers["a:1"]
     peer.answers.pop(BEAT)
-    stage.node.heartbeat(0)
-    following = stage.node.heartbeat(0)
+    stage.node.heartbeats.send(0)
+    following = stage.node.heartbeats.send(0)
     stage.settle()
     ending = stage.start(stage.node.remove_producer(core, 0))
     stage.receive("a:1", success(peer.of(BEAT)[1]))

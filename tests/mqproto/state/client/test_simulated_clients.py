@@ -226,9 +226,8 @@ def test_closing_leaves_nothing(seed: int) -> None:
     assert (node.links, len(node.calls), len(node.timers), node.all_links()) == ({}, 0, 0, [])
     assert not node._tasks
     assert not node._waiting
-    assert not node._refreshing
-    assert not node._beats
-    assert not node._next_beats
+    assert not node._route_refresh.open
+    assert not node.heartbeats.open
 
 
 def test_an_outage_of_everything_ends_with_the_outage() -> None:

@@ -8,7 +8,7 @@ from mqproto.errors import (
     StateError,
 )
 from mqproto.message import Message, SendStatus
-from mqproto.state.client.node import FAREWELL_WAIT_MS
+from mqproto.state.client.heartbeats import FAREWELL_WAIT_MS
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.note_taking import Consumer
@@ -44,7 +44,7 @@ def test_a_heartbeat_under_way_is_over_before_a_broker_hears_of_the_end() -> Non
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     peer = stage.peers["a:1"]
     del peer.answers[RequestCode.HEART_BEAT]
-    stage.node.heartbeat(0)
+    stage.node.heartbeats.send(0)
     stage.settle()
     ending = stage.start(stage.node.remove_producer(core, 0))
     assert peer.of(GONE) == []
@@ -57,7 +57,7 @@ def test_a_heartbeat_that_nobody_answers_does_not_hold_up_the_end() -> None:
     stage, core = stage_with("a=a:1")
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     del stage.peers["a:1"].answers[RequestCode.HEART_BEAT]
-    stage.node.heartbeat(0)
+    stage.node.heartbeats.send(0)
     stage.settle()
     ending = stage.start(stage.node.remove_producer(core, 0))
     stage.advance(FAREWELL_WAIT_MS)
@@ -69,7 +69,7 @@ def test_close_says_goodbye() -> None:
     """docs/protocol/client.md 1.2: consumers first, then the producers' groups, then the links."""
     stage, core = stage_with("a=a:1")
     consumer = Consumer(stage.node)
-    stage.node.add_consumer(consumer)
+    stage.node.consumers.add(consumer)
     stage.run(core.send(Message(TOPIC, b"x"), 0))
     stage.node.close(5)
     stage.node.close(5)
@@ -101,7 +101,7 @@ def test_close_waits_for_operations_in_flight_but_not_for_ever() -> None:
     stuck = stage.start(core.send(Message(TOPIC, b"stuck"), 0, timeout_ms=60_000))
     consumer = Consumer(stage.node)
     consumer.shutdown_ms = 500
-    stage.node.add_consumer(consumer)
+    stage.node.consumers.add(consumer)
     stage.node.close(0)
     stage.settle()
     peer.answers = answers

@@ -54,7 +54,7 @@ def test_consumers_hear_of_changed_routes() -> None:
     """PRO-08: a topic that is used both ways is fresh on both sides within one refresh."""
     stage, core = stage_with("a=a:1")
     consumer = Consumer(stage.node)
-    stage.node.add_consumer(consumer)
+    stage.node.consumers.add(consumer)
     stage.advance(10)
     assert consumer.seen == [("queues", TOPIC, 2, 10)]
     stage.advance(60_000)
