@@ -52,7 +52,7 @@ class AdminHost(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerAddress:
     """One broker that an operation goes to."""
 
     broker_name: str
@@ -138,7 +138,7 @@ class AdminCalls:
             raise self.refusal(command, None)
         return TopicRoute.from_json(bytes(command.body))
 
-    def places(self, topic: str) -> Flow[list[Place]]:
+    def places(self, topic: str) -> Flow[list[BrokerAddress]]:
         """One address of each broker of a topic: its master, or a slave where there is none.
 
         Raises NoRoute when there is no broker.
@@ -146,7 +146,7 @@ class AdminCalls:
         route = yield from self.route(topic)
         return places_of(topic, route)
 
-    def group_places(self, group: str) -> Flow[list[Place]]:
+    def group_places(self, group: str) -> Flow[list[BrokerAddress]]:
         """The same for the brokers at which a consumer group has been: those of its retry topic.
 
         Raises NoClients when there is none.
@@ -170,7 +170,7 @@ class AdminCalls:
         command = yield from self.done(None, RequestCode.GET_BROKER_CLUSTER_INFO)
         return ClusterInfo.from_json(bytes(command.body))
 
-    def masters(self, cluster: str | None, *, slaves: bool = False) -> Flow[list[Place]]:
+    def masters(self, cluster: str | None, *, slaves: bool = False) -> Flow[list[BrokerAddress]]:
         """The masters of a cluster (None: of all clusters), by broker name; with `slaves` all its brokers.
 
         Raises NoCluster.
@@ -184,7 +184,7 @@ class AdminCalls:
             raise NoCluster(cluster, tuple(sorted(info.clusters)))
         found = [info.brokers[name] for name in sorted(names) if name in info.brokers]
         return [
-            Place(broker.broker_name, address)
+            BrokerAddress(broker.broker_name, address)
             for broker in found
             for broker_id, address in sorted(broker.addresses.items())
             if slaves or broker_id == MASTER_ID
@@ -244,10 +244,10 @@ def check_target(broker: str | None, cluster: str | None) -> None:
         raise ClientError("give the address of a broker or the name of a cluster, one of them")
 
 
-def places_of(topic: str, route: TopicRoute) -> list[Place]:
+def places_of(topic: str, route: TopicRoute) -> list[BrokerAddress]:
     """One address of each broker in a route, by broker name. Raises NoRoute when there is none."""
     found = [
-        Place(broker.broker_name, broker.addresses[min(broker.addresses)])
+        BrokerAddress(broker.broker_name, broker.addresses[min(broker.addresses)])
         for broker in sorted(route.brokers, key=lambda broker: broker.broker_name)
         if broker.addresses
     ]

@@ -8,7 +8,7 @@ from typing import Final
 
 from mqproto.errors import AccessDenied, ClientError, MQError, NoClients, NoMessage, NoRoute
 from mqproto.message import MessageExt, MessageQueue
-from mqproto.state.admin.calls import AdminCalls, Place, queue_fields
+from mqproto.state.admin.calls import AdminCalls, BrokerAddress, queue_fields
 from mqproto.state.admin.groups import GroupFlows
 from mqproto.state.admin.topics import TopicFlows
 from mqproto.state.cluster.routes import QUEUES_MAX
@@ -244,7 +244,7 @@ class MessageFlows:
             at = pulled.next_offset
         return found[:limit]
 
-    def _begin(self, place: Place, queue: MessageQueue, time_ms: int | None) -> Flow[int]:
+    def _begin(self, place: BrokerAddress, queue: MessageQueue, time_ms: int | None) -> Flow[int]:
         """Where the messages of a time begin.
 
         It may be too early: of a time past the end Apache's brokers say the last message.
@@ -257,7 +257,7 @@ class MessageFlows:
         command = yield from self._calls.done(place.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
         return SearchOffsetResponse.decode(command.fields).offset
 
-    def _place(self, queue: MessageQueue) -> Flow[Place]:
+    def _place(self, queue: MessageQueue) -> Flow[BrokerAddress]:
         for place in (yield from self._calls.places(queue.topic)):
             if place.broker_name == queue.broker_name:
                 return place
@@ -265,7 +265,7 @@ class MessageFlows:
 
     def _pull(
         self,
-        place: Place,
+        place: BrokerAddress,
         queue: MessageQueue,
         offset: int,
         count: int,

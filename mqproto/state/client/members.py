@@ -69,18 +69,18 @@ class ConsumerPort(Protocol):
         """
 
 
-class MemberHost(Protocol):
+class MembershipHost(Protocol):
     """Members of the client node that decide whether a group may join."""
 
     client_id: str
     refusal: str | None
 
 
-class ProducersHost(MemberHost, TraceHost, TransactionHost, Protocol):
+class ProducersHost(MembershipHost, TraceHost, TransactionHost, Protocol):
     """Members of the client node that its producers need."""
 
 
-def check_new(host: MemberHost, kind: str, group: str, taken: Mapping[str, object]) -> None:
+def check_new(host: MembershipHost, kind: str, group: str, taken: Mapping[str, object]) -> None:
     """Raises StateError when the node is closed, or has a member of this kind and group."""
     if host.refusal is not None:
         raise StateError(host.refusal)
@@ -143,7 +143,7 @@ class Producers:
 class Consumers:
     """Consumers of one client node."""
 
-    def __init__(self, host: MemberHost) -> None:
+    def __init__(self, host: MembershipHost) -> None:
         self._host = host
         self.by_group: dict[str, ConsumerPort] = {}
 

@@ -8,7 +8,7 @@ Leaves to others: what routes mean (`routes`), which name server a request goes 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mqproto.codec import Command
 from mqproto.errors import BrokerError, MQError, NoNameServer, RemoteProtocolError, refusal
