@@ -1,4 +1,4 @@
-"""The configuration of a running server: read and changed by request, and written back (docs/protocol/broker.md 2.16,
+"""Configuration of a running server: read and changed by request, and written back (docs/protocol/broker.md 2.16,
 6.2).
 
 Owns: which keys there are and what a change of them does: at once, at the next start, or nothing; what is not saved
@@ -34,7 +34,7 @@ Hook: TypeAlias = Callable[[frozenset[str]], None]
 
 
 class ChangeRefused(MQError):  # noqa: N818 - a name that says what happened needs no suffix
-    """A change that was not made; `remark` says why. `forbidden`: the key is on the black list."""
+    """Refusal of a change; `remark` says why. `forbidden`: the key is on the black list."""
 
     def __init__(self, remark: str, *, forbidden: bool = False) -> None:
         super().__init__(remark)
@@ -43,11 +43,11 @@ class ChangeRefused(MQError):  # noqa: N818 - a name that says what happened nee
 
 
 class Configuration:
-    """The settings of one server, `all_settings`, of which the first are the server's own.
+    """Configuration of one server: its settings, `all_settings`, of which the first are the server's own.
 
     `save` makes the job that writes changed keys with their texts into the file of the settings; without it changes end
     with the process. `effective` gives the texts of keys that are not set and were found out at the start. `notice`
-    tells the operator.
+    reports to the operator.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 9.2).
 
 Apache appends the value of every counter to a list every 10 s, 10 min and 1 h. Here the ticks of these three rhythms
-are numbers since the start, and a counter keeps marks of those ticks only before which it changed: one that rests costs
-nothing.
+are numbers since the start, and a counter keeps its numbers of those ticks only before which it changed: one that rests
+costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mqproto.wire.bodies import BrokerStats, StatsItem
 
 
 class CounterWindow:
-    """One rhythm: a tick every `period` ms, of which the last `keep` count, both ends of the span included."""
+    """Window of a counter: a tick every `period` ms, of which the last `keep` count, both ends of the span included."""
 
     __slots__ = ("keep", "period")
 
@@ -38,7 +38,7 @@ SPENT: Final = 4
 
 
 class Counter:
-    """Counts events, each with one or more messages, their bytes and milliseconds.
+    """Counter of events, each with one or more messages, their bytes and milliseconds.
 
     Whoever counts adds to the numbers and calls `Sampler.touch` unless `changed` is set already.
     """
@@ -88,7 +88,7 @@ class Counter:
 
 
 class CounterReader(Counter):
-    """What one group reads from one queue."""
+    """Counter of what one group reads from one queue."""
 
     __slots__ = ("behind",)
 

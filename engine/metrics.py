@@ -1,4 +1,4 @@
-"""Numbers for a collector of metrics: a page that any node can show beside its own work.
+"""Page of numbers for a collector of metrics, which any node can show beside its own work.
 
 Owns: the HTTP of that page, one listener of its own, when numbers are collected and who waits for them.
 Leaves to others: which numbers there are (`mqproto.engine.broker.operators.metrics`,
@@ -30,7 +30,7 @@ REQUEST_MS: Final = 10_000
 
 @dataclass(slots=True)
 class MetricFamily:
-    """One metric: its name, what it says, names of its labels, and samples with the values of these."""
+    """Metric: its name, what it says, names of its labels, and samples with the values of these."""
 
     name: str
     help: str
@@ -43,7 +43,7 @@ class MetricFamily:
 
 @dataclass(slots=True)
 class Collected:
-    """What a node has to tell. `later` is done by the job: it may block."""
+    """Numbers of a node. `later` is done by the job: it may block."""
 
     families: list[MetricFamily]
     later: list[Callable[[], None]] = field(default_factory=list)
@@ -54,7 +54,7 @@ Render: TypeAlias = Callable[[Sequence[MetricFamily]], tuple[str, bytes]]
 
 
 class RenderPage:
-    """Job: make the text of a page."""
+    """Job that makes the text of a page."""
 
     __slots__ = ("collected", "page", "render")
 
@@ -70,7 +70,7 @@ class RenderPage:
 
 
 class _PageLink(Link):
-    """A stream that came in by the page's listener."""
+    """Link that came in by the page's listener."""
 
     __slots__ = ("request",)
 
@@ -80,7 +80,7 @@ class _PageLink(Link):
 
 
 class WithMetrics:
-    """A node and its page, which drivers see as one node. `collect` gives the numbers in slices.
+    """Node with its page, which drivers see as one node. `collect` gives the numbers in slices.
 
     GET of `/metrics` is answered with the page, everything else with an error, and each link is closed after its
     answer.
@@ -259,7 +259,10 @@ class WithMetrics:
         """Answer and close."""
         if link.ended:
             return
-        head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+        head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
+            f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+        )
         data = head.encode() + text
         link.out.append(data)
         link.unsent += len(data)

@@ -1,4 +1,4 @@
-"""Saving a state while requests go on.
+"""Saver of a state, which saves while requests go on.
 
 Owns: at most one save at a time, and the answers that wait for it. Changes that come while a save runs share the next
 one.
@@ -19,7 +19,7 @@ WAITING_MAX: Final = 1024
 
 
 class Saver(Generic[T]):
-    """Saves what `render` gives by jobs that `make_job` makes; without the latter there is nothing to wait for.
+    """Saver of what `render` gives by jobs that `make_job` makes; without the latter there is nothing to wait for.
 
     `ended` is told of the end of each job, before those who wait for it.
     """

@@ -41,13 +41,13 @@ T = TypeVar("T", bool, int, float, str)
 _I64_MAX: Final = (1 << 63) - 1
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _WORDS: Final = {"true": True, "false": False}
-#: Longest wait of a pull that a broker grants. Clients ask for 15 to 20 s; a link without traffic is closed after 120 s.
+#: Longest wait that is granted to a pull. Clients ask for 15 to 20 s; a link without traffic is closed after 120 s.
 _SUSPEND_MAX_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key: where its value lives and which values it takes."""
+    """Key of a setting: where its value lives and which values it takes."""
 
     key: str
     attribute: str
@@ -133,7 +133,7 @@ def setting(
 
 @dataclass(slots=True, kw_only=True)
 class Settings:
-    """What all classes of settings share."""
+    """Base of all classes of settings."""
 
     #: Keys and texts that were applied and have no attribute.
     unknown: dict[str, str] = field(default_factory=dict)
@@ -245,7 +245,7 @@ class ServerSettings(Settings):
 
 @dataclass(slots=True, kw_only=True)
 class NamesrvSettings(ServerSettings):
-    """The name server's keys (docs/protocol/broker.md 8.5)."""
+    """Keys of the name server (docs/protocol/broker.md 8.5)."""
 
     listen_port: int = setting(9876, high=PORT_MAX)
     kv_config_path: str = setting("~/namesrv/kvConfig.json")
@@ -257,7 +257,7 @@ class NamesrvSettings(ServerSettings):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerSettings(ServerSettings):
-    """The broker's keys (docs/protocol/broker.md 8.2).
+    """Keys of the broker (docs/protocol/broker.md 8.2).
 
     Those of the store are `mqproto.engine.store`'s. Times are milliseconds.
     """

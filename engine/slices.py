@@ -1,4 +1,4 @@
-"""Work that is too long for one entry of a node, done in slices (so that no request holds the loop for more than some
+"""Slices of work that is too long for one entry of a node (so that no request holds the loop for more than some
 milliseconds).
 
 Owns: whose slice is next, how much may wait, what is dropped when its owner leaves.
@@ -30,7 +30,7 @@ OF_AN_OWNER_MAX: Final = 64
 
 
 class SlicedWork:
-    """One generator and what to do with its outcome."""
+    """Work in slices: a generator, and what to do with its outcome."""
 
     __slots__ = ("steps", "then")
 

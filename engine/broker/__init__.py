@@ -1,1 +1,1 @@
-"""The broker: one module for each family of requests (docs/requests.md lists them all)."""
+"""Broker: one module for each family of requests (docs/requests.md lists them all)."""

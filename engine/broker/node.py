@@ -1,15 +1,13 @@
-"""The broker node.
+"""Node of the broker, which drivers run.
 
-Owns: the face that drivers see, frames in, which handler takes which code, the order of what happens at the end of an
-entry.
-Leaves to others: what requests mean (the modules beside this one), bytes on disk (`mqproto.engine.store`), sockets and
-clocks (drivers).
+Owns: the contract with drivers, frames in, the order of what happens at the end of an entry.
+Leaves to others: which family takes which request code (`handlers`), what requests mean (the rooms below), bytes on
+disk (`mqproto.engine.store`), sockets and clocks (drivers).
 
 Listeners: "main" (`listenPort`) and "fast" (`listenPort` - 2: everything but pulls; docs/protocol/broker.md 1.2).
 
-An entry runs in three steps: take the input; settle (wake parked pulls, tell name servers of new topics, begin jobs);
-leave. Answers lie in the links' buffers then, and the driver writes once for each link, however many requests the input
-held.
+An entry runs in three steps: take the input; settle (wake parked pulls, register new topics, begin jobs); leave.
+Answers lie in the links' buffers then, and the driver writes once for each link, however many requests the input held.
 """
 
 from __future__ import annotations
@@ -63,9 +61,9 @@ _PULL_CODES: Final = (PULL_MESSAGE, LITE_PULL_MESSAGE)
 
 
 class BrokerNode(Core):
-    """One broker over one store.
+    """Broker over one store.
 
-    `host` and `port` are the numeric address that clients are told (brokerIP1 and the port that the "main" listener is
+    `host` and `port` are the numeric address that clients are given (brokerIP1 and the port that the "main" listener is
     really bound to; part of every message id). `seed` feeds the choice of queues. The store is open already; the broker
     closes it. `files` are those that it was opened with (the disk's, unless a test has others): the tables lie in
     `config/` below its root.
@@ -151,7 +149,7 @@ class BrokerNode(Core):
         self.configuration_requests = ConfigurationRequests(
             self, self, self.configuration, self.run_jobs, self.registration
         )
-        self.configuration.hooks.append(self._forget_shapes)
+        self.configuration.hooks.append(self._forget_templates)
         self.handlers = all_handlers(
             self,
             message_writer,
@@ -344,7 +342,7 @@ class BrokerNode(Core):
         self.run_jobs((self._last_job,))
 
     def _end(self, failure: Exception | None) -> None:
-        """The end: tell who waited for the disk, let go of the clients.
+        """The end: answer who waited for the disk, close the links.
 
         Without the job having run the directory is still ours.
         """
@@ -372,7 +370,7 @@ class BrokerNode(Core):
         self.admission.link_over(link)
         self.client_requests.link_over(link)
 
-    def _forget_shapes(self, keys: frozenset[str]) -> None:
+    def _forget_templates(self, keys: frozenset[str]) -> None:
         """Settings have changed: what is known of headers may not be true any more."""
         for link in self.links:
             link.header_templates.clear()

@@ -1,4 +1,4 @@
-"""The name server: where brokers register and clients find them."""
+"""Name server: where brokers register and clients find them."""
 
 from mqproto.engine.namesrv.kv import KvConfig
 from mqproto.engine.namesrv.node import NameServerNode

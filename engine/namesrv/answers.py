@@ -1,4 +1,4 @@
-"""What handlers give back."""
+"""Answers that handlers give back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mqproto.wire.codes import ResponseCode
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request. A body that may be long is not made to bytes yet: that is done in slices.
+    """Answer to a request. A body that may be long is not made to bytes yet: that is done in slices.
 
     With `saver` it is held back until the change that it confirms is saved.
     """

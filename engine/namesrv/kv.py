@@ -21,7 +21,7 @@ _write: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class KvConfig:
-    """The table, with its size bounded."""
+    """Table of texts by namespace and key, with its size bounded."""
 
     def __init__(self) -> None:
         self._table: dict[str, dict[str, str]] = {}

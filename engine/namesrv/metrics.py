@@ -1,4 +1,4 @@
-"""The name server's numbers for a collector of metrics. Apache's exporter has none: these names are ours."""
+"""Numbers of the name server for a collector of metrics. Apache's exporter has none: these names are ours."""
 
 from __future__ import annotations
 

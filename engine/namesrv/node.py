@@ -1,4 +1,4 @@
-"""The name server node.
+"""Node of the name server, which drivers run.
 
 Owns: its links, when they have been idle for too long, and the way from a request to its answer.
 Leaves to others: what brokers registered (`registry`), what requests mean (the `*_requests` modules), files (jobs that
@@ -65,7 +65,7 @@ NOTICES_MAX: Final = 1000
 
 
 class _Peer(Connection[None]):
-    """A link to a broker, client or tool."""
+    """Link to a broker, client or tool."""
 
     __slots__ = ("active", "held")
 
@@ -80,7 +80,7 @@ class _Peer(Connection[None]):
 
 
 class NameServerNode(NodeBase):
-    """One name server.
+    """Name server.
 
     `kv_config` is the key/value configuration as it was saved last. `save_kv_config` makes the job that saves its text,
     `save_settings` the one that writes changed settings into their file; without them nothing outlives the process.

@@ -1,8 +1,9 @@
-"""Who holds which topic: what brokers registered, and who of them is alive (docs/protocol/broker.md 6.1, 6.3, 6.4).
+"""Registry of brokers and topics: what brokers registered, and which of them are alive (docs/protocol/broker.md 6.1,
+6.3, 6.4).
 
 Owns: topics, broker addresses, clusters, live entries and when they expire. Nothing of it outlives the process.
-Leaves to others: requests and answers (handlers), links and time (the node). A link is here only a token that tells
-connections apart.
+Leaves to others: requests and answers (handlers), links and time (the node). A link is here only a token, one for each
+connection.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ ENTRIES_MAX: Final = 2_000_000
 
 
 class RegistrationRefusedError(MQError):
-    """A registration would exceed a limit of this name server, or is older than what is known; nothing of it was
-    taken.
+    """Refusal of a registration: it would exceed a limit of this name server, or is older than what is known; nothing
+    of it was taken.
     """
 
 
 @dataclass(slots=True)
 class Live:
-    """A broker address that is alive."""
+    """Broker address that is alive."""
 
     address: str
     broker_name: str
@@ -64,7 +65,7 @@ class Live:
 
 
 class Registry:
-    """The tables of the name server.
+    """Registry of one name server.
 
     All lists that it gives are ordered by name, so that equal states give equal answers.
     """

@@ -1,4 +1,4 @@
-"""What the handlers of a name server share."""
+"""State that the handlers of a name server share, and the requests that they get."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from mqproto.engine.slices import Steps
 
 @dataclass(slots=True)
 class State:
+    """State of a name server."""
+
     settings: NamesrvSettings
     registry: Registry
     kv: KvConfig
@@ -27,7 +29,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request with where it came from (a token for the connection) and when."""
+    """Request with where it came from (a token for the connection) and when."""
 
     command: Command
     link: Hashable

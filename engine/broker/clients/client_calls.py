@@ -1,9 +1,9 @@
-"""What operators ask clients through the broker: 223, 307, 309 (docs/protocol/broker.md 2.12, 2.19, 2.20).
+"""Calls to clients that operators ask for: 223, 307, 309 (docs/protocol/broker.md 2.12, 2.19, 2.20).
 
 Owns: whom a request is for, how long a client may take, what is answered when it is silent, too old, or gone.
 Leaves to others: who is online (`mqproto.engine.broker.core.client_registry`), what clients answer.
 
-Nothing waits for a client but the one who asked: the request is a call on the client's link, and its end is the answer.
+Only the operator who asked waits for a client: the request is a call on the client's link, and its end is the answer.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ V3_0_7_SNAPSHOT: Final = 28
 V3_1_8_SNAPSHOT: Final = 62
 
 #: How long a client may take for 307 and 309, and for 221.
-_RELAY_MS: Final = 10_000
+_CALL_MS: Final = 10_000
 _STATUS_MS: Final = 5000
-#: Requests of one asker that may be under way; one more is told that the broker is busy.
+#: Requests of one asker that may be under way; one more is refused, the broker is busy.
 _OF_A_LINK_MAX: Final = 256
 #: Clients of a group that are asked at the same time.
 _AT_A_TIME: Final = 64
-#: Bytes of what clients have told that one answer is made of.
-_TOLD_MAX: Final = 8 << 20
+#: Bytes of answers of clients that one answer is made of.
+_ANSWERS_MAX: Final = 8 << 20
 
 
 class ClientCallRequests:
-    """Passes requests of operators on to consumers, and their answers back."""
+    """Requests of operators that consumers answer, through the broker."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ClientCallRequests:
 
     def on_running_info(self, link: ClientLink, request: Command) -> None:
         header = GetConsumerRunningInfoRequest.decode(request.fields)
-        self._relay(link, request, header.consumer_group, header.client_id, request.fields, request.body)
+        self._forward(link, request, header.consumer_group, header.client_id, request.fields, request.body)
 
     def on_consume_directly(self, link: ClientLink, request: Command) -> None:
         """Have a client consume a message that is stored here."""
@@ -94,11 +94,11 @@ class ClientCallRequests:
         def then(record: memoryview | None) -> None:
             if record is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-            self._relay(link, request, header.consumer_group, header.client_id, fields, record)
+            self._forward(link, request, header.consumer_group, header.client_id, fields, record)
 
         self.reads.answer(link, request, self.store.reads.record(offset), then)
 
-    def _relay(
+    def _forward(
         self,
         link: ClientLink,
         request: Command,
@@ -117,7 +117,8 @@ class ClientCallRequests:
             version = version_name(member.version)
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{client_id}> Version <{version}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
+                f"The Consumer <{client_id}> Version <{version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
             )
         self._begin(link)
 
@@ -132,10 +133,10 @@ class ClientCallRequests:
                     remark=f"invoke consumer <{group}> <{client_id}> Exception: its connection is closed",
                 )
             else:
-                remark = f"consumer <{group}> <{client_id}> Timeout: no answer within {_RELAY_MS} ms"
+                remark = f"consumer <{group}> <{client_id}> Timeout: no answer within {_CALL_MS} ms"
                 link.reply(request, ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark)
 
-        if not self.call(target, answered, request.code, fields, body, _RELAY_MS):
+        if not self.call(target, answered, request.code, fields, body, _CALL_MS):
             self._end(link)
             raise Refused(ResponseCode.SYSTEM_BUSY, OVERLOAD)
 
@@ -180,7 +181,7 @@ class ClientCallRequests:
         self._begin(link)
         _Statuses(self, link, request, header, members).go_on()
 
-    def told(self, link: ClientLink, request: Command, found: dict[str, dict[MessageQueue, int]]) -> None:
+    def all_answered(self, link: ClientLink, request: Command, found: dict[str, dict[MessageQueue, int]]) -> None:
         """All clients have answered, or will not."""
         self._end(link)
         try:
@@ -190,17 +191,17 @@ class ClientCallRequests:
 
 
 class _Statuses:
-    """Clients that are being asked where they stand."""
+    """Request 223 under way: clients that are asked for their offsets, and what they have answered."""
 
     def __init__(
         self,
-        relays: ClientCallRequests,
+        calls: ClientCallRequests,
         link: ClientLink,
         request: Command,
         header: GetConsumerStatusRequest,
         members: Iterable[Member],
     ) -> None:
-        self.relays = relays
+        self.calls = calls
         self.link = link
         self.request = request
         self.fields = GetConsumerStatusRequest(header.topic, header.group).encode()
@@ -212,11 +213,11 @@ class _Statuses:
 
     def go_on(self) -> None:
         """Ask the next clients, as many as may be asked at the same time; end when there is none left."""
-        while self.waiting and self.asked < _AT_A_TIME and self.size < _TOLD_MAX and not self.link.ended:
+        while self.waiting and self.asked < _AT_A_TIME and self.size < _ANSWERS_MAX and not self.link.ended:
             self._ask(self.waiting.popleft())
         if not self.asked and not self.ended:
             self.ended = True
-            self.relays.told(self.link, self.request, self.found)
+            self.calls.all_answered(self.link, self.request, self.found)
 
     def _ask(self, member: Member) -> None:
         target = member.link
@@ -227,7 +228,7 @@ class _Statuses:
                 self._take(member.client_id, answer.body)
             self.go_on()
 
-        if isinstance(target, ClientLink) and self.relays.call(
+        if isinstance(target, ClientLink) and self.calls.call(
             target, answered, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self.fields, b"", _STATUS_MS
         ):
             self.asked += 1
@@ -237,7 +238,7 @@ class _Statuses:
         try:
             self.found[client_id] = ConsumerStatus.from_json(body).offsets
         except JsonError as error:
-            self.relays.notices.notice(f"{client_id} told its offsets in no way that can be read: {error}")
+            self.calls.notices.notice(f"{client_id} told its offsets in no way that can be read: {error}")
 
 
 def refuse_old(members: Iterable[Member]) -> None:

@@ -1,6 +1,7 @@
-"""Clients: heartbeats 34, unregistration 35, members 38, subscription checks 46, who is connected 203, 204, 328.
+"""Heartbeats of clients 34, their unregistration 35, members 38, subscription checks 46, connections 203, 204, 328.
 
-Owns: who is told of which change (40), when a silent member is dropped (docs/protocol/broker.md 2.7, 2.18, 3).
+Owns: which clients are notified of a change (40), when a silent member is dropped (docs/protocol/broker.md 2.7, 2.18,
+3).
 Leaves to others: the tables (`mqproto.engine.broker.core.client_registry`).
 """
 
@@ -48,7 +49,7 @@ _LANGUAGES: Final = {int(language): language for language in Language}
 
 
 class ClientRequests:
-    """Keeps track of who is there, and tells those whom it concerns."""
+    """Requests by which clients come and go, and the notices to the other members of their groups."""
 
     def __init__(
         self,
@@ -197,7 +198,7 @@ class ClientRequests:
                 yield f"{',' if count else ''}{dumps(info.to_value())}"
         yield '{"data":{}}' if comma[0] == "{" else "]}}"
 
-    # --- leaving without a word ---
+    # --- leaving without a request ---
 
     def link_over(self, link: ClientLink) -> None:
         """A client's link is over: the other members of its groups take over."""
@@ -230,7 +231,7 @@ class ClientRequests:
             self.timers.alarms.set(self.sweep, due)
 
     def notify(self, groups: Iterable[str]) -> None:
-        """Tell all members of groups that somebody came or went, so that they share the queues anew."""
+        """Notify all members of groups that a member came or went, so that they allocate the queues anew."""
         if not self.settings.notify_consumer_ids_changed_enable:
             return
         for group in groups:

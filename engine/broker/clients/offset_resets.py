@@ -1,8 +1,8 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET 222: a group goes on from another place, told to its clients by 220
-(docs/protocol/broker.md 2.19).
+"""Resets of offsets, INVOKE_BROKER_TO_RESET_OFFSET 222: a group goes on from another offset, which its clients hear by
+220 (docs/protocol/broker.md 2.19).
 
-Owns: which offset of a queue belongs to a time, who is told, in which form.
-Leaves to others: offsets that are committed afterwards: the clients go to the new place and commit it.
+Owns: which offset of a queue belongs to a time, which clients are notified, in which form.
+Leaves to others: commits: the clients go to the new offset and commit it.
 
 Requests of 5.x may name one queue, and an offset instead of a time. Such a reset is also made in the broker's own
 table, so that it needs nobody online.
@@ -35,12 +35,12 @@ from mqproto.wire.headers import ResetOffsetRequest, ResetOneQueueFields
 
 #: Stands for the end of the queue.
 _END: Final = -1
-#: Clients that are told in one slice: about a millisecond.
+#: Clients that are notified in one slice: about a millisecond.
 _CLIENTS_OF_A_SLICE: Final = 100
 
 
 class OffsetResetRequests:
-    """Sends groups to other places."""
+    """Requests that send groups to other offsets."""
 
     def __init__(
         self,
@@ -116,7 +116,8 @@ class OffsetResetRequests:
         if not members:
             raise Refused(
                 ResponseCode.CONSUMER_NOT_ONLINE,
-                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}",
+                f"Consumer not online, so can not reset offset, Group: {header.group} "
+                f"Topic: {header.topic} Timestamp: {header.timestamp}",
             )
         refuse_old(members)
         return members
@@ -214,7 +215,8 @@ class OffsetResetRequests:
                 as_list = member.language == Language.CPP or (by_cpp and member.language != Language.JAVA)
                 if link.unsent > SERVER_UNSENT_LIMIT:
                     self.notices.notice(
-                        f"{member.client_id} takes nothing from its link and was not told of the reset of {header.group}"
+                        f"{member.client_id} takes nothing from its link and was not told of the "
+                        f"reset of {header.group}"
                     )
                 else:
                     link.oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, forms[as_list])

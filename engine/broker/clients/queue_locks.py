@@ -1,4 +1,6 @@
-"""LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: which client consumes a queue in order (docs/protocol/broker.md 2.8)."""
+"""Locks of queues, LOCK_BATCH_MQ 41 and UNLOCK_BATCH_MQ 42: which client consumes a queue orderly
+(docs/protocol/broker.md 2.8).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from mqproto.wire.codes import RequestCode, ResponseCode
 
 
 class QueueLockRequests:
-    """Grants queue locks. They last 60 s and are renewed by asking again."""
+    """Requests for queue locks. They last 60 s and are renewed by asking again."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

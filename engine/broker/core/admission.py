@@ -1,8 +1,8 @@
-"""What the broker refuses when it is pressed, before anything is done for a request (docs/protocol/broker.md 0.3, 3.5;
-docs/protection.md).
+"""Admission control: what an overloaded broker refuses, before anything is done for a request
+(docs/protocol/broker.md 0.3, 3.5; docs/protection.md).
 
 Owns: how old a request may be, whether the disk of the log keeps up, how much answers all peers together leave untaken.
-Leaves to others: limits of what waits (`pending_acks`, `waiting_reads`, `mqproto.engine.broker.core.parked_pulls`),
+Leaves to others: limits of what waits (`pending_acks`, `waiting_reads`, `parked_pulls`),
 disk space (`mqproto.engine.store`).
 
 There is no queue of requests here: what has come is served at once, and what has not been read yet stays with the
@@ -50,7 +50,7 @@ _FOREVER: Final = 1 << 62
 
 
 class Admission:
-    """Says which requests are refused. All settings are read when they are needed, so that a change counts at once."""
+    """Admission of requests. All settings are read when they are needed, so that a change counts at once."""
 
     __slots__ = ("_counted", "_known", "_log_jobs", "_untaken", "core", "quiet_until")
 

@@ -1,4 +1,4 @@
-"""Who is online at a broker: producers, consumers with their subscriptions, and who holds which queue
+"""Registry of the clients that are online: producers, consumers with their subscriptions, and locks of queues
 (docs/protocol/broker.md 2.7, 2.8, 3).
 
 Owns: the members of every group, found by link, by client id and by age; the subscriptions of consumer groups; queue
@@ -30,7 +30,7 @@ SUBSCRIPTIONS_MAX: Final = 4096
 ALL_SUBSCRIPTIONS_MAX: Final = 200_000
 #: Queue locks in all. When they are used up, expired ones are swept first.
 LOCKS_MAX: Final = 100_000
-#: Disagreements that a group remembers, so that each is told once.
+#: Disagreements that a group remembers, so that each is reported once.
 DISPUTES_MAX: Final = 64
 
 PRODUCER: Final = 0
@@ -38,7 +38,7 @@ CONSUMER: Final = 1
 
 
 class Member:
-    """One link in one group."""
+    """Member of a group: one link in one group."""
 
     __slots__ = ("client_id", "group", "kind", "language", "last_seen", "link", "version")
 
@@ -56,7 +56,7 @@ class Member:
 
 
 class ConsumerGroup:
-    """A consumer group that has members. The attributes are those of the last heartbeat, whoever sent it."""
+    """Consumer group that has members. The attributes are those of the last heartbeat, whoever sent it."""
 
     __slots__ = (
         "consume_from_where",
@@ -93,7 +93,7 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """Two members of one group subscribe differently; the later heartbeat wins."""
+    """Disagreement of two members of one group about what it subscribes; the later heartbeat wins."""
 
     group: str
     former: str
@@ -103,9 +103,9 @@ class Dispute:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a heartbeat changed in a consumer group."""
+    """Changes that a heartbeat made in a consumer group."""
 
-    #: The members of the group should be told (a new member, a topic more or less).
+    #: The members of the group should be notified (a new member, a topic more or less).
     changed: bool
     #: Subscriptions that are new or newer than before, and topics that are subscribed no longer.
     renewed: tuple[SubscriptionData, ...] = ()
@@ -127,7 +127,7 @@ class Departed:
 
 
 class ClientRegistry:
-    """The producers and consumers that are online."""
+    """Registry of the producers and consumers that are online."""
 
     def __init__(self) -> None:
         self.producers: dict[str, dict[Link, Member]] = {}
@@ -149,7 +149,7 @@ class ClientRegistry:
     def consumer_seen(
         self, data: ConsumerData, link: Link, client_id: str, language: int, version: int, now: int
     ) -> Registered:
-        """A heartbeat named a consumer group with its subscriptions; tells what that changed."""
+        """A heartbeat named a consumer group with its subscriptions; gives what that changed."""
         known = self._by_link.get(link, {}).get((CONSUMER, data.group))
         member = self._seen(CONSUMER, data.group, link, client_id, language, version, now)
         group = self.consumers.get(data.group)
@@ -223,15 +223,15 @@ class ClientRegistry:
     def _dispute(self, group: ConsumerGroup, client_id: str, topics: tuple[str, ...]) -> Dispute | None:
         """Whether these changes undo what another member, still online, has subscribed.
 
-        Told once for each pair and set of topics.
+        Reported once for each pair and set of topics.
         """
         former = group.subscribed_by
         if not topics or former in ("", client_id) or group.member_of(former) is None:
             return None
-        mark = (*sorted((former, client_id)), *sorted(topics))
-        if mark in group.disputes or len(group.disputes) >= DISPUTES_MAX:
+        key = (*sorted((former, client_id)), *sorted(topics))
+        if key in group.disputes or len(group.disputes) >= DISPUTES_MAX:
             return None
-        group.disputes.add(mark)
+        group.disputes.add(key)
         return Dispute(group.name, former, client_id, topics)
 
     # --- going ---
@@ -309,7 +309,9 @@ Q = TypeVar("Q", bound=Hashable)
 
 
 class QueueLocks(Generic[Q]):
-    """Which client of a group holds which queue. In memory, not bound to a connection, renewed by locking again."""
+    """Locks of queues by group: which client holds which queue. In memory, not bound to a connection, renewed by
+    locking again.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, dict[Q, tuple[str, int]]] = {}

@@ -1,7 +1,7 @@
-"""What all families of requests share: links, time, the store, tables, answers that wait for the disk.
+"""Core of the broker, which all families of requests share: links, time, the store, tables, waiting answers.
 
 Owns: `now` and `wall` of the entry that runs, alarms, calls to peers, queues that something arrived in.
-Leaves to others: what requests mean (the modules beside this one), answers that wait (`pending_acks`), bytes on disk
+Leaves to others: what requests mean (the rooms above this one), answers that wait (`pending_acks`), bytes on disk
 (`mqproto.engine.store`).
 """
 
@@ -51,7 +51,7 @@ _UNKNOWN_HOST: Final = bytes(8)
 
 
 class ClientLink(Connection[Waiter]):
-    """A stream that came in by one of our listeners."""
+    """Link to a client: a stream that came in by one of our listeners."""
 
     __slots__ = ("born_host", "core", "header_template", "header_templates", "last_active", "need", "rest", "strangers")
 
@@ -72,7 +72,7 @@ class ClientLink(Connection[Waiter]):
         #: Headers that this peer repeats (see `header_templates`): the one seen last, and all.
         self.header_template: HeaderTemplate | None = None
         self.header_templates: list[HeaderTemplate] = []
-        #: Requests that would have had a shape of their own, had there been a place.
+        #: Requests that would have had a template of their own, had there been a place.
         self.strangers = 0
 
     def check_idle(self) -> None:
@@ -93,7 +93,10 @@ Handlers: TypeAlias = dict[int, Handler]
 
 
 class Core(NodeBase):
-    """The state that request handlers work on. `node.Broker` adds the handlers and the face that drivers see."""
+    """State of a broker. `BrokerNode` adds the handlers and the interface that drivers use.
+
+    Hot modules take all of it; the others are given what they need (`handlers`).
+    """
 
     #: Reads that wait for the disk.
     waiting_reads: WaitingReads
@@ -116,7 +119,7 @@ class Core(NodeBase):
         super().__init__()
         self.settings = settings
         self.store = store
-        #: What an operator should know, the latest last; told to `on_notice` instead once that is set.
+        #: What an operator should know, the latest last; given to `on_notice` instead once that is set.
         self.notices: deque[str] = deque(maxlen=NOTICES_MAX)
         self.on_notice: Callable[[str], None] | None = None
         for found in store.recovery.notes:
@@ -151,7 +154,7 @@ class Core(NodeBase):
         self.delay_progress = DelayProgress(config_manager, store.settings.flush_delay_offset_interval)
         if store.end > store.min_physical:
             config_manager.tell_missing(("topics.json", "consumerOffset.json"))
-        #: Queues with somebody waiting in which something became visible during this entry, in order.
+        #: Queues with somebody waiting in which something became visible during this entry, in that order.
         self.arrived: dict[Queue, None] = {}
         #: Something was stored that must become durable before it is acknowledged or visible.
         self.flush_wanted = False
@@ -171,7 +174,7 @@ class Core(NodeBase):
         self._turn = seed
 
     def notice(self, text: str) -> None:
-        """Tell the operator something, in one line."""
+        """Report something to the operator, in one line."""
         if self.on_notice is not None:
             self.on_notice(text)
         else:

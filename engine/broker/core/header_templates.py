@@ -1,8 +1,8 @@
-"""Headers that a peer repeats: recognised without a JSON reader.
+"""Templates of headers that a peer repeats, so that they are recognised without a JSON reader.
 
 The headers that one client sends for one purpose differ in a few places: numbers such as queue id and opaque, the
-properties of a message. After a request went the general way, its header is cut at these places into a *shape*; a later
-header that fits the shape gives its changing parts at the price of one regular expression, and all that the rest of it
+properties of a message. After a request went the general way, its header is cut at these places into a *template*; a
+later header that fits it gives its changing parts at the price of one regular expression, and all that the rest of it
 says is known already. A match is a proof, not a guess: what lies between the places is equal byte by byte, and what
 lies in them is a plain number, or text without quotes.
 """
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from mqproto.engine.broker.core.core import ClientLink
 
-#: Shapes that a link keeps: for each topic that its peer sends to in turn, for each kind of pull.
+#: Templates that a link keeps: for each topic that its peer sends to in turn, for each kind of pull.
 HEADER_TEMPLATES_MAX: Final = 16
-#: Requests that fit none of a full set of shapes, after which the set is dropped.
+#: Requests that fit none of a full set of templates, after which the set is dropped.
 STRANGERS_MAX: Final = 1024
-#: Headers with more bytes outside of the open places are not worth a shape.
+#: Headers with more bytes outside of the open places are not worth a template.
 CONSTANT_MAX: Final = 1024
 #: Headers that are looked at at all.
 HEADER_MAX: Final = 8192
@@ -30,7 +30,7 @@ _TEXT: Final = rb'"%b"\s*:\s*"((?:[^"\\]|\\u000[12])*)"'
 
 
 class FastPath(Protocol):
-    """Serves frames whose header fits a shape of its own."""
+    """Fast path: serves frames whose header fits one of its templates."""
 
     def take(self, link: ClientLink, template: HeaderTemplate, data: bytes, start: int, stop: int, end: int) -> bool:
         """Handle one frame (header from `start` to `stop`, body to `end`).
@@ -40,7 +40,7 @@ class FastPath(Protocol):
 
 
 class HeaderCut:
-    """A header, cut: what it begins with, the pattern of the rest, and the number of each open place's group."""
+    """Header that was cut: what it begins with, the pattern of the rest, and the number of each open place's group."""
 
     __slots__ = ("head", "order", "rest")
 
@@ -51,7 +51,7 @@ class HeaderCut:
 
 
 class HeaderTemplate:
-    """What all shapes have: whose they are, how a header is compared."""
+    """Template of a header: the fast path that it belongs to, and how a header is compared with it."""
 
     __slots__ = ("fast", "head", "head_size", "match", "rest")
 
@@ -106,7 +106,7 @@ def _only(pattern: bytes, name: bytes, text: bytes) -> re.Match[bytes] | None:
 
 
 def remember(link: ClientLink, header_template: HeaderTemplate) -> None:
-    """Keep a shape for a link, unless it is there already."""
+    """Keep a template for a link, unless it is there already."""
     header_templates = link.header_templates
     for known in header_templates:
         if known.head == header_template.head and known.rest == header_template.rest:
@@ -123,14 +123,14 @@ def remember(link: ClientLink, header_template: HeaderTemplate) -> None:
 
 
 def forget(link: ClientLink, header_template: HeaderTemplate) -> None:
-    """Drop a shape that holds no longer."""
+    """Drop a template that holds no longer."""
     link.header_templates.remove(header_template)
     if link.header_template is header_template:
         link.header_template = None
 
 
 def take_other(link: ClientLink, data: bytes, start: int, stop: int, end: int) -> bool:
-    """Try the shapes of a link that were not tried first; the one that fits is the first from now on."""
+    """Try the templates of a link that were not tried first; the one that fits is the first from now on."""
     for header_template in link.header_templates[:]:
         if (
             header_template is not link.header_template

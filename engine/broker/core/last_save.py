@@ -7,7 +7,7 @@ from mqproto.engine.store import CloseStore
 
 
 class LastSave:
-    """Job: save the tables, and close the store whatever comes of that."""
+    """Last job: save the tables, and close the store even if that fails."""
 
     __slots__ = ("closing", "config_manager")
 

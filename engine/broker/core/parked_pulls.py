@@ -2,7 +2,7 @@
 (docs/protocol/broker.md 2.4).
 
 Owns: which pulls wait on which queue, when each gives up, how many there may be.
-Leaves to others: reading the queue and writing the answer (the broker).
+Leaves to others: reading the queue and writing the answer (`pulls.pull`).
 
 Reading the queue and parking happen in one entry of the node, so nothing slips in between; expiry is exact. A queue
 that nobody waits on costs its writers one attribute test: the list of its pulls hangs on the queue itself
@@ -21,13 +21,13 @@ LINK_SHARE: Final = 4
 
 
 class Waitable(Protocol):
-    """A queue that pulls can wait on."""
+    """Queue that pulls can wait on."""
 
     parked: object | None
 
 
 class ParkedPull:
-    """One waiting request. The broker subclasses it with what it needs to answer."""
+    """Pull that waits. A subclass has what is needed to answer it."""
 
     __slots__ = ("key", "link", "queue", "until", "weight")
 
@@ -42,7 +42,7 @@ class ParkedPull:
 
 
 class ParkedPulls:
-    """The table of parked pulls. Not more than `limit` of them, and of one link not more than a quarter of that."""
+    """Table of parked pulls. Not more than `limit` of them, and of one link not more than a quarter of that."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

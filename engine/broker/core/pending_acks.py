@@ -1,7 +1,8 @@
 """Acknowledgements that wait for the disk.
 
 Owns: what waits for a flush of the log or for a table to be saved, the end of that wait, what is answered when the disk
-takes too long. Leaves to others: flushing (`mqproto.engine.store`), saving tables (`tables`), what an answer says.
+takes too long.
+Leaves to others: flushing (`mqproto.engine.store`), saving tables (`tables.config_manager`), what an answer says.
 
 One read brings many messages of one peer, and one flush makes all of them durable: their answers wait together, as one
 `HeldAnswer`.
@@ -38,7 +39,7 @@ class HeldAnswer:
 
 
 class PendingAcks:
-    """The answers that wait. `count` is how many."""
+    """Acknowledgements that wait. `count` is how many."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -59,7 +60,7 @@ class PendingAcks:
 
     @property
     def full(self) -> bool:
-        """Whether so many wait that no more are taken: who sends is told that the broker is busy."""
+        """Whether so many wait that no more are taken: sends are refused, the broker is busy."""
         return self.count >= self._core.settings.send_thread_pool_queue_capacity
 
     @property

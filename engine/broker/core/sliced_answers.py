@@ -1,4 +1,4 @@
-"""Answers that take long to build: made in slices between other requests (no request holds the loop for more than some
+"""Answers that take long to build, made in slices between other requests (no request holds the loop for more than some
 milliseconds).
 
 Owns: when slices run, what a link gets when its answer is ready or cannot be given.
@@ -37,7 +37,7 @@ _PAUSE_MS: Final = 50
 
 
 class SlicedAnswers:
-    """Work in slices, by the broker's alarms."""
+    """Long answers and other work, made in slices by the broker's alarms."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers

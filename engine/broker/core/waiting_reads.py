@@ -2,7 +2,7 @@
 (docs/protocol/store.md 13.6).
 
 Owns: which reads wait, how many run, how much their answers may hold.
-Leaves to others: what is near and the jobs themselves (`mqproto.engine.store`), what an answer looks like (the
+Leaves to others: what is in memory, and the jobs themselves (`mqproto.engine.store`), what an answer looks like (the
 handlers).
 
 Bounds: few jobs at a time, so that flushes find a free worker; of one link one; and none for a link whose peer leaves
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 #: Drivers run four jobs at a time; the store's own need two (a flush, and a file that is made ahead).
 AT_A_TIME: Final = 2
-#: Reads of one link that may wait. One more, as one more of all, is told that the broker is busy.
+#: Reads of one link that may wait. One more, as one more of all, is refused: the broker is busy.
 OF_A_LINK_MAX: Final = 1000
 #: Bytes that may be unsent to a link, and to all links that were given something from the disk, when the next read
 #: begins.
@@ -46,7 +46,7 @@ _FOREVER: Final = 1 << 62
 
 
 class WaitingRead:
-    """One read: its job, what to do with the outcome, and what to do when there is none."""
+    """Read that waits: its job, what to do with the outcome, and what to do when there is none."""
 
     __slots__ = ("job", "link", "needed", "refuse", "since", "then", "until")
 
@@ -72,7 +72,7 @@ class WaitingRead:
 
 
 class WaitingReads:
-    """All reads that wait."""
+    """Reads of the broker that wait."""
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
-"""The expressions that consumer groups subscribed by (docs/protocol/broker.md 4.5): what is known of them, how long, in
-which file.
+"""Expressions that consumer groups subscribed by: what is known of them, how long, in which file
+(docs/protocol/broker.md 4.5).
 
 Owns: who has which expression since when, when one that nobody uses is forgotten, consumerFilter.json, the bits of
 groups in the bitmaps that messages get where `enableCalcFilterBitMap` is on (docs/protocol/broker.md 4.6).
-Leaves to others: heartbeats (`clients`), what is done with an expression (`filters`, `pull`).
+Leaves to others: heartbeats (`clients.heartbeats`), what is done with an expression (`message_filters`, `pulls`).
 
-A bitmap is believed only for messages that this process has stored since it knows the expression, told by their place
-in the log: clocks are set back, and what another process knew while it stored a message, no file tells for certain.
+A bitmap is believed only for messages that this process has stored since it knows the expression, which their place in
+the log shows: clocks are set back, and no file says what another process knew while it stored a message.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mqproto.wire.filters.sql import Condition
 from mqproto.wire.filters.tags import InvalidExpressionError
 from mqproto.wire.properties import decode_bytes
 
-#: Expressions that are kept, and how long they may be together. Peers make them, so there is an end to it.
+#: Expressions that are kept, and how long they may be together. Peers make them, so their number is limited.
 FILTERS_MAX: Final = 20_000
 LENGTH_MAX: Final = 16 << 20
 #: Messages of a topic are judged for so many groups when they are stored, and by no expression that is longer.
@@ -40,7 +40,7 @@ _SWEEP_MS: Final = 600_000
 
 
 class FilterData:
-    """The expression of one group for one topic."""
+    """Expression of one group for one topic."""
 
     __slots__ = ("bits_from", "entry", "mask")
 
@@ -54,7 +54,7 @@ class FilterData:
 
 
 class FilterTable:
-    """All of them."""
+    """Table of the expressions, by group and by topic."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class FilterTable:
                     self._put(entry)
 
     def begin(self) -> None:
-        """The broker starts: nobody is there yet. Bits of another shape than ours mean nothing from now on."""
+        """The broker starts: nobody is there yet. Bits by other settings than ours mean nothing from now on."""
         wall = self._timers.wall
         changed = False
         for groups in self._by_topic.values():
@@ -159,7 +159,7 @@ class FilterTable:
         try:
             self.conditions.compile(wanted.type, wanted.expression)
         except InvalidExpressionError:
-            return  # pulls are told
+            return  # pulls are refused
         if self._has_room(wanted.expression):
             entry = ConsumerFilter(
                 wanted.topic, group, wanted.expression, wanted.type, wanted.version, self._timers.wall

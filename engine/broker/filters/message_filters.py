@@ -1,8 +1,9 @@
-"""Which messages a pull gets: by the hash of their tag, or by an expression over their properties
-(docs/protocol/broker.md 2.4, 4).
+"""Filters of pulls: by the hash of a tag, or by an expression over the properties of a message (docs/protocol/broker.md
+2.4, 4).
 
 Owns: expressions that were read already, what a read asks of each message, how much one read may work.
-Leaves to others: which expression applies (`pull`, `consumer_filters`), what expressions mean (`mqproto.wire.filters`).
+Leaves to others: which expression applies (`pulls.pull_checks`, `consumer_filters`), what expressions mean
+(`mqproto.wire.filters`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def not_supported(kind: str | None) -> str:
 
 
 class Filter:
-    """Which messages a pull wants. By the hashes of their tags, where this is not a subclass.
+    """Filter of a pull: by the hashes of their tags, where this is not a subclass.
 
     It never changes, so reads beside the loop may use it.
     """
@@ -52,7 +53,7 @@ class Filter:
         self.codes = codes
         #: Each message has to be looked at.
         self.judged = judged
-        #: Characters of its expressions, which tell how much memory it takes.
+        #: Characters of its expressions, a measure of the memory it takes.
         self.length = length
 
     def judge(self) -> ReadFilter | None:
@@ -64,7 +65,7 @@ EVERYTHING: Final = Filter(None)
 
 
 class SqlFilter(Filter):
-    """By an expression. `mask` are its group's bits in bitmaps of messages that were stored from `bits_from` on."""
+    """Filter by an expression. `mask`: its group's bits in bitmaps of messages that were stored from `bits_from` on."""
 
     __slots__ = ("_bits_from", "_condition", "_mask", "_size")
 
@@ -80,7 +81,7 @@ class SqlFilter(Filter):
 
 
 class RetryFilter(Filter):
-    """By the expression of the topic that a message had before it came back: the group's conditions by topic."""
+    """Filter by the expression of the topic that a message had before it came back: the group's conditions by topic."""
 
     __slots__ = ("_conditions",)
 
@@ -93,7 +94,7 @@ class RetryFilter(Filter):
 
 
 class _PropertyJudge(ReadFilter):
-    """Judges by properties, and counts what that costs."""
+    """Judge of messages by their properties, which counts what that costs."""
 
     __slots__ = ()
 
@@ -110,6 +111,8 @@ class _PropertyJudge(ReadFilter):
 
 
 class _SqlJudge(_PropertyJudge):
+    """Judge by an expression."""
+
     __slots__ = ("_condition", "_mask", "_size")
 
     def __init__(self, condition: Condition, bits_from: int, mask: int, size: int) -> None:
@@ -126,6 +129,8 @@ class _SqlJudge(_PropertyJudge):
 
 
 class _RetryJudge(_PropertyJudge):
+    """Judge by the expressions for the topics that messages came from."""
+
     __slots__ = ("_conditions",)
 
     def __init__(self, conditions: Mapping[str, Condition]) -> None:

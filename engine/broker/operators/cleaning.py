@@ -1,5 +1,5 @@
-"""Queues that nobody needs any more, and old files: 306, 316, 329 (docs/protocol/broker.md 2.21), and what is left of
-deleted topics.
+"""Clean-up of queues that nobody needs any more, of old files and of deleted topics: 306, 316, 329
+(docs/protocol/broker.md 2.21).
 
 Owns: which queues go and that nothing is left that points into them: parked pulls are answered, committed offsets
 forgotten.
@@ -33,7 +33,7 @@ Pick = Callable[[Sequence[Queue]], list[Queue]]
 
 
 class _Known:
-    """The topics whose queues stay: those of the table, and the system's, which may have none there."""
+    """Topics whose queues stay: those of the table, and the system's, which may have none there."""
 
     __slots__ = ("topics",)
 
@@ -45,7 +45,7 @@ class _Known:
 
 
 class CleaningRequests:
-    """Removes what is left over."""
+    """Requests to clean up, and the steps of it."""
 
     def __init__(
         self,

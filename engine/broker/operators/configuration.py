@@ -1,6 +1,6 @@
-"""The broker's settings by request: 25 changes them, 26 lists them (docs/protocol/broker.md 2.16).
+"""Settings of the broker by request: 25 changes them, 26 lists them (docs/protocol/broker.md 2.16).
 
-Owns: the answers, and who is told of a change that reaches further than this process: the name servers.
+Owns: the answers, and the registration with name servers that some changes need.
 Leaves to others: keys, values and the file (`mqproto.engine.configuration`), what keeps something made from a setting
 (their hooks).
 """
@@ -26,7 +26,7 @@ _PERIOD: Final = "registerNameServerPeriod"
 
 
 class ConfigurationRequests:
-    """Changes the settings, and shows them."""
+    """Requests to change the settings and to list them."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class ConfigurationRequests:
             return
         countdown = _Both(lambda failure: self._confirm(link, request, remark, failure))
         if _PERMISSION in changed:
-            self.registration.permission_changed(countdown.told)
+            self.registration.permission_changed(countdown.one)
         else:
-            countdown.told()
+            countdown.one()
         self.configuration.saver.wait(countdown.saved)
         self._save()
 
@@ -116,7 +116,7 @@ class ConfigurationRequests:
 
 
 class _Both:
-    """Calls a function once two things have happened: the save has ended, and the name servers know."""
+    """Countdown: calls a function once two things have happened: the save has ended, and the name servers know."""
 
     def __init__(self, then: Callable[[Exception | None], None]) -> None:
         self._then = then
@@ -125,9 +125,9 @@ class _Both:
 
     def saved(self, failure: Exception | None) -> None:
         self._failure = failure
-        self.told()
+        self.one()
 
-    def told(self) -> None:
+    def one(self) -> None:
         self._left -= 1
         if not self._left:
             self._then(self._failure)

@@ -1,8 +1,9 @@
-"""GET_TOPIC_STATS_INFO 202, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317: how far queues and groups are
+"""Progress of queues and groups: GET_TOPIC_STATS_INFO 202, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317
 (docs/protocol/broker.md 2.18).
 
 Owns: which queues belong into an answer, the offsets and times in it.
-Leaves to others: slices (`slices`), reads that wait for the disk (`waiting_reads`), what groups committed (`tables`).
+Leaves to others: slices (`sliced_answers`), reads that wait for the disk (`waiting_reads`), what groups committed
+(`consumer_offsets`).
 
 All of it may concern any number of queues. Offsets are collected in slices; times of messages that are not in memory
 are read by jobs, some hundred at a time; then the text is made in slices, too.
@@ -68,7 +69,7 @@ class WantedStats:
 
 
 class ConsumeStatsRequests:
-    """Tells how far everybody is."""
+    """Requests for the progress of queues and groups."""
 
     def __init__(
         self,
@@ -244,7 +245,7 @@ class ConsumeStatsRequests:
 
 
 class _Ends:
-    """Takes the time of a queue's last message."""
+    """Taker of the time of a queue's last message."""
 
     __slots__ = ("row",)
 
@@ -256,7 +257,7 @@ class _Ends:
 
 
 class _Progress:
-    """Takes the time of the last message that a group consumed; one that cannot be read leaves none."""
+    """Taker of the time of the last message that a group consumed; one that cannot be read leaves none."""
 
     __slots__ = ("row",)
 

@@ -1,8 +1,8 @@
-"""Where groups stand, for operators: 300, 303, 308, 314, 343, 345 (docs/protocol/broker.md 2.18, 2.19).
+"""Progress of groups, for operators: 300, 303, 308, 314, 343, 345 (docs/protocol/broker.md 2.18, 2.19).
 
 Owns: which groups consume a topic and which topics a group consumes, store times of places, offsets that are copied or
-compared. Leaves to others: the tables of offsets and members, moving online groups (`offset_resets`), figures
-(`statistics`).
+compared.
+Leaves to others: the tables of offsets and members, moving online groups (`offset_resets`), figures (`statistics`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NO_CORRECTION: Final = (1 << 63) - 1
 
 
 class GroupProgressRequests:
-    """Tells and copies what groups have consumed."""
+    """Requests for what groups have consumed, and to copy it."""
 
     def __init__(
         self,

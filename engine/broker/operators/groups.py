@@ -20,7 +20,7 @@ from mqproto.wire.names import GROUP_LENGTH_MAX
 
 
 class GroupRequests:
-    """Changes the table of groups, and shows it."""
+    """Requests to change the table of groups and to list it."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The broker's numbers for a collector of metrics, under the names of Apache's exporter (docs/protocol/admin.md 7).
+"""Numbers of the broker for a collector of metrics, under the names of Apache's exporter (docs/protocol/admin.md 7).
 
 Owns: which numbers a page has, their labels, the slices in which they are collected.
-Leaves to others: counting (`statistics`, `store_stats`), the texts of the runtime table (`runtime_info`), the page
+Leaves to others: counting (`broker_stats`, `store_stats`), the texts of the runtime table (`runtime_info`), the page
 (`mqproto.engine.metrics`).
 
 Left out are numbers that only the clients themselves know, and those of slaves.
@@ -108,7 +108,7 @@ def collect(figures: MetricFigures) -> Steps[Collected]:
 
 
 class _Page:
-    """The numbers of one page, as they are found."""
+    """Page under way: its numbers, as they are found."""
 
     def __init__(self, figures: MetricFigures) -> None:
         self.figures = figures

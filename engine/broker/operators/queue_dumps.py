@@ -1,4 +1,4 @@
-"""QUERY_CONSUME_QUEUE 321: the entries of a consume queue as they are, and whether a group's subscription takes them
+"""Dumps of consume queues, QUERY_CONSUME_QUEUE 321: entries as they are, and whether a group's subscription takes them
 (docs/protocol/broker.md 2.18).
 """
 
@@ -29,7 +29,7 @@ _NO_FILTER_DATA: Final = "null"
 
 
 class QueueDumpRequests:
-    """Shows consume queues."""
+    """Requests for the entries of consume queues."""
 
     def __init__(
         self,
@@ -96,9 +96,7 @@ class QueueDumpRequests:
         return lambda code: codes is None or code in codes
 
     def _codes(self, subscription: SubscriptionData) -> frozenset[int] | None:
-        """The codes of a subscription, None for all; by an expression of another kind nothing can be told from a
-        code.
-        """
+        """The codes of a subscription, None for all; by an expression of another kind nothing follows from a code."""
         if subscription.class_filter or not is_tag_type(subscription.type):
             return None
         try:

@@ -1,8 +1,8 @@
-"""GET_BROKER_RUNTIME_INFO 28 and VIEW_BROKER_STATS_DATA 315: the figures of the broker as a whole, and single counters
+"""Figures of the broker as a whole, and single counters: GET_BROKER_RUNTIME_INFO 28, VIEW_BROKER_STATS_DATA 315
 (docs/protocol/broker.md 2.17, 9).
 
 Owns: the keys of the runtime table and the text of their values.
-Leaves to others: counting (`statistics`, `store_stats`).
+Leaves to others: counting (`broker_stats`, `store_stats`).
 
 Tools read many of these texts as numbers without asking whether they are any, so each key is always there with all of
 its numbers.
@@ -52,7 +52,7 @@ class RuntimeFigures(Clock, Protocol):
 
 
 class RuntimeInfoRequests:
-    """Shows figures."""
+    """Requests for figures."""
 
     def __init__(self, figures: RuntimeFigures) -> None:
         self.figures = figures

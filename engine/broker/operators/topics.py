@@ -30,7 +30,7 @@ _SYS_FLAG_MAX: Final = TOPIC_UNIT | TOPIC_UNIT_SUB
 
 
 class TopicRequests:
-    """Changes the table of topics, and shows it."""
+    """Requests to change the table of topics and to list it."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from mqproto.wire.headers import (
 
 
 class OffsetRequests:
-    """Answers where consumers and queues stand."""
+    """Requests for offsets of consumers and queues, and commits."""
 
     def __init__(
         self,

@@ -1,8 +1,9 @@
-"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, and waiting at its end (docs/protocol/broker.md 2.4).
+"""Pulls, PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, and waiting at its end (docs/protocol/broker.md
+2.4).
 
-Owns: answers that are views of the log, what a parked pull is told and when.
+Owns: answers that are views of the log, when a parked pull is answered and with what.
 Leaves to others: who may pull what (`pull_checks`), the read itself (`mqproto.engine.store`), the table of parked pulls
-(`mqproto.engine.broker.core.parked_pulls`).
+(`parked_pulls`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _NOBODY: Final[dict[str, CounterReader]] = {}
 
 
 class PullCall:
-    """A pull as it is served: its header, and what the answer repeats."""
+    """Pull as it is served: its header, and what the answer repeats."""
 
     __slots__ = ("flag", "header", "kind", "opaque", "wanted")
 
@@ -77,7 +78,7 @@ class PullCall:
 
 
 class HeldPull(ParkedPull):
-    """A pull that waits: what to answer, and from where on nothing was looked at yet."""
+    """Pull that waits: what to answer, and from where on nothing was looked at yet."""
 
     __slots__ = ("call", "client", "filter", "offset", "store_queue", "subscribed")
 
@@ -97,7 +98,7 @@ class HeldPull(ParkedPull):
 
 
 class PullRequests:
-    """Serves pulls."""
+    """Requests to pull, and the pulls that wait."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -353,7 +354,7 @@ class PullRequests:
 
 
 class PullTemplate(HeaderTemplate):
-    """A header of pulls, with queue id, both offsets and opaque left open."""
+    """Template of a header of pulls, with queue id, both offsets and opaque left open."""
 
     __slots__ = ("call", "commit", "offset", "opaque", "queue")
 
@@ -369,7 +370,7 @@ class PullTemplate(HeaderTemplate):
 
 
 class FastPullHandler:
-    """Takes frames that fit a shape of pulls: they are served like all others, but read faster."""
+    """Fast path of pulls: frames that fit a template are served like all others, but read faster."""
 
     def __init__(self, pull_requests: PullRequests) -> None:
         self.pull_requests = pull_requests

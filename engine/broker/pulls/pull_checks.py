@@ -1,8 +1,7 @@
-"""What a pull must pass before anything is read for it (docs/protocol/broker.md 2.4, steps 1 to 8).
+"""Checks that a pull must pass before anything is read for it (docs/protocol/broker.md 2.4, steps 1 to 8).
 
 Owns: the checks in Apache's order with its codes, which filter applies.
-Leaves to others: what filters do (`filters`), what groups subscribed (`mqproto.engine.broker.core.client_registry`,
-`consumer_filters`).
+Leaves to others: what filters do (`message_filters`), what groups subscribed (`client_registry`, `consumer_filters`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _NO_FILTER_DATA: Final = "The broker's consumer filter data is not exist!Your ex
 
 
 class PullChecks:
-    """Checks pulls."""
+    """Checks of pulls."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -61,7 +60,8 @@ class PullChecks:
         if not 0 <= header.queue_id < config.read_queues:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}] "
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queues}] "
                 f"consumer:[{link.address}]",
             )
         return settings

@@ -1,4 +1,6 @@
-"""QUERY_MESSAGE 12 and VIEW_MESSAGE_BY_ID 33: finding messages by key and by place (docs/protocol/broker.md 2.11)."""
+"""Look-ups of messages, QUERY_MESSAGE 12 by key and VIEW_MESSAGE_BY_ID 33 by physical offset (docs/protocol/broker.md
+2.11).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from mqproto.wire.headers import QueryMessageRequest, QueryMessageResponse, View
 
 
 class QueryRequests:
-    """Looks messages up."""
+    """Requests for messages by key or offset."""
 
     def __init__(self, store: Store, reads: DiskReads) -> None:
         self.store = store

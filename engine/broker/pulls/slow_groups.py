@@ -1,7 +1,8 @@
-"""Groups that are too far behind are stopped (`disableConsumeIfConsumerReadSlowly`, docs/protocol/broker.md 3.5).
+"""Slow groups, which are stopped when they are too far behind (`disableConsumeIfConsumerReadSlowly`,
+docs/protocol/broker.md 3.5).
 
 Owns: which group counts as too slow, and that it gets nothing more until an operator says so (request 200).
-Leaves to others: how far behind a read was (`statistics`), what a stopped group is told (`pull`).
+Leaves to others: how far behind a read was (`statistics`), how a stopped group is answered (`pull_checks`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _READERS_OF_A_SLICE: Final = 2000
 
 
 class SlowGroups:
-    """Looks after how far groups are behind, where the setting says so.
+    """Watch over how far groups are behind, where the setting says so.
 
     The setting and the limit may change at any time.
     """

@@ -1,7 +1,7 @@
-"""One name server, as a broker knows it (docs/protocol/broker.md 1.6).
+"""Link of a broker to one name server (docs/protocol/broker.md 1.6).
 
-Owns: the link to it, what it is known to know, what it is told next.
-Leaves to others: which name servers there are and when all of them are told (`registration`), what a registration says
+Owns: dialling and redialling, what the name server is known to know, what it is sent next.
+Leaves to others: which name servers there are and when all of them are asked (`name_servers`), what a registration says
 (`registration_body`), what name servers make of it.
 
 Whole registrations to one name server follow each other: what changes while one is on its way goes with the next.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mqproto.codec import Command
 from mqproto.engine.broker.interfaces.requests import Waiter
-from mqproto.engine.broker.registration.registration_body import Told
+from mqproto.engine.broker.registration.registration_body import RegistrationBody
 from mqproto.errors import TooManyRequests
 from mqproto.state.node.connection import Connection
 from mqproto.state.node.contract import Dial
@@ -37,7 +37,7 @@ Then = Callable[[], None]
 
 
 class NameServerLink:
-    """One name server, and what it is known to know."""
+    """Link to one name server, and what that is known to know."""
 
     def __init__(self, registration: Registration, address: str) -> None:
         self.registration = registration
@@ -139,10 +139,10 @@ class NameServerLink:
         if answer is None or answer.code != ResponseCode.SUCCESS or answer.fields.get("changed", "").lower() != "false":
             self.tell_all()
 
-    def _tell_whole(self, told: Told) -> None:
+    def _tell_whole(self, told: RegistrationBody) -> None:
         self._register(told, lambda answer: self._all_told(told, answer))
 
-    def _all_told(self, told: Told, answer: Command | None) -> None:
+    def _all_told(self, told: RegistrationBody, answer: Command | None) -> None:
         if answer is None:
             if self.connected:
                 self.drop("no answer to a registration")
@@ -195,7 +195,7 @@ class NameServerLink:
             self.registration.topics.version.next(self.registration.timers.wall)
             self.tell_all()
 
-    def _register(self, told: Told, waiter: Waiter) -> None:
+    def _register(self, told: RegistrationBody, waiter: Waiter) -> None:
         name, address, cluster, number = self.registration.identity
         fields = RegisterBrokerRequest(
             name, address, cluster, self.registration.ha_address, number, told.compressed, told.crc

@@ -1,15 +1,15 @@
-"""Registration with the name servers: 103, 104, 322 (docs/protocol/broker.md 1.6).
+"""Registration with all name servers: 103, 104, 322 (docs/protocol/broker.md 1.6).
 
-Owns: which name servers there are, when all of them are told something.
-Leaves to others: each single one of them (`name_server`), what a registration says (`registration_body`), the topic
-table (`tables`).
+Owns: which name servers there are, when all of them are sent something.
+Leaves to others: each single one of them (`name_server_link`), what a registration says (`registration_body`), the
+topic table (`tables.topics`).
 
-A name server is told everything when a link to it comes up and every period after that, and the topics alone that are
+A name server gets everything when a link to it comes up and every period after that, and the topics alone that are
 made in between. That saves the body of a large table, but has a trap: a name server takes the version of the table over
 from such an *increment*. If it did not know this broker before, or missed an increment, it would have a part of the
 table under the version of the whole, and take the next full registration for old news. So increments go only to a name
 server that has confirmed a full one on this very link; and when one fails, the version is counted up before everything
-is told again.
+is sent again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mqproto.engine.broker.interfaces.answers import LongAnswers
 from mqproto.engine.broker.interfaces.clock import Notices, Timers
 from mqproto.engine.broker.interfaces.requests import Waiter
 from mqproto.engine.broker.registration.name_server_link import NameServerLink, Then
-from mqproto.engine.broker.registration.registration_body import Bodies
+from mqproto.engine.broker.registration.registration_body import RegistrationBodies
 from mqproto.engine.broker.tables.topics import TopicConfigs
 from mqproto.engine.remarks import code_not_supported
 from mqproto.engine.settings import BrokerSettings
@@ -30,7 +30,7 @@ from mqproto.wire.hosts import join_address
 
 
 class Registration:
-    """All name servers."""
+    """Registration with the name servers of one broker."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Registration:
             settings.broker_id,
         )
         self.ha_address = join_address(settings.broker_ip2 or host, port + 1)
-        self.bodies = Bodies(timers, settings, topics, answers)
+        self.bodies = RegistrationBodies(timers, settings, topics, answers)
         self.servers = [NameServerLink(self, address) for address in dict.fromkeys(settings.namesrv_addresses())]
-        #: Those that are told that this broker leaves them.
+        #: Those that are being told that this broker leaves them.
         self._leaving: list[NameServerLink] = []
         self.closing = False
         self._waiting: list[Then] = []
@@ -221,7 +221,7 @@ class Registration:
 
 
 class _Countdown:
-    """Calls a function once so many calls have ended."""
+    """Countdown: calls a function once so many calls have ended."""
 
     def __init__(self, count: int, then: Then | None) -> None:
         self.count = count

@@ -1,8 +1,8 @@
-"""What a registration says of this broker's topics (docs/protocol/broker.md 1.6).
+"""Bodies of registrations, which name this broker's topics (docs/protocol/broker.md 1.6).
 
-Owns: the body that tells of all topics. It is made in slices, and kept until a topic changes: with many topics it is
+Owns: the body that names all topics. It is made in slices, and kept until a topic changes: with many topics it is
 long, and every name server gets it every period.
-Leaves to others: when who is told (`name_server`), the topics (`tables`).
+Leaves to others: when it is sent to whom (`name_server_link`), the topics (`tables.topics`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _RETRY_MS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The body of a registration, and which state of the topics it tells of."""
+class RegistrationBody:
+    """Body of a registration, and the version of the topics in it."""
 
     version: DataVersion
     data: bytes
@@ -38,22 +38,22 @@ class Told:
     crc: int
 
 
-class Bodies:
-    """Makes the bodies of one broker's registrations."""
+class RegistrationBodies:
+    """Bodies of one broker's registrations."""
 
     def __init__(self, timers: Timers, settings: BrokerSettings, topics: TopicConfigs, answers: LongAnswers) -> None:
         self.timers = timers
         self.settings = settings
         self.topics = topics
         self.answers = answers
-        self._kept: Told | None = None
+        self._kept: RegistrationBody | None = None
         #: Settings that `_kept` was made under.
         self._kept_for: tuple[int, bool] | None = None
         #: Who gets the body that is being made.
-        self._waiting: list[Callable[[Told], None]] = []
+        self._waiting: list[Callable[[RegistrationBody], None]] = []
 
-    def whole(self, then: Callable[[Told], None]) -> None:
-        """Call `then` with the body that tells of all topics: at once when they are few or nothing has changed."""
+    def whole(self, then: Callable[[RegistrationBody], None]) -> None:
+        """Call `then` with the body that names all topics: at once when they are few or nothing has changed."""
         kept = self._kept
         if kept is not None and kept.version == self.topics.version and self._kept_for == self._settings():
             then(kept)
@@ -69,12 +69,12 @@ class Bodies:
     def _settings(self) -> tuple[int, bool]:
         return self.settings.broker_permission, self.settings.compressed_register
 
-    def _made(self, told: Told) -> None:
+    def _made(self, told: RegistrationBody) -> None:
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then(told)
 
-    def _make(self, settings: tuple[int, bool]) -> Steps[Told]:
+    def _make(self, settings: tuple[int, bool]) -> Steps[RegistrationBody]:
         self._kept = None
         version = self._version()
         configs = list(self.topics.table.values())
@@ -85,24 +85,24 @@ class Bodies:
                 yield
         body = RegisterBrokerBody(TopicTable(version, topics))
         data = yield from (_compressed(body.compressed_pieces()) if settings[1] else joined(body.json_pieces()))
-        told = Told(version, data, settings[1], body_crc(data))
+        told = RegistrationBody(version, data, settings[1], body_crc(data))
         if settings == self._settings():
             self._kept, self._kept_for = told, settings
         return told
 
-    def part(self, topics: Iterable[TopicConfig]) -> Told:
-        """The body that tells of these topics alone, under the version of all."""
+    def part(self, topics: Iterable[TopicConfig]) -> RegistrationBody:
+        """The body that names these topics alone, under the version of all."""
         body = RegisterBrokerBody(TopicTable(self._version(), self._shown(topics)))
         compressed = self.settings.compressed_register
         data = body.to_compressed() if compressed else body.to_json()
-        return Told(body.topic_table.data_version, data, compressed, body_crc(data))
+        return RegistrationBody(body.topic_table.data_version, data, compressed, body_crc(data))
 
     def _version(self) -> DataVersion:
         version = self.topics.version
         return DataVersion(version.timestamp, version.counter, version.state_version)
 
     def _shown(self, topics: Iterable[TopicConfig]) -> dict[str, TopicConfig]:
-        """Topics as name servers are told of them: a broker that is not fully open says so of each."""
+        """Topics as name servers get them: a broker that is not fully open says so of each."""
         perm = self.settings.broker_permission
         if perm & PERM_READ_WRITE != PERM_READ_WRITE:
             topics = [TopicConfig(one.name, one.read_queues, one.write_queues, perm, one.filter_type) for one in topics]

@@ -1,7 +1,9 @@
-"""Delayed messages: from the schedule topic to where they belong, when their time has come (docs/protocol/store.md 11).
+"""Delayed messages, which leave the schedule topic for where they belong when their time has come
+(docs/protocol/store.md 11).
 
 Owns: one alarm for each level that has something to wait for, the progress of each level.
-Leaves to others: putting messages into the schedule topic (`message_writer`), keeping the progress (`tables`).
+Leaves to others: putting messages into the schedule topic (`message_writer`), keeping the progress
+(`tables.delay_progress`).
 
 The consume queue of a level holds the delivery time of each message in place of its tag code. A level is in order of
 these times, so only its head is looked at: an idle level costs nothing. Levels that have something due take turns, a
@@ -45,7 +47,7 @@ _DISK_PAUSE_MS: Final = 10_000
 
 
 class DelayLevel:
-    """One delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times
+    """Delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times
     alone.
     """
 
@@ -218,7 +220,7 @@ class DelayLevel:
 
 
 class DelayLevels:
-    """All levels."""
+    """Delay levels of the broker."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""The quick way of a send: from the received bytes to the stored record and the answer, without a command in between.
+"""Fast path of sends: from the received bytes to the stored record and the answer, without a command in between.
 
-Owns: the straight line for ordinary messages.
+Owns: ordinary messages whose header fits a template.
 Leaves to others: everything unusual. What is not taken here goes the general way (`send`), which means the same: a test
 runs both over the same requests and compares records and answers byte for byte.
 
@@ -21,9 +21,9 @@ from mqproto.engine.store import PutRefused, Queue
 from mqproto.wire.codes import SEND_MESSAGE, SEND_MESSAGE_V2, SUCCESS
 from mqproto.wire.headers import SendMessageRequest
 
-#: Queues that a shape remembers.
+#: Queues that a template remembers.
 TARGETS_MAX: Final = 4096
-#: Moulds that a shape tries: properties that always differ are not worth one.
+#: Templates of properties that one of a header tries: properties that always differ are not worth one.
 TEMPLATES_MAX: Final = 16
 
 _WORDS: Final = Struct(">ii")
@@ -39,7 +39,7 @@ _UNIQUE: Final = b"UNIQ_KEY"
 
 
 class QueueTarget:
-    """One queue that a shape sends to."""
+    """Queue that a template sends to."""
 
     __slots__ = ("answer", "counter", "queue")
 
@@ -52,7 +52,7 @@ class QueueTarget:
 
 
 class PropertiesTemplate:
-    """Properties in which nothing changes but the unique id, and what a scan made of them.
+    """Template of properties in which only the unique id changes, and what a scan made of them.
 
     A producer that sets neither keys nor properties of its own sends such ones. What surrounds the id is equal byte by
     byte and the id is made of letters and digits alone, so a scan would find the same again.
@@ -83,9 +83,7 @@ class PropertiesTemplate:
 
 
 def _properties_template(raw: bytes, scanned: Scanned) -> PropertiesTemplate | None:
-    """The mould of properties as they stand in a header, None where the unique id is not to be told from what surrounds
-    it.
-    """
+    """The template of properties as they stand in a header; None where the unique id does not stand out."""
     unique = scanned[3]
     if unique is None or not unique.isascii() or not unique.isalnum():
         return None
@@ -96,7 +94,7 @@ def _properties_template(raw: bytes, scanned: Scanned) -> PropertiesTemplate | N
 
 
 class SendTemplate(HeaderTemplate):
-    """A header of sends to one topic, with queue id, birth time, properties and opaque left open."""
+    """Template of a header of sends to one topic, with queue id, birth time, properties and opaque left open."""
 
     __slots__ = (
         "birth",
@@ -146,7 +144,7 @@ class SendTemplate(HeaderTemplate):
 
 
 class FastSendHandler:
-    """Takes frames that fit a shape of sends."""
+    """Fast path of sends."""
 
     def __init__(self, core: Core, scanner: PropertyScanner) -> None:
         self.core = core
@@ -161,7 +159,7 @@ class FastSendHandler:
         self.make_answer()
 
     def make_answer(self) -> None:
-        """Make the template of answers, which has settings in it. Shapes keep what they were given."""
+        """Make the template of answers, which has settings in it. Templates of headers keep what they were given."""
         self.answer = _answer_template(self.core)
 
     def learn(self, link: ClientLink, text: bytes, request: Command, header: SendMessageRequest, sys_flag: int) -> None:
@@ -212,8 +210,8 @@ class FastSendHandler:
         queue = target.queue
         try:
             physical = self.writer.append(
-                queue, data[stop:end], text, template.flag, template.sys_flag, int(birth), link.born_host, core.store_host,
-                template.reconsume_times, 0, tags_code, unique, keys, core.wall,
+                queue, data[stop:end], text, template.flag, template.sys_flag, int(birth), link.born_host,
+                core.store_host, template.reconsume_times, 0, tags_code, unique, keys, core.wall,
                 core.filters.bits(template.topic, text) if self.extended else b"",
             )  # fmt: skip
         except PutRefused:
@@ -241,7 +239,7 @@ class FastSendHandler:
         return True
 
     def _scan(self, header_template: SendTemplate, raw: bytes) -> Scanned | None:
-        """What properties say that fit no mould; None for those of the general way."""
+        """What properties say that fit no template; None for those of the general way."""
         properties = raw.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         if b"\\" in properties or not (properties.isascii() or _is_text(properties)):
             return None

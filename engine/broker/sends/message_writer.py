@@ -1,4 +1,4 @@
-"""What becomes of a message on its way into the store: its properties, its delay, its place.
+"""Writer of messages: their properties, their delay and their place on the way into the store.
 
 Owns: the stored form of properties (`CLUSTER` in, `WAIT` out), tag codes, delay levels, the one call that appends.
 Leaves to others: whether a message is accepted at all (`send`, `send_back`), when delayed ones come due (`delayed`).
@@ -43,7 +43,7 @@ _TAG_LENGTH_MAX: Final = 128
 
 
 class PropertyScanner:
-    """Makes the stored form of an ordinary message's properties."""
+    """Scanner of properties, which makes the stored form of an ordinary message's."""
 
     __slots__ = ("_cluster", "_codes")
 
@@ -111,7 +111,7 @@ def delay_level(properties: dict[str, str]) -> int:
 
 
 class NewMessage:
-    """A message that is to be stored."""
+    """Message that is to be stored."""
 
     __slots__ = (
         "body",
@@ -177,7 +177,7 @@ class NewMessage:
 
 
 class Stored:
-    """Where a message came to lie."""
+    """Place of a message that was stored."""
 
     __slots__ = ("msg_id", "physical_offset", "queue", "queue_offset", "size")
 
@@ -191,17 +191,17 @@ class Stored:
 
 
 class MessageWriter:
-    """Appends drafts: the delayed ones to the schedule topic, the others where they belong."""
+    """Writer of new messages: the delayed ones to the schedule topic, the others where they belong."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
         self.delays = core.delays
         self.scanner = PropertyScanner(core.settings.broker_cluster_name)
-        #: Told the level of each delayed message. Set by whoever delivers them.
+        #: Called with the level of each delayed message. Set by whoever delivers them.
         self.delayed: Callable[[int], None] = lambda level: None
 
     def put(self, new_message: NewMessage) -> Stored:
-        """Store a draft; one with a delay level goes to the schedule topic, under the highest level at most.
+        """Store a message; one with a delay level goes to the schedule topic, under the highest level at most.
 
         Raises Refused for a malformed level and PutRefused by the store.
         """
@@ -221,7 +221,7 @@ class MessageWriter:
         return stored
 
     def append(self, new_message: NewMessage) -> Stored:
-        """Store a draft where it says, whatever its delay. Raises PutRefused."""
+        """Store a message where it says, whatever its delay. Raises PutRefused."""
         tags = new_message.properties.get(names.TAGS)
         code = 0 if tags is None else self.scanner.code(tags.encode("utf-8", "replace"))
         return self._append(new_message, new_message.topic, new_message.queue_id, new_message.properties, code)

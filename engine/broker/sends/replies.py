@@ -1,5 +1,5 @@
-"""SEND_REPLY_MESSAGE 324 and 325: the answer to a request between clients, pushed to who asked (326;
-docs/protocol/broker.md 2.13).
+"""Replies to requests between clients, SEND_REPLY_MESSAGE 324 and 325, pushed to the client that asked by 326
+(docs/protocol/broker.md 2.13).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PUSH_MS: Final = 10_000
 
 
 class ReplyRequests:
-    """Passes replies on."""
+    """Requests that bring replies."""
 
     def __init__(self, core: Core, message_writer: MessageWriter, send_requests: SendRequests) -> None:
         self.core = core
@@ -83,7 +83,7 @@ class ReplyRequests:
 
 
 class _Pushed:
-    """A reply on its way to the client that asked: ended by `answered` or `failed`, whichever comes."""
+    """Reply on its way to the client that asked: ended by `answered` or `failed`, whichever comes."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class _Pushed:
         self._end(ResponseCode.SYSTEM_ERROR, remark)
 
     def _end(self, code: int, remark: str | None) -> None:
-        """Tell the sender.
+        """Answer the sender.
 
         The reply is stored whatever became of the push; only the ids in the answer depend on that.
         """

@@ -2,7 +2,8 @@
 2.2).
 
 Owns: the checks in Apache's order with its codes, automatic creation of topics, what becomes of messages to retry
-topics, batches. Leaves to others: headers that repeat (`fast`), the stored form (`message_writer`), half messages
+topics, batches.
+Leaves to others: headers that repeat (`fast_send`), the stored form (`message_writer`), half messages
 (`transactions`).
 """
 
@@ -82,7 +83,7 @@ def own_limit(version: int, wanted: int | None, default: int) -> int:
 
 
 class Receipt:
-    """Where the message or messages of one request lie: topic as the sender knows it, ids, queue, offset of the
+    """Receipt for the message or messages of one request: topic as the sender knows it, ids, queue, offset of the
     first.
     """
 
@@ -97,7 +98,7 @@ class Receipt:
 
 
 class SendRequests:
-    """Handles sends that `fast` does not take."""
+    """Requests to send that `fast_send` does not take."""
 
     def __init__(
         self, core: Core, message_writer: MessageWriter, prepare: Callable[[NewMessage], Stored], fast: FastSendHandler
@@ -254,7 +255,7 @@ class SendRequests:
         sys_flag: int,
         scanned: Scanned,
     ) -> None:
-        """The ordinary message, as `fast` stores it."""
+        """The ordinary message, as `fast_send` stores it."""
         core = self.core
         text, waits, tags_code, unique, keys = scanned
         queue = core.store.queue(header.topic, queue_id)
@@ -281,7 +282,7 @@ class SendRequests:
         self._answer(link, request, Receipt(header.topic, msg_id, queue_id, queue_offset(queue, sys_flag)), waits)
 
     def _answer(self, link: ClientLink, request: Command, receipt: Receipt, waits: bool) -> None:
-        """Tell the sender where its message lies; `waits`: not before that is durable, where the store is that
+        """Answer the sender where its message lies; `waits`: not before that is durable, where the store is that
         strict.
         """
         core = self.core
@@ -386,7 +387,8 @@ def check_topic_name(topic: str) -> None:
 def _describe(config: TopicConfig) -> str:
     """A topic as Java prints it."""
     return (
-        f"TopicConfig [topicName={config.name}, readQueueNums={config.read_queues}, writeQueueNums={config.write_queues}, "
+        f"TopicConfig [topicName={config.name}, readQueueNums={config.read_queues}, "
+        f"writeQueueNums={config.write_queues}, "
         f"perm={permission_text(config.perm)}, topicFilterType={config.filter_type}, topicSysFlag={config.sys_flag}, "
         f"order={'true' if config.order else 'false'}]"
     )

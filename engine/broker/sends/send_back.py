@@ -1,4 +1,5 @@
-"""CONSUMER_SEND_MSG_BACK 36: a consumer gives a message back, to get it again later (docs/protocol/broker.md 2.3).
+"""Send-back, CONSUMER_SEND_MSG_BACK 36: a consumer gives a message back, to get it again later (docs/protocol/broker.md
+2.3).
 
 Owns: retry and dead-letter topics of groups, how often a message comes back and after which delay.
 Leaves to others: waiting for the delay (`delayed`).
@@ -29,7 +30,7 @@ _FIRST_LEVEL: Final = 3
 
 
 class SendBackRequests:
-    """Takes messages back."""
+    """Requests that give messages back."""
 
     def __init__(self, core: Core, message_writer: MessageWriter) -> None:
         self.core = core

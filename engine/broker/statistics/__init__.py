@@ -1,1 +1,1 @@
-"""Statistics of the broker, and its metrics."""
+"""Statistics of the broker: counters of topics and groups, figures of the store."""

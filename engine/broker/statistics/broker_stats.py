@@ -1,4 +1,4 @@
-"""What the broker counts, under Apache's names (docs/protocol/broker.md 9.1).
+"""Statistics of the broker under Apache's names (docs/protocol/broker.md 9.1).
 
 Owns: which counter stands for what, their number, what becomes of them when a topic or a group is deleted.
 Leaves to others: their snapshots (`sampling`, `mqproto.engine.counters`), the figures of the store as a whole
@@ -28,7 +28,7 @@ _SWEEP_MS: Final = 3_600_000
 
 
 class Statistics:
-    """All counters of a broker."""
+    """Counters of a broker."""
 
     def __init__(
         self, timers: Timers, traffic: TrafficCounters, settings: BrokerSettings, store: Store, utc_offset_ms: int
@@ -43,7 +43,7 @@ class Statistics:
         self._puts: dict[str, dict[int, Counter]] = {}
         self._reads: dict[str, dict[str, dict[int, CounterReader]]] = {}
         self._backs: dict[str, dict[str, Counter]] = {}
-        #: The broker as a whole, once there is something to tell.
+        #: The broker as a whole, once anything was counted.
         self._broker: dict[str, Counter] = {}
         self._count = 0
         self._swept_at = -_SWEEP_MS

@@ -1,8 +1,8 @@
-"""When counters are sampled: an alarm at the next tick, while there is something that no tick has seen yet
+"""Sampling of counters: an alarm at the next tick, while there is something that no tick has seen yet
 (docs/protocol/broker.md 9.2).
 
 Owns: which counters changed, and the passes over them, in slices.
-Leaves to others: what is counted (`statistics`), what a counter keeps (`mqproto.engine.counters`).
+Leaves to others: what is counted (`broker_stats`), what a counter keeps (`mqproto.engine.counters`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AT_A_TIME: Final = 1000
 
 
 class Sampler:
-    """Marks counters at the ticks of all windows."""
+    """Sampler of counters at the ticks of all windows."""
 
     def __init__(self, timers: Timers, woken: Callable[[int], None]) -> None:
         self._timers = timers

@@ -1,8 +1,9 @@
-"""What the store did as a whole: puts and reads a second, how long they took, totals of days (docs/protocol/broker.md
+"""Figures of the store as a whole: puts and reads a second, how long they took, totals of days (docs/protocol/broker.md
 2.17).
 
 Owns: a sample of the totals each second while there is traffic, Apache's spans of 10, 60 and 600 of them, the minute's
-put times. Leaves to others: the totals themselves, which are counted where things happen.
+put times.
+Leaves to others: the totals themselves, which are counted where things happen.
 
 A put takes as long as its sender waits for the disk: 0 ms without SYNC_FLUSH, for then it is over when the entry is. A
 read takes 0 ms, too, unless a job had to fetch what it reads.
@@ -46,7 +47,7 @@ class TrafficCounters(Protocol):
 
 
 class Totals(NamedTuple):
-    """Since the start: messages put, reads that gave messages, reads that gave none, messages given."""
+    """Totals since the start: messages put, reads that gave messages, reads that gave none, messages given."""
 
     puts: int
     found: int
@@ -55,14 +56,14 @@ class Totals(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The totals at a second since the start."""
+    """Sample of the totals at a second since the start."""
 
     second: int
     totals: Totals
 
 
 class StoreStats:
-    """The figures of one broker. `utc_offset_ms`: local time minus UTC, for the days."""
+    """Figures of one broker's store. `utc_offset_ms`: local time minus UTC, for the days."""
 
     def __init__(
         self, timers: Timers, traffic: TrafficCounters, store: Store, utc_offset_ms: int, busy: Callable[[], bool]
@@ -109,9 +110,7 @@ class StoreStats:
         )
 
     def put_waited(self, since: int, count: int) -> None:
-        """So many puts of an earlier entry (its time) have just been told that the disk has them, or that it took too
-        long.
-        """
+        """So many puts of an earlier entry (its time) were just answered: the disk has them, or took too long."""
         waited = self._timers.now - since
         if waited > 0:
             self.put_max_ms = max(self.put_max_ms, waited)

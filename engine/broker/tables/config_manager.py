@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ConfigTable:
-    """One table with a file."""
+    """Table with a file."""
 
     __slots__ = ("body", "changed", "delay_ms", "file", "saving", "since")
 
@@ -43,9 +43,9 @@ class ConfigTable:
 
 
 class ConfigManager:
-    """Saves tables below `folder`.
+    """Manager of the tables in `folder`.
 
-    `after` calls a function some time later, `notice` tells the operator, `in_slices` does long work.
+    `after` calls a function some time later, `notice` reports to the operator, `in_slices` does long work.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ConfigManager:
         return value, kept
 
     def tell_missing(self, names: Iterable[str]) -> None:
-        """There are messages already: tell of tables that should be there and are not."""
+        """There are messages already: report tables that should be there and are not."""
         for kept in self._tables:
             path = kept.file.path
             if path.rpartition("/")[2] in names and not kept.file.found:

@@ -1,7 +1,7 @@
-"""What consumer groups have committed: the table of offsets, its rules and its file (docs/protocol/store.md 10).
+"""Offsets that consumer groups have committed: the table, its rules and its file (docs/protocol/store.md 10).
 
 Owns: offsets by topic, group and queue, who has committed anything of what, how much is kept.
-Leaves to others: when the file is written (`tables.Keeper`), requests (`offsets`, `progress`).
+Leaves to others: when the file is written (`config_manager`), requests (`pulls.offsets`, `operators.group_progress`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from mqproto.engine.broker.tables.config_manager import ConfigManager
 from mqproto.engine.settings import BrokerSettings
 from mqproto.wire.bodies import OffsetTable
 
-#: Committed offsets that are kept. Peers make them, so there is an end to it.
+#: Committed offsets that are kept. Peers make them, so their number is limited.
 OFFSETS_MAX: Final = 1_000_000
 _NONE: Final[Mapping[int, int]] = {}
 
 
 class ConsumerOffsets:
-    """What each consumer group has committed, by topic and queue."""
+    """Table of committed offsets, by topic, group and queue."""
 
     def __init__(self, settings: BrokerSettings, config_manager: ConfigManager) -> None:
         self._config_manager = config_manager

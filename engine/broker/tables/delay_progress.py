@@ -8,7 +8,7 @@ from mqproto.wire.fastjson import JsonError, loads, truncate
 
 
 def _parse_progress(text: str) -> dict[int, int]:
-    """The progress that a file tells; an entry that is no number is as good as none (DLY-01). Raises JsonError."""
+    """The progress in a file; an entry that is no number is as good as none (DLY-01). Raises JsonError."""
     table = loads(text)
     if not isinstance(table, dict):
         raise JsonError(f"no object: {type(table).__name__}")

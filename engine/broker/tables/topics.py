@@ -48,11 +48,11 @@ class TopicConfigs:
         self._config_manager = config_manager
         self.table: dict[str, TopicConfig] = {}
         self.version = DataVersion()
-        #: Number of the last change of each topic that was made or changed since the start, as `ConfigManager` counts them.
-        #: What was derived from a topic can tell by it whether it still holds, and an acknowledgement whether its topic
+        #: Number of the last change, as `ConfigManager` counts them, of each topic that has changed since the start.
+        #: What was derived from a topic holds while it is the same, and an acknowledgement whether its topic
         #: is saved.
         self.changes: dict[str, int] = {}
-        #: Topics that the name servers have not been told of yet, in order.
+        #: Topics that the name servers do not know yet, the oldest first.
         self.fresh: dict[str, None] = {}
         self.built_in: set[str] = set()
         self._add_system_topics(delay_levels)

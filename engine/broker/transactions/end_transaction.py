@@ -1,7 +1,8 @@
-"""Half messages and END_TRANSACTION 37 (docs/protocol/broker.md 2.9; docs/protocol/store.md 12).
+"""Ends of transactions, END_TRANSACTION 37, and how half messages are stored (docs/protocol/broker.md 2.9;
+docs/protocol/store.md 12).
 
 Owns: how a half message is put aside, what a commit or a rollback makes of it.
-Leaves to others: which halves are open (`half_messages`), asking producers about those that nobody ended
+Leaves to others: which half messages are open (`half_messages`), asking producers about those that nobody ended
 (`transaction_check`).
 """
 
@@ -37,7 +38,7 @@ PROGRESS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 
 class Transactions:
-    """Halves aside, ends applied."""
+    """Half messages of the broker, and requests that end them."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Transactions:
         self.store_host = store_host
         self.message_writer = message_writer
         self.half_messages = _known_half_messages(notices, store, offsets)
-        #: Told after each half message that was stored or ended. Set by whoever asks producers.
+        #: Called after each half message that was stored or ended. Set by whoever asks producers.
         self.changed: Callable[[], None] = lambda: None
 
     def prepare(self, new_message: NewMessage) -> Stored:
@@ -172,7 +173,8 @@ def _known_half_messages(notices: Notices, store: Store, offsets: ConsumerOffset
     op_first = offsets.find(PROGRESS_GROUP, OP_HALF_TOPIC, 0) or 0
     if (first or 0) > half.next_offset or op_first > op.next_offset:
         notices.notice(
-            f"transactions: progress {first} and {op_first} is beyond the ends of its queues, {half.next_offset} and {op.next_offset}"
+            f"transactions: progress {first} and {op_first} is beyond the ends of its queues, "
+            f"{half.next_offset} and {op.next_offset}"
         )
         first = None
     if first is None:

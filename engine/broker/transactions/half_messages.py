@@ -1,12 +1,12 @@
-"""Which half messages nobody has ended yet (docs/protocol/store.md 12).
+"""States of half messages: which of them nobody has ended yet (docs/protocol/store.md 12).
 
 Owns: the state of each half message from the oldest open one on, and of some before it; the copies of each transaction;
 how far both queues are done with.
-Leaves to others: messages (`transactions`, `transaction_check`), when progress may be saved.
+Leaves to others: messages (`end_transaction`, `transaction_check`), when progress may be saved.
 
 A half message takes one byte, and those that are open are found by a search for a byte: what a look at them costs, and
-what they take, does not depend on how many were ended. A half that is checked goes on as a copy at the end of its
-queue, under a new offset. Whoever ends any of the copies ends the transaction, and that once.
+what they take, does not depend on how many were ended. A half message that is checked goes on as a copy at the end of
+its queue, under a new offset. Whoever ends any of the copies ends the transaction, and that once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _NO_HALF: Final = -1
 
 
 class HalfMessages:
-    """The half messages from the offset `first` on, with the op messages from `op_first` on still to be read (`note`,
-    `loaded`).
+    """States of the half messages from the offset `first` on, with the op messages from `op_first` on still to be read
+    (`note`, `loaded`).
     """
 
     __slots__ = (

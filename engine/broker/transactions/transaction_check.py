@@ -1,5 +1,5 @@
-"""Asking producers about half messages that nobody ended, 39; RESUME_CHECK_HALF_MESSAGE 323 (docs/protocol/broker.md
-2.10; docs/protocol/store.md 12).
+"""Check of half messages that nobody ended, 39 and RESUME_CHECK_HALF_MESSAGE 323 (docs/protocol/broker.md 2.10;
+docs/protocol/store.md 12).
 
 Owns: the rounds of checks, when a half message is given up, when progress is saved.
 Leaves to others: who is asked (`check_questions`), which half messages are open (`half_messages`), ending them
@@ -70,7 +70,7 @@ _TEMPORARY: Final = (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FI
 
 
 class TransactionCheck:
-    """The rounds, and what an operator may do about half messages that were given up."""
+    """Check of half messages in rounds, and what an operator may do about those that were given up."""
 
     def __init__(
         self,
@@ -260,18 +260,18 @@ class TransactionCheck:
             self.timers.after(pause_ms, self.run)
 
     def _end_round(self) -> None:
-        halves = self.half_messages
+        half_messages = self.half_messages
         self._running = False
-        self._rests = {offset: when for offset, when in self._rests.items() if halves.is_open(offset)}
+        self._rests = {offset: when for offset, when in self._rests.items() if half_messages.is_open(offset)}
         self.questions.end_round()
-        halves.pass_ops(_OPS_AFTER_A_ROUND)
+        half_messages.pass_ops(_OPS_AFTER_A_ROUND)
         self._old.clear()
         if self._given_up:
             self.notices.notice(f"transactions: {self._given_up} that nobody ended went to {CHECK_MAX_TIME_TOPIC}")
         if self._unreadable:
             self.notices.notice(f"transactions: {self._unreadable} half messages could not be read and are left out")
         self._given_up = self._unreadable = 0
-        if halves.open:
+        if half_messages.open:
             interval_ms = self.settings.transaction_check_interval
             # a round that was held up longer than that must not be followed by another at once
             due = self._begun + interval_ms
@@ -282,16 +282,16 @@ class TransactionCheck:
         """Go to the next half message that needs a look; gives how many may be read from there, 0 at the end of the
         round or the turn.
         """
-        halves, rests, now = self.half_messages, self._rests, self.timers.now
+        half_messages, rests, now = self.half_messages, self._rests, self.timers.now
         for _ in range(_PASS_AT_A_TIME):
-            found = halves.next_open(self._at, self._end)
+            found = half_messages.next_open(self._at, self._end)
             if found is None:
                 self._at = self._end
                 return 0
             self._at = found
             if rests.get(found, now) <= now:
                 count = 1
-                most = halves.run_of_open(found, min(self._end, found + self._left))
+                most = half_messages.run_of_open(found, min(self._end, found + self._left))
                 while count < most and rests.get(found + count, now) <= now:
                     count += 1
                 return count

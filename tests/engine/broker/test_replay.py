@@ -9,29 +9,30 @@ from tests.golden.golden import GOLDEN
 
 #: Suites, each with a broker of its own, and their scenarios in the order in which they were recorded.
 PLAIN = (
-    "topics produce-sync produce-auto-create produce-unicode produce-async produce-oneway produce-batch produce-compressed produce-orderly "
-    "produce-vip consume consume-tag consume-live consume-delayed consume-retry consume-dead-letter consume-orderly consume-broadcast "
-    "rebalance pull offsets query view transact-commit transact-rollback transact-check transact-check-rollback transact-consume "
-    "sql-not-latest sql-wrong litepull request-reply binary-client-produce binary-client-consume ipv6-ids "
-    "produce-lz4 produce-zstd consume-packed"
+    "topics produce-sync produce-auto-create produce-unicode produce-async produce-oneway produce-batch "
+    "produce-compressed produce-orderly produce-vip consume consume-tag consume-live consume-delayed consume-retry "
+    "consume-dead-letter consume-orderly consume-broadcast rebalance pull offsets query view transact-commit "
+    "transact-rollback transact-check transact-check-rollback transact-consume sql-not-latest sql-wrong litepull "
+    "request-reply binary-client-produce binary-client-consume ipv6-ids produce-lz4 produce-zstd consume-packed"
 )
 BINARY = (
-    "binary-server-boot binary-server-topics binary-server-json-client-produce binary-server-json-client-consume binary-both-produce "
-    "binary-both-consume binary-both-transact binary-both-admin"
+    "binary-server-boot binary-server-topics binary-server-json-client-produce binary-server-json-client-consume "
+    "binary-both-produce binary-both-consume binary-both-transact binary-both-admin"
 )
 TRACE = "trace-topics trace trace-query trace-sendMessage"
 ADMIN = (
-    "updateTopic updateTopic-order updateTopic-bad-name updateTopicPerm updateTopicPerm-cluster topicRoute-order topicRoute "
-    "topicRoute-none topicRoute-list sendMessage sendMessage-queue checkMsgSendRT sendMsgStatus produce updateSubGroup "
-    "updateSubGroup-cluster topicStatus topicClusterList topicList queryMsgById queryMsgById-bad queryMsgByKey queryMsgByUniqueKey "
-    "queryMsgByOffset printMsg printMsgByQueue consumeMessage consumeMessage-queue queryCq allocateMQ clients-start consumerConnection "
-    "consumerConnection-none producerConnection producer getConsumerConfig topicList-c consumerProgress consumerProgress-g "
-    "consumerProgress-s consumerProgress-none consumerStatus consumerStatus-i consumerStatus-s brokerConsumeStats statsAll statsAll-t "
-    "queryMsgById-tracked queryMsgById-push queryMsgById-resend resetOffsetByTime resetOffsetByTime-now skipAccumulatedMessage "
-    "resetOffsetByTime-offline cloneGroupOffset consumerProgress-offline clusterList clusterList-m brokerStatus brokerStatus-c "
-    "getBrokerConfig getBrokerConfig-c updateBrokerConfig updateBrokerConfig-unknown cleanExpiredCQ cleanExpiredCQ-c cleanUnusedTopic "
-    "deleteExpiredCommitLog exportConfigs exportMetadata exportMetrics deleteSubGroup deleteSubGroup-c deleteTopic topicRoute-wiped "
-    "topicRoute-added"
+    "updateTopic updateTopic-order updateTopic-bad-name updateTopicPerm updateTopicPerm-cluster topicRoute-order "
+    "topicRoute topicRoute-none topicRoute-list sendMessage sendMessage-queue checkMsgSendRT sendMsgStatus produce "
+    "updateSubGroup updateSubGroup-cluster topicStatus topicClusterList topicList queryMsgById queryMsgById-bad "
+    "queryMsgByKey queryMsgByUniqueKey queryMsgByOffset printMsg printMsgByQueue consumeMessage consumeMessage-queue "
+    "queryCq allocateMQ clients-start consumerConnection consumerConnection-none producerConnection producer "
+    "getConsumerConfig topicList-c consumerProgress consumerProgress-g consumerProgress-s consumerProgress-none "
+    "consumerStatus consumerStatus-i consumerStatus-s brokerConsumeStats statsAll statsAll-t queryMsgById-tracked "
+    "queryMsgById-push queryMsgById-resend resetOffsetByTime resetOffsetByTime-now skipAccumulatedMessage "
+    "resetOffsetByTime-offline cloneGroupOffset consumerProgress-offline clusterList clusterList-m brokerStatus "
+    "brokerStatus-c getBrokerConfig getBrokerConfig-c updateBrokerConfig updateBrokerConfig-unknown cleanExpiredCQ "
+    "cleanExpiredCQ-c cleanUnusedTopic deleteExpiredCommitLog exportConfigs exportMetadata exportMetrics "
+    "deleteSubGroup deleteSubGroup-c deleteTopic topicRoute-wiped topicRoute-added"
 )
 SUITES = {
     "plain": PLAIN.split(),

@@ -23,23 +23,25 @@ LIFE: Final = [
 ]
 #: In the order of recording; broadcasting, rebalancing and the like were recorded anew elsewhere.
 PLAIN: Final = (
-    "topics produce-sync produce-auto-create produce-unicode produce-async produce-oneway produce-batch produce-compressed produce-orderly "
-    "produce-vip produce-no-topic consume consume-tag consume-live consume-delayed consume-retry consume-dead-letter consume-orderly pull "
-    "pull-missing-topic offsets query view transact-commit transact-rollback transact-check transact-check-rollback transact-consume "
-    "sql-wrong litepull binary-client-produce binary-client-consume ipv6-ids"
+    "topics produce-sync produce-auto-create produce-unicode produce-async produce-oneway produce-batch "
+    "produce-compressed produce-orderly produce-vip produce-no-topic consume consume-tag consume-live consume-delayed "
+    "consume-retry consume-dead-letter consume-orderly pull pull-missing-topic offsets query view transact-commit "
+    "transact-rollback transact-check transact-check-rollback transact-consume sql-wrong litepull "
+    "binary-client-produce binary-client-consume ipv6-ids"
 )
 BINARY: Final = (
-    "binary-server-boot binary-server-topics binary-server-json-client-produce binary-server-json-client-consume binary-both-produce "
-    "binary-both-consume binary-both-transact binary-both-admin"
+    "binary-server-boot binary-server-topics binary-server-json-client-produce binary-server-json-client-consume "
+    "binary-both-produce binary-both-consume binary-both-transact binary-both-admin"
 )
 
 TRACE: Final = "trace-topics trace trace-query trace-sendMessage"
 #: A server of its own, whose topics were made before the first capture.
 MORE: Final = "consume-broadcast rebalance request-reply produce-lz4 produce-zstd consume-packed"
 ACL: Final = (
-    "acl-produce-good acl-produce-batch acl-produce-denied acl-produce-unsigned acl-produce-unknown-key acl-produce-wrong-secret "
-    "acl-produce-admin acl-consume-good acl-consume-denied acl-consume-unsigned acl-transact acl-admin-unsigned acl-admin-signed-admin "
-    "acl-admin-signed-user acl-admin-version acl-admin-update acl-admin-white acl-admin-delete"
+    "acl-produce-good acl-produce-batch acl-produce-denied acl-produce-unsigned acl-produce-unknown-key "
+    "acl-produce-wrong-secret acl-produce-admin acl-consume-good acl-consume-denied acl-consume-unsigned acl-transact "
+    "acl-admin-unsigned acl-admin-signed-admin acl-admin-signed-user acl-admin-version acl-admin-update "
+    "acl-admin-white acl-admin-delete"
 )
 GROUPS: Final = {
     "life": LIFE,

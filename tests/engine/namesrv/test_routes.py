@@ -43,9 +43,11 @@ def test_a_route_to_the_byte() -> None:
     rig.node.received(link, encode(Command(ROUTE, {"topic": "T"}, opaque=7, version=293)), rig.now)
     header = b'{"code":0,"flag":1,"language":"PYTHON","opaque":7,"version":407}'
     body = (
-        b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"broker-a","cluster":"c"}],'
+        b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"broker-a",'
+        b'"cluster":"c"}],'
         b'"filterServerTable":{},'
-        b'"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":4,"topicSynFlag":0,"topicSysFlag":0,"writeQueueNums":2}]}'
+        b'"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":4,"topicSynFlag":0,"topicSysFlag":0,'
+        b'"writeQueueNums":2}]}'
     )
     written = b"".join(map(bytes, rig.node.data_to_send(link)))
     assert written == (4 + len(header) + len(body)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body
@@ -88,7 +90,8 @@ def test_no_route() -> None:
     answer = rig.ask(rig.connect(), ROUTE, {"topic": "T"})
     assert answer.code == 17
     assert answer.remark == (
-        "No topic route info in name server for the topic: T\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+        "No topic route info in name server for the topic: T\nSee http://rocketmq.apache.org/docs/faq/ for further "
+        "details."
     )
 
 

@@ -97,9 +97,10 @@ def test_a_change_that_needs_a_restart_and_one_without_effect() -> None:
     rig = Rig()
     link = rig.connect()
     answer = rig.ask(link, UPDATE, body=b"listenPort=9877\nserverWorkerThreads=9\n")
-    assert (answer.code, answer.remark) == (
-        0, "serverWorkerThreads has no effect here: there are no thread pools; listenPort takes effect at the next start",
-    )  # fmt: skip
+    assert answer.code == 0
+    assert answer.remark == (
+        "serverWorkerThreads has no effect here: there are no thread pools; listenPort takes effect at the next start"
+    )
     assert rig.settings.listen_port == 9876
     pairs = parse_properties(bytes(rig.ask(link, GET).body))
     assert (pairs["listenPort"], pairs["serverWorkerThreads"]) == ("9877", "9")

@@ -275,7 +275,7 @@ class TestStatuses:
 
     def test_what_was_told_is_bounded(self, world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("mqproto.engine.broker.clients.client_calls._AT_A_TIME", 1)
-        monkeypatch.setattr("mqproto.engine.broker.clients.client_calls._TOLD_MAX", 2)
+        monkeypatch.setattr("mqproto.engine.broker.clients.client_calls._ANSWERS_MAX", 2)
         clients = [consumer(world, name) for name in ("c1", "c2")]
         for client in clients:
             client.read()

@@ -78,8 +78,10 @@ class TestHeartbeat:
     def test_ordinals_and_texts_and_what_is_left_out(self, peer: Peer) -> None:
         """C++: enums as ordinals, versions as texts, no producers, a consumer without subscriptions."""
         body = (
-            b'{"clientID":"7-127.0.0.1@x","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"G","messageModel":1,'
-            b'"subscriptionDataSet":[{"codeSet":[0,0],"subString":"a || b","subVersion":"17","tagsSet":["a","b"],"topic":"T"}]},'
+            b'{"clientID":"7-127.0.0.1@x","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"G",'
+            b'"messageModel":1,'
+            b'"subscriptionDataSet":[{"codeSet":[0,0],"subString":"a || b",'
+            b'"subVersion":"17","tagsSet":["a","b"],"topic":"T"}]},'
             b'{"consumeFromWhere":0,"consumeType":0,"groupName":"P","messageModel":1}]}\n'
         )
         assert peer.heartbeat(body).code == 0

@@ -17,22 +17,23 @@ from tests.engine.broker.harness import ADDRESS, HOST, WALL, Peer, World, heartb
 #: docs/protocol/admin.md 7: all that a broker alone can know.
 TOPICS: Final = "producer_offset topic_retry_offset topic_dlq_offset producer_count producer_tps producer_message_size"
 GROUPS: Final = (
-    "group_diff group_retrydiff group_dlqdiff group_count consumer_tps consumer_offset consumer_message_size send_back_nums "
-    "group_get_latency_by_storetime"
+    "group_diff group_retrydiff group_dlqdiff group_count consumer_tps consumer_offset consumer_message_size "
+    "send_back_nums group_get_latency_by_storetime"
 )
 RUNTIME: Final = (
-    "pmdt_0ms pmdt_0to10ms pmdt_10to50ms pmdt_50to100ms pmdt_100to200ms pmdt_200to500ms pmdt_500to1s pmdt_1to2s pmdt_2to3s pmdt_3to4s "
-    "pmdt_4to5s pmdt_5to10s pmdt_10stomore msg_put_total_today_now msg_puttotal_todaymorning msg_puttotal_yesterdaymorning "
-    "msg_gettotal_today_now msg_gettotal_todaymorning msg_gettotal_yesterdaymorning put_tps10 put_tps60 put_tps600 getfound_tps10 "
-    "getfound_tps60 getfound_tps600 getmiss_tps10 getmiss_tps60 getmiss_tps600 gettotal_tps10 gettotal_tps60 gettotal_tps600 "
-    "gettransfered_tps10 gettransfered_tps60 gettransfered_tps600 putmessage_times_total put_message_size_total put_message_average_size "
-    "putmessage_entire_time_max getmessage_entire_time_max put_latency_99 put_latency_999 dispatch_maxbuffer dispatch_behind_bytes "
-    "commitlog_minoffset commitlog_maxoffset commitlog_disk_ratio consumequeue_disk_ratio commitlogdir_capacity_total "
-    "commitlogdir_capacity_free remain_transientstore_buffer_numbs remain_howmanydata_toflush earliest_message_timestamp "
-    "start_accept_sendrequest_time pagecache_lock_time_mills send_threadpool_queue_size send_threadpoolqueue_capacity "
-    "send_threadpoolqueue_headwait_timemills pull_threadpoolqueue_size pull_threadpoolqueue_capacity "
-    "pull_threadpoolqueue_headwait_timemills query_threadpoolqueue_size query_threadpool_queue_capacity "
-    "query_threadpoolqueue_headwait_timemills"
+    "pmdt_0ms pmdt_0to10ms pmdt_10to50ms pmdt_50to100ms pmdt_100to200ms pmdt_200to500ms pmdt_500to1s pmdt_1to2s "
+    "pmdt_2to3s pmdt_3to4s pmdt_4to5s pmdt_5to10s pmdt_10stomore msg_put_total_today_now msg_puttotal_todaymorning "
+    "msg_puttotal_yesterdaymorning msg_gettotal_today_now msg_gettotal_todaymorning msg_gettotal_yesterdaymorning "
+    "put_tps10 put_tps60 put_tps600 getfound_tps10 getfound_tps60 getfound_tps600 getmiss_tps10 getmiss_tps60 "
+    "getmiss_tps600 gettotal_tps10 gettotal_tps60 gettotal_tps600 gettransfered_tps10 gettransfered_tps60 "
+    "gettransfered_tps600 putmessage_times_total put_message_size_total put_message_average_size "
+    "putmessage_entire_time_max getmessage_entire_time_max put_latency_99 put_latency_999 dispatch_maxbuffer "
+    "dispatch_behind_bytes commitlog_minoffset commitlog_maxoffset commitlog_disk_ratio consumequeue_disk_ratio "
+    "commitlogdir_capacity_total commitlogdir_capacity_free remain_transientstore_buffer_numbs "
+    "remain_howmanydata_toflush earliest_message_timestamp start_accept_sendrequest_time pagecache_lock_time_mills "
+    "send_threadpool_queue_size send_threadpoolqueue_capacity send_threadpoolqueue_headwait_timemills "
+    "pull_threadpoolqueue_size pull_threadpoolqueue_capacity pull_threadpoolqueue_headwait_timemills "
+    "query_threadpoolqueue_size query_threadpool_queue_capacity query_threadpoolqueue_headwait_timemills"
 )
 NAMES: Final = {
     *(f"rocketmq_{name}" for name in f"{TOPICS} {GROUPS} broker_tps broker_qps".split()),

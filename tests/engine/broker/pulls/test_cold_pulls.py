@@ -209,7 +209,10 @@ class TestBounds:
         assert peer.read() == []
         world.advance(1)
         (answer,) = peer.read()
-        text = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 5001ms, size of queue: 3"
+        text = (
+            "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 5001ms, size of "
+            "queue: 3"
+        )
         assert (answer.code, answer.opaque, answer.remark) == (2, peer.opaque - 2, text)
         world.advance(3100)
         assert [(answer.code, answer.opaque) for answer in peer.read()] == [(2, peer.opaque - 1)]

@@ -169,8 +169,8 @@ class TestChecks:
 
     @pytest.mark.parametrize(
         "changes",
-        [{"queueId": "-"}, {"queueId": "abc"}, {"queueId": "2147483648"}, {"queueId": " 1"}, {"queueId": "1_0"}, {"queueId": "1.0"},
-         {"queueId": ""}, {"queueOffset": "9223372036854775808"}, {"consumerGroup": "-"}],
+        [{"queueId": "-"}, {"queueId": "abc"}, {"queueId": "2147483648"}, {"queueId": " 1"}, {"queueId": "1_0"},
+         {"queueId": "1.0"}, {"queueId": ""}, {"queueOffset": "9223372036854775808"}, {"consumerGroup": "-"}],
     )  # fmt: skip
     def test_malformed_fields(self, filled: Peer, changes: dict[str, Any]) -> None:
         """COD-05."""

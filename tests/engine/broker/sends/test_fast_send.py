@@ -165,14 +165,20 @@ def test_any_send(sends: list[tuple[list[tuple[str, str]], str, str, str, int, b
 
 #: One header of each client as it writes it: C++, Go, Node (peers speak these).
 CLIENTS = {
-    "cpp": '{{"code":10,"extFields":{{"AccessKey":"","OnsChannel":"ALIYUN","Signature":"x","batch":"0","bornTimestamp":"{born}",'
-    '"defaultTopic":"TBW102","defaultTopicQueueNums":4,"flag":0,"producerGroup":"P","properties":"{props}","queueId":{queue},'
-    '"reconsumeTimes":"0","sysFlag":0,"topic":"T","unitMode":"0"}},"flag":0,"language":"CPP","opaque":{opaque},"remark":"",'
+    "cpp": '{{"code":10,"extFields":{{"AccessKey":"","OnsChannel":"ALIYUN","Signature":"x","batch":"0",'
+    '"bornTimestamp":"{born}",'
+    '"defaultTopic":"TBW102","defaultTopicQueueNums":4,"flag":0,"producerGroup":"P","properties":"{props}",'
+    '"queueId":{queue},'
+    '"reconsumeTimes":"0","sysFlag":0,"topic":"T","unitMode":"0"}},"flag":0,"language":"CPP","opaque":{opaque},'
+    '"remark":"",'
     '"serializeTypeCurrentRPC":"JSON","version":63}}\n',
-    "go": '{{"code":10,"language":"GO","version":317,"opaque":{opaque},"flag":0,"remark":"","extFields":{{"batch":"false",'
+    "go": '{{"code":10,"language":"GO","version":317,"opaque":{opaque},"flag":0,"remark":"",'
+    '"extFields":{{"batch":"false",'
     '"bornTimestamp":"{born}","defaultTopic":"TBW102","defaultTopicQueueNums":"4","flag":"0","maxReconsumeTimes":"0",'
-    '"producerGroup":"P","properties":"{props}","queueId":"{queue}","reconsumeTimes":"0","sysFlag":"0","topic":"T","unitMode":"false"}}}}',
-    "node": '{{"code":310,"language":"JAVA","opaque":{opaque},"flag":0,"version":121,"extFields":{{"a":"P","b":"T","c":"TBW102","d":8,'
+    '"producerGroup":"P","properties":"{props}","queueId":"{queue}","reconsumeTimes":"0","sysFlag":"0","topic":"T",'
+    '"unitMode":"false"}}}}',
+    "node": '{{"code":310,"language":"JAVA","opaque":{opaque},"flag":0,"version":121,"extFields":{{"a":"P","b":"T",'
+    '"c":"TBW102","d":8,'
     '"e": {queue}, "f":0,"g": {born}, "h":0,"i":"{props}","j":0,"k":false}}}}',
 }
 

@@ -50,7 +50,10 @@ def test_a_reply_reaches_who_asked(world: World, peer: Peer, asker: Peer) -> Non
 
 def test_long_names(peer: Peer, asker: Peer) -> None:
     """Go replies with 324."""
-    words = "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag properties reconsumeTimes unitMode batch"
+    words = (
+        "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag properties "
+        "reconsumeTimes unitMode batch"
+    )
     names = dict(zip("abcdefghijkm", words.split(), strict=True))
     fields = {names[name]: value for name, value in send_fields(TOPIC, TEXT).items() if name in names}
     peer.tell(324, fields, b"answer")

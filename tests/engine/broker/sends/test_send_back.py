@@ -208,8 +208,20 @@ class TestDelayed:
 
     def test_a_waiting_pull_gets_it(self, world: World, peer: Peer) -> None:
         self.delayed(peer, "1")
-        peer.tell(11, {"consumerGroup": "G", "topic": "T", "queueId": "2", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "6",
-                       "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "a"})  # fmt: skip
+        peer.tell(
+            11,
+            {
+                "consumerGroup": "G",
+                "topic": "T",
+                "queueId": "2",
+                "queueOffset": "0",
+                "maxMsgNums": "32",
+                "sysFlag": "6",
+                "commitOffset": "0",
+                "suspendTimeoutMillis": "15000",
+                "subscription": "a",
+            },
+        )
         assert peer.read() == []
         world.advance(1000)
         assert [answer.code for answer in peer.read()] == [0]

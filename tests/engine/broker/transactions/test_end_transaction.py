@@ -149,8 +149,20 @@ def test_a_commit_waits_for_the_disk_under_sync_flush() -> None:
 def test_a_waiting_pull_gets_what_was_committed(world: World, peer: Peer) -> None:
     half = prepare(peer)
     reader = world.connect()
-    reader.tell(11, {"consumerGroup": "G", "topic": "T", "queueId": "2", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "6",
-                     "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "a"})  # fmt: skip
+    reader.tell(
+        11,
+        {
+            "consumerGroup": "G",
+            "topic": "T",
+            "queueId": "2",
+            "queueOffset": "0",
+            "maxMsgNums": "32",
+            "sysFlag": "6",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "15000",
+            "subscription": "a",
+        },
+    )
     peer.ask(37, end(half, 8))
     (answer,) = reader.read()
     assert answer.code == 0
