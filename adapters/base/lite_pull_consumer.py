@@ -14,7 +14,7 @@ from mqproto.message import MessageQueue
 from mqproto.state.client.node import ClientNode
 from mqproto.state.consumer.base import check_subscription
 from mqproto.state.consumer.pull.in_hand import Claim
-from mqproto.state.consumer.pull.lite_pull import LitePullCore, Mode
+from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore, Mode
 from mqproto.validation import check_topic
 from mqproto.wire.filters.tags import parse_tags
 
@@ -37,7 +37,7 @@ class BaseLitePullConsumer(BasePullingConsumer):
     Further settings are Apache's in snake_case (`LitePullOptions`). Raises InvalidName and InvalidSetting.
     """
 
-    _made: LitePullCore | None = None
+    _made: LitePullConsumerCore | None = None
 
     def __init__(
         self, group: str, namesrv: str | Sequence[str] | None = None, **options: Unpack[LitePullOptions]
@@ -52,12 +52,12 @@ class BaseLitePullConsumer(BasePullingConsumer):
         self._watched: dict[str, TopicListener] = {}
 
     @property
-    def _core(self) -> LitePullCore:
+    def _core(self) -> LitePullConsumerCore:
         return self._running(self._made)
 
     def _joined(self, node: ClientNode) -> None:
         super()._joined(node)
-        self._made = LitePullCore(
+        self._made = LitePullConsumerCore(
             node,
             self._lite_settings,
             self,

@@ -10,7 +10,7 @@ from mqproto.adapters.base.pull_base import BasePullingConsumer, QueueListener
 from mqproto.adapters.base.settings import PullConsumerOptions, pull_consumer_settings
 from mqproto.message import MessageQueue, PullResult
 from mqproto.state.client.node import ClientNode
-from mqproto.state.consumer.pull.pull import PullConsumerCore
+from mqproto.state.consumer.pull.pull_consumer import PullConsumerCore
 from mqproto.validation import check_topic
 
 

@@ -14,7 +14,7 @@ from mqproto.adapters.io.identity import utc_offset_ms
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.client.node import ClientNode
-from mqproto.state.consumer.push.push import ConsumerCore, check_subscription
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore, check_subscription
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Ticket
 from mqproto.wire.bodies import MessageModel
@@ -24,8 +24,8 @@ from mqproto.wire.names import wrap_namespace
 class BaseSubscriber(BaseClient):
     """A consumer whose queues are shared out among the members of its group, and whose messages are fetched ahead."""
 
-    _core_class: ClassVar[type[ConsumerCore]] = ConsumerCore
-    _core: ConsumerCore
+    _core_class: ClassVar[type[PushConsumerCore]] = PushConsumerCore
+    _core: PushConsumerCore
 
     def __init__(self, group: str, namesrv: str | Sequence[str] | None, options: ConsumerOptions) -> None:
         settings = self._consumer_settings = consumer_settings(group, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mqproto.adapters.base.pull_consumer import BasePullConsumer
 from mqproto.adapters.coroutines.pull_base import AsyncPullingConsumer
 from mqproto.message import MessageExt, MessageQueue, PullResult
-from mqproto.state.consumer.pull.pull import PULL_MAX_NUMS
+from mqproto.state.consumer.pull.pull_consumer import PULL_MAX_NUMS
 
 
 class AsyncPullConsumer(BasePullConsumer, AsyncPullingConsumer):

@@ -10,7 +10,7 @@ from mqproto.adapters.base.simple_consumer import BaseSimpleConsumer
 from mqproto.adapters.coroutines.subscriber import AsyncSubscriber
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.simple import ClaimExpired, HeldClaim
+from mqproto.state.consumer.push.simple_consumer import ClaimExpired, HeldClaim
 
 
 class AsyncSimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):

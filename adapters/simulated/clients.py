@@ -30,7 +30,7 @@ from mqproto.state.client.settings import ClientIdentity
 from mqproto.state.consumer.base import ConsumerBase
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.push.concurrent import ConsumeTask
-from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.state.producer.core import ProducerCore
@@ -270,7 +270,7 @@ class SimulatedMember(Client):
 class SimulatedConsumer(SimulatedMember):
     """Push consumer. Each call of the listener begins at once and has its result `takes_ms` later."""
 
-    core: ConsumerCore
+    core: PushConsumerCore
 
     def __init__(
         self,
@@ -292,8 +292,8 @@ class SimulatedConsumer(SimulatedMember):
         for topic in topics:
             self.subscribe(topic, expression)
 
-    def make_core(self, group: str, options: ConsumerOptions) -> ConsumerCore:
-        return ConsumerCore(
+    def make_core(self, group: str, options: ConsumerOptions) -> PushConsumerCore:
+        return PushConsumerCore(
             self.node, consumer_settings(group, options), self.listener, strategy=strategy_option(options)
         )
 

@@ -31,9 +31,9 @@ from mqproto.state.consumer.base import Phase
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull.base import ListenerCall
 from mqproto.state.consumer.pull.in_hand import Claim as PollClaim
-from mqproto.state.consumer.pull.lite_pull import LitePullCore
-from mqproto.state.consumer.pull.pull import PullConsumerCore
-from mqproto.state.consumer.push.simple import ClaimExpired, HeldClaim, SimpleConsumerCore
+from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore
+from mqproto.state.consumer.pull.pull_consumer import PullConsumerCore
+from mqproto.state.consumer.push.simple_consumer import ClaimExpired, HeldClaim, SimpleConsumerCore
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.wire.filters.tags import TAG
@@ -160,14 +160,14 @@ class PollingClient(SimulatedMember):
     itself now and then unless that goes automatically, pauses a queue, or goes back to its beginning.
     """
 
-    core: LitePullCore
+    core: LitePullConsumerCore
 
     def __init__(
         self, cluster: Cluster, group: str, topics: Sequence[str], takes_ms: Takes, options: LitePullOptions
     ) -> None:
         super().__init__(cluster, takes_ms, options)
         settings = lite_pull_settings(group, options)
-        self.core = LitePullCore(self.node, settings, "face", strategy=strategy_option(options))
+        self.core = LitePullConsumerCore(self.node, settings, "face", strategy=strategy_option(options))
         self.restless: Callable[[], bool] = never
         self._working: list[Delivery] = []
         for topic in topics:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from mqproto.adapters.base.pull_consumer import BasePullConsumer
 from mqproto.adapters.sync.pull_base import SyncPullingConsumer
 from mqproto.message import MessageExt, MessageQueue, PullResult
-from mqproto.state.consumer.pull.pull import PULL_MAX_NUMS
+from mqproto.state.consumer.pull.pull_consumer import PULL_MAX_NUMS
 
 
 class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):

@@ -12,7 +12,7 @@ from mqproto.adapters.sync.pull_base import SyncPullingConsumer
 from mqproto.adapters.sync.pull_consumer import SyncPullConsumer
 from mqproto.adapters.sync.runtime import CALLBACKS_AT_A_TIME, AnySendFuture, OpenFuture, Pool
 from mqproto.message import MessageQueue, PullResult
-from mqproto.state.consumer.pull.pull import PULL_MAX_NUMS
+from mqproto.state.consumer.pull.pull_consumer import PULL_MAX_NUMS
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Ticket
 

@@ -16,7 +16,7 @@ from mqproto.state.consumer.pull.in_hand import MessagesInHand
 from mqproto.state.consumer.push.concurrent import ConcurrentConsumption
 from mqproto.state.consumer.push.orderly import OrderlyConsumption
 from mqproto.state.consumer.push.queue_locks import HeldQueueLocks
-from mqproto.state.consumer.push.simple import SimpleConsumerCore
+from mqproto.state.consumer.push.simple_consumer import SimpleConsumerCore
 from mqproto.state.flows.effects import Flow, Sleep
 from mqproto.state.flows.tasks import TaskNode
 from mqproto.state.node.contract import Ticket

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqproto.message import ConsumeStatus
-from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
+from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
 from mqproto.wire.bodies import ConsumeFromWhere
 from tests.mqproto.state.scripted_broker import Cluster
 
@@ -33,14 +33,18 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 
 
-def make(cluster: Cluster, *topics: str, group: str = "g", file: File | None = None, **settings: Any) -> ConsumerCore:
-    consumer = ConsumerCore(cluster.stage.node, ConsumerSettings(group=group, **settings), "listener", offset_file=file)
+def make(
+    cluster: Cluster, *topics: str, group: str = "g", file: File | None = None, **settings: Any
+) -> PushConsumerCore:
+    consumer = PushConsumerCore(
+        cluster.stage.node, ConsumerSettings(group=group, **settings), "listener", offset_file=file
+    )
     for topic in topics:
         consumer.subscribe(topic, now=cluster.stage.now)
     return consumer
 
 
-def consuming(cluster: Cluster, *topics: str, **settings: Any) -> ConsumerCore:
+def consuming(cluster: Cluster, *topics: str, **settings: Any) -> PushConsumerCore:
     """A started consumer that begins at the first message."""
     cluster.stage.begin()
     consumer = make(cluster, *topics, **{"consume_from_where": FIRST, **settings})

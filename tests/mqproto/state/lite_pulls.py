@@ -6,7 +6,7 @@ from typing import Any
 
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer.pull.in_hand import Claim
-from mqproto.state.consumer.pull.lite_pull import LitePullCore
+from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore
 from mqproto.state.consumer.pull.settings import LitePullSettings
 from mqproto.state.node.contract import Ticket
 from mqproto.wire.codes import RequestCode
@@ -25,14 +25,18 @@ def pulls(cluster: Cluster, queue_id: int = 0) -> list[int]:
     ]
 
 
-def make(cluster: Cluster, *topics: str, group: str = "g", file: File | None = None, **settings: Any) -> LitePullCore:
-    consumer = LitePullCore(cluster.stage.node, LitePullSettings(group=group, **settings), "face", offset_file=file)
+def make(
+    cluster: Cluster, *topics: str, group: str = "g", file: File | None = None, **settings: Any
+) -> LitePullConsumerCore:
+    consumer = LitePullConsumerCore(
+        cluster.stage.node, LitePullSettings(group=group, **settings), "face", offset_file=file
+    )
     for topic in topics:
         consumer.subscribe(topic, "*", "TAG", None, cluster.stage.now)
     return consumer
 
 
-def polling(cluster: Cluster, *topics: str, **settings: Any) -> LitePullCore:
+def polling(cluster: Cluster, *topics: str, **settings: Any) -> LitePullConsumerCore:
     """A started consumer that begins at the first message."""
     cluster.stage.begin()
     consumer = make(cluster, *topics, **{"consume_from_where": FIRST, **settings})
@@ -40,7 +44,7 @@ def polling(cluster: Cluster, *topics: str, **settings: Any) -> LitePullCore:
     return consumer
 
 
-def assigned(cluster: Cluster, *queues: MessageQueue, **settings: Any) -> LitePullCore:
+def assigned(cluster: Cluster, *queues: MessageQueue, **settings: Any) -> LitePullConsumerCore:
     """A started consumer with these queues, from the first message on."""
     cluster.stage.begin()
     consumer = make(cluster, **{"consume_from_where": FIRST, **settings})
@@ -50,17 +54,17 @@ def assigned(cluster: Cluster, *queues: MessageQueue, **settings: Any) -> LitePu
 
 
 def begin_poll(
-    cluster: Cluster, consumer: LitePullCore, timeout_ms: int = 0, limit: int | None = None
+    cluster: Cluster, consumer: LitePullConsumerCore, timeout_ms: int = 0, limit: int | None = None
 ) -> Ticket[list[MessageExt]]:
     return cluster.stage.start(consumer.poll(Claim(), timeout_ms, limit, cluster.stage.now))
 
 
-def poll(cluster: Cluster, consumer: LitePullCore, limit: int | None = None) -> list[bytes]:
+def poll(cluster: Cluster, consumer: LitePullConsumerCore, limit: int | None = None) -> list[bytes]:
     """The bodies of what is there."""
     return [message.body for message in begin_poll(cluster, consumer, 0, limit).result()]
 
 
-def poll_all(cluster: Cluster, consumer: LitePullCore) -> list[bytes]:
+def poll_all(cluster: Cluster, consumer: LitePullConsumerCore) -> list[bytes]:
     """Poll until nothing is there."""
     bodies: list[bytes] = []
     while found := poll(cluster, consumer):

@@ -6,7 +6,7 @@ from typing import Any
 
 from mqproto.message import MessageQueue, PullResult
 from mqproto.state.consumer.pull.base import ListenerCall
-from mqproto.state.consumer.pull.pull import PullConsumerCore
+from mqproto.state.consumer.pull.pull_consumer import PullConsumerCore
 from mqproto.state.consumer.pull.settings import PullConsumerSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver

@@ -12,7 +12,7 @@ from mqproto.codec import Command, encode_response
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue
 from mqproto.state.consumer.pull.base import PullConsumerBase
 from mqproto.state.consumer.push.concurrent import ConsumeTask
-from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
 from mqproto.state.node.contract import Deliver
 from mqproto.wire.bodies import ConsumerIds, HeartbeatData, LockAnswer, LockRequest, TopicRoute
 from mqproto.wire.codes import RequestCode
@@ -253,7 +253,7 @@ class Cluster:
     def requests(self, code: int, broker: str = "") -> list[Command]:
         return (self.brokers[broker] if broker else self.broker).peer.of(code)
 
-    def start(self, consumer: ConsumerCore | PullConsumerBase) -> None:
+    def start(self, consumer: PushConsumerCore | PullConsumerBase) -> None:
         self.stage.run(consumer.start(self.stage.now))
 
 

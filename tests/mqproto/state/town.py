@@ -18,7 +18,7 @@ from mqproto.state.admin import AdminCore
 from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ClientIdentity, ClientSettings
 from mqproto.state.consumer.push.concurrent import ConsumeTask
-from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
+from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.state.producer.settings import ProducerSettings
@@ -119,7 +119,7 @@ class Consumer:
         self.seen: list[MessageExt] = []
         self.host.on_deliver = self._deliver
         given = {"group": "consumers", "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, **settings}
-        self.core = ConsumerCore(self.node, ConsumerSettings(**given), "listener")
+        self.core = PushConsumerCore(self.node, ConsumerSettings(**given), "listener")
         for topic in topics:
             self.core.subscribe(topic, now=town.world.now)
 

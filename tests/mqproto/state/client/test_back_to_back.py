@@ -24,7 +24,7 @@ from mqproto.selectors import select_by_hash
 from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ClientIdentity, ClientSettings
 from mqproto.state.consumer.push.concurrent import ConsumeTask
-from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
@@ -137,7 +137,7 @@ class Cluster:
     def consumer(self, topic: str = "orders", expression: str = "*", **settings: Any) -> Client:
         client = self.client()
         settings = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, **settings}
-        core = ConsumerCore(client.node, ConsumerSettings(group="cg", **settings), object())
+        core = PushConsumerCore(client.node, ConsumerSettings(group="cg", **settings), object())
         core.subscribe(topic, expression, now=self.simulator.now)
         client.run(core.start)
         return client

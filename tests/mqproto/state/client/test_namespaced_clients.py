@@ -12,7 +12,7 @@ from mqproto.errors import ClientError, InvalidName
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ClientSettings
-from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
+from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
 from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire import properties as names
@@ -123,18 +123,18 @@ def test_a_wrapped_name_may_be_too_long() -> None:
     with pytest.raises(InvalidName, match="127"):
         stage.run(core.send(Message("t" * 67, b"x"), stage.now))
     with pytest.raises(InvalidName, match="RETRY"):
-        ConsumerCore(stage.node, ConsumerSettings(group="g" * 60), None)
+        PushConsumerCore(stage.node, ConsumerSettings(group="g" * 60), None)
     with pytest.raises(InvalidName):
         stage.node.add_producer(ProducerSettings(group="g" * 195), 0)
 
 
-def consuming(*, orderly: bool = False, **settings: Any) -> tuple[Cluster, ConsumerCore]:
+def consuming(*, orderly: bool = False, **settings: Any) -> tuple[Cluster, PushConsumerCore]:
     """A started consumer of topic T in the namespace, from the first message on."""
     cluster = Cluster("b", namespace=INST)
     cluster.topic(f"{INST}%T")
     cluster.stage.begin()
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-    consumer = ConsumerCore(
+    consumer = PushConsumerCore(
         cluster.stage.node, ConsumerSettings(group="g", consume_from_where=first, orderly=orderly, **settings), "l"
     )
     consumer.subscribe("T", now=0)

@@ -7,7 +7,7 @@ import pytest
 from mqproto.errors import SendFailed
 from mqproto.message import ConsumeStatus, Message
 from mqproto.state.cluster.vip import vip_target
-from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
+from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
 from mqproto.state.flows.effects import Call, Flow
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import ConsumeFromWhere
@@ -159,7 +159,7 @@ def test_a_consumer_pulls_and_beats_at_the_first_port_and_does_the_rest_at_the_s
     second = cluster.stage.peers[SECOND] = Peer()
     second.answers = cluster.broker.peer.answers
     cluster.stage.begin()
-    consumer = ConsumerCore(
+    consumer = PushConsumerCore(
         cluster.stage.node,
         ConsumerSettings(group="g", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, orderly=True),
         "l",

@@ -14,11 +14,11 @@ from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue, PullStatus, SendResult
 from mqproto.replies import reply_to
 from mqproto.state.consumer.pull.in_hand import Claim
-from mqproto.state.consumer.pull.lite_pull import LitePullCore
-from mqproto.state.consumer.pull.pull import PullConsumerCore
+from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore
+from mqproto.state.consumer.pull.pull_consumer import PullConsumerCore
 from mqproto.state.consumer.pull.settings import LitePullSettings, PullConsumerSettings
 from mqproto.state.consumer.push.concurrent import ConsumeTask
-from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
@@ -273,7 +273,7 @@ class Program:
         self.replay.node.consumed(self._task(index), result, self.replay.now)
         self.replay.settle()
 
-    def _push_consumer(self) -> ConsumerCore:
+    def _push_consumer(self) -> PushConsumerCore:
         line = self.line
         settings = ConsumerSettings(
             line.role[1],
@@ -284,7 +284,7 @@ class Program:
             consume_thread_min=line.number("threads", 4),
             enable_msg_trace="trace" in line.options,
         )
-        consumer = ConsumerCore(self.replay.node, settings, "listener", offset_file=File())
+        consumer = PushConsumerCore(self.replay.node, settings, "listener", offset_file=File())
         kind = "SQL92" if "sql" in line.options else "TAG"
         consumer.subscribe(
             line.options["topic"], line.text_of("sql") or line.text_of("tag", "*"), kind, now=self.replay.now
@@ -334,7 +334,7 @@ class Program:
     def _litepull(self) -> None:
         replay = self.replay
         settings = LitePullSettings(self.line.role[1], consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        consumer = LitePullCore(replay.node, settings, "face")
+        consumer = LitePullConsumerCore(replay.node, settings, "face")
         consumer.subscribe(self.line.options["topic"], "*", "TAG", None, replay.now)
         self._do(consumer.start(replay.now))
         while found := self._do(consumer.poll(Claim(), 0, None, replay.now)):

@@ -16,7 +16,7 @@ from mqproto.engine.broker.node import BrokerNode
 from mqproto.message import ConsumeStatus
 from mqproto.state.admin import AdminCore
 from mqproto.state.consumer.push.concurrent import ConsumeTask
-from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
 from mqproto.state.node.contract import Deliver, Ticket
 from tests.mqproto.state.consumers import numbers
 from tests.mqproto.state.town import LATER, SUCCESS, Consumer, Town, town_of_one_queue
@@ -77,7 +77,7 @@ class Ledger:
 
 def keep_offsets(consumer: Consumer, ledger: Ledger) -> None:
     """Have a consumer that has not started keep its offsets there."""
-    consumer.core = ConsumerCore(consumer.node, replace(consumer.core.settings), "listener", offset_storage=ledger)
+    consumer.core = PushConsumerCore(consumer.node, replace(consumer.core.settings), "listener", offset_storage=ledger)
     consumer.core.subscribe("T", now=consumer.town.world.now)
 
 

@@ -9,7 +9,7 @@ import pytest
 from mqproto.errors import ClientError
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.external_offsets import ExternalOffsets
-from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
+from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
 from mqproto.state.flows.effects import Flow, Sleep, Work
 from mqproto.state.node.contract import Job
 from mqproto.wire.bodies import MessageModel
@@ -167,7 +167,7 @@ def test_a_consumer_begins_where_the_storage_says_and_saves_there_alone(cluster:
     storage.failure = OSError("not yet")
     cluster.stage.begin()
     settings = ConsumerSettings(group="g", consume_from_where=FIRST, message_model=model)
-    consumer = ConsumerCore(cluster.stage.node, settings, "l", offset_storage=storage)
+    consumer = PushConsumerCore(cluster.stage.node, settings, "l", offset_storage=storage)
     consumer.subscribe("T", now=0)
     cluster.put("T", b"old", b"new")
     cluster.start(consumer)

@@ -6,7 +6,7 @@ import pytest
 
 from mqproto.errors import InvalidName, InvalidSetting
 from mqproto.state.consumer.process_queue import Window
-from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
+from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
 from mqproto.wire.bodies import MessageModel
 from tests.mqproto.state.consumers import make
 from tests.mqproto.state.scripted_broker import Cluster
@@ -39,7 +39,7 @@ def test_settings_out_of_range_are_refused_by_name(cluster: Cluster, key: str, v
     settings = ConsumerSettings(group="g")
     setattr(settings, key, value)
     with pytest.raises(InvalidSetting) as refusal:
-        ConsumerCore(cluster.stage.node, settings, None)
+        PushConsumerCore(cluster.stage.node, settings, None)
     assert refusal.value.key == key
 
 
@@ -121,8 +121,8 @@ def test_settings_have_the_defaults_of_apache() -> None:
 def test_groups_that_no_retry_topic_can_be_made_of_are_refused(cluster: Cluster, group: str) -> None:
     """LIM-01."""
     with pytest.raises(InvalidName):
-        ConsumerCore(cluster.stage.node, ConsumerSettings(group=group), None)
-    ConsumerCore(cluster.stage.node, ConsumerSettings(group="g" * 120), None)
+        PushConsumerCore(cluster.stage.node, ConsumerSettings(group=group), None)
+    PushConsumerCore(cluster.stage.node, ConsumerSettings(group="g" * 120), None)
 
 
 def test_the_start_time_is_local_text() -> None:

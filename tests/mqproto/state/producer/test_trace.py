@@ -9,7 +9,7 @@ import pytest
 from mqproto.codec import Command, encode_response
 from mqproto.errors import InvalidName, SendFailed
 from mqproto.message import ConsumeStatus, Message, MessageExt, SendStatus
-from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings, TransactionSettings
@@ -335,12 +335,12 @@ def test_a_producer_that_leaves_waits_for_its_trace_as_long_as_it_may() -> None:
 # --- consumption
 
 
-def consumer(world: Cluster, **settings: Any) -> ConsumerCore:
+def consumer(world: Cluster, **settings: Any) -> PushConsumerCore:
     world.topic("t", 1)
     world.topic(TRACE_TOPIC, 1)
     world.broker.peer.answers[SEND] = broker().answers[SEND]
     made = {"group": "g", "enable_msg_trace": True, **settings}
-    core = ConsumerCore(world.stage.node, ConsumerSettings(**made), "listener")
+    core = PushConsumerCore(world.stage.node, ConsumerSettings(**made), "listener")
     core.subscribe("t", now=0)
     world.stage.run(core.start(0))
     return core

@@ -6,7 +6,7 @@ import pytest
 
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.allocation.strategies import find_strategy
-from mqproto.state.consumer.push.push import ConsumerCore, ConsumerSettings
+from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
 from mqproto.state.node.contract import Run
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.consumers import consuming
@@ -87,7 +87,7 @@ def test_a_strategy_of_the_application_that_fails_changes_nothing(cluster: Clust
             raise ZeroDivisionError
 
     cluster.stage.begin()
-    consumer = ConsumerCore(cluster.stage.node, ConsumerSettings(group="g"), None, strategy=Broken())
+    consumer = PushConsumerCore(cluster.stage.node, ConsumerSettings(group="g"), None, strategy=Broken())
     consumer.subscribe("T", now=0)
     cluster.start(consumer)
     assert consumer._assignment.queues == {}
@@ -108,7 +108,7 @@ def test_a_strategy_of_the_application_is_asked_beside_the_node_and_held_to_the_
     mine = Mine()
     cluster.stage.begin()
     cluster.stage.runs_jobs = False
-    consumer = ConsumerCore(cluster.stage.node, ConsumerSettings(group="g"), None, strategy=find_strategy(mine))
+    consumer = PushConsumerCore(cluster.stage.node, ConsumerSettings(group="g"), None, strategy=find_strategy(mine))
     consumer.subscribe("T", now=0)
     cluster.start(consumer)
     jobs = [action.job for action in cluster.stage.delivered if isinstance(action, Run)]

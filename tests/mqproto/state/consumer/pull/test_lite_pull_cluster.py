@@ -12,8 +12,8 @@ from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.errors import MQError, StateError
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer.pull.in_hand import Claim
-from mqproto.state.consumer.pull.lite_pull import LitePullCore
-from mqproto.state.consumer.pull.pull import PullConsumerCore
+from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore
+from mqproto.state.consumer.pull.pull_consumer import PullConsumerCore
 from mqproto.state.consumer.pull.settings import LitePullSettings, PullConsumerSettings
 from mqproto.state.node.contract import Ticket
 from tests.mqproto.state.consumers import FIRST, numbers
@@ -33,7 +33,9 @@ class Poller:
     def __init__(self, town: Town, seed: int = 0, **settings: Any) -> None:
         self.town = town
         self.host, self.node = town.client()
-        self.core = LitePullCore(self.node, LitePullSettings("pollers", consume_from_where=FIRST, **settings), "face")
+        self.core = LitePullConsumerCore(
+            self.node, LitePullSettings("pollers", consume_from_where=FIRST, **settings), "face"
+        )
         self.core.subscribe("T", "*", "TAG", None, town.world.now)
         self.random = random.Random(seed)
         self.longest_ms = 0

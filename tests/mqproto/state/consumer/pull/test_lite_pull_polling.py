@@ -9,7 +9,7 @@ import pytest
 from mqproto.errors import BrokerError, ClientError, StateError
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.pull.in_hand import Claim
-from mqproto.state.consumer.pull.lite_pull import LitePullCore
+from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore
 from mqproto.state.consumer.pull.settings import LitePullSettings
 from mqproto.wire.bodies import MessageModel, ResetOffsets
 from mqproto.wire.codes import RequestCode
@@ -265,7 +265,7 @@ def test_an_application_may_keep_the_offsets_itself(cluster: Cluster) -> None:
     shelf.kept[Q0] = 2
     cluster.put("T", *numbers(5))
     cluster.stage.begin()
-    consumer = LitePullCore(
+    consumer = LitePullConsumerCore(
         cluster.stage.node, LitePullSettings("g", consume_from_where=FIRST), "face", offset_storage=shelf
     )
     consumer.subscribe("T", "*", "TAG", None, 0)

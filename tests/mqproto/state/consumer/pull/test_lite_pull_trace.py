@@ -9,7 +9,7 @@ import pytest
 from mqproto.errors import InvalidName
 from mqproto.message import MessageExt
 from mqproto.state.consumer.pull.in_hand import Claim
-from mqproto.state.consumer.pull.lite_pull import LitePullCore
+from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore
 from mqproto.state.producer.trace import FLUSH_MS
 from mqproto.wire import properties
 from mqproto.wire.codes import RequestCode
@@ -21,7 +21,7 @@ from tests.mqproto.state.stage import WALL, broker
 SEND = RequestCode.SEND_MESSAGE_V2
 
 
-def traced(cluster: Cluster, **settings: Any) -> LitePullCore:
+def traced(cluster: Cluster, **settings: Any) -> LitePullConsumerCore:
     """A started consumer of T with a trace."""
     cluster.topic(settings.get("customized_trace_topic", TRACE_TOPIC), 1)
     cluster.broker.peer.answers[SEND] = broker().answers[SEND]

@@ -6,7 +6,7 @@ import pytest
 
 from mqproto.errors import BrokerError, ClientError, InvalidName, StateError
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.pull.pull import PullConsumerCore
+from mqproto.state.consumer.pull.pull_consumer import PullConsumerCore
 from mqproto.wire.bodies import MessageModel
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.consumers import File
@@ -86,7 +86,7 @@ def test_an_offset_can_be_stored_at_once(cluster: Cluster, consumer: PullConsume
 def test_there_is_a_limit_for_offsets_that_wait(
     cluster: Cluster, consumer: PullConsumerCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqproto.state.consumer.pull.pull.QUEUES_MAX", 2)
+    monkeypatch.setattr("mqproto.state.consumer.pull.pull_consumer.QUEUES_MAX", 2)
     for queue_id in (0, 1, 1):
         consumer.update_consume_offset(queue_of("T", queue_id), 5, 0)
     with pytest.raises(ClientError, match="wait to be stored"):

@@ -8,7 +8,7 @@ import pytest
 
 from mqproto.codec import Command, encode_response
 from mqproto.errors import MQError, StateError
-from mqproto.state.consumer.push.push import ConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
 from mqproto.state.node.contract import Action
 from mqproto.wire import properties as names
 from mqproto.wire.codes import RequestCode
@@ -102,7 +102,7 @@ def test_a_full_window_stops_pulling_until_there_is_room(cluster: Cluster) -> No
     cluster.put("T", *[b"%d" % n for n in range(40)])
     pulled = len(cluster.requests(RequestCode.PULL_MESSAGE))
     queue = cluster.stage.node.consumers.by_group["g"]
-    assert isinstance(queue, ConsumerCore)
+    assert isinstance(queue, PushConsumerCore)
     assert len(queue._assignment.queues[queue_of("T")]) == 12
     cluster.stage.advance(5_000)
     assert len(cluster.requests(RequestCode.PULL_MESSAGE)) == pulled

@@ -34,7 +34,7 @@ from mqproto.state.consumer.pull.base import PullConsumerBase, check_offset, pul
 from mqproto.state.consumer.pull.dead_letters import bury
 from mqproto.state.consumer.pull.flow_control import FlowControl
 from mqproto.state.consumer.pull.in_hand import Claim, MessagesInHand
-from mqproto.state.consumer.pull.pull import QueueListener
+from mqproto.state.consumer.pull.pull_consumer import QueueListener
 from mqproto.state.consumer.pull.settings import LitePullSettings
 from mqproto.state.consumer.pull.topic_watch import TopicListener, TopicWatch
 from mqproto.state.consumer.pull_loop import Subscribed, pull_loop
@@ -53,7 +53,7 @@ class Mode(Enum):
     ASSIGN = "assign"
 
 
-class LitePullCore(PullConsumerBase):
+class LitePullConsumerCore(PullConsumerBase):
     """A lite pull consumer. Its `listener` is the adapter's: it comes back in every `ListenerCall`."""
 
     settings: LitePullSettings

@@ -26,7 +26,7 @@ from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.offsets import OffsetFile
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.push.concurrent import FIRST_RETRY_LEVEL, ConsumeTask
-from mqproto.state.consumer.push.push import ConsumerCore, Phase
+from mqproto.state.consumer.push.push_consumer import Phase, PushConsumerCore
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow, Sleep, Wait
 from mqproto.state.node.contract import Action, Deliver, Ticket
@@ -63,7 +63,7 @@ class ClaimExpired:
     taken_at: int
 
 
-class SimpleConsumerCore(ConsumerCore):
+class SimpleConsumerCore(PushConsumerCore):
     """A consumer whose messages are taken (`take`, `receive`) and settled (`ack`, `retry_later`) one by one.
 
     A taken message that nobody settles within `consume_timeout` comes again: through the broker in clustering, from
@@ -82,7 +82,7 @@ class SimpleConsumerCore(ConsumerCore):
         offset_storage: OffsetStorage | None = None,
         utc_offset_ms: int = 0,
     ) -> None:
-        """As `ConsumerCore`; raises InvalidSetting also for deliveries of more than one message."""
+        """As `PushConsumerCore`; raises InvalidSetting also for deliveries of more than one message."""
         if settings.consume_message_batch_max_size != 1:
             raise InvalidSetting(
                 "consume_message_batch_max_size",

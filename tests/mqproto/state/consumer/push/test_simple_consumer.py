@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mqproto.errors import InvalidSetting
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.push import ConsumerSettings
-from mqproto.state.consumer.push.simple import ClaimExpired, HeldClaim, SimpleConsumerCore
+from mqproto.state.consumer.push.push_consumer import ConsumerSettings
+from mqproto.state.consumer.push.simple_consumer import ClaimExpired, HeldClaim, SimpleConsumerCore
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.state.producer.trace import FLUSH_MS
 from mqproto.wire import properties as names

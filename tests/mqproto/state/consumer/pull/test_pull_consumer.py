@@ -19,7 +19,7 @@ from mqproto.errors import (
     StateError,
 )
 from mqproto.message import MessageExt, MessageQueue, PullStatus
-from mqproto.state.consumer.pull.pull import PullConsumerCore
+from mqproto.state.consumer.pull.pull_consumer import PullConsumerCore
 from mqproto.state.consumer.pull.settings import PullConsumerSettings
 from mqproto.wire.bodies import (
     ConsumeDirectlyResult,

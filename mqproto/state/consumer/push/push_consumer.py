@@ -38,10 +38,18 @@ from mqproto.wire.bodies import ConsumerData, ConsumeType
 from mqproto.wire.filters.tags import TAG
 from mqproto.wire.names import retry_topic
 
-__all__ = ["TAG", "ConsumeContext", "ConsumeTask", "ConsumerCore", "ConsumerSettings", "Phase", "check_subscription"]
+__all__ = [
+    "TAG",
+    "ConsumeContext",
+    "ConsumeTask",
+    "ConsumerSettings",
+    "Phase",
+    "PushConsumerCore",
+    "check_subscription",
+]
 
 
-class ConsumerCore(ConsumerBase):
+class PushConsumerCore(ConsumerBase):
     """A push consumer. Its `listener` is the adapter's: it comes back in every `ConsumeTask`."""
 
     def __init__(

@@ -13,8 +13,8 @@ import pytest
 from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.errors import MQError
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.push import ConsumerSettings
-from mqproto.state.consumer.push.simple import HeldClaim, SimpleConsumerCore
+from mqproto.state.consumer.push.push_consumer import ConsumerSettings
+from mqproto.state.consumer.push.simple_consumer import HeldClaim, SimpleConsumerCore
 from mqproto.state.node.contract import Ticket
 from mqproto.wire.bodies import ConsumeFromWhere
 from tests.mqproto.state.consumers import numbers
