@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.allocation.allocate import text_order
+from mqproto.state.cluster.queue_order import text_order
 from mqproto.state.consumer.allocation.strategies import find_strategy
 from tests.peers.kit.checks import Sent
 from tests.peers.kit.pairs import Pair, pairs

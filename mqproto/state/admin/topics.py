@@ -9,8 +9,9 @@ from mqproto.errors import ClientError, NoRoute
 from mqproto.message import MessageQueue
 from mqproto.state.admin import kv
 from mqproto.state.admin.calls import AdminCalls, check_target
+from mqproto.state.cluster.queue_order import text_order
 from mqproto.state.cluster.routes import QUEUES_MAX, parse_order, readable_queues
-from mqproto.state.consumer.allocation.allocate import Averagely, text_order
+from mqproto.state.consumer.allocation.allocate import Averagely
 from mqproto.state.flows.effects import Flow
 from mqproto.validation import check_given, check_range, check_topic
 from mqproto.wire.bodies import (

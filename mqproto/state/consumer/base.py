@@ -23,7 +23,7 @@ from mqproto.state.consumer.external_offsets import ExternalOffsets, OffsetStora
 from mqproto.state.consumer.offsets import LocalOffsets, OffsetFile, OffsetStore, RemoteOffsets
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull_loop import Subscribed
-from mqproto.state.consumer.push.concurrent import retry_message, send_back
+from mqproto.state.consumer.send_back import retry_message, send_back
 from mqproto.state.flows.effects import Call, Flow, Refresh, Sleep, Wait, current, success
 from mqproto.state.node.contract import Action, Ticket
 from mqproto.state.producer.settings import ProducerSettings

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from mqproto.errors import ClientError, MQError, refusal
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.allocation.allocate import queue_order
+from mqproto.state.cluster.queue_order import queue_order
 from mqproto.state.flows.effects import Call, Flow, Oneway, Sleep, Work, answer, current, success
 from mqproto.state.node.contract import Job
 from mqproto.wire import fastjson

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
-from typing import Final
+from typing import Any, Final
 
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.process_queue import ProcessQueue
-from mqproto.state.consumer.pull.settings import PullingSettings
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.wire.bodies import ConsumerRunningInfo, ConsumeStatusData, ConsumeType, ProcessQueueInfo, SubscriptionData
 from mqproto.wire.codes import VERSION, version_name
@@ -100,28 +99,15 @@ def running_info(
     Every setting stands in it under its Java name, as operators' tools print them; `facts` are the properties of the
     start.
     """
-    properties = _properties(settings, ConsumeType.CONSUME_PASSIVELY) | {
+    properties = setting_properties(settings, ConsumeType.CONSUME_PASSIVELY) | {
         "PROP_CONSUMEORDERLY": _java_text(settings.orderly),
         "PROP_THREADPOOL_CORE_SIZE": str(settings.consume_thread_min),
     }
     return ConsumerRunningInfo({**properties, **facts}, list(subscriptions), dict(queues), dict(statuses)).to_json()
 
 
-def active_running_info(
-    settings: PullingSettings,
-    facts: Mapping[str, str],
-    subscriptions: Iterable[SubscriptionData],
-    queues: Mapping[MessageQueue, ProcessQueueInfo],
-) -> bytes:
-    """The body for a consumer that is asked for messages.
-
-    Java's tells no settings and no queues; here operators see both.
-    """
-    properties = _properties(settings, ConsumeType.CONSUME_ACTIVELY)
-    return ConsumerRunningInfo({**properties, **facts}, list(subscriptions), dict(queues), {}).to_json()
-
-
-def _properties(settings: ConsumerSettings | PullingSettings, consume_type: ConsumeType) -> dict[str, str]:
+def setting_properties(settings: Any, consume_type: ConsumeType) -> dict[str, str]:
+    """Every setting of a data class under its Java name, with the kind of consumer and our release."""
     properties = {_java_name(one.name): _java_text(getattr(settings, one.name)) for one in fields(settings)}
     return properties | {"PROP_CONSUME_TYPE": consume_type.value, "PROP_CLIENT_VERSION": version_name(VERSION)}
 

@@ -14,7 +14,8 @@ from typing import Final, Protocol
 from mqproto.errors import MQError, StateError
 from mqproto.message import MessageQueue
 from mqproto.state.cluster.offset_queries import max_offset, offset_by_time
-from mqproto.state.consumer.allocation.allocate import Changes, Strategy, changes, queue_order
+from mqproto.state.cluster.queue_order import queue_order
+from mqproto.state.consumer.allocation.allocate import Changes, Strategy, changes
 from mqproto.state.consumer.allocation.members import MemberAllocation, MemberHost
 from mqproto.state.consumer.offsets import OffsetStore
 from mqproto.state.consumer.process_queue import ProcessQueue

@@ -12,8 +12,9 @@ from typing import Protocol
 
 from mqproto.errors import BrokerError, LocalProtocolError, MQError, NoRoute
 from mqproto.message import MessageQueue
+from mqproto.state.cluster.queue_order import queue_order, text_order
 from mqproto.state.cluster.routes import RouteTable
-from mqproto.state.consumer.allocation.allocate import Strategy, queue_order, text_order
+from mqproto.state.consumer.allocation.allocate import Strategy
 from mqproto.state.consumer.allocation.strategies import Allocation, is_plain
 from mqproto.state.flows.effects import Call, Flow, Refresh, Work, current, success
 from mqproto.state.node.contract import Ticket

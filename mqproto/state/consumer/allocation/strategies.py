@@ -16,7 +16,8 @@ from typing import Final, Protocol, TypeVar
 
 from mqproto.errors import InvalidSetting, LocalProtocolError
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.allocation.allocate import Averagely, Strategy, is_member, text_order
+from mqproto.state.cluster.queue_order import text_order
+from mqproto.state.consumer.allocation.allocate import Averagely, Strategy, is_member
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from mqproto.errors import MQError
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull_loop import reason_of
-from mqproto.state.consumer.push.concurrent import send_back
+from mqproto.state.consumer.send_back import send_back
 from mqproto.state.consumer.settings import RECONSUME_TIMES_CONCURRENT
 from mqproto.state.flows.effects import Flow, Sleep, current
 

@@ -24,7 +24,8 @@ from mqproto.errors import ClientError, StateError
 from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.client.node import ClientNode
 from mqproto.state.cluster.offset_queries import max_offset, min_offset
-from mqproto.state.consumer.allocation.allocate import Averagely, Strategy, queue_order
+from mqproto.state.cluster.queue_order import queue_order
+from mqproto.state.consumer.allocation.allocate import Averagely, Strategy
 from mqproto.state.consumer.allocation.assignment import Assignment
 from mqproto.state.consumer.base import Phase, check_subscription
 from mqproto.state.consumer.external_offsets import OffsetStorage
@@ -35,10 +36,11 @@ from mqproto.state.consumer.pull.dead_letters import bury
 from mqproto.state.consumer.pull.flow_control import FlowControl
 from mqproto.state.consumer.pull.in_hand import Claim, MessagesInHand
 from mqproto.state.consumer.pull.pull_consumer import QueueListener
+from mqproto.state.consumer.pull.running_info import pull_running_info
 from mqproto.state.consumer.pull.settings import LitePullSettings
 from mqproto.state.consumer.pull.topic_watch import TopicListener, TopicWatch
 from mqproto.state.consumer.pull_loop import Subscribed, pull_loop
-from mqproto.state.consumer.running_info import active_running_info, queue_info, start_facts
+from mqproto.state.consumer.running_info import queue_info, start_facts
 from mqproto.state.flows.effects import Flow, Sleep, Wait
 from mqproto.state.node.contract import Ticket
 from mqproto.validation import check_topic
@@ -514,7 +516,7 @@ class LitePullConsumerCore(PullConsumerBase):
             for queue, process_queue in self._assignment.queues.items()
         }
         facts = start_facts(self._started_at, self.node.name_servers.addresses)
-        return active_running_info(self.settings, facts, self._subscriptions.values(), queues)
+        return pull_running_info(self.settings, facts, self._subscriptions.values(), queues)
 
 
 _ALL: Final = Subscribed("*", TAG, 0)

@@ -21,15 +21,17 @@ from mqproto.errors import ClientError
 from mqproto.message import MessageExt, MessageQueue, PullResult, PullStatus
 from mqproto.state.client.node import ClientNode
 from mqproto.state.cluster.brokers import find_reader
-from mqproto.state.consumer.allocation.allocate import Averagely, Strategy, queue_order
+from mqproto.state.cluster.queue_order import queue_order
+from mqproto.state.consumer.allocation.allocate import Averagely, Strategy
 from mqproto.state.consumer.allocation.members import MemberAllocation
 from mqproto.state.consumer.base import subscription_data
 from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.offsets import OffsetFile
 from mqproto.state.consumer.pull.base import PullConsumerBase, check_offset, pull_fields
+from mqproto.state.consumer.pull.running_info import pull_running_info
 from mqproto.state.consumer.pull.settings import PullConsumerSettings
 from mqproto.state.consumer.pull_loop import Subscribed, read_answer
-from mqproto.state.consumer.running_info import active_running_info, start_facts
+from mqproto.state.consumer.running_info import start_facts
 from mqproto.state.flows.effects import Call, Flow, answer, current
 from mqproto.validation import check_topic
 from mqproto.wire.codes import RequestCode, ResponseCode
@@ -307,4 +309,4 @@ class PullConsumerCore(PullConsumerBase):
 
     def running_info(self, now: int) -> bytes:
         facts = start_facts(self._started_at, self.node.name_servers.addresses)
-        return active_running_info(self.settings, facts, self._subscriptions.values(), {})
+        return pull_running_info(self.settings, facts, self._subscriptions.values(), {})

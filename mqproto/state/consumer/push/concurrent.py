@@ -14,28 +14,22 @@ from typing import Any, Final, Protocol
 
 from mqproto.errors import MQError
 from mqproto.message import ConsumeContext, ConsumeStatus, Message, MessageExt, MessageQueue
-from mqproto.namespaces import NO_NAMESPACE, Namespace
+from mqproto.namespaces import Namespace
 from mqproto.state.consumer.offsets import OffsetStore
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull_loop import reason_of
+from mqproto.state.consumer.send_back import FIRST_RETRY_LEVEL, restore_topic, retry_message, send_back
 from mqproto.state.consumer.settings import ConsumerSettings
-from mqproto.state.flows.effects import Call, Flow, Sleep, current, success
+from mqproto.state.flows.effects import Flow, Sleep, current
 from mqproto.state.node.contract import Ticket
 from mqproto.wire import properties as names
 from mqproto.wire.bodies import MessageModel
-from mqproto.wire.codes import RequestCode
 from mqproto.wire.flags import COMPRESSED
-from mqproto.wire.headers import ConsumerSendMsgBackRequest
-from mqproto.wire.names import retry_topic
 
-#: Limit of the send-back request (docs/protocol/client.md 4.12).
-SEND_BACK_TIMEOUT_MS: Final = 5_000
 #: Deliveries whose send-back failed come again after this time (docs/protocol/client.md 4.10).
 LOCAL_RETRY_MS: Final = 5_000
 #: Overdue deliveries that one sweep sends back (docs/protocol/client.md 4.6).
 SWEEP_MAX: Final = 16
-#: The first level that the broker's own rule gives; later ones count up from it (docs/protocol/client.md 4.12).
-FIRST_RETRY_LEVEL: Final = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -158,68 +152,6 @@ def split(messages: list[MessageExt], size: int) -> list[list[MessageExt]]:
         chunks[-1].append(message)
         room -= 1
     return chunks
-
-
-def restore_topic(message: MessageExt, group: str, namespace: Namespace = NO_NAMESPACE) -> None:
-    """A message of the group's retry topic shows the topic that it was first sent to (docs/protocol/client.md 4.2), as
-    the application knows it.
-    """
-    first_topic = message.properties.get(names.RETRY_TOPIC)
-    if first_topic and message.topic == retry_topic(group):
-        message.topic = first_topic
-    if namespace.name:
-        message.topic = namespace.unwrap(message.topic)
-
-
-def send_back(
-    message: MessageExt,
-    group: str,
-    delay_level: int,
-    limit: int,
-    address: str,
-    now: int,
-    namespace: Namespace = NO_NAMESPACE,
-) -> Flow[int]:
-    """CONSUMER_SEND_MSG_BACK: let the broker that stored a message bring it again later (docs/protocol/client.md 4.12).
-
-    The message's topic is the application's, the group is as it travels.
-    `address` is where the route says that broker is; the store host in the message may be out of reach (CON-21).
-    `limit` is how often the message may come again before it becomes a dead letter. Answers the time. Raises MQError
-    when the broker did not take it.
-    """
-    header = ConsumerSendMsgBackRequest(
-        offset=message.physical_offset,
-        group=group,
-        delay_level=delay_level,
-        origin_msg_id=message.msg_id,
-        origin_topic=namespace.wrap(message.topic),
-        max_reconsume_times=limit,
-    )
-    fields = {**header.encode(), "bname": message.broker_name}
-    outcome, now = yield Call(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields, deadline=now + SEND_BACK_TIMEOUT_MS)
-    success(outcome, address)
-    return now
-
-
-def retry_message(message: MessageExt, group: str, limit: int, namespace: Namespace = NO_NAMESPACE) -> Message:
-    """A failed message as a new one for the group's retry topic, for when its own broker does not take it back
-    (docs/protocol/client.md 4.12).
-    """
-    kept = {name: value for name, value in message.properties.items() if name not in _NOT_RESENT}
-    kept |= {
-        names.ORIGIN_MESSAGE_ID: message.properties.get(names.ORIGIN_MESSAGE_ID) or message.msg_id,
-        names.RETRY_TOPIC: namespace.wrap(message.topic),
-        names.RECONSUME_TIME: str(message.reconsume_times + 1),
-        names.MAX_RECONSUME_TIMES: str(limit),
-    }
-    level = FIRST_RETRY_LEVEL + message.reconsume_times
-    return Message(retry_topic(group), message.body, properties=kept, flag=message.flag, delay_level=level)
-
-
-#: Says something about one stored copy or one delivery, or would make a half message of the new one.
-_NOT_RESENT: Final = frozenset(
-    {names.TRANSACTION_PREPARED, names.MIN_OFFSET, names.MAX_OFFSET, names.CONSUME_START_TIME, names.DELAY}
-)
 
 
 class ConsumptionHost(Protocol):

@@ -15,8 +15,9 @@ from mqproto.errors import StateError
 from mqproto.message import ConsumeContext, ConsumeStatus, MessageExt, MessageQueue
 from mqproto.namespaces import Namespace
 from mqproto.state.consumer.process_queue import ProcessQueue
-from mqproto.state.consumer.push.concurrent import ConsumeTask, judge, restore_topic
+from mqproto.state.consumer.push.concurrent import ConsumeTask, judge
 from mqproto.state.consumer.push.orderly import judge_ordered
+from mqproto.state.consumer.send_back import restore_topic
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.node.contract import Action, Deliver
 from mqproto.wire.bodies import ConsumeDirectlyResult, DirectConsumeResult

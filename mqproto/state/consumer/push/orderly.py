@@ -16,16 +16,8 @@ from mqproto.message import ConsumeContext, ConsumeStatus, MessageExt, MessageQu
 from mqproto.state.consumer.offsets import OffsetStore
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull_loop import reason_of
-from mqproto.state.consumer.push.concurrent import (
-    ConsumeTask,
-    ConsumptionHost,
-    Deliveries,
-    Verdict,
-    judge,
-    restore_topic,
-    retry_message,
-    split,
-)
+from mqproto.state.consumer.push.concurrent import ConsumeTask, ConsumptionHost, Deliveries, Verdict, judge, split
+from mqproto.state.consumer.send_back import restore_topic, retry_message
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow, Sleep, current
 from mqproto.wire import properties as names

@@ -18,7 +18,8 @@ from typing import Any
 from mqproto.message import ConsumeContext, MessageExt, MessageQueue
 from mqproto.state.client.node import ClientNode
 from mqproto.state.cluster.offset_queries import offset_by_time
-from mqproto.state.consumer.allocation.allocate import Averagely, Strategy, queue_order
+from mqproto.state.cluster.queue_order import queue_order
+from mqproto.state.consumer.allocation.allocate import Averagely, Strategy
 from mqproto.state.consumer.allocation.assignment import Assignment
 from mqproto.state.consumer.base import ConsumerBase, Phase, check_subscription
 from mqproto.state.consumer.external_offsets import OffsetStorage

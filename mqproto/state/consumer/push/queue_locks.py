@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from mqproto.errors import MQError
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.allocation.allocate import queue_order
+from mqproto.state.cluster.queue_order import queue_order
 from mqproto.state.flows.effects import Call, Flow, current, success
 from mqproto.wire.bodies import LockAnswer, LockRequest
 from mqproto.wire.codes import RequestCode

@@ -25,8 +25,9 @@ from mqproto.state.consumer.allocation.allocate import Strategy
 from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.offsets import OffsetFile
 from mqproto.state.consumer.process_queue import ProcessQueue
-from mqproto.state.consumer.push.concurrent import FIRST_RETRY_LEVEL, ConsumeTask
+from mqproto.state.consumer.push.concurrent import ConsumeTask
 from mqproto.state.consumer.push.push_consumer import Phase, PushConsumerCore
+from mqproto.state.consumer.send_back import FIRST_RETRY_LEVEL
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow, Sleep, Wait
 from mqproto.state.node.contract import Action, Deliver, Ticket

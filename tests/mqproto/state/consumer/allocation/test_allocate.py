@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from mqproto.errors import LocalProtocolError
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.allocation.allocate import Averagely, changes, queue_order, text_order
+from mqproto.state.cluster.queue_order import queue_order, text_order
+from mqproto.state.consumer.allocation.allocate import Averagely, changes
 from mqproto.wire.bodies import ConsumerIds, HeartbeatData
 from mqproto.wire.codes import RequestCode
 from tests.golden.golden import VERSIONS, Golden

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from mqproto.errors import InvalidSetting, LocalProtocolError
 from mqproto.message import MessageQueue
-from mqproto.state.consumer.allocation.allocate import Averagely, Strategy, text_order
+from mqproto.state.cluster.queue_order import text_order
+from mqproto.state.consumer.allocation.allocate import Averagely, Strategy
 from mqproto.state.consumer.allocation.strategies import (
     Allocation,
     AveragelyByCircle,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from mqproto.codec import Command
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, MessageExt
-from mqproto.state.consumer.push.concurrent import judge, restore_topic, retry_message, send_back, split
+from mqproto.state.consumer.push.concurrent import judge, split
+from mqproto.state.consumer.send_back import restore_topic, retry_message, send_back
 from mqproto.state.flows.effects import Call, Expired
 from mqproto.wire import properties as names
 from mqproto.wire.codes import RequestCode
