@@ -1,4 +1,4 @@
-"""The store: Apache's data directory (docs/protocol/store.md), the only place that touches files."""
+"""Store: Apache's data directory (docs/protocol/store.md), the only place that touches files."""
 
 from mqproto.engine.store.disk.config_files import ConfigFile
 from mqproto.engine.store.disk.disk import DiskFiles

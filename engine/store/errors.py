@@ -1,5 +1,5 @@
 # ruff: noqa: N818 - a name that says what happened needs no suffix
-"""What can go wrong in the store, with the facts as attributes.
+"""Errors of the store, with the facts as attributes.
 
 StoreError
   StoreLocked        another broker works on the directory
@@ -18,7 +18,7 @@ from mqproto.errors import MQError
 
 
 class PutStatus(Enum):
-    """Why a message was refused, by Apache's names (docs/protocol/store.md 2.7)."""
+    """Reason why a message was refused, by Apache's names (docs/protocol/store.md 2.7)."""
 
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPEDFILE_FAILED"
@@ -27,11 +27,11 @@ class PutStatus(Enum):
 
 
 class StoreError(MQError):
-    """The root of the store's errors."""
+    """Root of the store's errors."""
 
 
 class StoreLocked(StoreError):
-    """Another process (ours or Apache's) or another store of this process holds the lock of the directory."""
+    """Directory in use: another process (ours or Apache's) or another store of this process holds its lock."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class StoreLocked(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """Stored data is damaged or missing.
+    """Damage: stored data is damaged or missing.
 
     `path` is the file, `offset` the physical offset (in the log) or position (elsewhere) where it begins, None for a
     whole file; `reasons` say how it is known that data was there, `remedy` what can be done and what it costs. Nothing
@@ -57,7 +57,7 @@ class StoreDamaged(StoreError):
 
 
 class StoreUnreadable(StoreError):
-    """A directory cannot be looked at: it is not there, is none of a store, or may not be read."""
+    """Directory that cannot be looked at: it is not there, is none of a store, or may not be read."""
 
     def __init__(self, path: str, why: str) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class StoreUnreadable(StoreError):
 
 
 class StoreUnwritable(StoreError):
-    """A file or folder of the store cannot be made or written."""
+    """File or folder of the store that cannot be made or written."""
 
     def __init__(self, path: str, why: str) -> None:
         self.path = path
@@ -75,7 +75,7 @@ class StoreUnwritable(StoreError):
 
 
 class ConfigDamaged(StoreError):
-    """A configuration file cannot be read, and its backup cannot help."""
+    """Configuration file that cannot be read, and its backup cannot help."""
 
     def __init__(self, path: str, why: str) -> None:
         self.path = path
@@ -85,7 +85,7 @@ class ConfigDamaged(StoreError):
 
 
 class PutRefused(StoreError):
-    """A message was not stored. No queue offset was used up, later messages are not affected."""
+    """Message that was not stored. No queue offset was used up, later messages are not affected."""
 
     retriable = True
 

@@ -1,4 +1,4 @@
-"""What opening may do about damage, and what it tells of a directory."""
+"""Report of an opening, and what opening may do about damage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Recover(Enum):
-    """What opening does when data is damaged or missing that was durable once."""
+    """Choice what opening does when data is damaged or missing that was durable once."""
 
     #: Change nothing and raise StoreDamaged.
     REFUSE = "refuse"
@@ -19,7 +19,7 @@ class Recover(Enum):
 
 
 class Ending(Enum):
-    """How the log ended."""
+    """Ending of the log, as opening found it."""
 
     EMPTY = "empty"
     #: Behind the last record there is nothing.
@@ -43,7 +43,7 @@ class LostRange(NamedTuple):
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What opening found and did. Offsets are physical."""
+    """Report of what opening found and did. Offsets are physical."""
 
     #: The broker before was stopped in an orderly way.
     clean: bool = True

@@ -1,4 +1,4 @@
-"""What the store takes and gives: queues, batch entries, answers to reads and queries."""
+"""Results of reads and queries, and the parts of a batch: what the store gives and takes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class GetStatus(Enum):
-    """How a read of a queue ended (docs/protocol/store.md 14.1). The names go into answers."""
+    """Status of a read of a queue (docs/protocol/store.md 14.1). The names go into answers."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -21,7 +21,7 @@ class GetStatus(Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """Answer to a read.
+    """Result of a read.
 
     `views` are slices of the mapped log, whole records in order; records that lie side by side share a view. They stay
     valid for as long as they are held. `size` is their length together, `count` the number of records in them.
@@ -44,9 +44,7 @@ class GetResult:
 
 @dataclass(slots=True)
 class QueryResult:
-    """Answer to a query by key: whole records in the order of the log; newest index file's last store time and
-    offset.
-    """
+    """Result of a query by key: whole records in the order of the log; last store time and offset of the index."""
 
     views: list[memoryview]
     index_last_time: int
@@ -55,7 +53,7 @@ class QueryResult:
 
 @dataclass(slots=True)
 class BatchPart:
-    """One message of a batch; what the others share is given to `Writer.append_batch`."""
+    """Message of a batch; what the others share is given to `Writer.append_batch`."""
 
     body: bytes | memoryview
     properties: bytes

@@ -40,7 +40,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class StoreSettings(Settings):
-    """Where the data lies and how it is kept. Sizes in bytes, times in milliseconds unless said otherwise."""
+    """Settings of a store: where the data lies, how it is kept. Sizes in bytes, times in ms unless said otherwise."""
 
     #: Root of the data directory; whoever starts a broker gives it (Apache: `~/store`).
     store_path_root_dir: str = setting("store", important=True)

@@ -1,10 +1,10 @@
-"""The store: what a broker appends to and reads from.
+"""Store: what a broker appends to and reads from.
 
 A small machine: memory operations are done at once, everything that may block is a job. The owner hands `jobs` to its
 driver, brings their ends back by `done`, and asks `next_deadline`.
 Owns: one data directory from its opening to its end, its parts and what each job means to them, which queues there are.
-Leaves to others: how messages come in (`writing`) and are found (`reader`; `cold_reads` where a disk would be waited
-for).
+Leaves to others: how messages come in (`writing`) and are found (`reader`, and `cold_reads`
+where a disk would be waited for).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KEPT_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
 
 
 class Store:
-    """One data directory, open."""
+    """Store over one open data directory."""
 
     __slots__ = (
         "_abort",
@@ -66,7 +66,7 @@ class Store:
         self.settings = settings
         #: Jobs to run; the owner empties the list and answers each by `done`.
         self.jobs: list[Job] = []
-        #: What an operator should know; the owner tells and empties it.
+        #: What an operator should know; the owner reports and empties it.
         self.notices: list[str] = []
         self._files = files
         self._claim = DirectoryClaim(lock)

@@ -1,8 +1,8 @@
-"""Writing messages: each goes into log, queue and index in one step, so that none of them is ever behind the others in
-memory.
+"""Writer of messages: each goes into log, queue and index in one step, so that none of them is ever behind the others
+in memory.
 
-Owns: what is refused and why, room for the next record, how much was stored since the opening.
-Leaves to others: making files and their blocks (`commit_log`, `index`), what becomes durable when (`flusher`).
+Owns: what is refused and why, room for the next record, how much was stored since the opening. Leaves to others: making
+files and their blocks (`commit_log`, `index`), what becomes durable when (`flusher`, `queue_rounds`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RETRY_MS: Final = 1000
 
 
 class Writer:
-    """The writing side of a store."""
+    """Writer of a store."""
 
     __slots__ = (
         "_extended",
@@ -78,9 +78,9 @@ class Writer:
         self._index_enabled = self._settings.message_index_enable
 
     def append(
-        self, queue: Queue, body: bytes | memoryview, properties: bytes, flag: int, sys_flag: int, born_time: int, born_host: bytes,
-        store_host: bytes, reconsume_times: int, prepared_offset: int, tags_code: int, uniq_key: str | None, keys: str | None, wall: int,
-        filter_bits: bytes = b"",
+        self, queue: Queue, body: bytes | memoryview, properties: bytes, flag: int, sys_flag: int, born_time: int,
+        born_host: bytes, store_host: bytes, reconsume_times: int, prepared_offset: int, tags_code: int,
+        uniq_key: str | None, keys: str | None, wall: int, filter_bits: bytes = b"",
     ) -> int:  # fmt: skip
         """Store a message; gives its physical offset. Its queue offset is `queue.next_offset - 1` afterwards.
 
@@ -113,8 +113,8 @@ class Writer:
         offset = 0 if placeless else queue.next_offset
         try:
             fields = head.pack(
-                size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag, offset, start, flags, born_time, born_host, wall,
-                store_host, reconsume_times, prepared_offset, body_size,
+                size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag, offset, start, flags, born_time,
+                born_host, wall, store_host, reconsume_times, prepared_offset, body_size,
             )  # fmt: skip
             if self._extended and not placeless:
                 tags_code = self._queues.extend(queue, tags_code, wall, filter_bits)
@@ -174,8 +174,8 @@ class Writer:
         self._log.soft = self._log.limit  # there is room for all of them: none may be refused on the way
         offsets = [
             self.append(
-                queue, entry.body, entry.properties, entry.flag, sys_flag, born_time, born_host, store_host, reconsume_times, 0,
-                entry.tags_code, entry.uniq_key, entry.keys, wall, entry.filter_bits,
+                queue, entry.body, entry.properties, entry.flag, sys_flag, born_time, born_host, store_host,
+                reconsume_times, 0, entry.tags_code, entry.uniq_key, entry.keys, wall, entry.filter_bits,
             )
             for entry in entries
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`store`: looks after a data directory that lies on this machine (docs/doctor.md).
+"""Command `store`: care of a data directory that lies on this machine (docs/doctor.md).
 
 Each subcommand has a module of its own.
 """
@@ -13,7 +13,8 @@ def add_commands(commands: Commands) -> None:
     parser = commands.add_parser(
         "store",
         help="look after a data directory",
-        description="Look after a data directory, ours or Apache's. Looking changes nothing and is safe beside a running broker.",
+        description="Look after a data directory, ours or Apache's. "
+        "Looking changes nothing and is safe beside a running broker.",
     )
     subcommands = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
     inspect.add_command(subcommands)

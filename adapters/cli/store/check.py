@@ -1,4 +1,4 @@
-"""`store check`: whether a data directory is whole."""
+"""Command `store check`: whether a data directory is whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def add_command(commands: Commands) -> None:
     parser = commands.add_parser(
         "check",
         help="check every record, queue entry and index entry",
-        description="Check every record, queue entry and index entry of a data directory against each other. Nothing is changed.",
+        description="Check every record, queue entry and index entry of a data directory against each other. "
+        "Nothing is changed.",
         epilog="Exit code: 0 nothing is wrong, 1 something is, 2 the check could not begin.",
     )
     add_directory(parser)
@@ -60,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
 def report_lines(report: Report, root: str, state: str) -> list[str]:
     """A report for people: the state, what was looked at, what is wrong, what is unusual."""
     looked_at = (
-        f"{report.records} records from {report.begin} to {report.end}, {report.entries} entries of {report.queues} queues, "
+        f"{report.records} records from {report.begin} to {report.end}, "
+        f"{report.entries} entries of {report.queues} queues, "
         f"{report.keys} keys of {report.index_files} index files, {report.configs} configuration files"
     )
     lines = [f"{root}: {state}", looked_at]

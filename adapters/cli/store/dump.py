@@ -1,4 +1,4 @@
-"""`store dump`: messages of a data directory, readable."""
+"""Command `store dump`: messages of a data directory, readable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def add_command(commands: Commands) -> None:
         "dump",
         help="print messages",
         description="Print messages of a data directory, one line each, in the order of the log. Nothing is changed.",
-        epilog="Times are ISO (UTC unless they say otherwise: 2024-05-01T12:00) or milliseconds; ends are not included. "
+        epilog="Times are ISO (UTC unless they say otherwise: 2024-05-01T12:00) or milliseconds; "
+        "ends are not included. "
         "Exit code: 0 all was read, 1 some messages cannot be read, 2 it could not begin.",
     )
     add_directory(parser)
@@ -108,7 +109,7 @@ def _time(option: str, text: str) -> int | None:
 
 
 class _Printer:
-    """Prints messages, and counts what could not be."""
+    """Printer of messages, which counts those that could not be read."""
 
     def __init__(self, as_json: bool) -> None:
         self._line = _json_line if as_json else _text_line

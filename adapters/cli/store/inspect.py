@@ -1,4 +1,4 @@
-"""`store inspect`: what lies in a data directory."""
+"""Command `store inspect`: what lies in a data directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def add_command(commands: Commands) -> None:
     parser = commands.add_parser(
         "inspect",
         help="show files, ranges, topics, ages and sizes",
-        description="Show what lies in a data directory: files, ranges, topics, queues, ages and sizes. Nothing is changed.",
+        description="Show what lies in a data directory: files, ranges, topics, queues, ages and sizes. "
+        "Nothing is changed.",
     )
     add_directory(parser)
     parser.add_argument("--queues", action="store_true", help="one line for each queue instead of each topic")
@@ -95,8 +96,8 @@ def _queues(found: Inspection, each: bool) -> list[str]:
         return []
     if each:
         rows = [
-            (queue.topic, queue.queue_id, queue.begin, queue.end, queue.end - queue.begin, queue.size.files, size_text(queue.size.used),
-             _age(queue.first_time), _age(queue.last_time))
+            (queue.topic, queue.queue_id, queue.begin, queue.end, queue.end - queue.begin, queue.size.files,
+             size_text(queue.size.used), _age(queue.first_time), _age(queue.last_time))
             for queue in found.queues
         ]  # fmt: skip
         return ["", *table(("topic", "queue", "from", "to", "messages", "files", "on disk", "oldest", "newest"), rows)]

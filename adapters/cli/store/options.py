@@ -1,4 +1,4 @@
-"""What the subcommands of `store` share: which directory, and how it is opened."""
+"""Options of all subcommands of `store`: which directory, and how it is opened."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
 
 
 def index_pair(options: argparse.Namespace) -> tuple[int, int] | None:
-    """Slots and entries of an index file, as far as the options say; the one that is left out has Apache's ratio to the
-    other.
+    """Slots and entries of an index file, as far as the options say.
+
+    The one that is left out has Apache's ratio to the other.
     """
     slots: int | None = options.hash_slots
     entries: int | None = options.max_index

@@ -1,4 +1,4 @@
-"""`store repair`: lets a data directory agree with its log again."""
+"""Command `store repair`: a data directory is made to agree with its log again."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ def add_command(commands: Commands) -> None:
     parser = commands.add_parser(
         "repair",
         help="make queues and index again from the log, cut a torn tail",
-        description="Let a data directory agree with its log again. First it says what it would do; then it asks, or goes on with --yes.",
+        description="Let a data directory agree with its log again. "
+        "First it says what it would do; then it asks, or goes on with --yes.",
         epilog="Exit code: 0 nothing is wrong (any more), 1 something is, 2 the repair could not begin. "
         "What it takes away is put into a folder set-aside-N of the directory. "
-        "With -c broker.conf, queues and index are made as that broker makes them: delay levels, with or without index, sizes of files.",
+        "With -c broker.conf, queues and index are made as that broker makes them: "
+        "delay levels, with or without index, sizes of files.",
     )
     add_directory(parser)
     parser.add_argument("--yes", action="store_true", help="do it without asking")
     parser.add_argument(
         "--recover",
         choices=("skip", "cut"),
-        help="if the log is damaged: skip steps over the damage and keeps what is good behind it, cut ends the log there",
+        help="if the log is damaged: skip steps over the damage and keeps what is good behind it, "
+        "cut ends the log there",
     )
     parser.add_argument("--rebuild", action="store_true", help="make queues and index again even if they seem good")
     add_settings(parser)

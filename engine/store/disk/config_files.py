@@ -34,7 +34,7 @@ class SaveConfig:
 
 
 class ConfigFile:
-    """One file and its backup `<path>.bak`."""
+    """Configuration file and its backup `<path>.bak`."""
 
     __slots__ = ("_files", "_folder_made", "_good", "found", "path", "warning")
 

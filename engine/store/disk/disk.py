@@ -22,7 +22,7 @@ _ZEROS: Final = bytes(_CHUNK)
 
 
 class DiskFile:
-    """An open file. Its map is made at the first `view`."""
+    """Open file. Its map is made at the first `view`."""
 
     __slots__ = ("_fd", "_size", "_view", "path")
 
@@ -90,7 +90,7 @@ class DiskFile:
 
 
 class DiskLock:
-    """The lock of a data directory.
+    """Lock of a data directory.
 
     POSIX record locks do not exclude their own process, so it has a list of its own.
     """
@@ -120,7 +120,7 @@ def _on_one_disk(fd: int, *paths: str) -> bool:
 
 
 class DiskFiles:
-    """The file system of the machine."""
+    """File system of the machine."""
 
     def __init__(self) -> None:
         #: Folders, with a slash behind, whose file systems are watched for failures.

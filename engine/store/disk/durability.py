@@ -1,5 +1,4 @@
-"""What a disk forgets: of the bytes of a file and of the names in its folders there is what processes see, and what is
-durable.
+"""Durability of bytes and names: of both there is what processes see and what a disk keeps after a loss of power.
 
 A disk keeps what was synced and any part of the rest. Bytes come to it in sectors of 512, in any order; changes of
 names in the order in which they were made, and those of one folder at the latest when it is synced. A file whose folder
@@ -20,7 +19,7 @@ SECTOR: Final = 512
 
 
 class Content:
-    """The bytes of one file. `durable` is what the disk has for sure: a shorter one goes on with zeros."""
+    """Bytes of one file. `durable` is what the disk has for sure: a shorter one goes on with zeros."""
 
     __slots__ = ("_given_up", "data", "durable")
 
@@ -92,7 +91,7 @@ FOLDER: Final = Content(0)
 
 
 class Names:
-    """Which paths lead to what. `now` is what processes see, `durable` what the disk has for sure."""
+    """Paths and what they lead to. `now` is what processes see, `durable` what the disk has for sure."""
 
     __slots__ = ("durable", "now", "pending")
 

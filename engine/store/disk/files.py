@@ -1,4 +1,4 @@
-"""The port between the store and a file system.
+"""Port between the store and a file system.
 
 Owns: what the store asks of files and folders. `mqproto.engine.store.disk.disk` keeps them on a disk,
 `mqproto.engine.store.disk.memory` in memory. Paths are texts with `/`. Everything here may block and raises OSError;
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class ReadFile(Protocol):
-    """One file, open for reading only."""
+    """File that is open for reading only."""
 
     @property
     def size(self) -> int:
@@ -32,7 +32,7 @@ class ReadFile(Protocol):
 
 
 class File(ReadFile, Protocol):
-    """One file of fixed length, open for reading and writing."""
+    """File of fixed length, open for reading and writing."""
 
     def view(self) -> memoryview:
         """The whole file, mapped and writable. A slice keeps the map alive after `close`."""
@@ -57,14 +57,14 @@ class File(ReadFile, Protocol):
 
 
 class Lock(Protocol):
-    """A lock that was got."""
+    """Lock that was got."""
 
     def release(self) -> None:
         """Let others have it."""
 
 
 class Files(Protocol):
-    """A file system."""
+    """File system."""
 
     def names(self, folder: str) -> list[str]:
         """What a folder holds, sorted; nothing if there is no such folder."""

@@ -1,7 +1,7 @@
 """Files in memory, with a disk's ways of losing them.
 
 `process_death` gives what another process would find, `power_loss` what another start of the machine would
-(`durability` says what a disk forgets). At `before_change` and `before_read` a test lets calls fail, or looks at what
+(`durability` says what a disk loses). At `before_change` and `before_read` a test lets calls fail, or looks at what
 is there in the middle of something.
 """
 
@@ -25,7 +25,7 @@ def _unhindered(call: str, path: str) -> None:
 
 
 class MemoryFile:
-    """An open file in memory."""
+    """Open file in memory."""
 
     __slots__ = ("_content", "_files", "_path")
 
@@ -96,11 +96,11 @@ class MemoryLock:
 
 
 class MemoryFiles:
-    """A file system in memory.
+    """File system in memory.
 
     `forgetful` keeps the durable side as well, which costs a copy of a file at each sync: for tests with small files.
     `space` limits what `allocate` gives out; a file that is removed gives its part back. `capacity`, if it is set too,
-    is the size of the disk that `usage` tells of.
+    is the size of the disk that `usage` reports.
     """
 
     def __init__(self, *, forgetful: bool = False, space: int | None = None) -> None:

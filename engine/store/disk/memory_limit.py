@@ -1,5 +1,5 @@
-"""How much memory this process may use, where a container allows it less than the machine has (Linux control groups,
-both versions).
+"""Memory limit of this process, where a container allows it less than the machine has (Linux control groups, both
+versions).
 
 The pages of files that it has read and written count, so this bounds what the system keeps of the log.
 """

@@ -1,5 +1,4 @@
-"""The calls that not every system has, each with what keeps the same promise without it (docs/store.md, "Other
-systems").
+"""Calls that not every system has, each with what keeps the same promise without it (docs/store.md, "Other systems").
 
 Every call is looked for when it is needed, so that a test may take it away. Names that a type checker knows of one
 system only are asked for by `getattr`.
@@ -161,9 +160,7 @@ def sync_file(fd: int) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make names durable, where a folder can be opened and synced (not on Windows, which writes them in its own
-    journal).
-    """
+    """Make names durable, where a folder can be synced (not on Windows, which has a journal of its own)."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except PermissionError:
@@ -232,9 +229,7 @@ def unlock_first_byte(fd: int) -> None:
 
 
 def lock_holder(fd: int) -> int | None:
-    """The process that holds the lock of the first byte, 0 if it is not told which; None if nobody does or we cannot
-    ask.
-    """
+    """The process that holds the lock of the first byte, 0 if that is unknown; None if none does or we cannot ask."""
     layout = _FLOCKS.get(_name()[0]) if fcntl is not None else None
     if layout is None:
         return None

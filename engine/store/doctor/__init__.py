@@ -1,4 +1,4 @@
-"""The doctor of a data directory: looks at it, tells what is wrong, and mends it (docs/doctor.md).
+"""Doctor of a data directory: it looks at it, reports what is wrong and repairs it (docs/doctor.md).
 
 Looking is read-only and safe beside a running broker; directories of Apache's brokers are read as well as ours. Nothing
 is printed here, results are typed.

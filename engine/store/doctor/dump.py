@@ -20,7 +20,7 @@ from mqproto.wire.properties import REAL_QUEUE_ID, REAL_TOPIC, RETRY_TOPIC
 
 @dataclass(frozen=True, slots=True)
 class DumpSelection:
-    """Which messages are wanted.
+    """Selection of messages that are wanted.
 
     Offsets of `bounds` are queue offsets; physical ones with `physical` or without a topic.
     """
@@ -38,7 +38,7 @@ class DumpSelection:
 
 
 class Dumped(NamedTuple):
-    """One message, or (`record` None) one that cannot be read, and why."""
+    """Message that was found, or (`record` None) one that cannot be read, and why."""
 
     place: str
     record: memoryview | None
@@ -46,7 +46,7 @@ class Dumped(NamedTuple):
 
 
 class Dump:
-    """One search. `run` gives what it finds; `notes` is what an operator should know, and grows meanwhile."""
+    """Search for messages. `run` gives what it finds; `notes` is what an operator should know, and grows meanwhile."""
 
     __slots__ = ("_directory", "_wanted", "notes")
 

@@ -1,4 +1,4 @@
-"""What lies in a data directory: files, ranges, topics, queues, times, sizes."""
+"""Inspection of a data directory: files, ranges, topics, queues, times, sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mqproto.engine.store.log.records import store_time_of
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Files, their lengths together, and the bytes that they really take."""
+    """Size of some files: how many, their lengths together, and the bytes that they really take."""
 
     files: int = 0
     length: int = 0
@@ -22,7 +22,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """The log. Times are store times in ms, -1 where there is no message."""
+    """State of the log. Times are store times in ms, -1 where there is no message."""
 
     size: Size
     file_size: int
@@ -34,7 +34,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One queue: its messages are `begin` to `end - 1`. Times are store times in ms, -1 where there is no message."""
+    """State of a queue: its messages are `begin` to `end - 1`. Times are store times in ms, -1 without a message."""
 
     topic: str
     queue_id: int
@@ -47,7 +47,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """One index file. `slots` is 0 when it could not be found out."""
+    """State of an index file. `slots` is 0 when it could not be found out."""
 
     name: str
     size: Size
@@ -63,7 +63,7 @@ class IndexState:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What was found. `owner`: the process that holds the lock, 0 for one without a name, None for none."""
+    """Result of an inspection. `owner`: the process that holds the lock, 0 for one without a name, None for none."""
 
     root: str
     owner: int | None

@@ -25,7 +25,7 @@ _CHUNK: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """From where to where, by queue offset or by store time (ms); the end is not included. None: no limit."""
+    """Limits of a selection, by queue offset or by store time (ms); the end is not included. None: no limit."""
 
     from_offset: int | None = None
     to_offset: int | None = None
@@ -34,7 +34,7 @@ class Bounds:
 
 
 class FoundMessage(NamedTuple):
-    """One message of a queue. `record` is None when it cannot be read, `why` says why then."""
+    """Message of a queue. `record` is None when it cannot be read, `why` says why then."""
 
     queue_id: int
     offset: int
@@ -44,7 +44,7 @@ class FoundMessage(NamedTuple):
 
 
 class Range:
-    """One queue of which messages are wanted: those with offsets from `begin` up to `end`."""
+    """Queue of which messages are wanted: those with offsets from `begin` up to `end`."""
 
     __slots__ = (
         "begin",
@@ -254,9 +254,10 @@ def walk_over(
 
 
 def behind_from(directory: Directory) -> int:
-    """From which offset of the log on queues and index may lack messages: a file whose first message is older than what
-    the checkpoint promises (docs/protocol/store.md 8.3); the end of the log when its broker was stopped in an orderly
-    way.
+    """Offset of the log from which on queues and index may lack messages.
+
+    A file whose first message is older than what the checkpoint promises (docs/protocol/store.md 8.3) begins there, or
+    the log ends there, when its broker was stopped in an orderly way.
     """
     log = directory.log
     if directory.whole:

@@ -1,4 +1,4 @@
-"""`repair`: lets a directory agree with its log again.
+"""Repair of a data directory, so that it agrees with its log again.
 
 What a check found decides what is done. Damage of the log is stepped over or cut off, as the caller chose; queues and
 index are made again from the log; a configuration file that cannot be read is replaced by its backup. Whatever is taken
@@ -33,12 +33,12 @@ _CONFIG_BACKUP: Final = ".bak"
 
 
 class RepairRefused(StoreError):  # noqa: N818 - a name that says what happened needs no suffix
-    """A repair cannot be done as asked. Nothing was changed."""
+    """Refusal of a repair that cannot be done as asked. Nothing was changed."""
 
 
 @dataclass(slots=True)
 class RepairPlan:
-    """What a repair would do, in sentences; nothing if the directory needs none."""
+    """Plan of a repair: what it would do, in sentences; nothing if the directory needs none."""
 
     steps: list[str] = field(default_factory=list)
     #: What is wrong and stays so.
@@ -52,7 +52,7 @@ class RepairPlan:
 
 
 class Repair:
-    """One repair: `survey` to its end, look at `plan`, then `run`."""
+    """Repair of one directory: `survey` to its end, look at `plan`, then `run`."""
 
     __slots__ = (
         "_commit_log",
@@ -240,8 +240,9 @@ class Repair:
             lock.release()
 
     def _skip(self, wall: int, utc_offset_ms: int) -> None:
-        """Let the store step over the damage while the queues still know which messages were there; then they are made
-        again.
+        """Let the store step over the damage while the queues still know which messages were there.
+
+        They are made again afterwards.
         """
         try:
             self._reopen(Recover.SKIP, wall, utc_offset_ms, None)

@@ -1,1 +1,1 @@
-"""Flushing: what becomes durable when, checkpoint and manifest, and the orderly end of a store."""
+"""Flush: what becomes durable when, checkpoint and manifest, and the orderly end of a store."""

@@ -1,4 +1,4 @@
-"""The checkpoint: up to which store times log, queues and index are durable (docs/protocol/store.md 7.5)."""
+"""Checkpoint: up to which store times log, queues and index are durable (docs/protocol/store.md 7.5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAFETY_MS: Final = 3000
 
 
 class Checkpoint:
-    """The three times in memory. A job writes them from time to time, so on disk they are never ahead of the data."""
+    """Three times in memory. A job writes them from time to time, so on disk they are never ahead of the data."""
 
     __slots__ = ("_saved", "files", "index_time", "log_time", "path", "queue_time")
 

@@ -1,4 +1,4 @@
-"""The orderly end of a store, as a job: the last flush may take as long as the disk likes.
+"""Orderly end of a store, as a job: the last flush may take as long as the disk likes.
 
 Owns: who gives the data directory back. Whoever takes the lock out of `DirectoryClaim` does, once: the job that closes,
 or an owner that gives up.
@@ -14,7 +14,7 @@ from mqproto.engine.store.flush.flusher import Flusher
 
 
 class DirectoryClaim:
-    """The lock of a data directory, until somebody takes it to release it. May be asked from any thread."""
+    """Lock of a data directory, until somebody takes it to release it. May be asked from any thread."""
 
     __slots__ = ("_locks",)
 

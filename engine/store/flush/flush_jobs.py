@@ -1,4 +1,4 @@
-"""The jobs that make the store durable: what they are told, and what they do beside the loop."""
+"""Jobs that make the store durable: what they are given, and what they do beside the loop."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from mqproto.state.node.contract import Job
 
 
 class Flusher:
-    """Keeps data durable. `flushed` is how far the log is; `visible_end` how far readers may see."""
+    """Flusher of the log. `flushed` is how far the log is durable, `visible_end` how far readers may see."""
 
     __slots__ = (
         "_files",

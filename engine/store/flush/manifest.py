@@ -1,5 +1,4 @@
-"""What lay in a directory when it was closed in an orderly way: a file of our own, `manifest`, that Apache's brokers do
-not look at.
+"""Manifest of a directory that was closed in an orderly way: a file of our own that Apache's brokers do not look at.
 
 With it the next opening knows which queues and index files there must be, so a lost one is noticed, and it needs not
 look into each queue to find its end, so a start is quick with many queues. It only counts while the log still ends
@@ -27,7 +26,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Offsets are physical, except those of the queues."""
+    """Manifest in memory. Offsets are physical, except those of the queues."""
 
     log_start: int
     log_end: int

@@ -36,7 +36,7 @@ _NEVER: Final = 1 << 62
 
 
 class Round:
-    """One writing of queues, in as many jobs as it takes."""
+    """Round: one writing of queues, in as many jobs as it takes."""
 
     __slots__ = ("end", "job", "left", "thorough", "time")
 
@@ -53,7 +53,7 @@ class Round:
 
 
 class QueueRounds:
-    """Keeps queues and index durable. Messages below `settled` have durable entries in files of queues."""
+    """Rounds that keep queues and index durable. Messages below `settled` have durable entries in files of queues."""
 
     __slots__ = (
         "_checkpoint",
@@ -295,8 +295,8 @@ class QueueRounds:
         self._next_turn()
 
     def _next_turn(self) -> None:
-        """One job at a time works on queue files, so that a queue made anew under an old name is not removed with
-        it.
+        """Start what waits. One job at a time works on queue files, so that a queue made anew under an old name is not
+        removed with the old one.
         """
         if self._removals and not self._writing:
             self._writing = True

@@ -1,4 +1,4 @@
-"""The index: from keys and unique ids of messages to their places in the log (docs/protocol/store.md 5).
+"""Index: from keys and unique ids of messages to their places in the log (docs/protocol/store.md 5).
 
 Owns: the index files, their making, adding keys, candidates for a query.
 A file is made, and its blocks are allocated ahead of the entries, by jobs. Keys that come before their place is ready
@@ -85,7 +85,7 @@ class AllocateIndex:
 
 
 class Index:
-    """All index files, and the one that is written."""
+    """Index files, all of them, and the one that is written."""
 
     __slots__ = (
         "_busy",

@@ -16,7 +16,7 @@ _I32_MAX: Final = 0x7FFFFFFF
 
 
 class IndexFile(IndexReader):
-    """A file that is mapped when first written or searched. Entries below `ready` have blocks; 0: not even the slots."""
+    """Index file, mapped when first used. Entries below `ready` have blocks; 0: not even the slots have."""
 
     __slots__ = ("_files", "begin", "end", "file", "path", "ready", "slots_used", "view")
 

@@ -25,7 +25,7 @@ BytesAt: TypeAlias = Callable[[int, int], bytes | memoryview]
 
 
 class IndexHead(NamedTuple):
-    """First and last store time, first and last physical offset, slots in use, number of the next entry."""
+    """Head of a file: first and last store time and physical offset, slots in use, number of the next entry."""
 
     begin_time: int
     end_time: int
@@ -59,9 +59,7 @@ class IndexReader:
         return int(INDEX_SLOT.unpack(data)[0]) if len(data) == SLOT_SIZE else 0
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, physical offset, seconds since `begin_time`, previous entry of the slot; zeros where the file ends
-        before.
-        """
+        """Hash, physical offset, seconds since `begin_time`, previous entry of the slot; zeros behind the file."""
         data = self._bytes_at(self.entries_at + ENTRY_SIZE * number, ENTRY_SIZE)
         if len(data) < ENTRY_SIZE:
             return NO_ENTRY

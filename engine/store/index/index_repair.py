@@ -1,4 +1,5 @@
-"""Cutting the index back to what is known to be whole, before recovery adds the rest again from the log.
+"""Repair of the index after a crash: it is cut back to what is known to be whole, before recovery adds the rest again
+from the log.
 
 Apache deletes an index file that was written at a crash, and with it the keys of messages that recovery does not read
 again (docs/protocol/store.md 8.4). Entries lie in the order of the log and hold their hash, so everything before the

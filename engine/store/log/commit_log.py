@@ -1,8 +1,8 @@
-"""The commit log: records one after another in files of one size (docs/protocol/store.md 2, 3).
+"""Commit log: records one after another in files of one size (docs/protocol/store.md 2, 3).
 
 Owns: the files, where the next record goes, and how far blocks are allocated ahead of it. A record is only ever written
 where blocks are allocated already, because a map that the disk cannot back kills the process.
-Leaves to others: what a record holds (`store`), when to flush (`flusher`), what is true after a crash (`recovery`).
+Leaves to others: what a record holds (`writing`), when to flush (`flusher`), what is true after a crash (`recovery`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LogFile:
-    """One file of the log. Opened and mapped when touched."""
+    """File of the log. Opened and mapped when touched."""
 
     __slots__ = ("file", "path", "start", "view")
 
@@ -76,7 +76,7 @@ class CreateLog:
 
 
 class CommitLog:
-    """The log, ready to be appended to.
+    """Log that is ready to be appended to.
 
     The hot path is not here but in `Writer.append`: it writes a record at `end` into `view` (whose first byte is offset
     `base`) as long as record and filler head stay below `soft`, and calls `make_room` otherwise.

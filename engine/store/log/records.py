@@ -1,4 +1,4 @@
-"""Reading records where they lie in the log: is there one, and what do queues and index need of it
+"""Records where they lie in the log: whether there is one, and what queues and index need of it
 (docs/protocol/store.md 2, 8.3).
 
 Versions 1 and 2 are read, with IPv4 and IPv6 hosts. Whole messages are read by `mqproto.wire.record`.
@@ -43,7 +43,7 @@ _TIME: Final = Struct(">q")
 
 
 class Facts(NamedTuple):
-    """What queues and index need to know of a message."""
+    """Facts of a message that queues and index need."""
 
     topic: str
     queue_id: int
@@ -83,8 +83,7 @@ class Facts(NamedTuple):
 def measure(view: memoryview, at: int, offset: int, check_crc: bool) -> int:
     """Size of the whole record at position `at` of a log file; FILLER, NOTHING or BROKEN if there is none.
 
-    Everything must fit: magic, lengths, the record's own physical offset (`offset`) and, if `check_crc`, the CRC of its
-    body.
+    Everything must fit: magic, lengths, the record's own physical offset (`offset`), with `check_crc` the body's CRC.
     """
     rest = len(view) - at
     if rest < 8:
@@ -141,9 +140,7 @@ def facts_of(record: memoryview) -> Facts:
 
 
 def properties_of(record: memoryview) -> dict[str, str]:
-    """The properties of a record, of which nothing is known but its size and magic; none where its lengths lead
-    nowhere.
-    """
+    """The properties of a record of which only size and magic are known; none where its lengths lead nowhere."""
     head_size = HEADS[record[HOSTS_AT] >> 4 & 3].size
     if head_size >= len(record):
         return {}

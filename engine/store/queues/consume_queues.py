@@ -1,10 +1,9 @@
-"""The consume queues: for every queue of a topic the places of its messages in the log (docs/protocol/store.md 4).
+"""Consume queues: for every queue of a topic the places of its messages in the log (docs/protocol/store.md 4).
 
-Owns: the queues in memory, their files, reading entries.
-An entry is appended to the queue's `tail` in memory; a job writes tails to files when enough has come together
-(`flusher`). After a crash what was not written is made again from the log, so nothing is lost by that, and ten thousand
-queues need neither a map nor a file descriptor each. Files are mapped for reading, the least recently read map goes
-when there are too many.
+Owns: the queues in memory, their files, reading entries. An entry is appended to the queue's `tail` in memory; a job
+writes tails to files when enough has come together (`queue_rounds`). After a crash what was not written is made again
+from the log, so nothing is lost by that, and ten thousand queues need neither a map nor a file descriptor each. Files
+are mapped for reading, the least recently read map goes when there are too many.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _is_topic_name(topic: str) -> bool:
 
 
 class ConsumeQueues:
-    """All queues of a store."""
+    """Queues of a store, all of them."""
 
     __slots__ = (
         "_maps",
@@ -97,8 +96,9 @@ class ConsumeQueues:
         queue.next_offset += 1
 
     def begin_at(self, queue: Queue, offset: int) -> None:
-        """Let an empty queue begin at an offset: entries before it in the same file are blank (docs/protocol/store.md
-        4.3).
+        """Let an empty queue begin at an offset.
+
+        Entries before it in the same file are blank (docs/protocol/store.md 4.3).
         """
         start = offset - offset % self.per_file
         queue.first = queue.written = start
@@ -119,9 +119,7 @@ class ConsumeQueues:
     # --- reading ---
 
     def chunk(self, queue: Queue, offset: int, count: int, stop: int) -> bytes | memoryview | bytearray:
-        """Up to `count` entries from `offset` on, none at or behind `stop`, all of one file; empty if it is not
-        readable.
-        """
+        """Up to `count` entries from `offset` on, none at or behind `stop`, all of one file; empty without it."""
         stop = min(stop, offset + count, offset - offset % self.per_file + self.per_file)
         written = queue.written
         if offset >= written:

@@ -1,5 +1,5 @@
-"""Entries of a consume queue (docs/protocol/store.md 4): what one says, searches among them, and reading them where their
-files are not mapped.
+"""Entries of a consume queue (docs/protocol/store.md 4): what one says, searches among them, and reading them where
+their files are not mapped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The extension of the consume queues (docs/protocol/store.md 4.5): what does not fit the 20 bytes of a queue entry.
+"""Extension of the consume queues (docs/protocol/store.md 4.5): what does not fit the 20 bytes of a queue entry.
 
 For each message a unit is kept: its tags code, its store time and, where the caller has one, the bitmap of the filters
 that it passes. The queue entry then holds the unit's address in place of the tags code. Units follow each other in
@@ -28,7 +28,7 @@ _END: Final = b"\xff\xff"
 
 
 class Unit(NamedTuple):
-    """What is known of one message beside its queue entry.
+    """Unit: what is known of one message beside its queue entry.
 
     `bits`: bitmap of the filters that it passes, empty if there is none.
     """
@@ -39,7 +39,7 @@ class Unit(NamedTuple):
 
 
 class Units:
-    """The units of one queue that are not in files yet: those from position `written` on are in `tail`."""
+    """Units of one queue that are not in files yet: those from position `written` on are in `tail`."""
 
     __slots__ = ("folder", "tail", "written")
 
@@ -79,7 +79,7 @@ def unit_at(data: bytes | bytearray | memoryview, at: int) -> tuple[Unit, int] |
 
 
 class Extension:
-    """The units of all queues."""
+    """Units of all queues."""
 
     __slots__ = ("_view", "bits_max", "enabled", "file_size", "files", "folder", "present", "waiting")
 
@@ -109,7 +109,7 @@ class Extension:
     def put(self, units: Units, code: int, store_time: int, bits: bytes) -> int:
         """Add a unit; gives its address.
 
-        A bitmap that is longer than configured is left out: its message is judged without it.
+        A bitmap that is longer than configured is left out: its message is filtered without it.
         """
         if len(bits) > self.bits_max:
             bits = b""
@@ -201,10 +201,7 @@ class Extension:
         return [int(name) for name in names]
 
     def cut(self, units: Units) -> Iterator[str]:
-        """Make what lies behind the last unit zero and remove the files behind; gives the paths that changed.
-
-        Blocks.
-        """
+        """Make what lies behind the last unit zero, remove the files behind; gives the paths that changed. Blocks."""
         keep = self.path_of(units, units.written)
         for name in self.files.names(units.folder):
             path = f"{units.folder}/{name}"
@@ -223,11 +220,7 @@ class Extension:
     # --- deletion ---
 
     def unused(self, topic: str, queue_id: int, first_code: int) -> list[str]:
-        """Files whose units all lie below the address that the first live entry of a queue holds; none if it holds no
-        address.
-
-        Blocks.
-        """
+        """Files whose units all lie below the address in the first live entry of a queue; none without one. Blocks."""
         if not is_address(first_code):
             return []
         position = first_code - ADDRESS_BASE

@@ -1,4 +1,4 @@
-"""One consume queue in memory."""
+"""Consume queue in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_SIZE: Final = 1 << 62
 
 
 class Queue:
-    """What the store knows of one queue of a topic.
+    """Queue of a topic: what the store knows of it.
 
     `max_offset` is the next offset that a reader may ask for: everything below it is visible. `next_offset` is the one
     that the next message gets; it runs ahead of `max_offset` only under SYNC_FLUSH, while messages are not durable yet.
@@ -98,9 +98,7 @@ class Queue:
             self.new_mark = mark
 
     def is_new(self, offset: int, edge: int) -> bool:
-        """Whether an entry in a file, and all behind it, were written by this process and lead to the log from `edge`
-        on.
-        """
+        """Whether an entry in a file, and all behind it, are of this process and lead to the log from `edge` on."""
         mark = self.old_mark if self.old_mark[1] >= edge else self.new_mark
         return mark[1] >= edge and offset >= mark[0]
 

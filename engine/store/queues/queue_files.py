@@ -25,7 +25,7 @@ def load_queues(
 ) -> None:
     """Find all queues on disk, how far each one goes, and its first message that a log from `log_start` on still has.
 
-    `unusable` gets the queues with files that are missing or of a wrong size; they stay empty, unless it raises. Blocks.
+    `unusable` gets the queues with missing files or files of a wrong size; they stay empty, unless it raises. Blocks.
     """
     files = queues.files
     queues.extension.present |= files.exists(queues.extension.folder)
@@ -121,8 +121,8 @@ def _place_in(file: File, number: int) -> tuple[int, int] | None:
 
 def correct_min(queues: ConsumeQueues, queue: Queue, log_start: int) -> None:
     """Set the first offset whose record the log still has (docs/protocol/store.md 4.4; the blank entries that a queue
-    may begin with never count). Looks at the first entry before it searches, so that nothing depends on those in between
-    while all are there.
+    may begin with never count). Looks at the first entry before it searches, so that nothing depends on those in
+    between while all are there.
     """
 
     def place(offset: int) -> tuple[int, int]:

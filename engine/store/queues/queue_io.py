@@ -1,4 +1,4 @@
-"""Putting queue entries and their units into files, and making those durable: what the jobs do that write queues."""
+"""Writes of queue entries and their units to files, and how these become durable: work of the jobs."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from mqproto.engine.store.queues.queue import Queue
 
 
 class NotCachedError(Exception):
-    """Reading on would wait for a disk, or the system cannot tell."""
+    """Bytes that are not cached: reading on would wait for a disk, or the system cannot tell."""
 
 
 def _read(file: File, start: int, end: int) -> memoryview:
@@ -27,7 +27,7 @@ def _read(file: File, start: int, end: int) -> memoryview:
 
 
 class CachedLog:
-    """The log. Its slices are bytes of their own."""
+    """Log in the cache. Its slices are bytes of their own."""
 
     __slots__ = ("_log", "file_size")
 
@@ -54,7 +54,7 @@ class CachedLog:
 
 
 class CachedQueues:
-    """Queue entries. Units of an extension are left to others."""
+    """Queue entries in the cache. Units of an extension are left to others."""
 
     __slots__ = ("_queues", "per_file")
 

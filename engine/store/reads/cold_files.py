@@ -74,7 +74,7 @@ class Parts:
 
 
 class ColdLog:
-    """The log. Its slices are bytes of their own."""
+    """Log in files. Its slices are bytes of their own."""
 
     __slots__ = ("_log", "_parts", "_stopped_at", "end", "file_size", "start", "visible_end")
 
@@ -106,7 +106,7 @@ class ColdLog:
 
 
 class ColdQueues:
-    """Queue entries and units. A queue has to be a picture of itself (`Queue.picture`)."""
+    """Queue entries and units in files. A queue has to be a picture of itself (`Queue.picture`)."""
 
     __slots__ = ("_entries", "_queues", "_units", "per_file")
 
@@ -144,7 +144,7 @@ class ColdQueues:
 
 
 class ColdIndexFile(IndexReader):
-    """An index file. Entries that are added meanwhile may be found or not."""
+    """Index file that is read. Entries that are added meanwhile may be found or not."""
 
     __slots__ = ("_parts", "_path")
 
@@ -164,7 +164,7 @@ class ColdIndexFile(IndexReader):
 
 
 class ColdIndex:
-    """The index as it was."""
+    """Index as it was when the read was asked for."""
 
     __slots__ = ("_index_files", "_late", "last")
 

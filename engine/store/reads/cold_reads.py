@@ -83,7 +83,7 @@ Read: TypeAlias = T | ColdRead[T]
 
 
 class Reads:
-    """The reads of one store. Each gives its answer at once if all it has to look at is near, and a job otherwise.
+    """Reads of one store. Each gives its answer at once if all it has to look at is near, and a job otherwise.
 
     Whoever gets a job runs it; jobs that are not run any more are just dropped.
     """
@@ -186,9 +186,7 @@ class Reads:
         return self._job(lambda reader: reader.record(physical))
 
     def begins_in_memory(self, queue: Queue) -> Read[bool]:
-        """Whether the first message of a queue lies where memory is taken to reach (`Reader.on_disk`); true if there is
-        none.
-        """
+        """Whether the first message of a queue lies where memory reaches (`Reader.on_disk`); true if there is none."""
         if not self._reader.on_disk(self._log.start):
             return True  # as all messages do
         if self._is_near(queue, queue.min_offset):

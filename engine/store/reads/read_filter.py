@@ -1,4 +1,4 @@
-"""What a read asks about each message when the hash of the tag does not decide alone."""
+"""Filter of a read, for messages about which the hash of the tag does not decide alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOWHERE: Final = 1 << 62
 
 
 class ReadFilter:
-    """Decides which messages one read gives. A filter serves a single read, which may run beside the loop, and keeps
+    """Filter: decides which messages a read gives. It serves a single read, which may run beside the loop, and keeps
     nothing of it.
 
     The base class takes everything.
@@ -18,7 +18,7 @@ class ReadFilter:
     __slots__ = ("bits_from", "work_left")
 
     def __init__(self, work_left: int, bits_from: int = NOWHERE) -> None:
-        #: The read ends before the next message once this is used up; whoever judges counts it down.
+        #: The read ends before the next message once this is used up; the filter counts it down.
         self.work_left = work_left
         #: From this physical offset on the bitmap in the extension of the consume queue may tell that a message is not
         #: wanted.

@@ -1,4 +1,4 @@
-"""Reading messages: from a queue, by place, by time and by key (docs/protocol/store.md 14).
+"""Reader of messages: from a queue, by place, by time and by key (docs/protocol/store.md 14).
 
 Nothing is copied: what is given are slices of the mapped log. Over `cold_files` the same is read from files.
 """
@@ -40,7 +40,7 @@ _HASH_MAX: Final = 0x7FFFFFFF
 
 
 class Reader:
-    """The reading side of a store."""
+    """Reader of a store, over its maps or over files."""
 
     __slots__ = (
         "_delays",
@@ -90,15 +90,11 @@ class Reader:
             self.near = min(self.near, settings.cold_read_distance)
 
     def on_disk(self, physical: int) -> bool:
-        """Whether a record lies further behind the end of the log than memory is taken to reach (docs/protocol/store.md
-        13.6).
-        """
+        """Whether a record lies further behind the log's end than memory reaches (docs/protocol/store.md 13.6)."""
         return self._log.end - physical > self._memory
 
     def warm(self, queue: Queue, offset: int, count: int) -> int:
-        """Read up to so many messages, or a good deal of bytes, for nothing but that the system has them in memory
-        then.
-        """
+        """Read up to so many messages, or a good deal of bytes, only that the system has them in memory then."""
         end = min(offset + count, queue.max_offset)
         size = 0
         while offset < end and size < _WARM_SIZE:
@@ -161,8 +157,7 @@ class Reader:
         codes: frozenset[int] | None,
     ) -> GetResult | None:
         """The quick way: records that lie side by side are given as one view. None when anything is unusual: records
-        that are gone, or lie far back, or entries that lead to no record (one look at the last record of each run shows
-        it).
+        that are gone, or lie far back, or entries that lead to no record, as the last record of each run shows.
         """
         log = self._log
         first: int = ENTRY.unpack_from(entries)[0]
@@ -260,7 +255,10 @@ class Reader:
                 if not count:
                     status = GetStatus.MESSAGE_WAS_REMOVING
                 if size != BLANK_SIZE and not 0 <= physical < log.start:
-                    damaged = f"{queue} leads to no message at queue offset {offset + scanned - 1}: `store check` tells what is damaged"
+                    damaged = (
+                        f"{queue} leads to no message at queue offset {offset + scanned - 1}: "
+                        f"`store check` tells what is damaged"
+                    )
                 skip_below = (
                     (physical // log.file_size + 1) * log.file_size
                     if physical < log.start and size != BLANK_SIZE
@@ -323,9 +321,7 @@ class Reader:
         return self._visible(physical, size)
 
     def entry(self, queue: Queue, offset: int) -> tuple[int, int, int] | None:
-        """Physical offset, size and tags code of a visible message; in place of a code that is lost its address in the
-        extension.
-        """
+        """Physical offset, size and tags code of a visible message; for a code that is lost its address."""
         entry = self._queues.entry(queue, offset) if offset < queue.max_offset else None
         if entry is None or not is_address(entry[2]):
             return entry

@@ -1,4 +1,4 @@
-"""Stepping over damage in the log, so that everything good behind it is kept.
+"""Damage in the log that is stepped over, so that everything good behind it is kept.
 
 The damaged part becomes something that every scan passes, ours and Apache's: blank records that are rolled back
 (docs/protocol/store.md 2.3, 6), which no queue and no index ever takes, or a filler where it reaches to the end of its
@@ -116,8 +116,8 @@ def blank_record(offset: int, size: int, time: int) -> bytes:
 
 
 class SkipPlan:
-    """Where damaged bytes are kept, and what is about to be stepped over: a file that is there until queues and index
-    agree with it.
+    """Plan of what is skipped: where damaged bytes are kept, and what is about to be stepped over: a file that is there
+    until queues and index agree with it.
     """
 
     def __init__(self, files: Files, folder: str) -> None:
@@ -130,9 +130,9 @@ class SkipPlan:
         self._files.sync_folder(self._folder.rpartition("/")[0])
 
     def keep(self, log: CommitLog, begin: int, end: int) -> str:
-        """Copy a range to a file of its own and make it durable; gives its path, empty if there were only zeros. An
-        older file stays.
-        Blocks.
+        """Copy a range to a file of its own and make it durable; gives its path, empty if there were only zeros.
+
+        An older file stays. Blocks.
         """
         files = self._files
         path = base = f"{self._folder}/{offset_name(begin)}"

@@ -1,4 +1,4 @@
-"""The files of the log as they are found: complete, and each of the configured size, or a clear word."""
+"""Files of the log as they are found at opening: complete and each of the configured size, or a clear error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SETTING: Final = "set mappedFileSizeCommitLog to what the directory was made wi
 
 
 class LogFilesFound(NamedTuple):
-    """What is there besides the files of the log, and where the walk over it has to begin at the latest."""
+    """Files that are there besides those of the log, and where the walk over it has to begin at the latest."""
 
     #: Empty files at the end; files behind a gap, if the log is to be cut there. Both are to be removed.
     empty: list[LogFile]
@@ -31,9 +31,8 @@ def find_log_files(files: Files, log: CommitLog, recover: Recover, report: Recov
     """Put the files into `log`.
 
     Raises StoreDamaged for a file that is missing or too short, unless the caller wants to step over it: then it is
-    made or lengthened.
-    A file that is too long, or begins where none can begin, is always refused: then it is the setting that is wrong.
-    Blocks.
+    made or lengthened. A file that is too long, or begins where none can begin, is always refused: then it is the
+    setting that is wrong. Blocks.
     """
     found = []
     for name in files.names(log.folder):
@@ -95,7 +94,8 @@ def _behind_gap(log: CommitLog, found: list[LogFile], recover: Recover) -> list[
 def _gap(log_file: LogFile, missing: int, file_size: int) -> StoreDamaged:
     what = "the file before it is missing" if missing == 1 else f"{missing} files before it are missing"
     remedy = (
-        "put them back if there is a copy; --recover skip keeps all other files and makes an empty one for each that is missing, "
+        "put them back if there is a copy; "
+        "--recover skip keeps all other files and makes an empty one for each that is missing, "
         f"--recover cut drops everything from offset {log_file.start - missing * file_size} on"
     )
     return StoreDamaged(log_file.path, None, (what,), remedy)

@@ -12,8 +12,8 @@ from mqproto.engine.store.queues.queue import Queue
 
 
 def drop_strange_entries(log: CommitLog, queues: ConsumeQueues, end: int, notes: list[str]) -> tuple[int, bool]:
-    """Let each queue end with an entry that leads to its own message. Gives where the log, which ends at `end`, has to be
-    read from for queues that lack entries, and whether any were dropped.
+    """Let each queue end with an entry that leads to its own message. Gives where the log, which ends at `end`, has to
+    be read from for queues that lack entries, and whether any were dropped.
     """
     known_end, begin, strange = log.start, end, False
     for queue in queues.by_key.values():

@@ -5,7 +5,7 @@ a crash everything since the file that the checkpoint's times point to, and queu
 on.
 
 Where the log stops, it has come to its end, or the last record was torn, or something is missing. It is the latter when
-there is proof that more was durable once: then nothing is changed and StoreDamaged tells where and why, unless the
+there is proof that more was durable once: then nothing is changed and StoreDamaged says where and why, unless the
 caller asked to skip or to cut.
 """
 
@@ -38,7 +38,7 @@ _CHECKED_MAX: Final = 4 << 20
 
 
 class Recovery:
-    """One opening of a directory. `run` decides first and changes files afterwards."""
+    """Recovery at one opening of a directory. `run` decides first and changes files afterwards."""
 
     def __init__(
         self,
@@ -252,7 +252,8 @@ class Recovery:
         durable = self._checkpoint.log_time
         if scan.latest_time < durable and durable > 0:
             reasons.append(
-                f"messages stored up to {durable} were durable, but the last one that can be read is of {scan.latest_time}"
+                f"messages stored up to {durable} were durable, "
+                f"but the last one that can be read is of {scan.latest_time}"
             )
         # Queues are ahead of the log after a crash, unless they are only written what is durable.
         if self._queues.known_end > scan.end and (self._report.clean or self._settings.flush_disk_type == SYNC_FLUSH):

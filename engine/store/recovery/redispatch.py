@@ -1,4 +1,4 @@
-"""Making queues and index again from the log, from some record on."""
+"""Redispatch: queues and index are made again from the log, from some record on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KEYS_MAX: Final = 1 << 20
 
 
 class _BeginEarlier(Exception):  # noqa: N818 - nothing is wrong
-    """A queue lacks entries of messages that lie before the place where we began: begin again from `offset`."""
+    """Signal that a queue lacks entries of messages before the place where we began: begin again from `offset`."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -42,7 +42,7 @@ class _BeginEarlier(Exception):  # noqa: N818 - nothing is wrong
 
 
 class Redispatch:
-    """Lets queues and index agree with the log."""
+    """Redispatch of messages, so that queues and index agree with the log."""
 
     def __init__(
         self,

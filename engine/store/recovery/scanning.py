@@ -1,4 +1,4 @@
-"""Walking over the records of the log, and looking for records where the walk broke off."""
+"""Scan of the log: a walk over its records, and the search for records where the walk broke off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ZEROS: Final = bytes(_CHUNK)
 
 
 class Scan:
-    """One walk. The numbers are those of the records that were passed.
+    """Scan of a part of the log. The numbers are those of the records that were passed.
 
     `durable`: of records that were stored at this time or later, properties with a gap were not written to their end.
     That holds for the last record of the log, and if `power_lost` for all of them.

@@ -1,4 +1,4 @@
-"""By which time files grow old: the wall clock's, unless it leapt.
+"""Age of files: it is counted by the wall clock, unless that leapt.
 
 A clock that was set to another year makes every file look years old, and what is deleted for it is gone. So time that
 the wall clock gained on the monotonic one does not age files until the broker has run on with it for as long as files
@@ -19,7 +19,7 @@ _LEAPS_MAX: Final = 64
 
 
 class FileAge:
-    """The time to count ages by.
+    """Clock to count ages by.
 
     `reserved_ms` is how long files are kept, `known` the last wall time that the store knows of (0: none).
     """

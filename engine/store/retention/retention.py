@@ -1,9 +1,10 @@
-"""Which files of the log are deleted when, and when the disk has no room for messages (docs/protocol/store.md 9.1).
+"""Retention: which files of the log are deleted when, and when the disk has no room for messages
+(docs/protocol/store.md 9.1).
 
 A small machine inside the store: every so often a job looks at the disks and at the ages of the oldest files; then the
 files that have to go leave the log in memory, so that no reader finds them any more, and are removed one by one with
-pauses; queues and index follow (`trimming`). The file that is written never goes, nor one whose messages are not yet
-durable in log and queues.
+pauses; queues and index are trimmed to that (`trimming`). The file that is written never goes, nor one whose messages
+are not yet durable in log and queues.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ RetentionJob = LookAround | FindMinimums | RemoveFiles | RemoveQueueFiles
 
 
 class Retention:
-    """Keeps the log from growing for ever. One job at a time."""
+    """Retention of one store. One job runs at a time."""
 
     __slots__ = (
         "_busy",
@@ -121,10 +122,7 @@ class Retention:
         self._rounds = 0
 
     def begin(self) -> None:
-        """The store is open: look at the disks once, so that it is known from the start whether there is room.
-
-        Blocks.
-        """
+        """The store is open: look at the disks once, so that it is known at once whether there is room. Blocks."""
         self._time = FileAge(self._settings.file_reserved_time * _HOUR_MS, self._log.last_time)
         self._trimmer.begin()
         if self._settings.clean_resource_interval:

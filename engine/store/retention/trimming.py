@@ -1,4 +1,4 @@
-"""Queues and index follow the beginning of the log (docs/protocol/store.md 9.2).
+"""Trimming of queues and index to the beginning of the log (docs/protocol/store.md 9.2).
 
 After files of the log were deleted the minimum of every queue is moved to its first message that is still there, then
 files of queues and index that hold nothing else are removed, never the last of each. All queues are gone through in
@@ -98,9 +98,7 @@ class _Reading:
 
 
 class RemoveFiles:
-    """Job: remove files in order, each durably before the next one, so that what is left is never without its
-    middle.
-    """
+    """Job: remove files in order, each durably before the next one, so that what is left never has a gap."""
 
     __slots__ = ("_files", "paths")
 
@@ -117,9 +115,7 @@ class RemoveFiles:
 
 
 class RemoveQueueFiles:
-    """Job: the same for files of queues, unless their queue was deleted meanwhile: another one may have its folder
-    now.
-    """
+    """Job: the same for files of queues, but for queues that were deleted: others may have their folders now."""
 
     __slots__ = ("_files", "items")
 
@@ -139,7 +135,7 @@ class RemoveQueueFiles:
 
 
 class Trimmer:
-    """Goes through queues and index after the log's beginning has moved; `step` while it is `behind`."""
+    """Trimmer of queues and index after the log's beginning has moved; `step` while it is `behind`."""
 
     __slots__ = (
         "_batch",

@@ -1,8 +1,8 @@
-"""What a disk's state asks for: Apache's watermarks (docs/protocol/store.md 9.1), and a number of free bytes at which they
-do not count.
+"""Watermarks of the disks: those of Apache (docs/protocol/store.md 9.1), and a number of free bytes at which they do
+not count.
 
-Both disks are judged together, that of the log and that of the queues, so that a healthy one never clears what a full
-one set. A disk that tells nothing is not full.
+Both disks are looked at together, that of the log and that of the queues, so that a healthy one never clears what a
+full one set. A disk whose usage is unknown is not full.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def used_percent(usage: tuple[int, int] | None) -> int:
 
 
 class Watermarks:
-    """The last look at the disks."""
+    """Watermarks, and how full the disks were at the last look."""
 
     __slots__ = ("_enough", "_folders", "_force", "_pressed_at", "_usages", "_warning")
 
@@ -81,9 +81,7 @@ class Watermarks:
         return any(self._over(min(self._force, self._warning), self._enough, usage) for usage in self._usages)
 
     def excess(self) -> int:
-        """Bytes that have to come free on the log's disk until no file is forced to go; 0: that is not where space is
-        missing.
-        """
+        """Bytes that have to come free on the log's disk until no file is forced to go; 0 if it has enough."""
         usage, watermark = self._usages[0], min(self._force, self._warning)
         if usage is None or not self._over(watermark, self._enough, usage):
             return 0
@@ -96,7 +94,8 @@ class Watermarks:
         """Why no message is taken; empty while there is room."""
         for folder, usage in zip(self._folders, self._usages, strict=True):
             if usage is not None and self._over(self._warning, self._enough // 2, usage):
-                return f"the disk of {folder} is {_told(usage)}, and messages are taken up to {round(self._warning * 100)} %"
+                percent = round(self._warning * 100)
+                return f"the disk of {folder} is {_told(usage)}, and messages are taken up to {percent} %"
         return ""
 
     @property

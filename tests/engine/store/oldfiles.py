@@ -79,9 +79,7 @@ def usage(
 
 
 def check(rig: Rig, topic: str = "Topic") -> None:
-    """What is left is whole: the queue begins with the first message of the log, and every message is read, by key
-    too.
-    """
+    """What is left is whole: the queue begins with the log's first message, every message is read, by key too."""
     queue = rig.store.queue(topic, 0)
     messages = rig.read(topic)
     assert [message.queue_offset for message in messages] == list(range(queue.min_offset, queue.max_offset))

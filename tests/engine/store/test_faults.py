@@ -12,15 +12,15 @@ import pytest
 
 from mqproto.engine.store import ConfigFile, MemoryFiles, PutRefused, StoreUnwritable
 from tests.engine.store.harness import Rig
-from tests.engine.store.story import CONFIG, LateJobs, Story, check_contents, check_next
+from tests.engine.store.scenario import CONFIG, LateJobs, Scenario, check_contents, check_next
 
 STEPS: Final = 70
 #: Calls that need room.
 GROWING: Final = frozenset({"create", "lengthen", "allocate", "write", "finish writing", "make folder"})
 
 
-class Faulty(Story):
-    """A story on a disk that fails from one call on, so many times."""
+class Faulty(Scenario):
+    """A scenario on a disk that fails from one call on, so many times."""
 
     def __init__(self, seed: int, *, sync: bool, code: int, first: int, times: int) -> None:
         self.armed = False
@@ -105,15 +105,15 @@ def test_every_call_may_fail(code: int, times: int, flush: str, request: pytest.
     step = max(1, 5 // request.config.getoption("--proof"))
     failed = 0
     for first in range(0, 1000, step):
-        story = Faulty(first, sync=flush == "sync", code=code, first=first, times=times)
+        scenario = Faulty(first, sync=flush == "sync", code=code, first=first, times=times)
         try:
-            story.run(STEPS)
-            story.check()
+            scenario.run(STEPS)
+            scenario.check()
         except BaseException as failure:
             failure.add_note(f"call {first}")
             raise
-        failed += story.failed > 0
-        if story.calls < first:
+        failed += scenario.failed > 0
+        if scenario.calls < first:
             break
     assert failed > 5
 

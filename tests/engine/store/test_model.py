@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mqproto.engine.store import BatchPart, GetStatus, MemoryFiles
 from mqproto.wire.ids import java_hash
 from tests.engine.store.harness import HOST, Rig, disk_rig, memory_rig, records
-from tests.engine.store.story import OLD_MS, LateJobs
+from tests.engine.store.scenario import OLD_MS, LateJobs
 
 TOPICS = st.sampled_from(["A", "B", "%RETRY%g"])
 TAGS = st.sampled_from(["", "red", "blue"])

@@ -1,4 +1,4 @@
-"""`check`: the whole of a data directory against itself."""
+"""Check of a whole data directory against itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CheckProgress(NamedTuple):
 
 
 class Check:
-    """One check. Walk through `run`; the result is in `report`."""
+    """Check of one directory. Walk through `run`; the result is in `report`."""
 
     def __init__(self, directory: Directory, *, limit: int = LIMIT, delay_levels: str = "") -> None:
         """`delay_levels`: the broker's messageDelayLevel; ValueError for a text that is none."""
@@ -40,7 +40,7 @@ class Check:
         self.report = Report(limit)
 
     def run(self) -> Iterator[CheckProgress]:
-        """Look at everything, in pieces. Raises StoreUnreadable. Blocks."""
+        """Look at everything, in steps. Raises StoreUnreadable. Blocks."""
         try:
             yield from self._run()
         except OSError as failure:
@@ -108,7 +108,10 @@ class Check:
             )
         elif directory.checkpoint.log_time > log.latest_time and not directory.running:
             durable = directory.checkpoint.log_time
-            what = f"messages stored up to {durable} were durable, but the last one that can be read is of {log.latest_time}"
+            what = (
+                f"messages stored up to {durable} were durable, "
+                f"but the last one that can be read is of {log.latest_time}"
+            )
             report.add(TIMES, path, 0, what, MEND_LOG)
 
 
@@ -123,8 +126,7 @@ def check(
 ) -> Report:
     """Check a whole data directory without changing it. Raises StoreUnreadable. Blocks.
 
-    Beside a running broker, and after a crash until the next start, queues and index may be behind the log: that is a
-    note.
+    Beside a running broker, and after a crash until the next start, queues and index may be behind the log: a note.
     """
     directory = open_directory(files, root, commit_log=commit_log, index_pair=index_pair)
     try:

@@ -1,4 +1,4 @@
-"""What a check finds."""
+"""Findings of a check, and the report that collects them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CHECKPOINT: Final = "checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: in which part and file, where (the physical offset in the log, the position in other
-    files, None for the whole file), what, and what to do.
+    """Finding: one thing that is wrong, in which part and file, where (the physical offset in the log, the position in
+    other files, None for the whole file), what, and what to do.
     """
 
     part: str
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What a check found. `findings` holds the first ones, up to a limit; `count` is the number of all of them."""
+    """Report of a check. `findings` holds the first ones, up to a limit; `count` is the number of all of them."""
 
     limit: int
     findings: list[Finding] = field(default_factory=list)

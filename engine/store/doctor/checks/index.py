@@ -1,4 +1,4 @@
-"""Checking index files against the log (docs/protocol/store.md 5): every entry is a key that its message has, every key
+"""Check of index files against the log (docs/protocol/store.md 5): every entry is a key that its message has, every key
 has an entry, every slot and link of a chain is the one that adding the entries in their order makes.
 
 The entries lie in the order of the log, so both are read once, side by side. For each file a table of its slots is
@@ -26,13 +26,13 @@ _SLOTS_AT_A_TIME: Final = 1 << 18
 _NONE: Final = 1 << 63
 _LITTLE_ENDIAN: Final = array("H", (1,)).tobytes()[0] == 1
 _I32_MAX: Final = 0x7FFFFFFF
-#: Faults of one file that are told one by one.
+#: Faults of one file that are reported one by one.
 _TOLD_MAX: Final = 16
 _Entry = tuple[int, int, int, int]
 
 
 class IndexChecks:
-    """All index files, oldest first. `physical` is the offset of the entry that comes next."""
+    """Check of all index files, oldest first. `physical` is the offset of the entry that comes next."""
 
     __slots__ = (
         "_begun",
@@ -286,11 +286,13 @@ class IndexChecks:
         folder = f"{self._directory.root}/index"
         if lost["before"]:
             report.note(
-                f"{folder}: the keys of {lost['before']} older messages are not in the index, as after a crash of Apache's broker"
+                f"{folder}: the keys of {lost['before']} older messages are not in the index, "
+                f"as after a crash of Apache's broker"
             )
         if lost["between"]:
             report.note(
-                f"{folder}: between two files the keys of {lost['between']} messages are missing, as after a crash of Apache's broker"
+                f"{folder}: between two files the keys of {lost['between']} messages are missing, "
+                f"as after a crash of Apache's broker"
             )
         if lost["behind"] and not report.index_files:
             report.note(f"{folder}: there is no index; {lost['behind']} messages have keys")

@@ -1,4 +1,4 @@
-"""Checking the log: its files, and every record in them (docs/protocol/store.md 2)."""
+"""Check of the log: its files, and every record in them (docs/protocol/store.md 2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_LETTERS: Final = "/\\\0\ufffd"
 
 
 class LogCheck:
-    """One walk over the whole log, damaged places included."""
+    """Walk over the whole log, damaged places included."""
 
     __slots__ = ("_directory", "_report", "end", "gone", "last_time", "latest_time", "stop")
 
@@ -153,7 +153,10 @@ class LogCheck:
         )
 
     def _damage(self, offset: int, later: int) -> None:
-        what = f"there is no record: {self._reason(offset)}; the next good one begins {later - offset} bytes further on, at {later}"
+        what = (
+            f"there is no record: {self._reason(offset)}; "
+            f"the next good one begins {later - offset} bytes further on, at {later}"
+        )
         self._report.lost(self._path(offset), offset, offset, what, MEND_LOG)
 
     def _belongs(self, later: int) -> bool:

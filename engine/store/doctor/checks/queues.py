@@ -1,9 +1,9 @@
-"""Checking consume queues against the log (docs/protocol/store.md 4): every entry leads to its own message, every
+"""Check of consume queues against the log (docs/protocol/store.md 4): every entry leads to its own message, every
 message has its entry.
 
 The records come in the order of the log, which is that of the entries of each queue. So log and queues are read once,
 side by side, and what is kept in memory are a few hundred bytes and one chunk of entries for each queue.
-What does not fit is collected as runs of places with the same fault. They are judged at the end: a topic that was
+What does not fit is collected as runs of places with the same fault. They are reported at the end: a topic that was
 deleted and made again begins anew, and then what its earlier messages lack is no fault.
 """
 
@@ -44,7 +44,7 @@ _CODE: Final = "have an entry with another tags code"
 
 
 class EntryRun:
-    """Places that follow each other and have the same fault; the offset is that of the first one's message."""
+    """Run of places that follow each other and have the same fault; the offset is that of the first one's message."""
 
     __slots__ = ("fault", "first", "last", "offset")
 
@@ -55,7 +55,7 @@ class EntryRun:
 
 
 class QueueCheck:
-    """One queue."""
+    """Check of one queue."""
 
     __slots__ = ("at", "count", "data", "next", "runs", "unseen", "view")
 
@@ -82,7 +82,7 @@ class QueueCheck:
 
 
 class QueueChecks:
-    """All queues."""
+    """Check of all queues."""
 
     __slots__ = (
         "_behind",
@@ -200,9 +200,7 @@ class QueueChecks:
         self._kept += len(check.data)
 
     def _code_is_good(self, code: int, facts: Facts) -> bool:
-        """A tags code other than the expected one may be an address in the extension, or a time by another table of
-        delays.
-        """
+        """An unexpected tags code may be an address in the extension, or a time by another table of delays."""
         if is_address(code):
             unit = self._units.unit(facts.topic, facts.queue_id, code)
             if unit is None:  # whoever filters looks at the message then
@@ -224,7 +222,8 @@ class QueueChecks:
         ):
             return False
         self._report.note(
-            f"delay level {facts.queue_id + 1} lasts {delay // 1000} s here: the broker has or had another messageDelayLevel"
+            f"delay level {facts.queue_id + 1} lasts {delay // 1000} s here: "
+            f"the broker has or had another messageDelayLevel"
         )
         return True
 
@@ -281,7 +280,7 @@ class QueueChecks:
         return size > 0 and (0 <= physical < self._log.gone or (expired and 0 <= physical < self._log_start))
 
     def finish(self, end: int) -> None:
-        """The log is at its end, which is given: judge what was collected."""
+        """The log is at its end, which is given: report what was collected."""
         self.stop = min(self.stop, end)
         for check in self._by_key.values():
             if check.next < 0:
@@ -326,7 +325,10 @@ class QueueChecks:
                 QUEUES, view.folder, None, f"the queue is missing; the log has {count} of its messages", REBUILD
             )
         else:
-            what = f"the queue ends at place {run.first}, but the log has {count} more of its messages, from offset {run.offset} on"
+            what = (
+                f"the queue ends at place {run.first}, "
+                f"but the log has {count} more of its messages, from offset {run.offset} on"
+            )
             self._report.add(QUEUES, self._path(check, run.first), self._position(check, run.first), what, REBUILD)
 
     def _tell(self, check: QueueCheck, run: EntryRun) -> None:

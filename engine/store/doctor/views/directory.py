@@ -1,4 +1,4 @@
-"""A data directory, looked at without the lock and without changing a byte: ours or Apache's, whole or damaged, at rest
+"""Data directory, looked at without the lock and without changing a byte: ours or Apache's, whole or damaged, at rest
 or in use.
 
 Sizes of files come from the files themselves. A broker may append, roll and delete files meanwhile: what is not there
@@ -33,7 +33,7 @@ _PARTS: Final = ("commitlog", "consumequeue", "checkpoint", "lock", "abort")
 
 @dataclass(frozen=True, slots=True)
 class ConfigState:
-    """One configuration file: its value, or why there is none. `warning`: the backup was read, and why."""
+    """State of a configuration file: its value, or why there is none. `warning`: the backup was read, and why."""
 
     name: str
     value: Any
@@ -49,7 +49,7 @@ class ConfigState:
 
 
 class Directory:
-    """One directory. Make it with `open_directory`."""
+    """Data directory, open to be looked at. Make it with `open_directory`."""
 
     __slots__ = (
         "checkpoint",

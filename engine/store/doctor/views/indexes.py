@@ -1,4 +1,4 @@
-"""One index file of a data directory, read without touching it (docs/protocol/store.md 5).
+"""Index file of a data directory, read without touching it (docs/protocol/store.md 5).
 
 How many slots and entries a file has is not written in it. They are settings; the size of the file leaves many pairs.
 The usual ones are tried first, then the slots are looked for: the first entry, which is known to hold the first offset
@@ -21,7 +21,7 @@ _LOOKED_AT_MAX: Final = 50_000
 
 
 class IndexView:
-    """One file. `slots` and `entries_max` are 0 when they are not known; then only the head can be read."""
+    """Index file. `slots` and `entries_max` are 0 when they are not known; then only the head can be read."""
 
     __slots__ = ("_reader", "entries_max", "file", "head", "name", "path", "size")
 
@@ -60,9 +60,7 @@ class IndexView:
         return data[: len(data) - len(data) % ENTRY_SIZE]
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, physical offset, seconds since the first store time, previous entry of the slot; zeros where there is
-        nothing.
-        """
+        """Hash, physical offset, seconds since the first store time, previous entry of the slot; zeros for none."""
         return self._reader.entry(number) if number < self.entries_max else NO_ENTRY
 
     def find(self, topic: str, key: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""The log of a data directory, read without touching it: walking over records, and looking for them where a walk broke
+"""Log of a data directory, read without touching it: walking over records, and looking for them where a walk broke
 off.
 
 Only `pread` is used, in windows of 1 MiB, so that files may end, be deleted or be written meanwhile.
@@ -25,7 +25,7 @@ _NONE: Final = memoryview(b"")
 
 
 class LogPart(NamedTuple):
-    """One file of the log."""
+    """File of the log."""
 
     start: int
     path: str
@@ -33,7 +33,7 @@ class LogPart(NamedTuple):
 
 
 class Stop(Enum):
-    """Why a walk ended."""
+    """Reason why a walk ended."""
 
     #: It came as far as it was told to.
     THERE = "there"
@@ -44,7 +44,7 @@ class Stop(Enum):
 
 
 class LogView:
-    """The files of the log, sorted; there may be gaps between them, and odd sizes."""
+    """Files of the log, sorted; there may be gaps between them, and odd sizes."""
 
     __slots__ = ("_by_start", "_open", "file_size", "files", "folder", "parts", "strange", "tolerant", "unreadable")
 
@@ -176,7 +176,7 @@ class LogView:
 
 
 class Walk:
-    """One walk over records that follow each other, from file to file."""
+    """Walk over records that follow each other, from file to file."""
 
     __slots__ = ("_check_crc", "_log", "count", "end", "stop")
 

@@ -1,4 +1,4 @@
-"""The files of one sequence, as a folder has them."""
+"""Files of one sequence, as a folder has them."""
 
 from __future__ import annotations
 

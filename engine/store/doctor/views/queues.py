@@ -1,4 +1,4 @@
-"""One consume queue of a data directory, read without touching it (docs/protocol/store.md 4)."""
+"""Consume queue of a data directory, read without touching it (docs/protocol/store.md 4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mqproto.engine.store.queues.entries import entry_of, first_kept, good_entri
 
 
 class QueuePart(NamedTuple):
-    """One file of a queue; `first` is the number of its first entry."""
+    """File of a queue; `first` is the number of its first entry."""
 
     first: int
     path: str
@@ -19,7 +19,7 @@ class QueuePart(NamedTuple):
 
 
 class QueueView:
-    """The files of a queue, sorted; there may be gaps between them, and odd sizes."""
+    """Files of a queue, sorted; there may be gaps between them, and odd sizes."""
 
     __slots__ = ("_by_first", "_files", "folder", "parts", "per_file", "queue_id", "strange", "topic")
 

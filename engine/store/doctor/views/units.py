@@ -1,4 +1,4 @@
-"""The extension of the consume queues of a data directory, read without touching it (docs/protocol/store.md 4.5)."""
+"""Extension of the consume queues of a data directory, read without touching it (docs/protocol/store.md 4.5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEPT_MAX: Final = 256
 
 
 class UnitsView:
-    """The units of all queues, found by the addresses that queue entries hold."""
+    """Units of all queues, found by the addresses that queue entries hold."""
 
     __slots__ = ("_chunks", "_file_sizes", "_files", "_folder")
 

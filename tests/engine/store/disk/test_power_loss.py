@@ -1,4 +1,4 @@
-"""What the disk kept of a machine that lost power (docs/protocol/store.md 7, 8)."""
+"""Data that the disk kept of a machine that lost power (docs/protocol/store.md 7, 8)."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ def test_power_loss_after_a_recovery_loses_nothing_either() -> None:
 
 
 def test_queue_files_that_a_recovery_removed_do_not_come_back() -> None:
-    """Power is lost after the orderly end that followed: the files of entries whose messages had been lost stay
-    away.
-    """
+    """Power is lost after the next orderly end: the files of entries whose messages had been lost stay away."""
     rig = memory_rig(message_index_enable=False)
     rig.send_many(5)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What takes the place of calls that a system lacks, one by one; the whole store without all of them is in the tests
+"""Substitutes of calls that a system lacks, one by one; the whole store without all of them is in the tests
 that run over a bare disk (conftest.py).
 """
 

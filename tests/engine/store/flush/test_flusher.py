@@ -1,4 +1,4 @@
-"""What becomes durable when, and what is visible until then (docs/protocol/store.md 7)."""
+"""Flush: what becomes durable when, and what is visible until then (docs/protocol/store.md 7)."""
 
 from __future__ import annotations
 

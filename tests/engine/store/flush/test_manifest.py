@@ -1,4 +1,4 @@
-"""What an orderly end leaves behind: losses are noticed by it, and a start needs not look into every queue."""
+"""Manifest of an orderly end: losses are noticed by it, and a start needs not look into every queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from mqproto.engine.store import DiskFiles, Ending, MemoryFiles
 from mqproto.engine.store.disk.files import File
 from tests.engine.store.harness import START, Rig, memory_rig
-from tests.engine.store.story import OLD_MS
+from tests.engine.store.scenario import OLD_MS
 
 
 def filled(rig: Rig) -> dict[str, list[bytes]]:
@@ -244,9 +244,7 @@ def test_start_looks_into_no_queue(tmp_path: object) -> None:
 
 
 def test_an_end_before_the_queues_follow_the_beginning_of_the_log() -> None:
-    """Files of the log were deleted, and the store ended before its queues were told: the next start looks into
-    them.
-    """
+    """Files of the log were deleted, and the store ended before its queues knew: the next start looks into them."""
     rig = memory_rig()
     assert isinstance(rig.files, MemoryFiles)
     rig.files.clock = lambda: rig.wall

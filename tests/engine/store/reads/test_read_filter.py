@@ -1,4 +1,4 @@
-"""What judges of messages find in records."""
+"""Facts that filters find in records."""
 
 from __future__ import annotations
 

@@ -80,8 +80,9 @@ def test_counts_and_bytes_limit_an_answer(make_rig: MakeRig) -> None:
 
 
 def test_far_behind_the_end_other_limits_hold(make_rig: MakeRig) -> None:
-    """What memory does not hold is given in smaller answers, and a slave is suggested (docs/protocol/store.md 13.6,
-    14.2).
+    """What memory does not hold is given in smaller answers, and a slave is suggested.
+
+    See docs/protocol/store.md 13.6, 14.2.
     """
     rig = make_rig(
         access_message_in_memory_max_ratio=0,

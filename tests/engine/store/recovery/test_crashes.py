@@ -1,7 +1,7 @@
 """The store keeps its word wherever it is cut off: by the death of the process, by a power loss, and again while it
 recovers.
 
-A story by seed runs over files in memory; before each change of a file and after each step a crash is tried out on a
+A scenario by seed runs over files in memory; before each change of a file and after each step a crash is tried out on a
 copy. Under SYNC_FLUSH and ASYNC_FLUSH what was made durable must outlive a power loss, and everything must outlive the
 death of the process.
 """
@@ -18,7 +18,7 @@ import pytest
 from mqproto.engine.store import MemoryFiles
 from mqproto.engine.store.doctor import check
 from tests.engine.store.harness import Rig
-from tests.engine.store.story import QUEUES, TINY, Death, Story, check_config, check_contents, check_next
+from tests.engine.store.scenario import QUEUES, TINY, Death, Scenario, check_config, check_contents, check_next
 
 STEPS: Final = 150
 #: Sectors of a page: a page of a map is written in one go by some disks, in parts by others.
@@ -38,38 +38,38 @@ def lose_power(files: MemoryFiles, rng: random.Random) -> MemoryFiles:
 
 
 class Cuts:
-    """Tries out crashes in a story: one kind at each cut, all kinds in turn."""
+    """Tries out crashes in a scenario: one kind at each cut, all kinds in turn."""
 
     def __init__(self, seed: int, *, sync: bool) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.count = 0
-        #: The storage is first there when the story has begun.
-        self.story: Story | None = None
-        self.story = Story(seed, sync=sync, cut=self.cut)
+        #: The storage is first there when the scenario has begun.
+        self.scenario: Scenario | None = None
+        self.scenario = Scenario(seed, sync=sync, cut=self.cut)
 
     def cut(self) -> None:
-        if self.story is None:
+        if self.scenario is None:
             return
         self.count += 1
         power = self.rng.random() < 0.7
         again = self.rng.random() < 0.3
         try:
-            self.crash(self.story, power, again)
+            self.crash(self.scenario, power, again)
         except BaseException as failure:
             failure.add_note(f"seed {self.seed}, cut {self.count}, power {power}, again {again}")
             raise
 
-    def crash(self, story: Story, power: bool, again: bool) -> None:
+    def crash(self, scenario: Scenario, power: bool, again: bool) -> None:
         rng = random.Random(f"{self.seed} {self.count}")
-        files = lose_power(story.files, rng) if power else story.files.process_death()
-        flushed = story.rig.store.flushed if power else None
+        files = lose_power(scenario.files, rng) if power else scenario.files.process_death()
+        flushed = scenario.rig.store.flushed if power else None
         for _ in range(2 if again else 0):
-            files = self.crash_in_recovery(story, files, rng)
-        rig = Rig(files, "/store", wall=story.rig.wall, **story.settings)
-        check_contents(story, rig, flushed)
+            files = self.crash_in_recovery(scenario, files, rng)
+        rig = Rig(files, "/store", wall=scenario.rig.wall, **scenario.settings)
+        check_contents(scenario, rig, flushed)
         check_next(rig)
-        check_config(story, files)
+        check_config(scenario, files)
         rig.close()
         report = check(files, "/store", index_pair=(TINY["max_hash_slot_num"], TINY["max_index_num"]))
         assert report.clean, [str(finding) for finding in report.findings]
@@ -89,7 +89,7 @@ class Cuts:
         )
         rig.close()
 
-    def crash_in_recovery(self, story: Story, files: MemoryFiles, rng: random.Random) -> MemoryFiles:
+    def crash_in_recovery(self, scenario: Scenario, files: MemoryFiles, rng: random.Random) -> MemoryFiles:
         """Open the directory and crash before one of the changes that this makes, in the way of the first crash."""
         left = rng.randrange(30)
 
@@ -101,7 +101,7 @@ class Cuts:
 
         files.before_change = before_change
         with suppress(Death):
-            Rig(files, "/store", wall=story.rig.wall, **story.settings)
+            Rig(files, "/store", wall=scenario.rig.wall, **scenario.settings)
         lost_power = files.restarted_since("/store/lock")
         return lose_power(files, rng) if lost_power else files.process_death()
 
@@ -114,6 +114,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_a_crash_at_every_cut(seed: int, flush: str) -> None:
     cuts = Cuts(seed, sync=flush == "sync")
-    assert cuts.story is not None
-    cuts.story.run(STEPS)
+    assert cuts.scenario is not None
+    cuts.scenario.run(STEPS)
     assert cuts.count > 2 * STEPS

@@ -248,9 +248,7 @@ def test_another_process_holds_the_lock(tmp_path: Path) -> None:
 
 
 class Forbidding(DiskFiles):
-    """A directory whose files may not be opened: of another user, or on a file system that is mounted to be read
-    only.
-    """
+    """Directory whose files may not be opened: of another user, or on a file system that is mounted read-only."""
 
     def __init__(self, number: int) -> None:
         self.number = number

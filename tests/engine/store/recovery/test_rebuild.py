@@ -64,9 +64,7 @@ def test_queue_files_are_cleared_behind_the_end(rig: Rig) -> None:
 
 
 def test_entries_left_over_by_apache_are_dropped(rig: Rig) -> None:
-    """Its recovery cuts queues in memory only, so an old entry may stay behind the last one (docs/protocol/store.md
-    8.4).
-    """
+    """Its recovery cuts queues in memory only: an old entry may stay behind (docs/protocol/store.md 8.4)."""
     rig.send_many(3, "A")
     rig.send_many(30, "B")
     rig.close()
@@ -174,9 +172,7 @@ def test_entries_made_again_are_written_when_they_are_many(rig: Rig, monkeypatch
 
 
 def test_delay_queue_gets_its_deliver_times_back(rig: Rig) -> None:
-    """Not the hash of the tag, as 4.9 makes it (docs/protocol/store.md 8.6); levels above the table mean its last
-    one.
-    """
+    """Not the hash of the tag, as 4.9 makes it (docs/protocol/store.md 8.6); levels above the table mean its last."""
     for level, delay in (("3", 10_000), ("18", 7_200_000), ("99", 7_200_000)):
         rig.send("SCHEDULE_TOPIC_XXXX", more={"DELAY": level, "REAL_TOPIC": "T"}, tags="t", tags_code=rig.wall + delay)
     rig.kill()

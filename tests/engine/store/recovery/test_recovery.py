@@ -1,4 +1,4 @@
-"""What opening makes of a directory that was not closed, or was damaged (docs/protocol/store.md 8)."""
+"""Recovery: what opening makes of a directory that was not closed, or was damaged (docs/protocol/store.md 8)."""
 
 from __future__ import annotations
 

@@ -11,9 +11,7 @@ HOUR_MS = 3_600_000
 
 
 def old_and_new(rig: Rig) -> list[bytes]:
-    """Messages that the checkpoint knows to be durable, and then, an hour earlier, some more: enough for files of their
-    own.
-    """
+    """Messages that the checkpoint knows to be durable, and then, an hour earlier, more: enough for own files."""
     bodies = rig.send_many(20, size=300)
     rig.settle()
     for number in range(40):
@@ -24,7 +22,7 @@ def old_and_new(rig: Rig) -> list[bytes]:
 
 def test_what_is_durable_may_lie_before_what_is_older(rig: Rig) -> None:
     """The last files say that they are old enough to begin with, but the latest message is in none of them (seed 1943
-    of the stories).
+    of the scenarios).
     """
     bodies = old_and_new(rig)
     rig.kill()

@@ -1,4 +1,4 @@
-"""Which files of the log are deleted when."""
+"""Retention: which files of the log are deleted when."""
 
 from __future__ import annotations
 

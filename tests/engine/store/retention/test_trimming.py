@@ -1,4 +1,4 @@
-"""What readers, queues and index see of a deletion."""
+"""Trimming: what readers, queues and index see of a deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What full and nearly full disks do."""
+"""Watermarks: what full and nearly full disks do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the file port gives to those who only look."""
+"""File port for reading only: what it gives to those who look at a directory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A store that lives through a story by seed, with a ledger of what was promised, and what has to be true after a
+"""A store that lives through a scenario by seed, with a ledger of what was promised, and what has to be true after a
 crash.
 
-Jobs run late and in any order, and their ends are told later still. The story calls `cut` before every change of a file
-and after every step; a test then looks at what a crash would have left.
+Jobs run late and in any order, and their ends are told later still. The scenario calls `cut` before every change of a
+file and after every step; a test then looks at what a crash would have left.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ class Death(BaseException):
 
 
 class Generation:
-    """What was sent to one queue, until it was deleted: body and key of each message, and where its record begins and
-    ends.
-    """
+    """Messages of one queue until it was deleted: body and key of each, and where its record begins and ends."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[bytes, str]] = []
@@ -111,7 +109,7 @@ class LateJobs:
             self.tell_one(rig, rng)
 
 
-class Story:
+class Scenario:
     """One life of a data directory. Everything follows from the seed."""
 
     def __init__(self, seed: int, *, sync: bool, cut: Callable[[], None] = lambda: None) -> None:
@@ -204,9 +202,7 @@ class Story:
         self.histories[queue].generations.append(Generation())
 
     def grow_old(self) -> None:
-        """So much time passes that files of the log are old, and somebody asks to delete them; all but the last one may
-        go.
-        """
+        """So much time passes that files of the log are old, and are asked to be deleted; all but the last may go."""
         for ms in (60_000, 60_000, OLD_MS):
             self.rig.now += ms
             self.rig.wall += ms
@@ -251,14 +247,14 @@ class Story:
 # --- what has to be true after a crash ---
 
 
-def check_contents(story: Story, rig: Rig, flushed: int | None) -> dict[tuple[str, int], Generation]:
+def check_contents(scenario: Scenario, rig: Rig, flushed: int | None) -> dict[tuple[str, int], Generation]:
     """What an opened store serves is what was sent, in order, and everything that was promised. `flushed`: what was
     durable when power was lost; None: only the process died, or nothing did. Gives what was found in each queue.
     """
     recognised = {}
     log_start = rig.store.min_physical
-    assert log_start <= story.rig.store.min_physical or rig is story.rig
-    for (topic, queue_id), history in story.histories.items():
+    assert log_start <= scenario.rig.store.min_physical or rig is scenario.rig
+    for (topic, queue_id), history in scenario.histories.items():
         found = rig.bodies(topic, queue_id)
         queue = rig.store.queue(topic, queue_id)
         first = queue.min_offset
@@ -285,11 +281,11 @@ def check_next(rig: Rig) -> None:
         assert rig.store.queue(topic, queue_id).max_offset - 1 in rig.found("next", topic)
 
 
-def check_config(story: Story, files: MemoryFiles) -> None:
+def check_config(scenario: Scenario, files: MemoryFiles) -> None:
     """The table of the last save that ended, or of the one that was under way; and the next save makes good what the
     crash left.
     """
     file = ConfigFile(CONFIG, files)
     found = file.load(json.loads)
-    assert (0 if found is None else found["generation"]) in range(story.saved, story.begun + 1)
+    assert (0 if found is None else found["generation"]) in range(scenario.saved, scenario.begun + 1)
     file.save("{}")
