@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parent.parent))
 
 import mqproto.adapters.threaded as sync_clients
-from mqproto.adapters.base.settings import ConsumerOptions
+from mqproto.adapters.base.settings.options import ConsumerOptions
 from mqproto.message import ConsumeStatus, Message, MessageExt
 from mqproto.wire.bodies import ConsumeFromWhere
 

@@ -184,7 +184,7 @@ CHAINS = {
     ],
     "adapters": [
         ["io"],
-        ["base/hooks"],
+        ["base/hooks", "base/settings"],
         ["base", "servers"],
         ["sync", "coroutines", "simulated"],
         ["threaded", "gevent", "anyio"],

@@ -19,8 +19,8 @@ from mqproto.adapters.anyio.clients import (
 )
 from mqproto.adapters.anyio.driver import Driver
 from mqproto.adapters.anyio.servers import Broker, NameServer, Standalone
-from mqproto.adapters.base.credentials import credentials_from_file
 from mqproto.adapters.base.producer import select_by_random
+from mqproto.adapters.base.settings.credentials import credentials_from_file
 
 if TYPE_CHECKING:
     from mqproto.adapters.anyio.admin import Admin

@@ -1,40 +1,22 @@
 """Address servers: HTTP servers that tell clients the list of name servers (docs/protocol/client.md 1.4).
 
-Nothing here runs unless the application has named such a server, by an option or in the environment.
+Imported by clients that are told of such a server, by an option or in the environment.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from http.client import HTTPConnection, HTTPException
 from typing import Final
 from urllib.parse import urlsplit
 
+from mqproto.adapters.base.settings.client_settings import ADDRESS_SERVER_PORT
 from mqproto.wire.codes import VERSION, version_name
 
 #: Of connecting and of reading.
 TIMEOUT_S: Final = 3.0
 #: More than this is no list of name servers.
 ANSWER_MAX: Final = 64 << 10
-DEFAULT_PORT: Final = 8080
-DEFAULT_SUBGROUP: Final = "nsaddr"
-_DOMAIN: Final = "ROCKETMQ_NAMESRV_DOMAIN"
-_SUBGROUP: Final = "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
-
-
-def address_server_url(domain: str, subgroup: str, unit_name: str) -> str:
-    """Where to ask; empty texts mean the environment's, and in the end that nobody is asked.
-
-    A domain may hold a port of its own.
-    """
-    domain = domain or os.environ.get(_DOMAIN, "")
-    if not domain:
-        return ""
-    subgroup = subgroup or os.environ.get(_SUBGROUP, "") or DEFAULT_SUBGROUP
-    host = domain if ":" in domain else f"{domain}:{DEFAULT_PORT}"
-    unit = f"-{unit_name}?nofix=1" if unit_name and not unit_name.isspace() else ""
-    return f"http://{host}/rocketmq/{subgroup}{unit}"
 
 
 class HttpQuestion:
@@ -51,7 +33,7 @@ class HttpQuestion:
         long.
         """
         parts = urlsplit(self._url)
-        connection = HTTPConnection(parts.hostname or "", parts.port or DEFAULT_PORT, timeout=TIMEOUT_S)
+        connection = HTTPConnection(parts.hostname or "", parts.port or ADDRESS_SERVER_PORT, timeout=TIMEOUT_S)
         try:
             connection.request("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path, headers=_headers())
             answer = connection.getresponse()

@@ -10,7 +10,8 @@ from typing import Any, Final, Generic, TypeVar, Unpack
 
 from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.families import Family, Operation, W
-from mqproto.adapters.base.settings import ClientOptions, check_options
+from mqproto.adapters.base.settings.client_settings import check_options
+from mqproto.adapters.base.settings.options import ClientOptions
 from mqproto.errors import InvalidSetting
 from mqproto.state import admin as core
 from mqproto.state.client.node import ClientNode

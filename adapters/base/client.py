@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
-from mqproto.adapters.base.address_server import AddressServer
-from mqproto.adapters.base.settings import ClientOptions, client_settings, name_server_list, text_option, tls_options
+from mqproto.adapters.base.settings.client_settings import client_settings, name_server_list, text_option, tls_options
+from mqproto.adapters.base.settings.options import ClientOptions
 from mqproto.adapters.io.files import LocalOffsetFile
 from mqproto.adapters.io.identity import client_identity
 from mqproto.adapters.io.lifecycle import Lifecycle
@@ -57,7 +57,7 @@ class BaseClient:
         self._lifecycle = Lifecycle(kind)
 
     def _make_tls(self) -> TlsClient:
-        from mqproto.adapters.base.tls_settings import tls_client  # most programs need no OpenSSL
+        from mqproto.adapters.base.settings.tls_settings import tls_client  # most programs need no OpenSSL
 
         return tls_client(self._tls_options)
 
@@ -77,7 +77,11 @@ class BaseClient:
 
     def _new_node(self) -> ClientNode:
         url = self._settings.address_server
-        return ClientNode(self._settings, self._identity, AddressServer(url) if url else None)
+        if not url:
+            return ClientNode(self._settings, self._identity, None)
+        from mqproto.adapters.base.address_server import AddressServer  # most programs need no HTTP
+
+        return ClientNode(self._settings, self._identity, AddressServer(url))
 
     def _joined(self, node: ClientNode) -> None:
         """The node is this one now: called once, before the start."""

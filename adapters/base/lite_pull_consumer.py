@@ -7,7 +7,8 @@ from typing import TypeAlias, Unpack
 
 from mqproto.adapters.base.budget import check_timeout
 from mqproto.adapters.base.pull_base import BasePullingConsumer, QueueListener, TopicListener
-from mqproto.adapters.base.settings import LitePullOptions, lite_pull_settings
+from mqproto.adapters.base.settings.client_settings import lite_pull_settings
+from mqproto.adapters.base.settings.options import LitePullOptions
 from mqproto.adapters.io.identity import utc_offset_ms
 from mqproto.errors import ClientError, StateError
 from mqproto.message import MessageQueue

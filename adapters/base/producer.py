@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 
 from mqproto.adapters.base.budget import Budget, check_timeout
 from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.hooks.send_hooks import SendHooks
-from mqproto.adapters.base.settings import ProducerOptions, check_as_written, producer_settings
+from mqproto.adapters.base.settings.client_settings import check_as_written, producer_settings
+from mqproto.adapters.base.settings.options import ProducerOptions, SendOptions
 from mqproto.errors import ClientError, InvalidMessage
 from mqproto.hooks import CheckForbiddenHook, SendMessageHook
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult
@@ -23,19 +24,6 @@ from mqproto.state.producer.settings import ProducerSettings
 from mqproto.validation import check_batch
 
 Messages: TypeAlias = Message | Sequence[Message]
-
-
-class SendOptions(TypedDict, total=False):
-    """Keyword arguments of all methods that send."""
-
-    #: Where the message goes, in one attempt.
-    queue: MessageQueue | None
-    #: Chooses the queue: `selector(queues, message, argument)`.
-    selector: Selector | None
-    argument: object
-    #: The budget of all of it; `send_msg_timeout` unless given.
-    timeout_ms: int | None
-
 
 _SEND_OPTIONS: Final = SendOptions.__annotations__.keys()
 #: Selector that takes any queue.

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.hooks.filter_hooks import Filters
-from mqproto.adapters.base.settings import PullingOptions, storage_option, strategy_option, stream_option
+from mqproto.adapters.base.settings.client_settings import storage_option, strategy_option, stream_option
+from mqproto.adapters.base.settings.options import PullingOptions
 from mqproto.adapters.io.files import LocalOffsetFile
 from mqproto.consume_hooks import FilterMessageHook
 from mqproto.errors import StateError

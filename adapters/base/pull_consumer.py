@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Unpack
 
 from mqproto.adapters.base.pull_base import BasePullingConsumer, QueueListener
-from mqproto.adapters.base.settings import PullConsumerOptions, pull_consumer_settings
+from mqproto.adapters.base.settings.client_settings import pull_consumer_settings
+from mqproto.adapters.base.settings.options import PullConsumerOptions
 from mqproto.message import MessageQueue, PullResult
 from mqproto.state.client.node import ClientNode
 from mqproto.state.consumer.pull.pull_consumer import PullConsumerCore

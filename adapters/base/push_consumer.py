@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Final, Unpack
 
 from mqproto.adapters.base.hooks.consume_hooks import ConsumeHooks, Hearing
-from mqproto.adapters.base.settings import ConsumerOptions
+from mqproto.adapters.base.settings.options import ConsumerOptions
 from mqproto.adapters.base.subscriber import BaseSubscriber
 from mqproto.consume_hooks import ConsumeMessageHook, FilterMessageHook
 from mqproto.errors import InvalidSetting, StateError

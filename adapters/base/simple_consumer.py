@@ -8,7 +8,7 @@ from typing import Final, Unpack
 
 from mqproto.adapters.base.hooks.filter_hooks import Filters
 from mqproto.adapters.base.hooks.taken_hooks import TakenHooks
-from mqproto.adapters.base.settings import ConsumerOptions
+from mqproto.adapters.base.settings.options import ConsumerOptions
 from mqproto.adapters.base.subscriber import BaseSubscriber
 from mqproto.consume_hooks import ConsumeMessageHook, ConsumeOutcome, FilterMessageHook
 from mqproto.errors import InvalidSetting, StateError

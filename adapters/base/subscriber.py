@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from mqproto.adapters.base.client import BaseClient
-from mqproto.adapters.base.settings import ConsumerOptions, consumer_settings, storage_option, strategy_option
+from mqproto.adapters.base.settings.client_settings import consumer_settings, storage_option, strategy_option
+from mqproto.adapters.base.settings.options import ConsumerOptions
 from mqproto.adapters.io.files import LocalOffsetFile
 from mqproto.adapters.io.identity import utc_offset_ms
 from mqproto.errors import StateError

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from mqproto.adapters.base.producer import BaseProducer, check_choice
-from mqproto.adapters.base.settings import ProducerOptions, TransactionOptions, transaction_settings
+from mqproto.adapters.base.settings.client_settings import transaction_settings
+from mqproto.adapters.base.settings.options import ProducerOptions, TransactionOptions
 from mqproto.errors import InvalidMessage, InvalidSetting
 from mqproto.hooks import EndTransactionHook
 from mqproto.message import Message

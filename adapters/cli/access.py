@@ -6,11 +6,11 @@ import argparse
 from typing import TypedDict
 
 from mqproto.acl import Credentials
-from mqproto.adapters.base.credentials import credentials_from_file
+from mqproto.adapters.base.settings.credentials import credentials_from_file
 
 
 class ClientAccess(TypedDict, total=False):
-    """Options of every client (`mqproto.adapters.base.settings.ClientOptions`)."""
+    """Options of every client (`mqproto.adapters.base.settings.options.ClientOptions`)."""
 
     namespace: str
     credentials: Credentials

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from mqproto.adapters.base.push_consumer import AT_A_STRETCH, BasePushConsumer, consuming
-from mqproto.adapters.base.settings import ConsumerOptions
+from mqproto.adapters.base.settings.options import ConsumerOptions
 from mqproto.adapters.coroutines.lifetime import is_coroutine_function
 from mqproto.adapters.coroutines.subscriber import AsyncSubscriber
 from mqproto.adapters.io.lifecycle import CLOSE_TIMEOUT_MS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack, cast
 
-from mqproto.adapters.base.producer import BaseProducer, Messages, SendOptions
+from mqproto.adapters.base.producer import BaseProducer, Messages
+from mqproto.adapters.base.settings.options import SendOptions
 from mqproto.adapters.coroutines.client import AsyncClient
 from mqproto.errors import BatchIncomplete
 from mqproto.hooks import CommunicationMode

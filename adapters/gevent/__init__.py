@@ -9,8 +9,8 @@ except ModuleNotFoundError as error:
         "mqproto.adapters.gevent needs the package gevent: install mqproto[gevent]", name="gevent"
     ) from error
 
-from mqproto.adapters.base.credentials import credentials_from_file
 from mqproto.adapters.base.producer import select_by_random
+from mqproto.adapters.base.settings.credentials import credentials_from_file
 from mqproto.adapters.gevent.clients import (
     LitePullConsumer,
     Producer,

@@ -30,7 +30,7 @@ _CHUNK: Final = 65_536
 
 class TlsClient:
     """Wraps sockets that were dialled; made of the application's context or of one from
-    `mqproto.adapters.base.tls_settings`.
+    `mqproto.adapters.base.settings.tls_settings`.
     """
 
     __slots__ = ("context",)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mqproto.acl import SessionCredentials
-from mqproto.adapters.base.settings import ClientOptions, ConsumerOptions
+from mqproto.adapters.base.settings.options import ClientOptions, ConsumerOptions
 from mqproto.adapters.simulated import checks, client_checks
 from mqproto.adapters.simulated.clients import Client, SimulatedMember
 from mqproto.adapters.simulated.cluster import Machine

@@ -13,15 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqproto.adapters.base.push_consumer import takes_context
-from mqproto.adapters.base.settings import (
-    ClientOptions,
-    ConsumerOptions,
-    ProducerOptions,
+from mqproto.adapters.base.settings.client_settings import (
     client_settings,
     consumer_settings,
     producer_settings,
     strategy_option,
 )
+from mqproto.adapters.base.settings.options import ClientOptions, ConsumerOptions, ProducerOptions
 from mqproto.adapters.simulated.records import Delivery, RecordedOperation, Sent
 from mqproto.errors import StateError
 from mqproto.message import Message, MessageExt, MessageQueue, SendResult

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 
-from mqproto.adapters.base.settings import ClientOptions, ConsumerOptions, ProducerOptions
+from mqproto.adapters.base.settings.options import ClientOptions, ConsumerOptions, ProducerOptions
 from mqproto.adapters.simulated.clients import (
     Client,
     Listener,

@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from mqproto.adapters.base.settings import (
-    ConsumerOptions,
-    LitePullOptions,
-    PullConsumerOptions,
+from mqproto.adapters.base.settings.client_settings import (
     consumer_settings,
     lite_pull_settings,
     pull_consumer_settings,
     strategy_option,
 )
+from mqproto.adapters.base.settings.options import ConsumerOptions, LitePullOptions, PullConsumerOptions
 from mqproto.adapters.simulated.clients import Listener, SimulatedConsumer, SimulatedMember, Takes
 from mqproto.adapters.simulated.records import Delivery, RecordedOperation
 from mqproto.errors import MQError

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from mqproto.adapters.base.settings import ProducerOptions, TransactionOptions, transaction_settings
+from mqproto.adapters.base.settings.client_settings import transaction_settings
+from mqproto.adapters.base.settings.options import ProducerOptions, TransactionOptions
 from mqproto.adapters.simulated.clients import Client, SimulatedProducer
 from mqproto.adapters.simulated.records import RecordedOperation
 from mqproto.errors import MQError

@@ -15,7 +15,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from mqproto.adapters.base.settings import ClientOptions
+from mqproto.adapters.base.settings.options import ClientOptions
 from mqproto.adapters.simulated import checks
 from mqproto.adapters.simulated.clients import Client, SimulatedMember, SimulatedProducer
 from mqproto.adapters.simulated.cluster import Cluster, Machine

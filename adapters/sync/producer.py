@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack, cast
 
-from mqproto.adapters.base.producer import BaseProducer, Messages, SendOptions
+from mqproto.adapters.base.producer import BaseProducer, Messages
+from mqproto.adapters.base.settings.options import SendOptions
 from mqproto.adapters.sync.client import SyncClient
 from mqproto.errors import BatchIncomplete
 from mqproto.hooks import CommunicationMode

@@ -7,7 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, TypeVar, Unpack, cast
 
-from mqproto.adapters.base.producer import Messages, SendOptions, check_choice
+from mqproto.adapters.base.producer import Messages, check_choice
+from mqproto.adapters.base.settings.options import SendOptions
 from mqproto.adapters.sync.producer import SyncProducer
 from mqproto.adapters.sync.runtime import CALLBACKS_AT_A_TIME, AnySendFuture, OpenFuture, Pool
 from mqproto.errors import StateError

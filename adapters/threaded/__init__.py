@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from mqproto.adapters.base.credentials import credentials_from_file
 from mqproto.adapters.base.producer import select_by_random
+from mqproto.adapters.base.settings.credentials import credentials_from_file
 from mqproto.adapters.threaded.clients import (
     LitePullConsumer,
     Producer,

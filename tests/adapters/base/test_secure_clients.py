@@ -15,7 +15,7 @@ import pytest
 
 from mqproto import Message, SendStatus
 from mqproto.acl import SessionCredentials
-from mqproto.adapters.base.credentials import credentials_from_file
+from mqproto.adapters.base.settings.credentials import credentials_from_file
 from mqproto.errors import AclError, InvalidSetting, NoNameServer
 from tests.adapters.cli.test_programs import run
 from tests.adapters.conftest import QUICK_RETRIES, World

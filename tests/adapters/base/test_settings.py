@@ -10,11 +10,8 @@ import pytest
 
 import mqproto.adapters.threaded
 from mqproto.acl import SessionCredentials
-from mqproto.adapters.base.settings import (
+from mqproto.adapters.base.settings.client_settings import (
     CONSUMER_PARTS,
-    ClientOptions,
-    ConsumerOptions,
-    ProducerOptions,
     client_settings,
     consumer_settings,
     producer_settings,
@@ -22,6 +19,7 @@ from mqproto.adapters.base.settings import (
     strategy_option,
     tls_options,
 )
+from mqproto.adapters.base.settings.options import ClientOptions, ConsumerOptions, ProducerOptions
 from mqproto.adapters.io.identity import broker_name, client_identity
 from mqproto.errors import InvalidSetting
 from mqproto.message import MessageQueue

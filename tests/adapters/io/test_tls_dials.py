@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mqproto.adapters.base.settings import tls_options
-from mqproto.adapters.base.tls_settings import tls_client
+from mqproto.adapters.base.settings.client_settings import tls_options
+from mqproto.adapters.base.settings.tls_settings import tls_client
 from mqproto.adapters.io.sockets import listen, port_of
 from mqproto.state.node.contract import Dial, Link
 from tests.adapters.conftest import runtime_without_threads_left

@@ -48,7 +48,7 @@ from typing import Any
 
 import mqproto.adapters.anyio
 import mqproto.adapters.threaded
-from mqproto.adapters.base.settings import ConsumerOptions, ProducerOptions
+from mqproto.adapters.base.settings.options import ConsumerOptions, ProducerOptions
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import mqproto.adapters.anyio
 import mqproto.adapters.threaded
 from mqproto import MessageExt, MessageQueue, PullResult, PullStatus
-from mqproto.adapters.base.settings import LitePullOptions, PullConsumerOptions, PullingOptions
+from mqproto.adapters.base.settings.options import LitePullOptions, PullConsumerOptions, PullingOptions
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 from tests.peers.kit.shown import show, show_message
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import mqproto.adapters.anyio
 import mqproto.adapters.threaded
 from mqproto import LocalTransactionState, Message, MessageExt, reply_to
-from mqproto.adapters.base.settings import ConsumerOptions
+from mqproto.adapters.base.settings.options import ConsumerOptions
 from mqproto.message import ConsumeStatus
 from mqproto.replies import ReplyMessage
 from tests.peers.kit.shown import show, show_result

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from mqproto.adapters.base.settings import TLS_OPTIONS
+from mqproto.adapters.base.settings.client_settings import TLS_OPTIONS
 from mqproto.adapters.io.config_file import SettingsUnreadable, read_settings
 from mqproto.adapters.io.tls import TlsClient
 from mqproto.errors import InvalidSetting
@@ -28,7 +28,7 @@ _KEYS: Final[Mapping[str, str]] = {
 
 
 def tls_client(values: Mapping[str, Any]) -> TlsClient:
-    """The TLS that `mqproto.adapters.base.settings.tls_options` describe. Raises InvalidSetting; passwords are not
+    """The TLS that `mqproto.adapters.base.settings.client_settings.tls_options` describe. Raises InvalidSetting; passwords are not
     shown.
 
     The file, when one is named, has the last word, as with Java; it is not looked for anywhere else.

@@ -1,0 +1,1 @@
+"""Options of clients: which there are, and the settings that they stand for."""
