@@ -77,7 +77,7 @@ class Dialling:
         self._close()
 
     def abandon(self) -> None:
-        """Close the descriptor alone (`PollingDriver.abandon`)."""
+        """Close the descriptor alone (`LoopDriver.abandon`)."""
         if self._sock is not None:
             self._sock.close()
 
