@@ -102,7 +102,9 @@ class PullRequests:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.checks = PullChecks(core)
+        self.checks = PullChecks(
+            core, core.settings, core.topics, core.subscription_groups, core.filters, core.client_registry, core.host
+        )
         self.fast = FastPullHandler(self)
         self._template = _answer_template()
         #: Parked pulls that are still to be looked at.

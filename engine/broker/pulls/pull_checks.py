@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.engine.broker.core.core import ClientLink, Core
+from mqproto.engine.broker.core.client_registry import ClientRegistry
+from mqproto.engine.broker.filters.consumer_filters import FilterTable
 from mqproto.engine.broker.filters.message_filters import (
     EVERYTHING,
     Filter,
@@ -17,8 +18,12 @@ from mqproto.engine.broker.filters.message_filters import (
     is_tag_type,
     not_supported,
 )
-from mqproto.engine.broker.interfaces.requests import Refused
+from mqproto.engine.broker.interfaces.clock import Clock
+from mqproto.engine.broker.interfaces.requests import Peer, Refused
+from mqproto.engine.broker.tables.subscription_groups import SubscriptionGroups
+from mqproto.engine.broker.tables.topics import TopicConfigs
 from mqproto.engine.remarks import FAQ
+from mqproto.engine.settings import BrokerSettings
 from mqproto.wire.bodies import GroupConfig, MessageModel
 from mqproto.wire.codes import ResponseCode
 from mqproto.wire.filters.tags import InvalidExpressionError
@@ -34,17 +39,31 @@ _NO_FILTER_DATA: Final = "The broker's consumer filter data is not exist!Your ex
 class PullChecks:
     """Checks of pulls."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(
+        self,
+        clock: Clock,
+        settings: BrokerSettings,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        filters: FilterTable,
+        client_registry: ClientRegistry,
+        host: str,
+    ) -> None:
+        self.clock = clock
+        self.settings = settings
+        self.topics = topics
+        self.groups = groups
+        self.filters = filters
+        self.client_registry = client_registry
+        self.host = host
         self.tags = TagFilters()
 
-    def check(self, link: ClientLink, header: PullMessageRequest) -> GroupConfig:
+    def check(self, link: Peer, header: PullMessageRequest) -> GroupConfig:
         """Steps 1 to 6: the group's settings. Raises Refused."""
-        core = self.core
-        if not core.settings.broker_permission & PERM_READ:
-            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{core.host}] pulling message is forbidden")
+        if not self.settings.broker_permission & PERM_READ:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{self.host}] pulling message is forbidden")
         group = header.consumer_group
-        settings = core.subscription_groups.find(group, core.wall)
+        settings = self.groups.find(group, self.clock.wall)
         if settings is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}"
@@ -52,7 +71,7 @@ class PullChecks:
         if not settings.consume_enable:
             raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
         topic = header.topic
-        config = core.topics.find(topic)
+        config = self.topics.find(topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
         if not config.perm & PERM_READ:
@@ -66,7 +85,7 @@ class PullChecks:
             )
         return settings
 
-    def again(self, link: ClientLink, header: PullMessageRequest) -> GroupConfig:
+    def again(self, link: Peer, header: PullMessageRequest) -> GroupConfig:
         """Both for a pull that has waited: an expression that it brought was read already, and is not kept.
 
         Raises Refused.
@@ -85,13 +104,13 @@ class PullChecks:
                 wanted = self._subscribed(header, settings)
         except InvalidExpressionError:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, _UNREADABLE) from None
-        if self.core.settings.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
-            wanted = self.core.filters.retry_filter(header.topic[len(RETRY_PREFIX) :], wanted.codes)
+        if self.settings.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
+            wanted = self.filters.retry_filter(header.topic[len(RETRY_PREFIX) :], wanted.codes)
         return wanted
 
     def subscribed(self, header: PullMessageRequest) -> tuple[str, str] | None:
         """What the group has subscribed of the topic at this moment, as expression and type; None when nobody has."""
-        group = self.core.client_registry.consumers.get(header.consumer_group)
+        group = self.client_registry.consumers.get(header.consumer_group)
         subscription = group.subscriptions.get(header.topic) if group is not None else None
         return (subscription.expression, subscription.type) if subscription is not None else None
 
@@ -112,11 +131,11 @@ class PullChecks:
         if not expression:
             raise InvalidExpressionError("", "there is none")
         self._check_supported(kind)
-        return SqlFilter(self.core.filters.conditions.compile(kind, expression))
+        return SqlFilter(self.filters.conditions.compile(kind, expression))
 
     def _subscribed(self, header: PullMessageRequest, settings: GroupConfig) -> Filter:
         """The filter that the group subscribed by its heartbeat. Raises InvalidExpressionError and Refused."""
-        group = self.core.client_registry.consumers.get(header.consumer_group)
+        group = self.client_registry.consumers.get(header.consumer_group)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
         if not settings.consume_broadcast_enable and group.message_model is MessageModel.BROADCASTING:
@@ -133,7 +152,7 @@ class PullChecks:
             return EVERYTHING
         if is_tag_type(subscription.type):
             return self.tags.find(subscription.expression)
-        filters = self.core.filters
+        filters = self.filters
         data = filters.find(header.consumer_group, header.topic)
         if data is None:
             raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA)
@@ -146,5 +165,5 @@ class PullChecks:
             raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER_DATA) from None
 
     def _check_supported(self, kind: str | None) -> None:
-        if not self.core.settings.enable_property_filter:
+        if not self.settings.enable_property_filter:
             raise Refused(ResponseCode.SYSTEM_ERROR, not_supported(kind))

@@ -17,6 +17,7 @@ from mqproto.engine.broker.core.core import ClientLink, Core
 from mqproto.engine.broker.core.header_templates import HeaderCut, HeaderTemplate, cut_header, forget, remember
 from mqproto.engine.broker.sends.message_writer import PropertyScanner, Scanned
 from mqproto.engine.counters import Counter
+from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.store import PutRefused, Queue
 from mqproto.wire.codes import SEND_MESSAGE, SEND_MESSAGE_V2, SUCCESS
 from mqproto.wire.headers import SendMessageRequest
@@ -273,14 +274,14 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def send_answer_fields(core: Core, msg_id: str, queue_id: int, queue_offset: int) -> dict[str, str]:
+def send_answer_fields(settings: BrokerSettings, msg_id: str, queue_id: int, queue_offset: int) -> dict[str, str]:
     """The fields of the answer to a message that was stored."""
     return {
         "msgId": msg_id,
         "queueId": str(queue_id),
         "queueOffset": str(queue_offset),
-        "MSG_REGION": core.settings.region_id,
-        "TRACE_ON": "true" if core.settings.trace_on else "false",
+        "MSG_REGION": settings.region_id,
+        "TRACE_ON": "true" if settings.trace_on else "false",
     }
 
 
@@ -289,7 +290,7 @@ def _answer_template(core: Core) -> bytes:
 
     `%QUEUE%` stands for the queue id.
     """
-    fields = send_answer_fields(core, "\x01", 0, 0) | {"queueId": "\x02", "queueOffset": "\x03"}
+    fields = send_answer_fields(core.settings, "\x01", 0, 0) | {"queueId": "\x02", "queueOffset": "\x03"}
     opaque = 2_077_777_777
     header = encode_response(opaque, SUCCESS, fields)[8:].replace(b"%", b"%%")
     return (

@@ -7,11 +7,16 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.codec import Command
-from mqproto.engine.broker.core.core import ClientLink, Core, Handlers
+from mqproto.engine.broker.core.client_registry import ClientRegistry
+from mqproto.engine.broker.core.core import ClientLink, Handlers
+from mqproto.engine.broker.interfaces.clock import Clock
 from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.sends.fast_send import send_answer_fields
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage
 from mqproto.engine.broker.sends.send import SendRequests, send_header
+from mqproto.engine.broker.statistics.broker_stats import Statistics
+from mqproto.engine.broker.statistics.store_stats import TrafficCounters
+from mqproto.engine.settings import BrokerSettings
 from mqproto.engine.store import PutRefused
 from mqproto.errors import TooManyRequests
 from mqproto.wire import properties as names
@@ -25,8 +30,25 @@ _PUSH_MS: Final = 10_000
 class ReplyRequests:
     """Requests that bring replies."""
 
-    def __init__(self, core: Core, message_writer: MessageWriter, send_requests: SendRequests) -> None:
-        self.core = core
+    def __init__(
+        self,
+        clock: Clock,
+        traffic: TrafficCounters,
+        settings: BrokerSettings,
+        client_registry: ClientRegistry,
+        statistics: Statistics,
+        address: str,
+        store_host: bytes,
+        message_writer: MessageWriter,
+        send_requests: SendRequests,
+    ) -> None:
+        self.clock = clock
+        self.traffic = traffic
+        self.settings = settings
+        self.client_registry = client_registry
+        self.statistics = statistics
+        self.address = address
+        self.store_host = store_host
         self.message_writer = message_writer
         self.send_requests = send_requests
 
@@ -43,13 +65,13 @@ class ReplyRequests:
         config = self.send_requests.accept(link, header)
         queue_id = self.send_requests.choose_queue(link, header, config)
         properties = names.decode(header.properties or "")
-        properties[names.PUSH_REPLY_TIME] = str(self.core.wall)
+        properties[names.PUSH_REPLY_TIME] = str(self.clock.wall)
         client_id = properties.get(names.REPLY_TO_CLIENT)
         pushed = _Pushed(self, link, request, header, queue_id, properties)
         if client_id is None:
             pushed.failed(f"reply message properties[{names.REPLY_TO_CLIENT}] is null")
             return
-        target = self.core.client_registry.find_producer(client_id)
+        target = self.client_registry.find_producer(client_id)
         if not isinstance(target, ClientLink) or target.ended:
             pushed.failed(f"push reply message fail, channel of <{client_id}> not found.")
             return
@@ -63,11 +85,11 @@ class ReplyRequests:
             header.born_timestamp,
             header.flag,
             link.address,
-            self.core.address,
+            self.address,
             names.encode(properties),
             header.reconsume_times or 0,
             header.unit_mode,
-            self.core.wall,
+            self.clock.wall,
         )
         pushed.client_id = client_id
         try:
@@ -76,7 +98,7 @@ class ReplyRequests:
                 RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
                 push.encode(),
                 request.body,
-                deadline=self.core.now + _PUSH_MS,
+                deadline=self.clock.now + _PUSH_MS,
             )
         except TooManyRequests:
             pushed.answered(None)
@@ -116,27 +138,27 @@ class _Pushed:
 
         The reply is stored whatever became of the push; only the ids in the answer depend on that.
         """
-        core = self.replies.core
-        fields = send_answer_fields(core, "0", self.queue_id, 0)
-        if core.settings.store_reply_message_enable:
+        replies = self.replies
+        fields = send_answer_fields(replies.settings, "0", self.queue_id, 0)
+        if replies.settings.store_reply_message_enable:
             new_message = NewMessage(
                 self.header.topic,
                 self.queue_id,
                 self.request.body,
-                self.properties | {names.CLUSTER: core.settings.broker_cluster_name},
+                self.properties | {names.CLUSTER: replies.settings.broker_cluster_name},
                 born_time=self.header.born_timestamp,
                 born_host=self.link.born_host,
-                store_host=core.store_host,
+                store_host=replies.store_host,
                 flag=self.header.flag,
                 sys_flag=self.header.sys_flag,
                 reconsume_times=self.header.reconsume_times or 0,
             )
             try:
-                stored = self.replies.message_writer.put(new_message)
+                stored = replies.message_writer.put(new_message)
             except (PutRefused, Refused):
                 pass  # the push is what counts
             else:
-                core.messages_in += 1
-                core.statistics.put(stored.queue, 1, stored.size)
-                fields = send_answer_fields(core, stored.msg_id, self.queue_id, stored.queue_offset)
+                replies.traffic.messages_in += 1
+                replies.statistics.put(stored.queue, 1, stored.size)
+                fields = send_answer_fields(replies.settings, stored.msg_id, self.queue_id, stored.queue_offset)
         self.link.reply(self.request, code, fields, remark=remark)

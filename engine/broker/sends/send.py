@@ -289,7 +289,7 @@ class SendRequests:
         core.messages_in += receipt.count
         if request.flag & ONEWAY_FLAG:
             return
-        fields = send_answer_fields(core, receipt.msg_id, receipt.queue_id, receipt.queue_offset)
+        fields = send_answer_fields(core.settings, receipt.msg_id, receipt.queue_id, receipt.queue_offset)
         answer = encode_response(request.opaque, SUCCESS, fields, serialize_type=request.serialize_type)
         core.pending_acks.send(link, answer, waits, receipt.topic)
 

@@ -7,15 +7,23 @@ Leaves to others: waiting for the delay (`delayed`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from mqproto.codec import ONEWAY_FLAG, Command, encode_response
-from mqproto.engine.broker.core.core import ClientLink, Core, Handlers
+from mqproto.engine.broker.core.core import ClientLink, Handlers
+from mqproto.engine.broker.core.pending_acks import PendingAcks
+from mqproto.engine.broker.interfaces.answers import DiskReads
+from mqproto.engine.broker.interfaces.clock import Clock
 from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.sends.message_writer import MessageWriter, NewMessage
 from mqproto.engine.broker.sends.send import own_limit
+from mqproto.engine.broker.statistics.broker_stats import Statistics
+from mqproto.engine.broker.tables.subscription_groups import SubscriptionGroups
+from mqproto.engine.broker.tables.topics import TopicConfigs
 from mqproto.engine.remarks import FAQ
-from mqproto.engine.store import PutRefused
+from mqproto.engine.settings import BrokerSettings
+from mqproto.engine.store import PutRefused, Store
 from mqproto.message import MessageExt
 from mqproto.wire import properties as names
 from mqproto.wire.bodies import GroupConfig, TopicConfig
@@ -32,8 +40,32 @@ _FIRST_LEVEL: Final = 3
 class SendBackRequests:
     """Requests that give messages back."""
 
-    def __init__(self, core: Core, message_writer: MessageWriter) -> None:
-        self.core = core
+    def __init__(
+        self,
+        clock: Clock,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        statistics: Statistics,
+        reads: DiskReads,
+        acks: PendingAcks,
+        host: str,
+        store_host: bytes,
+        turn: Callable[[int], int],
+        message_writer: MessageWriter,
+    ) -> None:
+        self.clock = clock
+        self.settings = settings
+        self.store = store
+        self.topics = topics
+        self.groups = groups
+        self.statistics = statistics
+        self.reads = reads
+        self.acks = acks
+        self.host = host
+        self.store_host = store_host
+        self.turn = turn
         self.message_writer = message_writer
 
     @property
@@ -44,21 +76,20 @@ class SendBackRequests:
         }
 
     def on_send_back(self, link: ClientLink, request: Command) -> None:
-        core = self.core
         header = ConsumerSendMsgBackRequest.decode(request.fields)
-        settings = core.subscription_groups.find(header.group, core.wall)
+        settings = self.groups.find(header.group, self.clock.wall)
         if settings is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}"
             )
-        if not core.settings.broker_permission & PERM_WRITE:
-            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{core.host}] sending message is forbidden")
+        if not self.settings.broker_permission & PERM_WRITE:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{self.host}] sending message is forbidden")
         if settings.retry_queues <= 0:
             link.reply(request, ResponseCode.SUCCESS)  # the group wants no retries: the message is dropped
             return
         topic = retry_topic(header.group)
-        config = core.topics.create(
-            topic, settings.retry_queues, PERM_READ_WRITE, TOPIC_UNIT_SUB if header.unit_mode else 0, core.wall
+        config = self.topics.create(
+            topic, settings.retry_queues, PERM_READ_WRITE, TOPIC_UNIT_SUB if header.unit_mode else 0, self.clock.wall
         )
         if config is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
@@ -70,14 +101,14 @@ class SendBackRequests:
             try:
                 self.message_writer.put(new_message)
             except PutRefused as failure:
-                core.statistics.store_stats.put_failures += 1
+                self.statistics.store_stats.put_failures += 1
                 raise Refused(ResponseCode.SYSTEM_ERROR, failure.status.value) from None
-            core.statistics.given_back(new_message.properties[names.RETRY_TOPIC], header.group)
+            self.statistics.given_back(new_message.properties[names.RETRY_TOPIC], header.group)
             if not request.flag & ONEWAY_FLAG and not link.ended:
                 answer = encode_response(request.opaque, ResponseCode.SUCCESS, serialize_type=request.serialize_type)
-                core.pending_acks.send(link, answer, True, new_message.topic)
+                self.acks.send(link, answer, True, new_message.topic)
 
-        core.waiting_reads.answer(link, request, core.store.reads.record(header.offset), then, needed=True)
+        self.reads.answer(link, request, self.store.reads.record(header.offset), then, needed=True)
 
     def _taken_back(
         self,
@@ -97,14 +128,13 @@ class SendBackRequests:
             return self._dead_letter(header.group, message)
         level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
         # Where a group was given more queues than its topic has, nobody would look into the others.
-        queue_id = self.core.turn(max(1, min(settings.retry_queues, config.read_queues)))
+        queue_id = self.turn(max(1, min(settings.retry_queues, config.read_queues)))
         return self._again(config.name, queue_id, message, {names.DELAY: str(level)})
 
     def _dead_letter(self, group: str, message: MessageExt) -> NewMessage:
         """For the topic of those that were tried too often. It can be read like any other (ADM-06)."""
-        core = self.core
         topic = dlq_topic(group)
-        if core.topics.create(topic, 1, PERM_READ_WRITE, 0, core.wall) is None:
+        if self.topics.create(topic, 1, PERM_READ_WRITE, 0, self.clock.wall) is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
         message.properties.pop(names.DELAY, None)
         return self._again(topic, 0, message, {})
@@ -122,7 +152,7 @@ class SendBackRequests:
             properties,
             born_time=message.born_time,
             born_host=message.born_host_bytes,
-            store_host=self.core.store_host,
+            store_host=self.store_host,
             flag=message.flag,
             sys_flag=message.sys_flag,
             reconsume_times=message.reconsume_times + 1,

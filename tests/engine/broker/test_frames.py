@@ -80,7 +80,7 @@ def open_peers() -> tuple[Peer, Peer]:
 
 
 def talk(peer: Peer) -> bytes:
-    """Requests of several kinds, the quick ones among them, about a topic that is there already: the first
+    """Requests of several kinds, those of the fast paths among them, about a topic that is there already: the first
     acknowledgement of a new one waits, and others pass it.
     """
     frames = [peer.frame(310, send_fields(properties="TAGS\x01a\x02"), b"%d" % n) for n in range(4)]

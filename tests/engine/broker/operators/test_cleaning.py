@@ -73,7 +73,7 @@ class TestDeletedTopics:
         assert queues(world) == []
 
     def test_the_hidden_queues_stay(self, world: World, peer: Peer) -> None:
-        """TXN-08: those of delayed messages, of halves and of finished transactions."""
+        """TXN-08: those of delayed messages, of half messages and of finished transactions."""
         peer.send("T", properties="DELAY\x015\x02")
         peer.send("T", properties="TRAN_MSG\x01true\x02PGROUP\x01P\x02", f="4")
         assert world.store.find_queue("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0) is not None

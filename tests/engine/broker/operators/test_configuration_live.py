@@ -18,8 +18,8 @@ def update(world: World, text: str) -> None:
     assert world.connect("192.0.2.8:1").ask(25, None, text.encode()).code == 0
 
 
-class QuickPeer:
-    """A peer whose sends go the quick way from the second on."""
+class FastPeer:
+    """Peer whose sends take the fast path from the second on."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -43,15 +43,15 @@ class QuickPeer:
 
 
 @pytest.fixture
-def fast(world: World) -> QuickPeer:
-    fast = QuickPeer(world)
+def fast(world: World) -> FastPeer:
+    fast = FastPeer(world)
     for _ in range(3):
         fast.send()
     assert fast.general == 1
     return fast
 
 
-def test_answers_of_the_quick_way_have_the_new_texts(world: World, fast: QuickPeer) -> None:
+def test_answers_of_the_fast_path_have_the_new_texts(world: World, fast: FastPeer) -> None:
     update(world, "regionId=%{x}%s\ntraceOn=false\n")
     answers = [fast.send() for _ in range(3)]
     assert [(answer["MSG_REGION"], answer["TRACE_ON"]) for answer in answers] == [("%{x}%s", "false")] * 3
@@ -73,7 +73,7 @@ def test_refusals_have_them_too(world: World, peer: Peer) -> None:
     ],
 )
 def test_sends_are_refused_from_then_on(
-    world: World, fast: QuickPeer, text: str, code: int, changes: dict[str, str]
+    world: World, fast: FastPeer, text: str, code: int, changes: dict[str, str]
 ) -> None:
     update(world, text)
     assert fast.send(**changes)["code"] == str(code)

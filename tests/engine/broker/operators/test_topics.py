@@ -249,7 +249,7 @@ class TestAfterwards:
 
     def test_nothing_is_acknowledged_before_its_topic_is_saved(self, world: World, peer: Peer) -> None:
         """After a crash nobody would find the message (the simulation's seed 3 of broker crashes): all ways of sending
-        wait, the quick one too, and so does whoever makes a topic.
+        wait, the fast path too, and so does whoever makes a topic.
         """
         peer.heartbeat(b'{"clientID":"c","consumerDataSet":[{"groupName":"G","consumeType":"CONSUME_PASSIVELY"}]}')
         world.hold_jobs = True

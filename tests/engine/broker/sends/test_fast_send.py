@@ -1,4 +1,4 @@
-"""The quick way means the same as the general one: same records, same answers, byte for byte."""
+"""Fast path of sends: it means the same as the general way, same records, same answers, byte for byte."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Twins:
         self.fast = World(**options)
         self.general = World(**options)
         self.peers = [world.connect() for world in (self.fast, self.general)]
-        #: Frames that the quick one took the quick way.
+        #: Frames that took the fast path.
         self.taken = 0
         for code in (10, 11, 310):
             self.fast.broker.handlers[code] = self._counted(self.fast.broker.handlers[code])
@@ -226,7 +226,7 @@ class TestShapes:
         for turn in range(3):
             for topic in "ABC":
                 twins.feed(frame(java(send_fields(topic), turn * 3 + ord(topic)), b"x"))
-        # Each new topic makes the shapes before it stale once.
+        # Each new topic makes the templates before it stale once.
         assert twins.taken >= 3
         assert len(twins.header_templates) == 3
         twins.check_stores()
@@ -469,8 +469,8 @@ class TestMoulds:
     @pytest.mark.parametrize(
         "other",
         [
-            # As long in the header as the mould's, where a control character takes six places, a quote two, an umlaut
-            # two bytes.
+            # As long in the header as the template's, where a control character takes six places, a quote two and
+            # an umlaut two bytes.
             "UNIQ_KEY\x01AB\x02XX\x02WAIT\x01true\x02TAGS\x01a\x02",
             "UNIQ_KEY\x01AB\x01XX\x02WAIT\x01true\x02TAGS\x01a\x02",
             "UNIQ_KEY\x01ABCDEFGHIJ\x02WAIT\x01true\x02TAGS\x01b\x02",

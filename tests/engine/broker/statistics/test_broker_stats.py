@@ -38,7 +38,7 @@ def sums(peer: Peer, name: str, key: str = "T") -> tuple[int, int, int] | None:
 
 class TestWhatIsCounted:
     def test_sends_by_topic_queue_and_broker(self, world: World, peer: Peer) -> None:
-        """The general way and the quick one, and batches, whose messages count and whose sends are the events."""
+        """The general way and the fast path, and batches, whose messages count and whose sends are the events."""
         begin = world.store.end
         peer.send(e="1")
         for _ in range(4):
@@ -61,7 +61,7 @@ class TestWhatIsCounted:
         assert world.store.writer.put_count == 8
 
     @pytest.mark.pure
-    def test_the_quick_way_counts_as_the_general_one(self, world: World, peer: Peer) -> None:
+    def test_the_fast_path_counts_as_the_general_way(self, world: World, peer: Peer) -> None:
         other = world.connect("192.0.2.9:1")
         for one in (peer, other):
             for n in range(50):

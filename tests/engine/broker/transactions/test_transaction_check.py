@@ -336,12 +336,12 @@ class TestOnce:
     def test_ended_while_a_round_runs(self, world: World, producer: Producer) -> None:
         """A round of many has pauses, in which ends arrive."""
         world.advance(0)
-        halves = [producer.prepare(str(n)) for n in range(200)]
+        half_messages = [producer.prepare(str(n)) for n in range(200)]
         world.now += INTERVAL
         world.broker.timer(world.now)
         first = len(producer.asked())
         assert 0 < first < 100
-        assert producer.end(halves[150], COMMIT) is not None
+        assert producer.end(half_messages[150], COMMIT) is not None
         world.advance(0)
         assert "150" not in producer.asked_about()
 

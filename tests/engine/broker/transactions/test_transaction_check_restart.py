@@ -152,14 +152,14 @@ class TestRestart:
         """Op messages are read a few at a time."""
         world = World()
         producer = Producer(world)
-        halves = [producer.prepare(str(n)) for n in range(1600)]
-        for half in halves[:1500]:
+        half_messages = [producer.prepare(str(n)) for n in range(1600)]
+        for half in half_messages[:1500]:
             producer.end(half, COMMIT)
         later = World(files=world.files.process_death(), now=world.now)
         producer = Producer(later)
         later.broker.timer(later.now)
         assert not later.broker.transaction_check._loaded
-        for half in halves[1500:1590]:
+        for half in half_messages[1500:1590]:
             producer.end(half, COMMIT)
         later.advance(INTERVAL)
         assert producer.asked_about() == [str(n) for n in range(1590, 1600)]
