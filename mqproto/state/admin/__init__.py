@@ -1,11 +1,10 @@
-"""What operators ask of a cluster: the calls behind mqadmin as flows with typed results (docs/protocol/admin.md;
-docs/protocol/client.md 1.10).
+"""Administration of a cluster: the calls behind mqadmin as flows with typed results (docs/protocol/admin.md).
 
 core = AdminCore(node)
 node.start(core.topics.create("orders", cluster="DefaultCluster"), now)
 
-One family of operations a module. Operations over several servers go on after a failure and raise `PartlyFailed`, which
-says where.
+One family of operations a module. Operations over several servers go on after a failure and raise `PartlyFailed`,
+which says where it was.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ __all__ = [
 
 
 class AdminCore:
-    """All families over one node.
+    """Operations of all families over one node.
 
     `timeout_ms` limits each request; it sends no heartbeat, and brokers do not know it.
     """

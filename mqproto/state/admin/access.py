@@ -30,8 +30,7 @@ PERMISSIONS: Final = frozenset({"DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB"})
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account and what it may do. Of one that is there None leaves a part as it is; both keys and `admin` always
-    count.
+    """Account and what it may do. Of one that is there None leaves a part as it is; keys and `admin` always count.
 
     Keys have more than 6 characters. `white_remote_address` are addresses from which nothing is checked, like
     `10.10.103.*`.
@@ -65,9 +64,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class AccessVersion:
-    """Which state of its access files a broker has read, by path; None for releases that have one file and do not name
-    it.
-    """
+    """State of the access files that a broker has read, by path; None for releases with one file of no name."""
 
     broker_name: str
     cluster: str
@@ -126,9 +123,7 @@ class AccessFlows:
         broker: str | None = None,
         cluster: str | None = None,
     ) -> Flow[list[str]]:
-        """Replace the addresses from which nothing at all is checked, in the access file of a path or in the default
-        one.
-        """
+        """Replace the addresses from which nothing is checked, in the access file of a path or in the default one."""
         if any("," in address for address in addresses):
             raise ClientError(f"addresses {addresses}: one each expected")
         fields = UpdateGlobalWhiteAddrsConfigRequest(",".join(addresses), path).encode()

@@ -31,7 +31,7 @@ class BrokerRates:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRuntime:
-    """How a broker does.
+    """Condition of a broker, as it reports it.
 
     `values` is all that it says (docs/protocol/broker.md 2.17), properties what is read most, None where it is silent.
     """

@@ -1,5 +1,4 @@
-"""What the families of operations share: asking servers, and which servers an operation goes to (docs/protocol/admin.md
-1, 4).
+"""Calls of administration, which the families of operations share (docs/protocol/admin.md 1, 4).
 
 Owns: time-outs, what a failure of a call is as an error, brokers of a topic, of a group and of a cluster, operations
 over several servers. Leaves to others: what is asked and what the answers mean (the families), links and calls (the
@@ -46,21 +45,21 @@ LONGEST_TIMEOUT_MS: Final = 600_000
 
 
 class AdminHost(Protocol):
-    """What the operations need of their node."""
+    """Members of the client node that the operations need."""
 
     name_servers: NameServerList
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """One broker that an operation goes to."""
+    """Broker that an operation goes to."""
 
     broker_name: str
     address: str
 
 
 class AdminCalls:
-    """Asks servers.
+    """Calls to servers, and which servers an operation goes to.
 
     `timeout_ms` is the limit of one request; an operation of several requests has it for each of them.
     """

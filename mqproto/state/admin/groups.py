@@ -39,7 +39,7 @@ from mqproto.wire.names import RETRY_PREFIX, dlq_topic, retry_topic
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is on one queue. Both offsets are of the next message: to be stored, and to be consumed."""
+    """Progress of a group on one queue. Both offsets are of the next message: to be stored, and to be consumed."""
 
     queue: MessageQueue
     broker_offset: int
@@ -55,9 +55,7 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far a group is on all of its queues, in queue order; `tps` is what it consumes, messages a second over the
-    last minute.
-    """
+    """Progress of a group on all of its queues, in queue order; `tps` are the messages a second of the last minute."""
 
     group: str
     queues: tuple[QueueProgress, ...]
@@ -71,9 +69,7 @@ class GroupProgress:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """One line on a group: members that are online, with the lowest version among them (0 for none), and how far they
-    are.
-    """
+    """Summary of a group: members that are online, the lowest version among them (0 for none), and their progress."""
 
     group: str
     members: int
@@ -86,7 +82,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """What all members of a group say of themselves, by client id; `silent` are those that did not, with the reason."""
+    """Reports of all members of a group, by client id; `silent` are those that did not, with the reason."""
 
     group: str
     members: dict[str, ConsumerRunningInfo]

@@ -1,4 +1,4 @@
-"""Finding stored messages, and what became of them (docs/protocol/admin.md 2.4, 4; docs/protocol/client.md 1.10)."""
+"""Messages that brokers hold, and what became of them (docs/protocol/admin.md 2.4, 4; docs/protocol/client.md 1.10)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _PULL_SUSPEND_MS: Final = 20_000
 
 
 class TrackType(Enum):
-    """What a group has done with a message (docs/protocol/admin.md 3)."""
+    """Kinds of what a group has done with a message (docs/protocol/admin.md 3)."""
 
     CONSUMED = "CONSUMED"
     #: The group passed by, and its tags do not take the message.
@@ -64,9 +64,7 @@ class TrackType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageTrack:
-    """What one group has done with a message; `reason` says why that is unknown or who is not there, else it is
-    empty.
-    """
+    """Track of a message in one group; `reason` says why it is unknown or who is not there, else it is empty."""
 
     group: str
     type: TrackType
@@ -77,8 +75,8 @@ class MessageFlows:
     """Operations on messages. All of them raise NoNameServer, BrokerError, ConnectFailed, ConnectionLost, CallExpired
     where servers fail.
 
-    Found messages have plain bodies. Raised besides are InvalidName, NoRoute for topics that name servers do not know,
-    and what a body brings that cannot be made plain (RecordError).
+    Bodies of found messages are not compressed. Raised besides are InvalidName, NoRoute for topics that name servers
+    do not know, RecordError for a body that cannot be inflated.
     """
 
     __slots__ = ("_calls", "_groups", "_topics")

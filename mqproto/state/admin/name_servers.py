@@ -21,8 +21,7 @@ from mqproto.wire.properties_text import read_plain
 
 
 class NameServerFlows:
-    """Operations on name servers. Each keeps what it is told for itself, so changes go to all of them, and raise
-    PartlyFailed.
+    """Operations on name servers. Each keeps its own settings, so changes go to all of them, and raise PartlyFailed.
 
     Questions to any of them raise NoNameServer, BrokerError, ConnectionLost and CallExpired.
     """
@@ -41,7 +40,7 @@ class NameServerFlows:
         return read_plain(str(command.body, "utf-8", "replace"))
 
     def update_config(self, changes: Mapping[str, str]) -> Flow[dict[str, dict[str, str]]]:
-        """Change settings of every name server: what they are set to then, read back as `Brokers.update_config`
+        """Change settings of every name server: what they are set to then, read back as `BrokerFlows.update_config`
         does.
         """
         body = settings_text(changes)

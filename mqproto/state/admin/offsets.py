@@ -35,7 +35,7 @@ _END: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Where a group was sent: the next offset of each queue, in queue order.
+    """Offsets that a group was sent to: the next one of each queue, in queue order.
 
     `told` are the brokers whose members were told; they go to the new places and commit them within seconds. At the
     brokers in `committed` nobody was online, so the offsets were stored there directly.

@@ -1,5 +1,5 @@
-"""How much goes through topics: what comes in, what groups take out, what lies there (mqadmin's `statsAll`,
-docs/protocol/admin.md 2.1).
+"""Traffic of topics: what comes in, what groups take out, what waits (mqadmin's `statsAll`, docs/protocol/admin.md
+2.1).
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from mqproto.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 @dataclass(frozen=True, slots=True)
 class GroupTraffic:
-    """What a group takes out of a topic: messages a second over the last minute and of the last day; and how many wait
-    for it.
-    """
+    """Messages that a group takes out of a topic: a second over the last minute, on the last day; and that wait."""
 
     group: str
     tps: float
@@ -30,9 +28,7 @@ class GroupTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TopicTraffic:
-    """What comes into a topic: messages a second over the last minute, messages of the last day; and what its groups
-    do.
-    """
+    """Messages that come into a topic: a second over the last minute, on the last day; and what its groups do."""
 
     topic: str
     tps: float

@@ -137,9 +137,7 @@ class Heartbeats:
         yield from wait_for_all(calls, now)
 
     def _unregistered(self, address: str, fields: dict[str, str], now: int) -> Flow[None]:
-        """A heartbeat under way is waited for: a broker that takes it in behind the farewell would know the group
-        again.
-        """
+        """Wait for a heartbeat under way: a broker that takes it in behind the farewell would know the group again."""
         host = self._host
         if address in self._under_way:
             _, now = yield Wait(self._under_way[address], now + FAREWELL_WAIT_MS)

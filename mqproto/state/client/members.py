@@ -20,7 +20,7 @@ from mqproto.wire.bodies import ConsumerData
 
 
 class ConsumerPort(Protocol):
-    """The consumer of one group, as its node sees it.
+    """Consumer of one group, as its node sees it.
 
     Everything is called inside the node; nothing may block or raise.
     """
@@ -55,9 +55,7 @@ class ConsumerPort(Protocol):
     def consume_directly(
         self, message: MessageExt, broker_name: str, answer: Callable[[bytes, int], None], now: int
     ) -> None:
-        """Consume one message for an operator (request 309); `answer` takes the JSON body and the time, at once or
-        later.
-        """
+        """Consume one message for an operator (request 309); `answer` takes the JSON body, then or later."""
 
     def consumed(self, task: Any, result: Any, now: int) -> None:
         """The application is done with a task that went out by a `Deliver` action."""

@@ -17,12 +17,11 @@ from mqproto.validation import LONGEST_MS, check_namespace, check_range
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """Who a client node is. All of it comes from the adapter: a node reads neither host names nor process ids nor
-    random sources.
+    """Identity of a client node. The adapter makes it: a node reads no host names, process ids or random sources.
 
     `ip` is the text of an IPv4 or IPv6 address (docs/protocol/client.md CI-2); `instance_name` is already replaced
     where it was "DEFAULT" (CI-4: process id, "#", a number that no other instance of the process has); `seed` spreads
-    clients over name servers, brokers and queues and tells unique ids of one process apart; `utc_offset_ms` is local
+    clients over name servers, brokers and queues and keeps unique ids of one process apart; `utc_offset_ms` is local
     time minus UTC, which unique ids hold.
     """
 
@@ -35,7 +34,7 @@ class ClientIdentity:
 
 @dataclass(slots=True)
 class ClientSettings:
-    """What all producers and consumers of a node share."""
+    """Settings that all producers and consumers of a node share."""
 
     #: `host:port` of the name servers.
     name_servers: tuple[str, ...] = ()
@@ -57,7 +56,7 @@ class ClientSettings:
     close_timeout_ms: int = 3_000
     #: What requests are signed with; None leaves them unsigned.
     credentials: Credentials | None = field(default=None, repr=False)
-    #: Where an address server tells the name servers; used when none are given (docs/protocol/client.md 1.4).
+    #: Address server that names the name servers; used when none are given (docs/protocol/client.md 1.4).
     address_server: str = ""
     #: Topics and groups of the application live in this namespace; empty for none (docs/protocol/client.md 1.8).
     namespace: str = ""

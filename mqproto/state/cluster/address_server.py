@@ -1,8 +1,8 @@
-"""Name servers that an address server tells: an HTTP server whose answer is the list (docs/protocol/client.md 1.4).
+"""Address server: an HTTP server whose answer is the list of name servers (docs/protocol/client.md 1.4).
 
 Owns: when it is asked, what its answers mean, what is done about failures.
-Leaves to others: HTTP (adapter), which of the name servers to ask (nameservers), calls that wait for the first answer
-(runner).
+Leaves to others: HTTP (adapter), which of the name servers is asked (`name_servers`), calls that wait for the first
+answer (`calls`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SEARCH_PAUSE_MS: Final = 1_000
 
 
 class Question(Job, Protocol):
-    """A job that asks an address server; its `run` raises when there is no answer."""
+    """Job that asks an address server; its `run` raises when there is no answer."""
 
     #: The answer, once the job has run.
     text: str
 
 
 class AddressDirectory(Protocol):
-    """An address server, as the adapter reaches it."""
+    """Address server, as the adapter reaches it."""
 
     @property
     def url(self) -> str: ...
@@ -40,7 +40,7 @@ class AddressDirectory(Protocol):
 
 
 class SearchHost(Protocol):
-    """What a search needs of its node."""
+    """Members of the client node that a search needs."""
 
     notices: deque[str]
 
@@ -51,7 +51,7 @@ class SearchHost(Protocol):
 
 
 class Search:
-    """What one node asks of one address server."""
+    """Requests of one node to one address server."""
 
     __slots__ = ("_asking", "_directory", "_failed_at", "_host", "_text", "over")
 

@@ -23,9 +23,7 @@ def bare_address(address: str) -> str:
 
 
 def endpoint_namespace(address: str) -> str:
-    """The namespace that the address of an instance names, as in `http://MQ_INST_1_x.host:port`; empty for other
-    addresses.
-    """
+    """The namespace in the address of an instance, as in `http://MQ_INST_1_x.host:port`; empty for other addresses."""
     found = _INSTANCE.match(address)
     return found.group(1) if found is not None else ""
 

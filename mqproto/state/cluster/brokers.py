@@ -1,4 +1,4 @@
-"""Where the broker of a queue is, by the routes (docs/protocol/client.md 1.6)."""
+"""Addresses of the brokers of queues, by the routes (docs/protocol/client.md 1.6)."""
 
 from __future__ import annotations
 

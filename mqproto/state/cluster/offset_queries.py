@@ -50,9 +50,7 @@ def min_offset(
 def offset_by_time(
     routes: RouteTable, queue: MessageQueue, timestamp: int, now: int, timeout_ms: int = ASKED_TIMEOUT_MS
 ) -> Flow[tuple[int, int]]:
-    """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker finds
-    it.
-    """
+    """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later."""
     fields = SearchOffsetRequest(queue.topic, queue.queue_id, timestamp).encode()
     command, now = yield from _ask(routes, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, now, timeout_ms)
     return SearchOffsetResponse.decode(command.fields).offset, now

@@ -1,8 +1,8 @@
-"""What a client knows of the cluster: topic routes, the queues to send to and to read from, and where brokers are.
+"""Routes of topics, as a client knows them: the queues to send to and to read from, and where brokers are.
 
 Owns: the last good route of each topic (docs/protocol/client.md 2), the broker address table (1.6) and the versions
-that brokers announced. Leaves to others: asking name servers and when (client), which queue to take (producer,
-consumer).
+that brokers announced. Leaves to others: asking name servers (`route_refresh`), which queue to take (producers,
+consumers).
 
 A route that a name server does not know any more, or cannot give now, stays as it was: a restarted name server is empty
 until brokers report again, and no send has to fail for that (NSV-03).
@@ -25,9 +25,9 @@ _TURN_MASK: Final = 0x7FFF_FFFF
 
 
 class PublishInfo:
-    """The queues that a topic can be sent to, in an order that does not depend on the order of the route (PRO-09).
+    """Queues that a topic can be sent to, in an order that does not depend on the order of the route (PRO-09).
 
-    `ordered` tells that an order configuration made the list (docs/protocol/client.md 2.2): then it names brokers
+    `ordered`: an order configuration made the list (docs/protocol/client.md 2.2): then it names brokers
     whether they are up or not, so that a key keeps its queue.
     """
 

@@ -1,8 +1,9 @@
-"""A node that runs flows over links that it dials.
+"""Calls of flows, over links that their node dials.
 
-Owns: the links by address, the calls on them, and calls that wait for a link to be connected.
-Leaves to others: flows and what else they wait for (`tasks`), which name server a call without an address goes to, what
-a request of a peer means, what is due when besides flows (`client`).
+Owns: the links by address, the calls on them, calls that wait for a link to be connected, the name servers that a call
+without an address is moved over.
+Leaves to others: flows and what else they wait for (`tasks`), the meaning of a peer's request, what is due besides
+flows (`mqproto.state.client.node`).
 
 Nothing is sent for a call whose deadline has passed: a call for a link that is still being dialled waits beside it, not
 in its buffer. A call that expires while its peer says nothing at all ends the link, as Apache's clients do since 4.9.1
@@ -35,7 +36,7 @@ UNSENT_MAX: Final = 64 << 20
 
 
 class FlowNode(TaskNode):
-    """See the module. `limit` bounds the application's operations in flight; `credentials` sign every request."""
+    """Node that makes calls. `limit` bounds the application's operations in flight; `credentials` sign requests."""
 
     __slots__ = (
         "_connect_timeout_ms",
@@ -108,9 +109,7 @@ class FlowNode(TaskNode):
         return self._open + self._fast_open < self.limit and self.calls.open < self.calls.limit
 
     def launch(self, call: FastCall[Any], head: bytes, body: bytes, deadline: int) -> None:
-        """Make a call without a flow on its usable link, as `may_call` allows; the head of its frame bears its opaque,
-        of `free_opaque`.
-        """
+        """Make a call without a flow on its usable link, if `may_call`; `head` bears an opaque of `free_opaque`."""
         self._fast_open += 1
         link = call.link
         link.used = call.since

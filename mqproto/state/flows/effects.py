@@ -1,10 +1,10 @@
-"""Flows: operations that are a sequence (find a route, send, retry elsewhere), written as generators.
+"""Flows: operations in several steps (find a route, send, retry elsewhere), written as generators.
 
 A flow yields one *effect* at a time and is resumed with the effect's outcome and the time:
 `outcome, now = yield effect`.
 The client node performs effects; a flow knows no link, no clock and no runtime. Closing the generator cancels the
 operation.
-Sync and async faces share every flow: they differ only in how they wait for the ticket that `ClientNode.start` returns.
+Plain and async clients share every flow: they differ in how they wait for the ticket that `ClientNode.start` returns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ReadAnswer: TypeAlias = Callable[[bytes], FastAnswer | None]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Send a request to `address` (None: the chosen name server) and wait for its answer until `deadline`.
+    """Effect: send a request to `address` (None: a name server) and wait for its answer until `deadline`.
 
     Outcome: `Command` (any response code) or what `read_answer` gives, `Lost`, or `Expired`.
     """
@@ -52,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Oneway:
-    """Send a request that has no answer. Outcome: None once it is on a connected link, `Lost`, or `Expired`."""
+    """Effect: send a request without an answer. Outcome: None once it is on a connected link, `Lost`, or `Expired`."""
 
     address: str | None
     code: int
@@ -63,14 +63,14 @@ class Oneway:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Go on at `until`. Outcome: None."""
+    """Effect: go on at `until`. Outcome: None."""
 
     until: int
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Go on at once, but not before the driver has carried out what was decided so far. Outcome: None."""
+    """Effect: go on at once, but not before the driver has carried out what was decided so far. Outcome: None."""
 
 
 LATER: Final = Later()
@@ -78,10 +78,9 @@ LATER: Final = Later()
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Go on when a ticket of this node is settled (`ClientNode.spawn`, `ClientNode.wake`), or at `deadline` if that
-    comes first.
+    """Effect: go on when a ticket of this node is settled (`spawn`, `wake`), or at `deadline` if that comes first.
 
-    Outcome: None; `ticket.settled` tells which it was.
+    Outcome: None; `ticket.settled` says which it was.
     """
 
     ticket: Ticket[Any]
@@ -90,7 +89,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Bring the cached route of a topic up to date. Flows that ask at the same time share one request.
+    """Effect: bring the cached route of a topic up to date. Flows that ask at the same time share one request.
 
     Outcome: None when the name server's answer is in the route table, else the `MQError` that says why not:
     `NoNameServer`, `ConnectFailed`, `ConnectionLost`, `CallExpired`, or `BrokerError` (code 17: no such topic). A route
@@ -103,14 +102,14 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Run a job beside the loop. Outcome: None, or the exception that its `run` raised."""
+    """Effect: run a job beside the loop. Outcome: None, or the exception that its `run` raised."""
 
     job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The link could not be made, or ended before the answer came. `connected` tells which."""
+    """Outcome: the link could not be made, or ended before the answer came. `connected` says which."""
 
     address: str
     reason: str
@@ -119,7 +118,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """No answer until the deadline, `timeout_ms` after the effect was asked for."""
+    """Outcome: no answer until the deadline, `timeout_ms` after the effect was asked for."""
 
     address: str
     timeout_ms: int = 0
@@ -165,8 +164,6 @@ def wait_for_all(tickets: Iterable[Ticket[Any]], now: int, deadline: int | None 
 
 
 def current(now: int) -> Flow[int]:
-    """The time now, for a flow whose `now` is old: after a failure of another flow that took time and could not say how
-    much.
-    """
+    """The time, for a flow whose `now` is old: after a failure of another flow, which cannot say how long it took."""
     _, now = yield Sleep(now)
     return now

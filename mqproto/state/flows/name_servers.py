@@ -1,7 +1,7 @@
-"""Which name server to ask (docs/protocol/client.md 1.5).
+"""Name servers of a client, and which of them is asked (docs/protocol/client.md 1.5).
 
 Owns: the list, the one that was chosen, and whose turn is next.
-Leaves to others: links to them, and how often a request moves on (runner).
+Leaves to others: links to them, and how often a request moves on (`calls`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 
 class NameServerList:
-    """A list of name servers.
+    """List of name servers.
 
     The chosen one is kept as long as there is a link to it; `seed` spreads clients over the list.
     """
@@ -23,9 +23,7 @@ class NameServerList:
         self._chosen: str | None = None
 
     def choose(self, linked: Callable[[str], bool], tried: Collection[str] = ()) -> str | None:
-        """The chosen one if `linked` says that there is a link to it, else the next in turn; None when all were tried
-        already.
-        """
+        """The chosen one if there is a link to it (`linked`), else the next in turn; None when all were tried."""
         if self._chosen is not None and self._chosen not in tried and linked(self._chosen):
             return self._chosen
         for _ in self.addresses:

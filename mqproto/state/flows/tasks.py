@@ -26,9 +26,7 @@ NAME_SERVER: Final = "name server"
 
 
 class FastCall(Ticket[R]):
-    """A call of the application's without a flow, and the ticket of it: a `Task` takes its place as soon as anything
-    unusual happens.
-    """
+    """Call of the application without a flow, and its ticket; a `Task` takes its place if anything unusual happens."""
 
     __slots__ = ("link", "opaque", "reads", "since")
 
@@ -45,7 +43,7 @@ class FastCall(Ticket[R]):
 
 
 class Task(Generic[R]):
-    """A flow under way."""
+    """Flow under way."""
 
     __slots__ = (
         "awaited",
@@ -88,7 +86,7 @@ Caller: TypeAlias = Task[Any] | FastCall[Any]
 
 
 class DialledLink(Connection["Caller"]):
-    """A link that the node made, with the tasks that wait for it to be connected."""
+    """Link that the node made, with the tasks that wait for it to be connected."""
 
     __slots__ = ("greeted", "leaving", "usable", "used", "waiting")
 
@@ -107,7 +105,7 @@ class DialledLink(Connection["Caller"]):
 
 
 class TaskNode(NodeBase, ABC):
-    """A node that runs flows. `limit` bounds the application's operations in flight."""
+    """Node that runs flows. `limit` bounds the application's operations in flight."""
 
     __slots__ = (
         "_draining",
@@ -131,7 +129,7 @@ class TaskNode(NodeBase, ABC):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
-        #: Tasks that sleep, wait with a limit or wait for a link, and whatever else a node wants to be told of by
+        #: Tasks that sleep, wait with a limit or wait for a link, and whatever else a node wants to hear of by
         #: `tick`.
         self.timers: Deadlines[Hashable] = Deadlines()
         #: Oddities worth a line in a log, oldest first; the adapter may empty it.
@@ -184,8 +182,7 @@ class TaskNode(NodeBase, ABC):
     # --- for others
 
     def start(self, flow: Flow[R], now: int, *, limited: bool = True) -> Ticket[R]:
-        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which is among the actions
-        then.
+        """Run a flow of the application. Never raises: whatever goes wrong is in the ticket, which is an action then.
 
         `limited` False is for what must be possible however many sends are in flight: shutting something down, say.
         """
@@ -340,7 +337,7 @@ class TaskNode(NodeBase, ABC):
                 self._ready.append((task, (self._seen(task, ticket), now)))
 
     def _seen(self, task: Task[Any], ticket: Ticket[Any]) -> Exception | None:
-        """What a flow that waited for `ticket` is told: nothing by `Wait`, why it failed by `Refresh`."""
+        """The outcome for a flow that waited for `ticket`: nothing of `Wait`, why it failed of `Refresh`."""
         if type(task.effect) is not Refresh:
             return None
         failure: Exception | None = ticket.result() if ticket.failure is None else MQError(str(ticket.failure))

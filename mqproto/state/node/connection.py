@@ -1,4 +1,4 @@
-"""One remoting connection, on either side.
+"""Connection that speaks the remoting protocol, on either side.
 
 Owns: received bytes that are not a whole frame yet, the frames to send, the calls in flight on this link and (in
 `Calls`, which all links of a node share) the opaque numbers and deadlines of those calls.
@@ -34,7 +34,7 @@ _ONEWAY: Final = 2
 
 
 class Calls(Generic[W]):
-    """What all connections of one node share: opaque numbers, how many calls may be open, and when they expire.
+    """Calls of all connections of one node: opaque numbers, how many calls may be open, and when they expire.
 
     A call is open as long as its link knows its opaque, so ending one costs no look-up here: what is left of it is
     swept once it outnumbers the open ones (calls with 30 s to go that were answered at once would pile up otherwise).
@@ -118,7 +118,7 @@ class Calls(Generic[W]):
 
 
 class Connection(Link, Generic[W]):
-    """A link that speaks frames. `W` is what its owner wants back when a call ends (a flow, a record, a function)."""
+    """Link that speaks frames. `W` is what its owner wants back when a call ends (a flow, a record, a function)."""
 
     __slots__ = ("_node", "_splitter", "broken", "calls", "connected", "credentials", "peer_version", "reads", "shared")
 
@@ -283,9 +283,7 @@ class Connection(Link, Generic[W]):
             self.take(opaque)
 
     def end(self) -> list[W]:
-        """The link is over, whoever closed it: ends every open call, in the order they were made, and returns their
-        waiters.
-        """
+        """The link is over, whoever closed it: ends every open call and returns their waiters, the oldest first."""
         self.ended = True
         waiters = list(self.calls.values())
         self.shared.open -= len(waiters)

@@ -1,4 +1,4 @@
-"""The contract between a node and whatever drives it.
+"""Contract between a node and whatever drives it.
 
 A *node* is a machine that owns many links: a client, a broker, a name server. It opens no socket, starts no thread and
 reads no clock; a *driver* (one for each runtime, under `adapters`) brings bytes, times and the ends of jobs in, and
@@ -26,7 +26,7 @@ from mqproto.compiling import mypyc_attr
 
 Buffer: TypeAlias = bytes | memoryview
 
-#: A server stops reading from a peer that leaves this many bytes of answers unread (style: back-pressure by a mark).
+#: A server stops reading from a peer that leaves this many bytes of answers unread (style: back-pressure by a limit).
 SERVER_UNSENT_LIMIT = 4 << 20
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Link:
-    """One byte stream between a node and a peer.
+    """Byte stream between a node and a peer.
 
     The node makes every link (`Node.accept` for a stream that came in, a `Dial` action for one that goes out) and
     writes into `out`. The driver takes the buffers by `Node.data_to_send`, counts `unsent` down as the peer takes them,
@@ -68,11 +68,10 @@ class Link:
 
 
 class Job(Protocol):
-    """Something that may block: an fsync, the creation or deletion of a file, a local offset file.
+    """Work that may block: an fsync, the creation or deletion of a file, a local offset file.
 
     The driver calls `run` once, beside its loop (in a thread, or inline where the runtime simulates), and then enters
-    the node with `done`. A job keeps what it found in itself. It may touch only what it owns: the node runs on
-    meanwhile.
+    the node with `done`. A job keeps what it found in itself. It touches only what it owns: the node runs on.
     """
 
     def run(self) -> None:
@@ -80,7 +79,7 @@ class Job(Protocol):
 
 
 class Ticket(Generic[T]):
-    """What an application waits for: the end of an operation that it started on a node.
+    """End of an operation that the application has started on a node and waits for.
 
     The node settles a ticket exactly once and then puts it among its actions; the driver calls `wake`.
     """
@@ -113,7 +112,7 @@ class Ticket(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Connect `link` to `link.address` (`host:port`, the last colon splits); answer by `opened` or `closed`."""
+    """Action: connect `link` to `link.address` (`host:port`, the last colon splits); answer by `opened` or `closed`."""
 
     link: Link
     timeout_ms: int
@@ -122,7 +121,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Send what the link still has (without waiting long for it) and close it. No `closed` follows."""
+    """Action: send what the link still has (without waiting long for it) and close it. No `closed` follows."""
 
     link: Link
     reason: str
@@ -130,16 +129,14 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run the job beside the loop, then call `done`."""
+    """Action: run the job beside the loop, then call `done`."""
 
     job: Job
 
 
 @dataclass(slots=True)  # made for every message: frozen ones take three times as long
 class Deliver:
-    """Hand messages to the application; `task` is a `mqproto.state.consumer.push.concurrent.ConsumeTask`, answered by
-    `consumed`.
-    """
+    """Action: hand a task to the application, most often messages. A `ConsumeTask` is answered by `consumed`."""
 
     task: Any
 
@@ -198,7 +195,7 @@ class Node(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class NodeBase:
-    """What all nodes share: the sets that the driver empties and the way bytes leave."""
+    """Base of all nodes: the sets that the driver empties and the way bytes leave."""
 
     __slots__ = (
         "actions",

@@ -1,4 +1,4 @@
-"""When things expire.
+"""Deadlines: keys and when they expire.
 
 Owns: a set of keys, each with one absolute time. Setting and cancelling cost O(log n) and O(1); memory follows what is
 live, because entries that were replaced or cancelled are swept once they outnumber the live ones (calls with 30 s to go

@@ -70,7 +70,7 @@ class ProducerHost(RoutesHost, Protocol):
 
 
 class SendTrace(Protocol):
-    """What a producer tells the message trace (`trace`)."""
+    """Message trace, as a producer sees it (`trace`)."""
 
     def published(
         self, messages: Sequence[Traced], topic: str, result: SendResult, address: str, started: int, now: int
@@ -80,7 +80,7 @@ class SendTrace(Protocol):
     def ending(
         self, message: Traced, topic: str, address: str, transaction_id: str | None, state: str, checked: bool, now: int
     ) -> None:
-        """A broker is about to be told what came of a local transaction."""
+        """A broker is about to hear what came of a local transaction."""
 
     def close(self, now: int, deadline: int) -> Flow[None]:
         """Nothing more follows."""
@@ -98,12 +98,10 @@ def check_producer(settings: ProducerSettings) -> None:
 
 
 class ProducerCore:
-    """The producer of one group in a client node; made by `ClientNode.add_producer`."""
+    """Producer of one group in a client node; made by `ClientNode.add_producer`."""
 
     def __init__(self, settings: ProducerSettings, host: ProducerHost) -> None:
-        """Raises InvalidName for a group that no producer may have, InvalidSetting for other settings, and
-        CompressionMissing.
-        """
+        """Raises what `check_producer` raises."""
         check_producer(settings)
         self.settings = settings
         #: As it travels; that of the settings is the application's.
@@ -188,8 +186,7 @@ class ProducerCore:
     def send_oneway(
         self, message: Message, now: int, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> Flow[None]:
-        """Send without an answer, in one attempt; ends once the request is on a connected link. Errors as of `send`, no
-        BrokerError.
+        """Send without an answer, in one attempt; ends once the request is on a connected link. Errors as of `send`.
 
         Where the broker leaves what was sent before unread, the send waits as it does for room in the window
         (TooManyRequests).
@@ -276,14 +273,13 @@ class ProducerCore:
         if place.waits:
             window = self.window
             raise TooManyRequests(
-                f"no room within {now - began} ms: {window.messages} messages ({window.size} bytes) of group {self.group} are in flight"
+                f"no room within {now - began} ms: {window.messages} messages ({window.size} bytes) of group "
+                f"{self.group} are in flight"
             )
         return now
 
     def room(self, place: Ticket[None]) -> Flow[None]:
-        """Wait as long as the send does whose ticket of `SendWindow.last` this is: until there is room for it, or it is
-        over.
-        """
+        """Wait as long as the send does whose ticket of `SendWindow.last` this is: until it has room, or is over."""
         yield Wait(place)
 
     def flush(self, deadline: int | None = None) -> Flow[bool]:

@@ -1,7 +1,7 @@
 """Answers to sends as brokers usually write them, read without taking their headers apart.
 
-Owns: the patterns of those headers. Leaves to others: whose answer it is, and every answer that looks different in any
-way.
+Owns: the patterns of those headers.
+Leaves to others: whose answer it is (`ClientNode`), and every answer that looks different in any way (`send_request`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def read_send_answer(frame: bytes) -> tuple[Any, ...] | None:
     """The fields of `SendAnswer` of the usual answer to a send, in a frame without its length word; None for all
     others, good or bad.
 
-    A plain tuple: there is one for every message.
+    A tuple and no `SendAnswer`: there is one for every message.
     """
     end = json_header_end(frame)
     if not end:

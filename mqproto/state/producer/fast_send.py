@@ -239,9 +239,7 @@ class FastSends:
     def begin(
         self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, for_callback: bool, now: int
     ) -> Ticket[SendResult] | None:
-        """Send a message the usual way; None, and nothing has happened, where that is not possible or not known to
-        be.
-        """
+        """Send a message the usual way; None, and nothing has happened, where that is not possible for certain."""
         if type(message) is not Message or type(message.topic) is not str:
             return None
         topic_template = self._topic_templates.get(message.topic)

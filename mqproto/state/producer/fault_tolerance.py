@@ -1,10 +1,9 @@
 """Fault tolerance of sends: which brokers to avoid, and until when (docs/protocol/client.md 3.4, in the form of 4.9.8).
 
 Owns: for each broker its last latency and the time from which it is taken again.
-Leaves to others: the round robin over queues (`routes.PublishInfo`), when to measure (producer).
+Leaves to others: the round robin over queues (`routes.PublishInfo`), when to measure (`core`).
 
-Nothing here touches the shared list of queues. Up to 4.9.7 Java's picking of a less bad broker edited a queue in that
-list.
+Nothing here changes the shared list of queues; up to 4.9.7 Java edited a queue in it when it picked a less bad broker.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class _Fault:
 
 
 class FaultTable:
-    """Latencies by broker name.
+    """Table of latencies by broker name.
 
     `latency_max` rises; a latency of at least entry i keeps its broker off for `not_available[i]` ms.
     """

@@ -1,7 +1,7 @@
 """Messages that wait for a reply (docs/protocol/client.md 3.13).
 
 Owns: the requests of one client that wait, by correlation id; how brokers learn of the client before they are to pass a
-reply on. Leaves to others: the send (`producer`), reading what brokers push (`broker_requests`).
+reply on. Leaves to others: the send (`core`), reading what brokers push (`broker_requests`).
 
 A request has one outcome: its reply, the failure of its send, or `RequestTimeout`. (Apache's releases from 4.9.4 on
 also report the acknowledgement of the send as a reply.) Late, doubled and unknown replies are dropped. A request is an
@@ -64,7 +64,7 @@ class RequestHost(Protocol):
 
 
 class _Waiting:
-    """A request on its way; `over` is woken when there is an outcome."""
+    """Request on its way; `over` is woken when there is an outcome."""
 
     __slots__ = ("failure", "over", "reply")
 
@@ -75,13 +75,13 @@ class _Waiting:
 
 
 class RequestReply:
-    """The requests of one client node."""
+    """Requests of one client node."""
 
     def __init__(self, host: RequestHost, heartbeats: Introductions) -> None:
         self._host = host
         self._heartbeats = heartbeats
         self._waiting: dict[str, _Waiting] = {}
-        #: When brokers that did not know this client were last told of it.
+        #: When heartbeats were last sent to brokers that did not know this client.
         self._introduced: dict[str, int] = {}
         self._reply_topics: set[str] = set()
 
@@ -117,12 +117,12 @@ class RequestReply:
             raise InvalidMessage("a reply cannot ask for another one")
         now = yield from self._introduce(producer, message.topic, now, deadline)
         correlation_id = self._host.ids.next(now + self._host.wall_ahead)
-        marks = {
+        added = {
             properties.CORRELATION_ID: correlation_id,
             properties.REPLY_TO_CLIENT: self._host.client_id,
             properties.TTL: str(timeout_ms),
         }
-        asked = replace(message, properties={**message.properties, **marks})
+        asked = replace(message, properties={**message.properties, **added})
         waiting = self._waiting[correlation_id] = _Waiting()
         sending = self._host.spawn(self._sent(waiting, producer, asked, queue, deadline, now), now)
         try:
@@ -217,9 +217,7 @@ def _message(header: ReplyMessageRequest, wall: int) -> MessageExt:
 
 
 def _host(text: str) -> tuple[bytes, bool]:
-    """The bytes of `ip:port`, and whether they are IPv6; nowhere for anything else, which is no reason to lose a
-    reply.
-    """
+    """The bytes of `ip:port`, and whether they are IPv6; zeros for anything else: that is no reason to lose a reply."""
     try:
         data = encode_host(text.lstrip("/"))
     except HostError:

@@ -118,9 +118,7 @@ class RequestBuilder:
         )
 
     def named(self, topic: str, values: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """The topic as it travels, and the properties with what the namespace adds to them (docs/protocol/client.md
-        1.8).
-        """
+        """Topic and properties as they travel, with what the namespace adds (docs/protocol/client.md 1.8)."""
         if not self._namespace:
             return topic, values
         topic = self._namespace.wrap(topic)
@@ -156,9 +154,7 @@ class RequestBuilder:
         return fields
 
     def send_request(self, topic: str, msg_id: str, encoded: str, body: bytes) -> SendRequest:
-        """A message as it travels that has nothing special about it: for a topic on the wire, with its property
-        string.
-        """
+        """An ordinary message for a topic as it travels, with its property string."""
         fields = self._fields(topic, {}, 0, 0, False)
         fields["i"] = encoded
         return SendRequest(topic, msg_id, SEND_MESSAGE_V2, fields, body)

@@ -1,9 +1,8 @@
-"""How much a producer may have in flight: a loop that sends faster than brokers take waits for room instead of filling
-the memory.
+"""Window of sends: how much a producer may have in flight, so that a loop that sends faster than brokers take waits for
+room and does not fill the memory.
 
-Owns: the messages and bytes of the sends under way, who waits for room in which order, and which sends a flush waits
-for.
-Leaves to others: how long a send may wait, and what it does then (producer); waking who waits (the node).
+Owns: the messages and bytes of the sends under way, who waits for room in which order, what a flush waits for.
+Leaves to others: how long a send may wait, and what it does then (`core`); waking who waits (the node).
 
 First come, first served: a small message does not pass a large one that waits. What is larger than the whole window is
 let in once nothing else is in flight, so it passes alone.
@@ -28,7 +27,7 @@ class Generation:
 
 
 class WindowPlace:
-    """What one send takes of the window, from `SendWindow.enter` to `SendWindow.leave`."""
+    """Place of one send in the window, from `SendWindow.enter` to `SendWindow.leave`."""
 
     __slots__ = ("generation", "messages", "room", "size", "waits")
 
@@ -43,7 +42,7 @@ class WindowPlace:
 
 
 class SendWindow:
-    """At most `messages_max` messages and `size_max` bytes in flight.
+    """Window of at most `messages_max` messages and `size_max` bytes.
 
     `wake` settles a ticket and resumes the flows that wait for it, at the node's next step: it is called from flows
     that are being closed too, which know no time.
@@ -58,7 +57,7 @@ class SendWindow:
         #: What is in flight now, without what waits for room.
         self.messages = 0
         self.size = 0
-        #: Who waits for room, first come first; out of a plain dict the first is slow to find once many have left.
+        #: Who waits for room, first come first; out of a dict the first is slow to find once many have left.
         self.line: OrderedDict[WindowPlace, None] = OrderedDict()
         self._generation = Generation()
         #: Those before it that somebody waits for.
@@ -138,9 +137,7 @@ class SendWindow:
             self._admit()
 
     def in_flight(self) -> list[Ticket[None]]:
-        """Tickets that are settled when all sends that have begun by now are over; none where there are no such
-        sends.
-        """
+        """Tickets that are settled when all sends that have begun by now are over; none where there are none."""
         generation = self._generation
         if generation.count:
             generation.ended = Ticket()

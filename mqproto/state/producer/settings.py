@@ -1,7 +1,6 @@
 """Settings of producers, with Apache's defaults (docs/protocol/client.md 1.9.2).
 
-Names are snake_case forms of Apache's; times are milliseconds. `check` raises `InvalidSetting` and is called before
-anything starts.
+Names are snake_case forms of Apache's; times are milliseconds. `check` is called before anything starts.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class NodeSettings(Protocol):
 
 @dataclass(slots=True)
 class ProducerSettings:
-    """One producer (docs/protocol/client.md 1.9.2)."""
+    """Settings of one producer."""
 
     group: str = "DEFAULT_PRODUCER"
     create_topic_key: str = CREATE_TOPIC_KEY
@@ -59,8 +58,7 @@ class ProducerSettings:
     send_window_bytes: int = 32 << 20
     #: LZ4 and Zstandard need the extra `compression`, here and at consumers, which must be 4.9.4 or later.
     compress_type: Compression = Compression.ZLIB
-    #: Tell the trace topic of everything that is sent (docs/protocol/client.md 3.14); an empty topic means the usual
-    #: one.
+    #: Report everything that is sent to the trace topic (docs/protocol/client.md 3.14); empty means the usual topic.
     enable_msg_trace: bool = False
     customized_trace_topic: str = ""
     #: How long one attempt may take while another can follow, so that a broker that says nothing does not use up the
@@ -98,7 +96,7 @@ class ProducerSettings:
 
 @dataclass(slots=True)
 class TransactionSettings(ProducerSettings):
-    """One producer of messages in transactions (docs/protocol/client.md 3.11)."""
+    """Settings of one producer of messages in transactions (docs/protocol/client.md 3.11)."""
 
     #: Questions of brokers that the listener answers at a time.
     check_thread_pool_max_size: int = 1

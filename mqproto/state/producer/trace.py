@@ -1,10 +1,10 @@
-"""The message trace of one producer or consumer of a node (docs/protocol/client.md 3.14).
+"""Message trace of one producer or consumer of a node (docs/protocol/client.md 3.14).
 
 Owns: records that wait to be sent, when they go and in which messages, how many were lost.
-Leaves to others: the text of records (`tracing`), when something is worth one (`producer`, `consumer`, `transactions`),
+Leaves to others: the text of records (`tracing`), when something is worth one (producers, consumers, `transactions`),
 the send itself.
 
-A trace never holds up what it tells of: what finds the queue full is dropped and counted, and trace messages are sent
+A trace never holds up what it reports: what finds the queue full is dropped and counted, and trace messages are sent
 by a producer of their own that nothing waits for but the end of the client, within its time. That producer is traced by
 nobody, and is no member of the node: brokers need not hear of it, because they never ask it anything.
 """
@@ -42,7 +42,7 @@ TRACE_CLOSE_MS: Final = 3_000
 
 
 class TraceHost(ProducerHost, Protocol):
-    """What a trace needs of its node."""
+    """Members of the client node that a trace needs."""
 
     notices: deque[str]
     #: Those that are not closed: their topics' routes are kept fresh.
@@ -52,9 +52,7 @@ class TraceHost(ProducerHost, Protocol):
 
 
 class TracedDelivery(Protocol):
-    """Messages that went to the application together: a list for a listener, a message that was taken, what a poll
-    brought.
-    """
+    """Messages that went to the application together: those of a listener's call, of a poll, or one that was taken."""
 
     messages: list[MessageExt]
     #: When they went.
@@ -64,7 +62,7 @@ class TracedDelivery(Protocol):
 
 
 class Record:
-    """One record and what its message can be found by."""
+    """Record of a trace, and the keys by which its message is found."""
 
     __slots__ = ("data", "keys")
 
@@ -74,7 +72,7 @@ class Record:
 
 
 class Tracer:
-    """Takes records and sends them."""
+    """Trace of one group: it takes records and sends them."""
 
     def __init__(self, host: TraceHost, group: str, purpose: str, topic: str) -> None:
         """`group` is the application's, `purpose` PRODUCE or CONSUME, `topic` empty for the usual one."""
@@ -102,7 +100,7 @@ class Tracer:
         """The topics whose routes it needs."""
         return self._producer.routes.topics()
 
-    # --- what is told
+    # --- records
 
     def published(
         self, messages: Sequence[Traced], topic: str, result: SendResult, address: str, started: int, now: int
@@ -128,7 +126,7 @@ class Tracer:
     def ending(
         self, message: Traced, topic: str, address: str, transaction_id: str | None, state: str, checked: bool, now: int
     ) -> None:
-        """A broker is told what came of a local transaction."""
+        """A broker is about to hear what came of a local transaction."""
         wall, region = now + self._host.wall_ahead, "DefaultRegion"
         text = tracing.transaction_ended(
             message, wall, region, self._group, topic, address, transaction_id, state, checked
@@ -230,7 +228,7 @@ class Tracer:
             self._failing = False
         except MQError as error:
             self.lost += count
-            if not self._failing:  # told once for each time of trouble
+            if not self._failing:  # one notice for each time of trouble
                 self._failing = True
                 self._host.notices.append(f"group {self._group}: the message trace cannot be sent: {error}")
 

@@ -1,14 +1,14 @@
 """Messages in transactions, for one producer group (docs/protocol/client.md 3.11).
 
 Owns: what is sent before and after a local transaction, what a verdict means on the wire, the broker's questions that
-wait for an answer. Leaves to others: the send itself (`producer`), the application's listener (an adapter calls it,
+wait for an answer. Leaves to others: the send itself (`core`), the application's listener (an adapter calls it,
 outside the node), reading questions (`broker_requests`).
 
     half = send_half(message)                     the broker has the message, nobody gets it
     listener.execute(half.message, argument)      by the adapter, if `half.accepted`
     end(half, judged(half, verdict, failure))     commits, rolls back, or leaves it open: then a broker asks
 
-A question goes out as a `Deliver` action with a `CheckTask`, and is answered by `ClientNode.checked`. A broker that
+A question goes out as a `Deliver` action with a `CheckTask`, and is answered by `Producers.checked`. A broker that
 hears no answer asks again in its next round, so what is lost here is only late.
 """
 
@@ -47,7 +47,7 @@ _WIRE: Final = {
 
 
 class TransactionHost(Protocol):
-    """What transactions need of their node."""
+    """Members of the client node that transactions need."""
 
     namespace: Namespace
     routes: RouteTable
@@ -59,7 +59,7 @@ class TransactionHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A message that the broker has and nobody gets yet."""
+    """Message that the broker has and nobody gets yet."""
 
     message: HalfMessage
     result: SendResult
@@ -72,7 +72,7 @@ class Half:
 
 @dataclass(slots=True, eq=False)
 class CheckTask:
-    """One question: call `listener.check(message)` and answer by `ClientNode.checked(task, result, now)`, once.
+    """Question of a broker: call `listener.check(message)`, answer by `Producers.checked(task, result, now)`, once.
 
     The result is what the listener returned, or the exception that it raised. A task may stay unanswered: the broker
     asks again.
@@ -93,7 +93,7 @@ class TransactionCore:
     """Transactions of one producer; made by `ClientNode.add_transaction_producer`."""
 
     def __init__(self, producer: ProducerCore, listener: object, host: TransactionHost, checks_max: int) -> None:
-        """`listener` marks the questions as its own.
+        """Questions carry `listener`, which is asked.
 
         `checks_max` may wait for its answer; more are dropped, with a notice.
         """
@@ -117,8 +117,8 @@ class TransactionCore:
             raise InvalidMessage("a message in a transaction cannot be delayed")
         if isinstance(message, ReplyMessage):
             raise InvalidMessage("a reply cannot wait for a transaction: it is passed on at once")
-        marks = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: self.group}
-        prepared = replace(message, properties={**message.properties, **marks})
+        added = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: self.group}
+        prepared = replace(message, properties={**message.properties, **added})
         result = yield from self.producer.send(prepared, now, timeout_ms=timeout_ms, checked=True)
         return Half(half_message(message, result.msg_id), result)
 
@@ -148,7 +148,7 @@ class TransactionCore:
         )
 
     def state_of(self, verdict: object) -> LocalTransactionState:
-        """What a listener's answer, or its exception, counts as; a notice tells of one that is no verdict.
+        """What a listener's answer, or its exception, counts as; one that is no verdict gets a notice.
 
         Also outside the node.
         """

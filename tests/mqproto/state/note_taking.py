@@ -1,4 +1,4 @@
-"""A consumer for tests of the node around it."""
+"""Consumer for tests of the node around it."""
 
 from __future__ import annotations
 

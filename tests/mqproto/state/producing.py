@@ -1,4 +1,4 @@
-"""What tests of producers have in common: a node as a producer sees it, and short forms for what its flows ask and are
+"""Parts of tests of producers: a node as a producer sees it, and short forms for what its flows ask and are
 told.
 """
 

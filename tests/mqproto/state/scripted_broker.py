@@ -1,4 +1,4 @@
-"""A name server and brokers that are scripted, for consumers on a `Stage`: queues in memory, held pulls, switches for
+"""Name server and brokers that are scripted, for consumers on a `Stage`: queues in memory, held pulls, switches for
 trouble.
 """
 

@@ -1,4 +1,4 @@
-"""A client node on a stage: the test plays its driver and its peers, byte by byte, and moves time by hand."""
+"""Client node on a stage: the test plays its driver and its peers, byte by byte, and moves time by hand."""
 
 from __future__ import annotations
 

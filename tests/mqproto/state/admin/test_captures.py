@@ -1,4 +1,4 @@
-"""What we ask agrees with what mqadmin asks, field by field, and what Apache answers can be read: captures of three
+"""Requests of ours agree with those of mqadmin, field by field, and Apache's answers can be read: captures of three
 releases.
 """
 

@@ -1,4 +1,4 @@
-"""What our operations make of Apache's answers is what mqadmin printed of the same ones: captures of three releases."""
+"""Results of our operations are what mqadmin printed of the same answers: captures of three releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes through topics, summed over brokers."""
+"""Traffic of topics, summed over brokers."""
 
 from __future__ import annotations
 

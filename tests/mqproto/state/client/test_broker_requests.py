@@ -1,4 +1,4 @@
-"""What brokers and operators ask of the client node (docs/protocol/client.md 6)."""
+"""Requests of brokers and operators to the client node (docs/protocol/client.md 6)."""
 
 from __future__ import annotations
 

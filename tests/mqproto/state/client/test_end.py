@@ -1,4 +1,4 @@
-"""The end of a client node, and of one of its producers."""
+"""End of a client node, and of one of its producers."""
 
 from __future__ import annotations
 

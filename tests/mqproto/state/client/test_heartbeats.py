@@ -1,4 +1,4 @@
-"""The client node and heartbeats: who gets one, when, and what stands in it."""
+"""Heartbeats of a client node: who gets one, when, and what stands in it."""
 
 from __future__ import annotations
 

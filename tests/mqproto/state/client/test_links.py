@@ -1,4 +1,4 @@
-"""The client node and its links: time-outs, lost and broken links, answers that are late, doubled or nonsense."""
+"""Links of a client node: time-outs, lost and broken links, answers that are late, doubled or nonsense."""
 
 from __future__ import annotations
 

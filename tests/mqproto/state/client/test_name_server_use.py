@@ -1,4 +1,4 @@
-"""The client node and its name servers: which is asked, and what becomes of sends while they come and go."""
+"""Name servers of a client node: which is asked, and what becomes of sends while they come and go."""
 
 from __future__ import annotations
 

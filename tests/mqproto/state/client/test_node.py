@@ -1,4 +1,4 @@
-"""The client node: its first send, who takes part in it, its names and settings."""
+"""Client node: its first send, who takes part in it, its names and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client node and routes: when they are asked for, who shares the answer, who hears of changes."""
+"""Routes of a client node: when they are asked for, who shares the answer, who hears of changes."""
 
 from __future__ import annotations
 

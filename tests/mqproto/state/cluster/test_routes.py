@@ -1,4 +1,4 @@
-"""What a client makes of the routes that it is told."""
+"""Routes: the queues and addresses that a client takes from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two clients asked, set against each other."""
+"""Comparison of what two clients asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where what we send differs from what Apache's clients send for the same job, and why.
+"""Deviations: where what we send differs from what Apache's clients send for the same job, and why.
 
 Each deviation between our client and that of the release that we follow quotes the decision that gives the reason, with
 its number on that page. The others are differences between Apache's releases, or what is a matter of time. One that
@@ -156,7 +156,8 @@ DEVIATIONS: Final = (
     ),
     Deviation(
         "a refused account is refused once",
-        "D44: A refusal of the account (an `AclException` in the remark, or code 16 of 5.3) is `AccessDenied` and final",
+        "D44: A refusal of the account (an `AclException` in the remark, or code 16 of 5.3) is `AccessDenied` and "
+        "final",
         fewer=lambda asked: asked.code in SENDS,
     ),
     Deviation("the trace's group has no number", "D50: its group has no number", forget=unnumbered),

@@ -1,4 +1,4 @@
-"""What the recorded program printed of messages and results, made of ours, so that both can be compared."""
+"""Lines that the recorded program printed of messages and results, made of ours, so that both can be compared."""
 
 from __future__ import annotations
 

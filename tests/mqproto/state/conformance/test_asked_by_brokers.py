@@ -1,6 +1,4 @@
-"""What brokers of three releases asked of Apache's consumers for operators: ours understands the same frames and
-answers the same.
-"""
+"""Requests that brokers of three releases made to Apache's consumers for operators: ours answers the same."""
 
 from __future__ import annotations
 

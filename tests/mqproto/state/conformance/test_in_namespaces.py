@@ -1,4 +1,4 @@
-"""A client in a namespace asks what it asks outside of any, under names that begin with the namespace
+"""Clients in namespaces: each asks what it asks outside of any, under names that begin with the namespace
 (docs/protocol/client.md 1.8).
 """
 
@@ -25,8 +25,9 @@ NAMES_OF: Final[dict[int, tuple[str, ...]]] = {
     int(RequestCode.CONSUMER_SEND_MSG_BACK): ("group", "originTopic"),
 }
 JOBS: Final = [
-    "produce-sync", "produce-async", "produce-oneway", "produce-batch", "produce-compressed", "produce-orderly", "transact-commit",
-    "consume", "consume-tag", "consume-broadcast", "consume-orderly", "consume-retry", "consume-dead-letter", "pull", "litepull", "offsets",
+    "produce-sync", "produce-async", "produce-oneway", "produce-batch", "produce-compressed", "produce-orderly",
+    "transact-commit", "consume", "consume-tag", "consume-broadcast", "consume-orderly", "consume-retry",
+    "consume-dead-letter", "pull", "litepull", "offsets",
 ]  # fmt: skip
 
 

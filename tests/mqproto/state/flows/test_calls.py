@@ -1,4 +1,4 @@
-"""The runner of flows: calls, sleeps, waits, jobs, cancelling and limits."""
+"""Flows on a node: calls, sleeps, waits, jobs, cancelling and limits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from mqproto.codec import Command
-from mqproto.errors import (
-    StateError,
-    TooManyRequests,
-)
+from mqproto.errors import StateError, TooManyRequests
 from mqproto.message import Message, SendStatus
 from mqproto.state.flows import calls
 from mqproto.state.flows.effects import Call, Expired, Flow, Sleep, Wait, Work

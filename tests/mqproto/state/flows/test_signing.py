@@ -1,4 +1,4 @@
-"""A client node with an account: all that it sends is signed, and a refusal of the account is final."""
+"""Client node with an account: all that it sends is signed, and a refusal of the account is final."""
 
 from __future__ import annotations
 

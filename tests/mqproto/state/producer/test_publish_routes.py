@@ -1,6 +1,4 @@
-"""Where sends go: routes that are found, missing or only provisional, brokers that are avoided, and sends that go
-nowhere at all.
-"""
+"""Queues that sends go to: routes that are found, missing or provisional, brokers that are avoided, lost sends."""
 
 from __future__ import annotations
 

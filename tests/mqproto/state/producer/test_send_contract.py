@@ -1,6 +1,4 @@
-"""What an error of a send says of its message (docs/clients.md, "What is promised"), whatever brokers and name servers
-do.
-"""
+"""Errors of sends: what they say of the message (docs/clients.md, "What is promised"), whatever servers do."""
 
 from __future__ import annotations
 

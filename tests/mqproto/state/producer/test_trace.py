@@ -1,4 +1,4 @@
-"""The message trace of producers and consumers, as transcripts."""
+"""Message trace of producers and consumers, as transcripts."""
 
 from __future__ import annotations
 
