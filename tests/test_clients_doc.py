@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import pytest
 
+import mqproto.adapters.threaded
 from mqproto import ConsumeFromWhere, Message, MessageModel, errors
+from mqproto.adapters.base.client import BaseClient
 from mqproto.adapters.base.settings import client_settings as options
 from mqproto.adapters.base.settings import options as kinds_of_options
 from mqproto.adapters.base.settings.options import (
@@ -259,17 +261,24 @@ def test_example_on_gevent(server: Standalone, page: str, example: str) -> None:
             runtime.call(run, page, example.replace("import threading", "import gevent.event as threading"), server)
 
 
+PUBLIC: Final = [
+    name
+    for name in mqproto.adapters.threaded.__all__
+    if inspect.isclass(one := getattr(mqproto.adapters.threaded, name)) and issubclass(one, BaseClient)
+]
+
+
 def test_there_are_examples_of_each_kind() -> None:
-    for kind in (
-        "Producer",
-        "TransactionProducer",
-        "PushConsumer",
-        "SimpleConsumer",
-        "LitePullConsumer",
-        "PullConsumer",
-        "Admin",
-    ):
+    """`Consumer` is another name of `SimpleConsumer`."""
+    assert len(PUBLIC) == 8
+    for kind in set(PUBLIC) - {"Consumer"}:
         assert any(re.search(rf"\b{kind}\(", str(example.values[1])) for example in EXAMPLES), kind
+
+
+def test_the_overview_names_each_kind() -> None:
+    table = TEXTS["clients"].split("| client |")[1].split("\n\n")[0]
+    first = " ".join(row.split("|")[1] for row in table.splitlines()[2:])
+    assert sorted(re.findall(r"`(\w+)`", first)) == sorted(PUBLIC)
 
 
 def test_every_error_is_listed() -> None:
