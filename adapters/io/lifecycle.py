@@ -108,7 +108,8 @@ class Lifecycle:
             raise StateError(f"the {self._kind} is {'closed' if self._closed else 'not started'}")
         if self._fork != forks.count:
             raise StateError(
-                f"the {self._kind} was started before this process was forked off and belongs to the parent: make a new one"
+                f"the {self._kind} was started before this process was forked off and belongs to the parent:"
+                " make a new one"
             )
 
 

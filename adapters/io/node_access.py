@@ -115,11 +115,8 @@ class NodeAccess:
         self._until = 0  # when the loop turns at the latest; under the lock
         self._woken = False
         self._written_soon = False  # what callers left is written when the runtime comes to it; under the lock
-        self._bursts = (
-            # the loop turns within a moment whatever happens, because callers start much; see
-            # `mqproto.adapters.threaded.Driver`
-            False
-        )
+        # the loop turns within a moment whatever happens, because callers start much: see `threaded.Driver`
+        self._bursts = False
         self._quit = False
         self._refusal = f"{name} is closed"  # what whoever enters is told then
         self._shut_down = False  # everything is closed
@@ -148,11 +145,9 @@ class NodeAccess:
         verb: Callable[[*Ts, int], T],
         arguments: tuple[*Ts],
         together: bool = False,
-        lock: AbstractContextManager[object] | None = None,
+        lock: AbstractContextManager[object] | None = None,  # another way to take the driver's own
     ) -> T:
-        """Do the same with an operation of the node, of which the verb gives the ticket: `wake` is called once, from
-        any thread, when it has ended or can end no more. `lock`: another way to take the driver's own.
-        """
+        """`enter` with an operation, whose ticket the verb gives: `wake` is called once, in any thread, at its end."""
         ticket: Ticket[Any] | None = None
         batch: Batch | None = None
         mid_step = False
@@ -188,17 +183,15 @@ class NodeAccess:
                         if not isinstance(action, FOR_CALLERS):
                             self._todo.append(action)
                             due = True
-                except Exception:
-                    raise
-                except BaseException:
-                    self._quit = True  # before the lock is free: nobody may enter what is half-changed
+                except BaseException as error:
+                    if not isinstance(error, Exception):
+                        self._quit = True  # before the lock is free: nobody may enter what is half-changed
                     raise
             if batch:
                 try:
                     send_batch(batch)
                 except BaseException:  # it may have cost that connection, and nothing else
-                    self._settle(batch)
-                    self._leave(actions)
+                    self._leave(batch, actions)
                     mid_step = False
                     raise
                 self._settle(batch)
@@ -212,17 +205,22 @@ class NodeAccess:
             elif soon:
                 self.write_soon()
         except BaseException as failure:
-            if mid_step and not isinstance(failure, Exception):
-                self._cut_short(failure, batch)
-            else:
-                self._back_out(ticket)
+            self._undo(failure, mid_step, ticket, batch)
             raise
         return result
 
-    def _leave(self, actions: list[Action]) -> None:
-        """Have the loop do what a caller does as a rule, who has left the rest to it before."""
+    def _leave(self, batch: Batch, actions: list[Action]) -> None:
+        """Have the loop send and do what a caller does as a rule, who has left the rest to it before."""
+        self._settle(batch)
         with self._lock:
             self._todo += [action for action in actions if isinstance(action, FOR_CALLERS)]
+
+    def _undo(self, failure: BaseException, mid_step: bool, ticket: Ticket[Any] | None, batch: Batch | None) -> None:
+        """A failure or an interrupt came to a caller, perhaps in the middle of a step."""
+        if mid_step and not isinstance(failure, Exception):
+            self._cut_short(failure, batch)
+        else:
+            self._back_out(ticket)
 
     def _back_out(self, ticket: Ticket[Any] | None) -> None:
         """The caller gets no ticket, so the operation must not go on."""
@@ -243,15 +241,17 @@ class NodeAccess:
         self._quit = True
         if self.failure is None:
             what = type(interrupt).__name__
-            self._refusal = f"{self.name} was interrupted ({what}) in the middle of a step and has ended: close it and make a new one"
+            self._refusal = (
+                f"{self.name} was interrupted ({what}) in the middle of a step and has ended:"
+                " close it and make a new one"
+            )
             self.failure = StateError(self._refusal)
             self.failure.__cause__ = interrupt
         if batch:
             self._settle(batch)  # nobody sends it; but sockets that are being sent to are not closed
         self._rouse()
-        if (
-            self._shut_down
-        ):  # the loop had ended by itself, and whoever was about to be told was not among those that it told
+        # the loop had ended by itself, and whoever was about to be told was not among those that it told
+        if self._shut_down:
             self._tell_all()
         log.warning("%s", self._refusal)
 

@@ -44,8 +44,8 @@ class ClientOptions(TypedDict, total=False):
     #: Keys of an account, for brokers with access control: `mqproto.acl.SessionCredentials`, or an object of your own
     #: with its attributes.
     credentials: Credentials | None
-    #: Encrypt all connections; the settings of `mqproto.adapters.base.settings.tls_settings` say whom to trust, or `ssl_context`
-    #: does.
+    #: Encrypt all connections. Whom to trust say the settings of `mqproto.adapters.base.settings.tls_settings`, or
+    #: `ssl_context`.
     tls: bool
     ssl_context: ssl.SSLContext | None
     tls_config_file: str

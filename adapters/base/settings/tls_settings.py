@@ -28,8 +28,7 @@ _KEYS: Final[Mapping[str, str]] = {
 
 
 def tls_client(values: Mapping[str, Any]) -> TlsClient:
-    """The TLS that `mqproto.adapters.base.settings.client_settings.tls_options` describe. Raises InvalidSetting; passwords are not
-    shown.
+    """The TLS that values of `client_settings.tls_options` describe. Raises InvalidSetting; passwords are not shown.
 
     The file, when one is named, has the last word, as with Java; it is not looked for anywhere else.
     """
