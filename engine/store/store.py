@@ -105,7 +105,7 @@ class Store:
     ) -> Store:
         """Open a data directory, or make one. Blocks.
 
-        `wall` and `utc_offset_ms` (local time minus UTC) name new index files and tell at which hours old files go.
+        `wall` and `utc_offset_ms` (local time minus UTC) name new index files and decide at which hours old files go.
         Raises StoreLocked; StoreDamaged when opening would drop what is known to have been durable, unless `recover`
         says what to do then; StoreUnwritable. `thorough`: the whole log is checked, however long that takes. What was
         found is in `recovery`.
@@ -254,7 +254,7 @@ class Store:
     # --- the machine ---
 
     def want_flush(self) -> None:
-        """Make everything appended so far durable as soon as possible; `flushed` tells when it is.
+        """Make everything appended so far durable as soon as possible; `flushed` says when it is.
 
         Under SYNC_FLUSH one call after any number of appends is enough: while a flush is under way, its end starts the
         next one.
@@ -350,5 +350,5 @@ class Store:
 
     @property
     def dispatch_behind(self) -> int:
-        """Bytes of the log that queues and index do not know yet: always 0, both are told with the message."""
+        """Bytes of the log that queues and index do not know yet: always 0, both get each message at once."""
         return 0

@@ -27,7 +27,7 @@ def add_command(commands: Commands) -> None:
         metavar="N",
         type=int,
         default=LIMIT,
-        help=f"findings that are told; the rest is counted (default: {LIMIT})",
+        help=f"findings that are shown; the rest is counted (default: {LIMIT})",
     )
     parser.add_argument("--json", action="store_true", help="the result as JSON")
     parser.set_defaults(run=run)

@@ -204,7 +204,7 @@ class DiskFiles:
         system.sync_folder(path)
 
     def sync_all(self, paths: Collection[str]) -> bool:
-        """Each sync of a file waits for the disk on its own; one of the whole file system waits once. It tells of every
+        """Each sync of a file waits for the disk on its own; one of the whole file system waits once. It reports every
         failure since the lock was taken, from Linux 5.8 on. Otherwise, and after a failure, which may be somebody
         else's, each file has to be asked; those find most of their work done.
         """

@@ -35,7 +35,7 @@ def _call(module: Any, name: str) -> Any:
 
 
 def _name() -> tuple[str, str]:
-    """Name and release of the system; empty where it does not tell."""
+    """Name and release of the system; empty where they are unknown."""
     uname = _call(os, "uname")
     if uname is None:
         return "", ""
@@ -178,7 +178,7 @@ def sync_folder(path: str) -> None:
 
 
 def sync_of_one_disk() -> Callable[[int], int] | None:
-    """The call that makes a whole file system durable, where it tells of failures (Linux 5.8 and later)."""
+    """The call that makes a whole file system durable, where it reports failures (Linux 5.8 and later)."""
     name, release_text = _name()
     release = re.match(r"(\d+)\.(\d+)", release_text) if name == "Linux" else None
     if release is None or (int(release[1]), int(release[2])) < (5, 8):

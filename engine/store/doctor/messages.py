@@ -236,8 +236,7 @@ def walk_over(
     directory: Directory, start: int, end: int, note: Callable[[str], None] | None = None
 ) -> Iterator[tuple[int, memoryview]]:
     """Offset and bytes of all good records of the log between two offsets. Places without one are passed over, `note`
-    is told then.
-    Nothing is told of the end: there a record may just be written, or was torn. Raises OSError.
+    is called then, but not for the end: there a record may just be written, or was torn. Raises OSError.
     """
     log = directory.log
     while start < end:

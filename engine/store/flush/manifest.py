@@ -72,7 +72,7 @@ def write_manifest(
 
 
 def read_manifest(files: Files, path: str, checkpoint: Checkpoint, notes: list[str]) -> Manifest | None:
-    """The manifest, if there is one that still counts as far as the checkpoint tells. Blocks."""
+    """The manifest, if there is one that still counts as far as the checkpoint shows. Blocks."""
     try:
         text, _, check = files.read(path).rstrip(b"\n").rpartition(b"\n")
     except FileNotFoundError:

@@ -27,7 +27,7 @@ def cut_index(index: Index, offset: int, store_time: Callable[[int], int], intac
 
     `store_time` gives the store time of the record at a physical offset. `intact`: everything that was written is
     there, as after the death of a process; otherwise only what lies before the offset is. A file is cut before the
-    first page that is missing, and `notes` tells so.
+    first page that is missing, and `notes` says so.
     """
     removed = False
     while index.index_files:

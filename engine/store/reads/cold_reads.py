@@ -41,7 +41,7 @@ class ColdRead(Generic[T]):
     """Job: a read of what may not be in memory. `result` has the answer afterwards; `run` raises OSError when the disk
     fails.
 
-    It works on the store as it was when the job was made, and nothing of the store waits for it or has to be told of
+    It works on the store as it was when the job was made, and nothing of the store waits for it or has to know of
     its end.
     """
 

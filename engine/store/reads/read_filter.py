@@ -20,7 +20,7 @@ class ReadFilter:
     def __init__(self, work_left: int, bits_from: int = NOWHERE) -> None:
         #: The read ends before the next message once this is used up; the filter counts it down.
         self.work_left = work_left
-        #: From this physical offset on the bitmap in the extension of the consume queue may tell that a message is not
+        #: From this physical offset on the bitmap in the extension of the consume queue may show that a message is not
         #: wanted.
         self.bits_from = bits_from
 

@@ -24,7 +24,7 @@ from mqproto.wire.record_layout import HEADS, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSE
 
 #: Bytes of queue entries that one read looks at, however few of them match (docs/protocol/store.md 14.1).
 _SCAN_SIZE: Final = 16_000
-#: Memory of a machine that does not tell (docs/protocol/store.md 13.6).
+#: Memory of a machine that does not say (docs/protocol/store.md 13.6).
 _MEMORY_UNKNOWN: Final = 24 << 30
 #: Bytes after which `warm` ends.
 _WARM_SIZE: Final = 1 << 20

@@ -13,7 +13,7 @@ from mqproto.engine.store.disk.files import File, Files
 from mqproto.engine.store.layout import FILLER_SIZE, MAGIC_FILLER, offset_name
 from mqproto.engine.store.log.commit_log import CommitLog, LogFile
 from mqproto.engine.store.log.records import FILLER, NOTHING, measure, next_record
-from mqproto.engine.store.recovery.scanning import search
+from mqproto.engine.store.recovery.scan import search
 from mqproto.engine.store.report import RecoveryReport
 from mqproto.wire.flags import TRANSACTION_ROLLBACK
 from mqproto.wire.ids import body_crc

@@ -28,7 +28,7 @@ from mqproto.engine.store.recovery.damage import SkipPlan, end_of_damage, step_o
 from mqproto.engine.store.recovery.log_files import LogFilesFound, find_log_files
 from mqproto.engine.store.recovery.queue_ends import drop_strange_entries
 from mqproto.engine.store.recovery.redispatch import Redispatch
-from mqproto.engine.store.recovery.scanning import Scan, bytes_behind, next_nonzero, search
+from mqproto.engine.store.recovery.scan import Scan, bytes_behind, next_nonzero, search
 from mqproto.engine.store.report import Ending, Recover, RecoveryReport
 from mqproto.engine.store.settings import SYNC_FLUSH, StoreSettings
 from mqproto.wire.record_layout import RECORD_FIXED

@@ -17,7 +17,7 @@ from mqproto.engine.store.queues.consume_queues import ConsumeQueues
 from mqproto.engine.store.queues.queue import Queue
 from mqproto.engine.store.queues.queue_files import shorten
 from mqproto.engine.store.queues.queue_io import FileWrite, write_out
-from mqproto.engine.store.recovery.scanning import Scan, known_records
+from mqproto.engine.store.recovery.scan import Scan, known_records
 from mqproto.engine.store.report import LostRange, RecoveryReport
 from mqproto.engine.store.settings import StoreSettings
 from mqproto.wire.properties import KEYS, UNIQ_KEY

@@ -17,7 +17,7 @@ from mqproto.engine.store.layout import CHECKPOINT
 from mqproto.engine.store.log.records import facts_of
 from mqproto.engine.store.settings import StoreSettings, parse_delay_levels
 
-#: Findings that are kept unless told otherwise.
+#: Findings that are kept by default.
 LIMIT: Final = 100
 #: Bytes of the log between two reports of progress.
 _STEP: Final = 4 << 20

@@ -272,7 +272,7 @@ class IndexChecks:
         if ahead:
             self._report.note(f"{index.path}: {ahead} slots lead to entries that its head does not count yet")
 
-    # --- telling ---
+    # --- reporting ---
 
     def finish(self, end: int) -> None:
         """The log is at its end, which is given."""

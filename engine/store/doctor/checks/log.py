@@ -112,7 +112,7 @@ class LogCheck:
             self.latest_time = time
 
     def check_fields(self, offset: int, facts: Facts) -> None:
-        """What no length and no checksum tells: whether the fields of a record can be true."""
+        """What no length and no checksum shows: whether the fields of a record can be true."""
         wrong = ""
         if facts.topic in _NO_NAMES or any(letter in facts.topic for letter in _NO_LETTERS):
             wrong = f"no topic has the name {facts.topic!r}"

@@ -27,7 +27,7 @@ from mqproto.wire.properties import DELAY, INNER_MULTI_DISPATCH, INNER_MULTI_QUE
 _KEPT_MAX: Final = 32 << 20
 _CHUNK_MAX: Final = 1024
 _CHUNK_MIN: Final = 16
-#: Runs of one queue that are told one by one.
+#: Runs of one queue that are reported one by one.
 _RUNS_MAX: Final = 32
 #: Entries that are looked at together where no record goes with them.
 _SWEEP: Final = 1 << 14

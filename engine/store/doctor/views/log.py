@@ -35,7 +35,7 @@ class LogPart(NamedTuple):
 class Stop(Enum):
     """Reason why a walk ended."""
 
-    #: It came as far as it was told to.
+    #: It came as far as it was asked to.
     THERE = "there"
     #: Nothing follows: space that was never written, or no file.
     NOTHING = "nothing"
