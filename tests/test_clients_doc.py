@@ -165,7 +165,12 @@ def test_every_kind_of_options_is_listed() -> None:
         for one in vars(kinds_of_options).values()
         if isinstance(one, type) and hasattr(one, "__total__") and one.__module__ == kinds_of_options.__name__
     }
-    assert kinds - {SendOptions} == {kind for kind, _, _, _ in SECTIONS.values()}
+    assert kinds == {SendOptions, *(kind for kind, _, _, _ in SECTIONS.values())}
+
+
+def test_every_argument_of_a_send_is_listed() -> None:
+    table = TEXTS["producers"].split("| argument | meaning |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \| .+ \|$", table, re.MULTILINE) == list(SendOptions.__annotations__)
 
 
 @pytest.mark.parametrize(("section", "option", "default", "limits", "meaning"), ROWS)
