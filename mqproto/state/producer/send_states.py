@@ -15,7 +15,7 @@ from typing import Final
 class SendState(Enum):
     """Values say what is done in a state."""
 
-    BEGUN = "the message was checked and packed, once for all attempts; nothing was asked yet"
+    BEGUN = "the message was checked and its request built, once for all attempts; nothing was asked yet"
     WAITING = "the send waits for room in the window"
     ROUTING = "name servers are asked for the topic, or for the master of a broker"
     UNREAD = "one-way: the broker has left too much unread of what was sent before"

@@ -7,7 +7,7 @@ from mqproto.state.client.broker_requests import STACKS_MAX
 from mqproto.wire.bodies import ConsumerRunningInfo, ConsumerStatus, ResetOffsets
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.record import encode_record
-from tests.mqproto.state.note_taking import Consumer
+from tests.mqproto.state.recording_consumer import Consumer
 from tests.mqproto.state.stage import TOPIC, Peer, Stage, stage_with
 
 

@@ -11,7 +11,7 @@ from mqproto.message import Message, SendStatus
 from mqproto.state.client.heartbeats import FAREWELL_WAIT_MS
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.codes import RequestCode
-from tests.mqproto.state.note_taking import Consumer
+from tests.mqproto.state.recording_consumer import Consumer
 from tests.mqproto.state.stage import NS, TOPIC, Stage, refused, stage_with, success
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -6,7 +6,7 @@ from mqproto.message import Message
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import HeartbeatData
 from mqproto.wire.codes import RequestCode
-from tests.mqproto.state.note_taking import Consumer
+from tests.mqproto.state.recording_consumer import Consumer
 from tests.mqproto.state.stage import NS, TOPIC, Stage, broker, name_server, refused, route, stage_with, success
 
 BEAT = RequestCode.HEART_BEAT

@@ -13,7 +13,7 @@ from mqproto.state.client.settings import ClientIdentity, ClientSettings
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import HeartbeatData
 from mqproto.wire.codes import VERSION, RequestCode
-from tests.mqproto.state.note_taking import Consumer
+from tests.mqproto.state.recording_consumer import Consumer
 from tests.mqproto.state.stage import IDENTITY, NS, TOPIC, Stage, broker, name_server, route, stage_with
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -13,7 +13,7 @@ from mqproto.errors import (
 from mqproto.message import Message, SendStatus
 from mqproto.state.flows.effects import Flow, Refresh
 from mqproto.wire.codes import RequestCode
-from tests.mqproto.state.note_taking import Consumer
+from tests.mqproto.state.recording_consumer import Consumer
 from tests.mqproto.state.stage import NS, TOPIC, Peer, Stage, name_server, route, stage_with, success
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC

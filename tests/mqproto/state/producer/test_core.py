@@ -25,7 +25,7 @@ from mqproto.wire import properties
 from mqproto.wire.batch import decode_batch
 from mqproto.wire.codes import RequestCode, ResponseCode
 from mqproto.wire.compression import Compression, inflate
-from tests.mqproto.state.producing import SEND, SEND_BATCH, TOPIC, Host, call, end, producer, took
+from tests.mqproto.state.producers import SEND, SEND_BATCH, TOPIC, Host, call, end, producer, took
 from tests.mqproto.state.stage import WALL, route
 
 # --- one attempt

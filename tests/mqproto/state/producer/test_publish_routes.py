@@ -26,7 +26,7 @@ from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.send_request import send_result
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.compression import Compression
-from tests.mqproto.state.producing import TOPIC, Host, call, end, producer, took
+from tests.mqproto.state.producers import TOPIC, Host, call, end, producer, took
 from tests.mqproto.state.stage import route
 
 # --- routes

@@ -23,7 +23,7 @@ from mqproto.errors import (
 from mqproto.message import Message, MessageQueue, SendResult
 from mqproto.state.flows.effects import Call, Effect, Expired, Flow, Lost, Refresh
 from mqproto.wire.codes import ResponseCode
-from tests.mqproto.state.producing import TOPIC, Host, producer, took
+from tests.mqproto.state.producers import TOPIC, Host, producer, took
 from tests.mqproto.state.stage import route
 
 STORED: Final = (0, *(int(code) for code in (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)))

@@ -12,7 +12,7 @@ from mqproto.state.flows.effects import Call, Effect, Expired, Flow, Lost, Onewa
 from mqproto.state.producer.core import UNSENT_WAIT_MAX, ProducerCore
 from mqproto.state.producer.send_states import FIRST, TRANSITIONS, SendEvent, SendState
 from mqproto.wire.codes import ResponseCode
-from tests.mqproto.state.producing import SEND, TOPIC, Host, producer, took
+from tests.mqproto.state.producers import SEND, TOPIC, Host, producer, took
 from tests.mqproto.state.stage import route
 from tests.transitions import Observed
 

@@ -13,7 +13,7 @@ from tests.mqproto.state.stage import TOPIC
 
 
 class Consumer:
-    """A consumer that only takes notes."""
+    """Consumer that only records what it hears."""
 
     def __init__(self, node: ClientNode, group: str = "cg", topics: tuple[str, ...] = (TOPIC,)) -> None:
         self.node = node
