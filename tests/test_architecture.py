@@ -136,6 +136,23 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == []
 
 
+#: Words that a docstring of a module or class does not begin with: the thing itself comes first.
+QUESTIONS = {"What", "Who", "Whose", "How", "When", "Where", "Which", "Whether", "Why"}
+
+
+def test_docstrings_begin_with_the_thing() -> None:
+    """As in a reference work: one finds an entry by its noun ("Registry of consumer groups: ...")."""
+    questions = []
+    for path in modules("mqproto") + modules("engine") + modules("adapters"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        texts = {"module": ast.get_docstring(tree)}
+        texts |= {node.name: ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+        for name, text in texts.items():
+            if text and text.split()[0] in QUESTIONS:
+                questions.append(f"{path.relative_to(ROOT)}: {name}")
+    assert questions == []
+
+
 #: The rooms of each floor from the ground up, those of one line beside each other. A module knows its own room and the
 #: lines below it. A single module may stand where a room does.
 CHAINS = {
