@@ -104,8 +104,11 @@ class SyncProducer(BaseProducer, SyncClient):
 
     def _choose(self, message: Messages, options: SendOptions) -> tuple[MessageQueue | None, int | None]:
         """The queue of a send, which the application may choose now, and its time."""
+        queue, timeout_ms = options.get("queue"), options.get("timeout_ms")
+        if (queue is not None) + (timeout_ms is not None) == len(options):
+            return queue, timeout_ms
         selection = self._selection(message, options)
         if selection is None:
-            return options.get("queue"), options.get("timeout_ms")
+            return queue, timeout_ms
         queues = self._driver.wait(self._begin_queues, selection.topic, selection.timeout_ms)
         return selection.choose(queues), selection.timeout_ms

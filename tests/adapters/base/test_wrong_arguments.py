@@ -47,6 +47,18 @@ def test_wrong_arguments_of_sends(world: World, send: Any) -> None:
             send(message, **arguments)
 
 
+def test_an_option_that_no_send_has(world: World, send: Any) -> None:
+    for options in ({"timeout": 3}, {"timeout": 3, "queue": None}, {"timeout": 3, "timeout_ms": 1_000}):
+        with pytest.raises(TypeError, match="a send has no option timeout; it has queue, selector"):
+            send(Message(world.topic, b"x"), **options)
+
+
+def test_options_that_say_nothing(world: World) -> None:
+    producer = world.producer()
+    for send in (producer.send, producer.send_oneway):
+        send(Message(world.topic, b"x"), queue=None, selector=None, argument=None, timeout_ms=None)
+
+
 @pytest.mark.parametrize("selected", [False, True], ids=["plain", "selected"])
 @pytest.mark.parametrize("timeout_ms", ["1000", 1.5, float("nan"), True], ids=repr)
 def test_what_is_no_time(world: World, send: Any, timeout_ms: Any, selected: bool) -> None:
