@@ -16,7 +16,7 @@ from mqproto.adapters.simulated.clients import SimulatedProducer
 from mqproto.codec import Command
 from mqproto.message import Message
 from mqproto.state.client import broker_requests
-from mqproto.state.client.node import ClientNode
+from mqproto.state.client.broker_requests import BrokerRequests
 from mqproto.state.flows.effects import Call, Flow, Oneway
 from mqproto.state.flows.tasks import DialledLink
 from mqproto.wire.record import decode_record
@@ -80,12 +80,14 @@ class Shops:
 
         producer.begin(flow)
 
-    def answer(self, node: ClientNode, link: DialledLink, request: Command, now: int) -> None:
+    def answer(self, requests: BrokerRequests, link: DialledLink, request: Command, now: int) -> None:
         """A broker asks."""
         message = decode_record(request.body)
         name = message.properties["UNIQ_KEY"]
         group = message.properties["PGROUP"]
-        assert any(producer.node is node and producer.core.group == group for producer in self.producers)
+        assert any(
+            producer.node.broker_requests is requests and producer.core.group == group for producer in self.producers
+        )
         self.asked[name] += 1
         if self.peace or self.random.random() < 0.6:
             fields = request.fields
