@@ -1,8 +1,6 @@
-"""Configuration of a running server: read and changed by request, and written back (docs/protocol/broker.md 2.16,
-6.2).
+"""Configuration of a running server: read, changed and written back by request (docs/protocol/broker.md 2.16, 6.2).
 
-Owns: which keys there are and what a change of them does: at once, at the next start, or nothing; what is not saved
-yet.
+Owns: which keys there are and what a change of them does: at once, at the next start, or nothing; what is unsaved.
 Leaves to others: what depends on a setting (they register hooks), the file (a job that the adapter makes), requests
 (the handlers).
 
@@ -89,8 +87,8 @@ class Configuration:
 
     def update(self, body: bytes, wall: int) -> tuple[frozenset[str], str | None]:
         """Make the changes that the body of a request asks for, a properties text. Gives the keys that changed and a
-        remark for the answer. What was changed is not saved before `saver` says so. Raises ChangeRefused; nothing is
-        changed then.
+        remark for the answer. What was changed is not saved before `saver` says so. Raises ChangeRefused before any
+        change.
         """
         changes = self._read(body)
         before = self.properties()

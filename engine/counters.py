@@ -1,8 +1,7 @@
-"""Counters, and what they counted lately: Apache's snapshots of a minute, an hour and a day (docs/protocol/broker.md
-9.2).
+"""Counters, and Apache's snapshots of a minute, an hour and a day (docs/protocol/broker.md 9.2).
 
 Apache appends the value of every counter to a list every 10 s, 10 min and 1 h. Here the ticks of these three rhythms
-are numbers since the start, and a counter keeps its numbers of those ticks only before which it changed: one that rests
+are numbers since the start, and a counter keeps its numbers at those ticks only before which it changed: an idle one
 costs nothing.
 """
 

@@ -82,8 +82,7 @@ class _PageLink(Link):
 class WithMetrics:
     """Node with its page, which drivers see as one node. `collect` gives the numbers in slices.
 
-    GET of `/metrics` is answered with the page, everything else with an error, and each link is closed after its
-    answer.
+    GET of `/metrics` is answered with the page, all else with an error, and each link is closed after its answer.
     """
 
     def __init__(self, node: Node, collect: Callable[[], Steps[Collected]], render: Render) -> None:

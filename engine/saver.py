@@ -1,7 +1,6 @@
 """Saver of a state, which saves while requests go on.
 
-Owns: at most one save at a time, and the answers that wait for it. Changes that come while a save runs share the next
-one.
+Owns: at most one save at a time, and the answers that wait for it. Changes during a save share the next one.
 Leaves to others: what is saved and where (functions given at construction), running the job (the driver).
 """
 

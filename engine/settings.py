@@ -169,9 +169,7 @@ def apply(settings: Settings, pairs: Mapping[str, str]) -> None:
 
 
 def apply_all(all_settings: Sequence[Settings], pairs: Mapping[str, str]) -> None:
-    """The same for several objects that share one text: each takes the keys that it has, the first one keeps the
-    unknown.
-    """
+    """The same for several objects that share one text: each takes its keys, the first keeps the unknown ones."""
     changes: list[tuple[Settings, str, Value]] = []
     unknown: dict[str, str] = {}
     tables = [(settings, _spellings(settings)) for settings in all_settings]

@@ -1,9 +1,7 @@
-"""Slices of work that is too long for one entry of a node (so that no request holds the loop for more than some
-milliseconds).
+"""Slices of work that is too long for one entry of a node, so that no request holds the loop for long.
 
 Owns: whose slice is next, how much may wait, what is dropped when its owner leaves.
-Leaves to others: when a slice runs (the node calls `step` from its timer while there is something to do), what the work
-is.
+Leaves to others: when a slice runs (the node calls `step` from its timer while there is work), what the work is.
 
 Work is a generator that yields whenever a slice of it is done: a millisecond or so, `SLICE_SIZE` characters of text.
 Owners (links, mostly) take turns slice by slice, the work of one owner is done in order. What is short is done at once.
@@ -60,8 +58,8 @@ class Slices:
         return self._count > 0 and not self._under_way
 
     def begin(self, owner: Hashable, steps: Steps[T], then: Callable[[T], None], own: bool = False) -> bool:
-        """Do some work for an owner, then call `then` with its outcome: at once when it takes one slice. False when too
-        much waits.
+        """Do some work for an owner, then call `then` with its outcome: at once if it is one slice. False if too much
+        waits.
 
         For the node's `own` work there is always a place.
         """

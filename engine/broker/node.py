@@ -66,12 +66,10 @@ class BrokerNode(Core):
     `host` and `port` are the numeric address that clients are given (brokerIP1 and the port that the "main" listener is
     really bound to; part of every message id). `seed` feeds the choice of queues. The store is open already; the broker
     closes it. `files` are those that it was opened with (the disk's, unless a test has others): the tables lie in
-    `config/` below its root.
-    `utc_offset_ms` (local time minus UTC) says when the days begin whose totals are kept.
+    `config/` below its root. `utc_offset_ms` (local time minus UTC) says when the days begin whose totals are kept.
     `save_settings` makes the job that writes changed settings into their file; without it changes end with the process.
 
-    Raises ConfigDamaged when the topic or group table cannot be read, InvalidSetting for delay levels that cannot be,
-    OSError.
+    Raises ConfigDamaged when the topic or group table cannot be read, OSError.
     """
 
     def __init__(
@@ -185,9 +183,7 @@ class BrokerNode(Core):
         self._settle()
 
     def registered(self, now: int) -> Ticket[None]:
-        """Settled once every name server knows this broker, or has been found out of reach: from then on clients can
-        find it.
-        """
+        """Settled once every name server knows this broker, or is out of reach: clients can find it from then on."""
         self._enter(now)
         ticket: Ticket[None] = Ticket()
 

@@ -1,9 +1,7 @@
-"""Registry of brokers and topics: what brokers registered, and which of them are alive (docs/protocol/broker.md 6.1,
-6.3, 6.4).
+"""Registry of brokers and topics: what brokers registered, which are alive (docs/protocol/broker.md 6.1, 6.3, 6.4).
 
 Owns: topics, broker addresses, clusters, live entries and when they expire. Nothing of it outlives the process.
-Leaves to others: requests and answers (handlers), links and time (the node). A link is here only a token, one for each
-connection.
+Leaves to others: requests and answers (handlers), links and time (the node). A link is only a token here.
 """
 
 from __future__ import annotations
@@ -297,9 +295,7 @@ class Registry:
             self.clusters.pop(data.cluster, None)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic at the brokers of a cluster, or everywhere; a broker that has it brings it back with its next
-        change.
-        """
+        """Forget a topic at the brokers of a cluster, or everywhere; a broker that has it brings it back."""
         entries = self.topics.get(topic, {})
         for name in list(entries):
             held = self._topics_of.get(name, {})

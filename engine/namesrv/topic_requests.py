@@ -45,9 +45,7 @@ def _topics_of_cluster(state: State, request: Request) -> Steps[Answer]:
 
 
 def _system_topics(state: State, request: Request) -> Answer:
-    """Clusters and brokers have topics by their names; whoever asks gets the others from the broker whose address is
-    given.
-    """
+    """Clusters and brokers have topics by their names; the others are asked of the broker whose address is given."""
     registry = state.registry
     names = dict.fromkeys([*sorted(registry.clusters), *sorted(registry.brokers)])
     first = registry.brokers[min(registry.brokers)] if registry.brokers else None

@@ -143,8 +143,8 @@ class ClientCallRequests:
     def call(
         self, target: ClientLink, waiter: Waiter, code: int, fields: Mapping[str, str], body: Buffer, timeout_ms: int
     ) -> bool:
-        """Ask a client; False when it takes nothing any more, or too many calls are in flight: then `waiter` is not
-        called.
+        """Ask a client; False when it takes nothing any more or too many calls are in flight; `waiter` is not called
+        then.
         """
         if target.ended or target.unsent > SERVER_UNSENT_LIMIT:
             return False

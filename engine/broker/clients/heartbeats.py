@@ -1,7 +1,6 @@
 """Heartbeats of clients 34, their unregistration 35, members 38, subscription checks 46, connections 203, 204, 328.
 
-Owns: which clients are notified of a change (40), when a silent member is dropped (docs/protocol/broker.md 2.7, 2.18,
-3).
+Owns: who is notified of a change (40), when a silent member is dropped (docs/protocol/broker.md 2.7, 2.18, 3).
 Leaves to others: the tables (`mqproto.engine.broker.core.client_registry`).
 """
 

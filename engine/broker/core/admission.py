@@ -1,14 +1,13 @@
-"""Admission control: what an overloaded broker refuses, before anything is done for a request
-(docs/protocol/broker.md 0.3, 3.5; docs/protection.md).
+"""Admission control: what an overloaded broker refuses, before anything is done for a request (docs/protocol/broker.md
+0.3, 3.5; docs/protection.md).
 
 Owns: how old a request may be, whether the disk of the log keeps up, how much answers all peers together leave untaken.
-Leaves to others: limits of what waits (`pending_acks`, `waiting_reads`, `parked_pulls`),
-disk space (`mqproto.engine.store`).
+Leaves to others: limits of what waits (`pending_acks`, `waiting_reads`, `parked_pulls`), disk space
+(`mqproto.engine.store`).
 
 There is no queue of requests here: what has come is served at once, and what has not been read yet stays with the
 system, which holds the peer back. So a request is as old as the driver knows it to be (`NodeBase.behind`): the time
-since it saw that there is something to read. Only a loop that is held up, by a disk or by very much to do, makes it
-old.
+since it saw that there is something to read. Only a loop that is held up, by a disk or by much to do, makes it old.
 """
 
 from __future__ import annotations

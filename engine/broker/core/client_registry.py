@@ -1,8 +1,7 @@
 """Registry of the clients that are online: producers, consumers with their subscriptions, and locks of queues
 (docs/protocol/broker.md 2.7, 2.8, 3).
 
-Owns: the members of every group, found by link, by client id and by age; the subscriptions of consumer groups; queue
-locks.
+Owns: the members of every group, by link, by client id and by age; the subscriptions of consumer groups; queue locks.
 Leaves to others: group settings, notices to clients and everything about messages (the broker).
 
 A *member* is one link in one group. A member that was silent for 120 s is dropped; the table keeps members in the order
@@ -186,9 +185,7 @@ class ClientRegistry:
     def _subscribe(
         self, group: ConsumerGroup, client_id: str, wanted: Iterable[SubscriptionData], *, joined: bool
     ) -> Registered:
-        """Lay a heartbeat's subscriptions over the group's: newer versions and new topics in, topics it does not name
-        out.
-        """
+        """Lay a heartbeat's subscriptions over the group's: newer versions and new topics in, other topics out."""
         named: dict[str, SubscriptionData] = {}
         for subscription in wanted:
             if len(named) < SUBSCRIPTIONS_MAX:
@@ -309,9 +306,7 @@ Q = TypeVar("Q", bound=Hashable)
 
 
 class QueueLocks(Generic[Q]):
-    """Locks of queues by group: which client holds which queue. In memory, not bound to a connection, renewed by
-    locking again.
-    """
+    """Locks of queues by group: which client holds which queue. In memory, bound to no connection."""
 
     def __init__(self) -> None:
         self._held: dict[str, dict[Q, tuple[str, int]]] = {}
@@ -321,9 +316,7 @@ class QueueLocks(Generic[Q]):
         return self._count
 
     def lock(self, group: str, client_id: str, queues: Iterable[Q], now: int) -> list[Q]:
-        """The queues, in the order asked, that the client holds now: free ones, its own, and those not renewed for 60
-        s.
-        """
+        """The queues, in the order asked, that the client holds now: free ones, its own, those not renewed for 60 s."""
         held = self._held.setdefault(group, {})
         granted = []
         for queue in queues:

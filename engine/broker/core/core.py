@@ -76,9 +76,7 @@ class ClientLink(Connection[Waiter]):
         self.strangers = 0
 
     def check_idle(self) -> None:
-        """Alarm: close the link if nothing was read or written for the idle time, else look again when that may be
-        so.
-        """
+        """Alarm: close the link if nothing was read or written for the idle time, else look again later."""
         due = self.last_active + self.core.idle_ms
         if due <= self.core.now:
             self.core.end_link(self, "idle")

@@ -66,11 +66,9 @@ class HeaderTemplate:
 def cut_header(
     text: bytes, numbers: tuple[tuple[bytes, int, int], ...], texts: tuple[bytes, ...] = ()
 ) -> HeaderCut | None:
-    """Cut a JSON header at the members named: numbers with the value that was read and the digits that they may have,
-    and texts.
+    """Cut a JSON header at the members named: numbers with their value and the digits that they may have, and texts.
 
-    None for a header that is better read in full each time: a member is missing, there twice, negative or oddly
-    written.
+    None for a header that is better read in full each time: a member is missing, there twice, negative or odd.
     """
     if len(text) > HEADER_MAX:
         return None

@@ -4,8 +4,7 @@ Owns: what waits for a flush of the log or for a table to be saved, the end of t
 takes too long.
 Leaves to others: flushing (`mqproto.engine.store`), saving tables (`tables.config_manager`), what an answer says.
 
-One read brings many messages of one peer, and one flush makes all of them durable: their answers wait together, as one
-`HeldAnswer`.
+One read brings many messages of one peer, and one flush makes all of them durable: their answers are one `HeldAnswer`.
 """
 
 from __future__ import annotations
@@ -77,11 +76,9 @@ class PendingAcks:
         return max([self._core.now - begin for begin in begins], default=0)
 
     def send(self, link: ClientLink, answer: bytes, wait: bool, topic: str) -> None:
-        """Answer for a message of a topic that was just appended: now, or under SYNC_FLUSH once it is durable, if it
-        wants that.
+        """Answer for a message of a topic that was just appended: now, or under SYNC_FLUSH once it is durable.
 
-        Never before the topic is saved: after a crash nobody would find the message. Messages of other topics do not
-        wait for it.
+        Never before the topic is saved: after a crash nobody would find the message. Other topics do not wait for it.
         """
         core = self._core
         change = core.topics.changes.get(topic, 0)

@@ -1,5 +1,4 @@
-"""Answers that take long to build, made in slices between other requests (no request holds the loop for more than some
-milliseconds).
+"""Answers that take long to build, made in slices between other requests, so that none holds the loop for long.
 
 Owns: when slices run, what a link gets when its answer is ready or cannot be given.
 Leaves to others: whose slice is next (`mqproto.engine.slices`), what an answer says (the handlers).
@@ -65,9 +64,7 @@ class SlicedAnswers:
         self._arm()
 
     def run(self, owner: Hashable, steps: Steps[T], then: Callable[[T], None], own: bool = False) -> bool:
-        """The same for other work; False when too much waits, which is never so for work that is the broker's `own`
-        wish.
-        """
+        """The same for other work; False when too much waits, never for the broker's `own` work."""
         begun = self.work.begin(owner, steps, then, own)
         self._arm()
         return begun

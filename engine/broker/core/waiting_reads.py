@@ -2,8 +2,7 @@
 (docs/protocol/store.md 13.6).
 
 Owns: which reads wait, how many run, how much their answers may hold.
-Leaves to others: what is in memory, and the jobs themselves (`mqproto.engine.store`), what an answer looks like (the
-handlers).
+Leaves to others: what is in memory, the jobs (`mqproto.engine.store`), what an answer says (the handlers).
 
 Bounds: few jobs at a time, so that flushes find a free worker; of one link one; and none for a link whose peer leaves
 answers untaken, or while all such links together hold a lot, for what a job has read lies in memory until it is sent.
@@ -263,9 +262,7 @@ class WaitingReads:
                     links.remove(link)
 
     def lose_patience(self) -> None:
-        """Alarm: refuse what has waited for too long (docs/protocol/broker.md 3.5), and look again when the next will
-        have.
-        """
+        """Alarm: refuse what has waited for too long (docs/protocol/broker.md 3.5), and look again for the next."""
         now = self._timers.now
         size = self._count
         until = _FOREVER

@@ -263,9 +263,7 @@ class FilterTable:
     # --- bitmaps ---
 
     def bits(self, topic: str, text: bytes) -> bytes:
-        """The bitmap of a message with this property string; empty if nobody filters the topic, or nothing is to be
-        calculated.
-        """
+        """The bitmap of a message with this property string; empty if nobody filters the topic or bitmaps are off."""
         if not self._extended or not self._settings.enable_calc_filter_bit_map:
             return b""
         calculated = self._calculated.get(topic)

@@ -1,5 +1,4 @@
-"""Filters of pulls: by the hash of a tag, or by an expression over the properties of a message (docs/protocol/broker.md
-2.4, 4).
+"""Filters of pulls: by the hash of a tag, or by an expression over properties (docs/protocol/broker.md 2.4, 4).
 
 Owns: expressions that were read already, what a read asks of each message, how much one read may work.
 Leaves to others: which expression applies (`pulls.pull_checks`, `consumer_filters`), what expressions mean

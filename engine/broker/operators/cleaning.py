@@ -1,8 +1,7 @@
 """Clean-up of queues that nobody needs any more, of old files and of deleted topics: 306, 316, 329
 (docs/protocol/broker.md 2.21).
 
-Owns: which queues go and that nothing is left that points into them: parked pulls are answered, committed offsets
-forgotten.
+Owns: which queues go, and that nothing points into them any more: parked pulls are answered, offsets forgotten.
 Leaves to others: what a dead queue is, and files (`mqproto.engine.store`).
 
 All queues are looked at, in slices. A queue that is made anew under the name of one that went begins at offset 0.

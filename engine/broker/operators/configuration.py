@@ -1,8 +1,7 @@
 """Settings of the broker by request: 25 changes them, 26 lists them (docs/protocol/broker.md 2.16).
 
 Owns: the answers, and the registration with name servers that some changes need.
-Leaves to others: keys, values and the file (`mqproto.engine.configuration`), what keeps something made from a setting
-(their hooks).
+Leaves to others: keys, values and the file (`mqproto.engine.configuration`), what is made from a setting (hooks).
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class ConfigurationRequests:
         return {RequestCode.UPDATE_BROKER_CONFIG: self.on_update, RequestCode.GET_BROKER_CONFIG: self.on_list}
 
     def on_update(self, link: Peer, request: Command) -> None:
-        """Answered once the file holds the change, and the name servers know of another permission (or cannot be
-        asked).
+        """Answered once the file holds the change, and the name servers know of another permission, if they can be
+        asked.
         """
         if not request.body:
             link.reply(request, ResponseCode.SUCCESS)

@@ -49,9 +49,7 @@ _BODY_MAX: Final = MAX_TOTAL - 65_536
 
 
 class WantedStats:
-    """Times that are not in memory: where each message is, and what to do with its store time (-1: it cannot be
-    read).
-    """
+    """Times that are not in memory: where each message is, and what to do with its store time, -1 if unreadable."""
 
     __slots__ = ("places", "seen", "takers")
 

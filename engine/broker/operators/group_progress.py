@@ -1,7 +1,6 @@
 """Progress of groups, for operators: 300, 303, 308, 314, 343, 345 (docs/protocol/broker.md 2.18, 2.19).
 
-Owns: which groups consume a topic and which topics a group consumes, store times of places, offsets that are copied or
-compared.
+Owns: which groups consume a topic and which topics a group consumes, store times, offsets that are copied or compared.
 Leaves to others: the tables of offsets and members, moving online groups (`offset_resets`), figures (`statistics`).
 """
 
@@ -109,7 +108,7 @@ class GroupProgressRequests:
     # --- times ---
 
     def on_time_spans(self, link: Peer, request: Command) -> None:
-        """Store times of the ends of a topic's queues and of where a group is in them, and how long what is next has
+        """Store times of the ends of a topic's queues and of a group's offsets, and how long the next message has
         waited.
         """
         header = QueryConsumeTimeSpanRequest.decode(request.fields)
@@ -141,8 +140,8 @@ class GroupProgressRequests:
     # --- offsets ---
 
     def on_correction(self, link: Peer, request: Command) -> None:
-        """The lowest offsets that groups have committed of a topic, where those of one group to compare with are not
-        lower still.
+        """The lowest offsets that groups have committed of a topic, where those of the group to compare with are not
+        lower.
 
         Apache deletes the offsets of the groups in `filterGroups`; here they only do not count.
         """

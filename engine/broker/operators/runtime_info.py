@@ -4,8 +4,7 @@
 Owns: the keys of the runtime table and the text of their values.
 Leaves to others: counting (`broker_stats`, `store_stats`).
 
-Tools read many of these texts as numbers without asking whether they are any, so each key is always there with all of
-its numbers.
+Tools read many of these texts as numbers without asking whether they are any, so each key is always there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Offsets of consumers and of queues: 14, 15, 29 to 32, and the dumps 43 and 45 (docs/protocol/broker.md 2.5, 2.6,
-2.15).
-"""
+"""Offsets of consumers and queues: 14, 15, 29 to 32, dumps 43 and 45 (docs/protocol/broker.md 2.5, 2.6, 2.15)."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ class OffsetRequests:
             link.reply(request, ResponseCode.SUCCESS, {"offset": str(offset)})
 
     def _is_young(self, topic: str, queue_id: int) -> Read[bool]:
-        """Whether the queue still has its first message, not far behind: then a new group starts with it, whatever it
-        asks for.
-        """
+        """Whether the queue still has its first message, not far behind: then a new group starts with it."""
         queue = self.store.find_queue(topic, queue_id)
         if queue is None:
             return True

@@ -1,5 +1,4 @@
-"""Pulls, PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, and waiting at its end (docs/protocol/broker.md
-2.4).
+"""Pulls, PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: reading a queue, waiting at its end (docs/protocol/broker.md 2.4).
 
 Owns: answers that are views of the log, when a parked pull is answered and with what.
 Leaves to others: who may pull what (`pull_checks`), the read itself (`mqproto.engine.store`), the table of parked pulls
@@ -419,7 +418,7 @@ def _code(result: GetResult, offset: int) -> int:
 
 
 def _answer_template() -> bytes:
-    """The answer as `encode_response` makes it, cut open for code, broker id, next, minimum and maximum offset, opaque,
+    """The answer as `encode_response` makes it, open for code, broker id, next, minimum and maximum offset, opaque,
     remark.
     """
     opaque, code = 2_077_777_777, 2_066_666_666

@@ -1,6 +1,4 @@
-"""Look-ups of messages, QUERY_MESSAGE 12 by key and VIEW_MESSAGE_BY_ID 33 by physical offset (docs/protocol/broker.md
-2.11).
-"""
+"""Look-ups of messages, QUERY_MESSAGE 12 by key and VIEW_MESSAGE_BY_ID 33 by offset (docs/protocol/broker.md 2.11)."""
 
 from __future__ import annotations
 

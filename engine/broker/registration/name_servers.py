@@ -4,12 +4,11 @@ Owns: which name servers there are, when all of them are sent something.
 Leaves to others: each single one of them (`name_server_link`), what a registration says (`registration_body`), the
 topic table (`tables.topics`).
 
-A name server gets everything when a link to it comes up and every period after that, and the topics alone that are
-made in between. That saves the body of a large table, but has a trap: a name server takes the version of the table over
-from such an *increment*. If it did not know this broker before, or missed an increment, it would have a part of the
-table under the version of the whole, and take the next full registration for old news. So increments go only to a name
-server that has confirmed a full one on this very link; and when one fails, the version is counted up before everything
-is sent again.
+A name server gets everything when a link to it comes up and every period after that, and the topics alone that are made
+in between. That saves the body of a large table, but has a trap: a name server takes the version of the table over from
+such an *increment*. If it did not know this broker before, or missed an increment, it would have a part of the table
+under the version of the whole, and take the next full registration for old news. So increments go only to a name server
+that has confirmed a full one on this very link; and when one fails, the version is counted up before all is sent again.
 """
 
 from __future__ import annotations
@@ -67,9 +66,7 @@ class Registration:
         self._waiting: list[Then] = []
 
     def when_tried(self, then: Then) -> None:
-        """Call `then` once every name server has answered a registration or could not be reached; at once if that is
-        so.
-        """
+        """Call `then` once every name server has answered a registration or could not be reached."""
         self._waiting.append(then)
         self.tried()
 
@@ -101,9 +98,7 @@ class Registration:
         self._arm()
 
     def announce(self, then: Then | None = None) -> None:
-        """Tell every name server of the topics that were made or changed; `then` is called once all have answered, or
-        cannot.
-        """
+        """Tell every name server of the topics that were made or changed; `then` is called after all answers."""
         topics = self.topics
         fresh = [config for name in topics.fresh if (config := topics.find(name)) is not None]
         topics.fresh.clear()
@@ -166,8 +161,7 @@ class Registration:
     def take_order(self) -> None:
         """Have the topics ordered that the first name server of the list which said so holds for ordered.
 
-        One of them speaks for all: two that disagree would otherwise change the topics back and forth with each
-        registration.
+        One of them speaks for all: two that disagree would change the topics back and forth.
         """
         for server in self.servers:
             if server.ordered is not None:

@@ -7,11 +7,9 @@ Leaves to others: putting messages into the schedule topic (`message_writer`), k
 
 The consume queue of a level holds the delivery time of each message in place of its tag code. A level is in order of
 these times, so only its head is looked at: an idle level costs nothing. Levels that have something due take turns, a
-few messages each, so that others get on with theirs; a waiting one looks at the clock now and then, for it may be set
-forward.
+few messages each, so that others get on with theirs; a waiting one looks at the clock now and then, which may be set.
 
-Progress counts what is durable: were it saved before the delivered copies are flushed, a power loss would take them for
-good.
+Progress counts what is durable: were it saved before the delivered copies are flushed, a power loss would lose them.
 """
 
 from __future__ import annotations
@@ -47,9 +45,7 @@ _DISK_PAUSE_MS: Final = 10_000
 
 
 class DelayLevel:
-    """Delay level, or a queue of a level that the table of delays no longer has: that one goes by delivery times
-    alone.
-    """
+    """Delay level, or a queue of a level that is no longer set: that one goes by delivery times alone."""
 
     __slots__ = (
         "_delivered",
@@ -141,8 +137,8 @@ class DelayLevel:
             self.levels.progress.set(self.number, offset)
 
     def _step(self) -> int | None:
-        """Look at the head: 0 if it was delivered (or is of no use), else how long to wait; None: something has to come
-        or to be read.
+        """Look at the head: 0 if it was delivered (or is of no use), else how long to wait; None: until something comes
+        or is read.
         """
         levels = self.levels
         queue = self.queue
@@ -176,7 +172,7 @@ class DelayLevel:
         return due - self.levels.store.reader.store_time(self.queue, self.offset)
 
     def _deliver(self, physical: int) -> int:
-        """Store the copy of one message where it belongs; gives how long to wait before it is tried again, 0 if that is
+        """Store the copy of one message where it belongs; gives how long to wait before another try, 0 if it is
         settled.
         """
         record = self.levels.store.reader.record(physical)
@@ -275,8 +271,8 @@ class DelayLevels:
             level.count(flushed)
 
     def end(self) -> None:
-        """The broker ends, and the store is about to flush everything: all that was delivered is progress, unless its
-        disk failed.
+        """The broker ends, and the store flushes everything: all that was delivered is progress, unless its disk
+        failed.
         """
         if self.store.writer.writable:
             for level in self.levels.values():

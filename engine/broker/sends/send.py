@@ -1,10 +1,8 @@
-"""Sends, the general way: SEND_MESSAGE 10 and SEND_MESSAGE_V2 310, single and as batches (docs/protocol/broker.md 2.1,
-2.2).
+"""Sends, the general way: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, single and batches (docs/protocol/broker.md 2.1, 2.2).
 
 Owns: the checks in Apache's order with its codes, automatic creation of topics, what becomes of messages to retry
 topics, batches.
-Leaves to others: headers that repeat (`fast_send`), the stored form (`message_writer`), half messages
-(`transactions`).
+Leaves to others: headers that repeat (`fast_send`), the stored form (`message_writer`), half messages (`transactions`).
 """
 
 from __future__ import annotations
@@ -74,8 +72,7 @@ def send_header(request: Command) -> SendMessageRequest:
 
 
 def own_limit(version: int, wanted: int | None, default: int) -> int:
-    """How often a message may be consumed: the client's word, if it has one and is new enough, else the group's
-    setting.
+    """How often a message may be consumed: the client's word, if it is new enough, else the group's setting.
 
     Negative ones mean "as set": only clients that forgot to resolve their default send them (CON-13).
     """
@@ -83,9 +80,7 @@ def own_limit(version: int, wanted: int | None, default: int) -> int:
 
 
 class Receipt:
-    """Receipt for the message or messages of one request: topic as the sender knows it, ids, queue, offset of the
-    first.
-    """
+    """Receipt for the messages of one request: topic as the sender knows it, ids, queue, offset of the first."""
 
     __slots__ = ("count", "msg_id", "queue_id", "queue_offset", "topic")
 
@@ -282,9 +277,7 @@ class SendRequests:
         self._answer(link, request, Receipt(header.topic, msg_id, queue_id, queue_offset(queue, sys_flag)), waits)
 
     def _answer(self, link: ClientLink, request: Command, receipt: Receipt, waits: bool) -> None:
-        """Answer the sender where its message lies; `waits`: not before that is durable, where the store is that
-        strict.
-        """
+        """Answer the sender where its message lies; `waits`: not before it is durable, under SYNC_FLUSH."""
         core = self.core
         core.messages_in += receipt.count
         if request.flag & ONEWAY_FLAG:

@@ -1,5 +1,4 @@
-"""Send-back, CONSUMER_SEND_MSG_BACK 36: a consumer gives a message back, to get it again later (docs/protocol/broker.md
-2.3).
+"""Send-back, CONSUMER_SEND_MSG_BACK 36: a consumer gives a message back for later (docs/protocol/broker.md 2.3).
 
 Owns: retry and dead-letter topics of groups, how often a message comes back and after which delay.
 Leaves to others: waiting for the delay (`delayed`).

@@ -1,8 +1,6 @@
-"""Figures of the store as a whole: puts and reads a second, how long they took, totals of days (docs/protocol/broker.md
-2.17).
+"""Figures of the store as a whole: puts and reads a second, their times, totals of days (docs/protocol/broker.md 2.17).
 
-Owns: a sample of the totals each second while there is traffic, Apache's spans of 10, 60 and 600 of them, the minute's
-put times.
+Owns: a sample of the totals each second while there is traffic, Apache's spans of 10, 60 and 600 s, put times.
 Leaves to others: the totals themselves, which are counted where things happen.
 
 A put takes as long as its sender waits for the disk: 0 ms without SYNC_FLUSH, for then it is over when the entry is. A

@@ -1,7 +1,6 @@
 """Questions to producers about half messages, CHECK_TRANSACTION_STATE 39 (docs/protocol/broker.md 2.10).
 
-Owns: which producer of a group is asked, what it is sent, and that nobody is asked about a copy that is not durable
-yet.
+Owns: which producer of a group is asked, what it is sent, and that a copy is durable before anybody is asked.
 Leaves to others: when a half message is asked about (`transaction_check`), answers: they are requests 37
 (`end_transaction`).
 """

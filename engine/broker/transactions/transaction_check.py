@@ -176,9 +176,7 @@ class TransactionCheck:
     # --- progress
 
     def changed(self) -> None:
-        """Half messages were stored or ended: see that there are rounds while any is open, and that progress is
-        saved.
-        """
+        """Half messages were stored or ended: see to rounds while any is open, and to progress."""
         if self._loaded:
             self._take_mark()
             if self.half_messages.open and not self._running and self.begin_round not in self.timers.alarms:
@@ -212,9 +210,7 @@ class TransactionCheck:
             self.offsets.commit(PROGRESS_GROUP, topic, 0, offset)
 
     def end(self) -> None:
-        """The broker ends, and the store is about to flush everything: all that was done is progress, unless its disk
-        failed.
-        """
+        """The broker ends, and the store flushes everything: all that was done is progress, unless its disk failed."""
         if self._loaded and self.store.writer.writable and self._progress() != self._saved:
             self._save(self._progress())
 
@@ -350,9 +346,7 @@ class TransactionCheck:
         return self._check(offset, message, count + 1)
 
     def _is_known(self, offset: int, message: MessageExt, count: int) -> bool:
-        """Whether it is a later copy of one that went on already: an Apache broker that died after a round leaves both
-        open.
-        """
+        """Whether it is a later copy of one that went on already: an Apache broker that dies then leaves both."""
         known = self._old.get(message.properties.get(names.UNIQ_KEY, ""))
         if known is None or count <= known[0]:  # two of equal count are two: a producer that sent twice
             return False
