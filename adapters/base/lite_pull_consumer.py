@@ -13,9 +13,10 @@ from mqproto.adapters.io.identity import utc_offset_ms
 from mqproto.errors import ClientError, StateError
 from mqproto.message import MessageQueue
 from mqproto.state.client.node import ClientNode
-from mqproto.state.consumer.base import check_subscription
 from mqproto.state.consumer.pull.in_hand import Claim
-from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore, Mode
+from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore
+from mqproto.state.consumer.pull.queue_selection import Mode
+from mqproto.state.consumer.subscriptions import check_subscription
 from mqproto.validation import check_topic
 from mqproto.wire.filters.tags import parse_tags
 

@@ -13,7 +13,8 @@ from mqproto.adapters.base.subscriber import BaseSubscriber
 from mqproto.consume_hooks import ConsumeMessageHook, ConsumeOutcome, FilterMessageHook
 from mqproto.errors import InvalidSetting, StateError
 from mqproto.message import ConsumeStatus, MessageExt
-from mqproto.state.consumer.push.simple_consumer import ClaimExpired, HeldClaim, SimpleConsumerCore
+from mqproto.state.consumer.push.held_messages import HeldClaim
+from mqproto.state.consumer.push.simple_consumer import ClaimExpired, SimpleConsumerCore
 from mqproto.state.consumer.settings import THREADS_MAX
 from mqproto.state.node.contract import Ticket
 from mqproto.validation import check_range

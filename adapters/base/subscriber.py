@@ -15,7 +15,8 @@ from mqproto.adapters.io.identity import utc_offset_ms
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
 from mqproto.state.client.node import ClientNode
-from mqproto.state.consumer.push.push_consumer import PushConsumerCore, check_subscription
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
+from mqproto.state.consumer.subscriptions import check_subscription
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Ticket
 from mqproto.wire.bodies import MessageModel

@@ -47,8 +47,8 @@ class AsyncPullingConsumer(BasePullingConsumer, AsyncClient):
 
         Raises MQError when its broker cannot be asked, as the next ones.
         """
-        return await self._wait(self._core.max_offset, queue)
+        return await self._wait(self._core.queries.max_offset, queue)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that is still there."""
-        return await self._wait(self._core.min_offset, queue)
+        return await self._wait(self._core.queries.min_offset, queue)

@@ -10,7 +10,8 @@ from mqproto.adapters.base.simple_consumer import BaseSimpleConsumer
 from mqproto.adapters.coroutines.subscriber import AsyncSubscriber
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.simple_consumer import ClaimExpired, HeldClaim
+from mqproto.state.consumer.push.held_messages import HeldClaim
+from mqproto.state.consumer.push.simple_consumer import ClaimExpired
 
 
 class AsyncSimpleConsumer(BaseSimpleConsumer, AsyncSubscriber):

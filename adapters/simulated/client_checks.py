@@ -111,12 +111,14 @@ def counters(cluster: Cluster) -> list[str]:
         if isinstance(client, TransactionClient) and client.core._checks:
             violations.append(f"{client.name} has {len(client.core._checks)} checks unanswered")
     for client in cluster.clients:
-        if client.up and isinstance(client, SimpleClient) and (client.core._parked or client.core._taken):
+        if client.up and isinstance(client, SimpleClient) and (client.core.held.waiting or client.core.held.taken):
             violations.append(
-                f"{client.name} has {len(client.core._parked)} messages parked and {len(client.core._taken)} taken"
+                f"{client.name} has {len(client.core.held.waiting)} messages parked and {len(client.core.held.taken)} taken"
             )
-        if client.up and isinstance(client, PollingClient) and client.core._in_hand.waiting:
-            violations.append(f"{client.name} has {client.core._in_hand.waiting} messages that wait for a poll")
+        if client.up and isinstance(client, PollingClient) and client.core._prefetch.in_hand.waiting:
+            violations.append(
+                f"{client.name} has {client.core._prefetch.in_hand.waiting} messages that wait for a poll"
+            )
         if client.up and client.node._waiting.keys() & {ticket for ticket in client.node._waiting if ticket.settled}:
             violations.append(f"{client.name} has flows that wait for what is settled")
     return violations
@@ -125,11 +127,11 @@ def counters(cluster: Cluster) -> list[str]:
 def places(cluster: Cluster) -> list[str]:
     """No consumer that is iterated has more messages out than it has places."""
     return [
-        f"{client.name} has {len(client.core._taken)} messages out, {client.core.settings.consume_thread_min} places"
+        f"{client.name} has {len(client.core.held.taken)} messages out, {client.core.settings.consume_thread_min} places"
         for client in cluster.clients
         if client.up
         and isinstance(client, SimpleClient)
-        and len(client.core._taken) > client.core.settings.consume_thread_min
+        and len(client.core.held.taken) > client.core.settings.consume_thread_min
     ]
 
 

@@ -25,13 +25,14 @@ from mqproto.adapters.simulated.clients import Listener, SimulatedConsumer, Simu
 from mqproto.adapters.simulated.records import Delivery, RecordedOperation
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, MessageExt, MessageQueue, PullResult
-from mqproto.state.consumer.base import Phase
+from mqproto.state.consumer.life import Phase
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull.base import ListenerCall
 from mqproto.state.consumer.pull.in_hand import Claim as PollClaim
 from mqproto.state.consumer.pull.lite_pull_consumer import LitePullConsumerCore
 from mqproto.state.consumer.pull.pull_consumer import PullConsumerCore
-from mqproto.state.consumer.push.simple_consumer import ClaimExpired, HeldClaim, SimpleConsumerCore
+from mqproto.state.consumer.push.held_messages import HeldClaim
+from mqproto.state.consumer.push.simple_consumer import ClaimExpired, SimpleConsumerCore
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.wire.filters.tags import TAG
@@ -105,7 +106,7 @@ class SimpleClient(SimulatedConsumer):
         message = ticket.result()
         if message is None:  # closed
             return
-        task = self.core._taken[id(message)]
+        task = self.core.held.taken[id(message)]
         self._working[id(message)] = self.delivered(task.context.queue, task.process_queue, [message])
         if self.forgets():
             self.later(1, self._take)

@@ -86,11 +86,11 @@ class SyncLitePullConsumer(BaseLitePullConsumer, SyncPullingConsumer):
         """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker
         finds it.
         """
-        return self._wait(self._core.search_offset, queue, timestamp)
+        return self._wait(self._core.queries.search_offset, queue, timestamp)
 
     def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All readable queues of a topic, asked of a name server now.
 
         Raises NoRoute, NoNameServer, BrokerError (17: no such topic).
         """
-        return self._wait(self._core.fetch_queues, topic)
+        return self._wait(self._core.queries.fetch_queues, topic)

@@ -45,8 +45,8 @@ class SyncPullingConsumer(BasePullingConsumer, SyncClient):
 
         Raises MQError when its broker cannot be asked, as the next ones.
         """
-        return self._wait(self._core.max_offset, queue)
+        return self._wait(self._core.queries.max_offset, queue)
 
     def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that is still there."""
-        return self._wait(self._core.min_offset, queue)
+        return self._wait(self._core.queries.min_offset, queue)

@@ -59,7 +59,7 @@ class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
 
         Raises NoRoute, NoNameServer, BrokerError (17: no such topic).
         """
-        return self._wait(self._core.fetch_queues, topic)
+        return self._wait(self._core.queries.fetch_queues, topic)
 
     def update_consume_offset_to_broker(self, queue: MessageQueue, offset: int, oneway: bool = False) -> None:
         """Set the group's offset and store it now: with the broker's answer, whose failure is raised, or `oneway`."""
@@ -77,11 +77,11 @@ class SyncPullConsumer(BasePullConsumer, SyncPullingConsumer):
         """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker
         finds it.
         """
-        return self._wait(self._core.search_offset, queue, timestamp)
+        return self._wait(self._core.queries.search_offset, queue, timestamp)
 
     def earliest_msg_store_time(self, queue: MessageQueue) -> int:
         """When the oldest message that is still there was stored, in wall milliseconds; -1 for an empty queue."""
-        return self._wait(self._core.earliest_msg_store_time, queue)
+        return self._wait(self._core.queries.earliest_msg_store_time, queue)
 
     def send_message_back(
         self,

@@ -11,7 +11,8 @@ from mqproto.adapters.base.simple_consumer import BaseSimpleConsumer
 from mqproto.adapters.sync.subscriber import SyncSubscriber
 from mqproto.errors import StateError
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.simple_consumer import ClaimExpired, HeldClaim
+from mqproto.state.consumer.push.held_messages import HeldClaim
+from mqproto.state.consumer.push.simple_consumer import ClaimExpired
 
 
 class SyncSimpleConsumer(BaseSimpleConsumer, SyncSubscriber):

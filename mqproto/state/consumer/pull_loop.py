@@ -59,11 +59,24 @@ class Pulled:
     broker_id: int
 
 
-class PullHost(Protocol):
-    """What a pull loop needs of its consumer. Flows that take time answer the time as well."""
+class PullNode(Protocol):
+    """Members of the node that a pull loop needs. Flows that take time answer the time as well."""
 
     @property
     def group(self) -> str: ...
+
+    def pull_address(self, queue: ProcessQueue, now: int) -> Flow[tuple[str | MQError, int]]:
+        """Where to pull, or why that is not known."""
+
+    def heartbeat(self, now: int) -> Ticket[None]:
+        """The broker does not know the subscription, or an old one. Settled when it should know."""
+
+    def pull_failed(self, queue: ProcessQueue, error: MQError) -> None:
+        """For the operator; the loop goes on."""
+
+
+class PullHost(Protocol):
+    """Consumer of a pull loop: whether and what it pulls, and what it does with the answers."""
 
     @property
     def pull_interval_ms(self) -> int: ...
@@ -81,9 +94,6 @@ class PullHost(Protocol):
 
     def subscribed(self, topic: str) -> Subscribed | None: ...
 
-    def pull_address(self, queue: ProcessQueue, now: int) -> Flow[tuple[str | MQError, int]]:
-        """Where to pull, or why that is not known."""
-
     def pull_fields(self, queue: ProcessQueue, subscribed: Subscribed) -> dict[str, str]:
         """The header of the next pull."""
 
@@ -95,12 +105,6 @@ class PullHost(Protocol):
 
     def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
         """The queue does not have the offset that was asked for, but this one. The process queue is dropped."""
-
-    def unknown(self, now: int) -> Ticket[None]:
-        """The broker does not know the subscription, or an old one. Settled when it should know."""
-
-    def pull_failed(self, queue: ProcessQueue, error: MQError) -> None:
-        """For the operator; the loop goes on."""
 
 
 def pull_header(
@@ -217,7 +221,7 @@ _ANSWERS: Final = frozenset(
 _UNKNOWN_SUBSCRIPTION: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 
 
-def pull_loop(queue: ProcessQueue, host: PullHost, now: int) -> Flow[None]:
+def pull_loop(queue: ProcessQueue, host: PullHost, node: PullNode, now: int) -> Flow[None]:
     """Pull until the queue is dropped.
 
     Whatever a broker does ends in another round, after a pause where it brought nothing.
@@ -228,7 +232,7 @@ def pull_loop(queue: ProcessQueue, host: PullHost, now: int) -> Flow[None]:
         if ticket is not None:
             _, now = yield Wait(ticket)
             continue
-        pulled, now = yield from _pull(queue, host, now)
+        pulled, now = yield from _pull(queue, host, node, now)
         if pulled is None:
             return
         if isinstance(pulled, Pulled):
@@ -241,21 +245,21 @@ def pull_loop(queue: ProcessQueue, host: PullHost, now: int) -> Flow[None]:
             code = pulled.code if isinstance(pulled, BrokerError) else None
             pause = FLOW_CONTROL_MS if code == ResponseCode.FLOW_CONTROL else host.failure_pause_ms
             if code in _UNKNOWN_SUBSCRIPTION:
-                _, now = yield Wait(host.unknown(now), now + HEARTBEAT_WAIT_MS)
+                _, now = yield Wait(node.heartbeat(now), now + HEARTBEAT_WAIT_MS)
                 pause = pause if asked_to_know else 0
                 asked_to_know = True
             if pause:
-                host.pull_failed(queue, pulled)
+                node.pull_failed(queue, pulled)
         if pause:
             _, now = yield Sleep(now + pause)
 
 
-def _pull(queue: ProcessQueue, host: PullHost, now: int) -> Flow[tuple[Pulled | MQError | None, int]]:
+def _pull(queue: ProcessQueue, host: PullHost, node: PullNode, now: int) -> Flow[tuple[Pulled | MQError | None, int]]:
     """One request and what its answer says; None when the queue was dropped meanwhile, whatever it says."""
     subscribed = host.subscribed(queue.queue.topic)
     if subscribed is None:
-        return StateError(f"group {host.group} does not subscribe {queue.queue.topic}"), now
-    address, now = yield from host.pull_address(queue, now)
+        return StateError(f"group {node.group} does not subscribe {queue.queue.topic}"), now
+    address, now = yield from node.pull_address(queue, now)
     if isinstance(address, MQError):
         return address, now
     queue.last_pull_at = now

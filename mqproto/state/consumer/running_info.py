@@ -1,4 +1,4 @@
-"""What a consumer tells operators of itself: the answer to GET_CONSUMER_RUNNING_INFO (docs/protocol/client.md 6,
+"""Running information of a consumer: its answer to GET_CONSUMER_RUNNING_INFO (docs/protocol/client.md 6,
 docs/protocol/wire.md 15).
 
 Owns: rates over the last minute and hour, kept as sums of a few slots of time, and the text of the answer.
@@ -80,6 +80,21 @@ class TopicRates:
             consume_failed_tps=self._failed.total(now)[0] / _MINUTE_S,
             consume_failed_count=self._failed_hour.total(now)[0],
         )
+
+
+class ConsumeRates:
+    """Rates of one consumer, by topic."""
+
+    __slots__ = ("_by_topic",)
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, TopicRates] = {}
+
+    def of(self, topic: str) -> TopicRates:
+        rates = self._by_topic.get(topic)
+        if rates is None:
+            rates = self._by_topic[topic] = TopicRates()
+        return rates
 
 
 def _mean(total: tuple[int, int]) -> float:

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
+from typing import Final, Protocol
 
-from mqproto.message import Message, MessageExt
+from mqproto.errors import MQError
+from mqproto.message import Message, MessageExt, MessageQueue
 from mqproto.namespaces import NO_NAMESPACE, Namespace
-from mqproto.state.flows.effects import Call, Flow, success
+from mqproto.state.flows.effects import Call, Flow, current, success
+from mqproto.validation import check_consumer_group
 from mqproto.wire import properties as names
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.headers import ConsumerSendMsgBackRequest
@@ -80,3 +83,43 @@ def retry_message(message: MessageExt, group: str, limit: int, namespace: Namesp
 _NOT_RESENT: Final = frozenset(
     {names.TRANSACTION_PREPARED, names.MIN_OFFSET, names.MAX_OFFSET, names.CONSUME_START_TIME, names.DELAY}
 )
+
+
+class SendBackNode(Protocol):
+    """Members of the node that sending a message back needs. Flows answer the time as well."""
+
+    @property
+    def namespace(self) -> Namespace: ...
+
+    def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]: ...
+
+    def resend(self, message: Message, now: int) -> Flow[int]: ...
+
+
+def send_message_back(
+    message: MessageExt,
+    delay_level: int,
+    broker_name: str | None,
+    group: str,
+    limit: int,
+    node: SendBackNode,
+    now: int,
+) -> Flow[None]:
+    """Let a message come again later, as the application asks (docs/protocol/client.md 4.12): by the broker that stored
+    it, or as a new message.
+
+    `group` is the one that gets it, as it travels. `delay_level` -1 makes it a dead letter, 0 lets the broker choose,
+    else it is a level of the broker's table; after `limit` times it is a dead letter. Raises InvalidName, and MQError
+    when both ways failed.
+    """
+    check_consumer_group(group)
+    message = replace(message, topic=node.namespace.wrap(message.topic), broker_name=broker_name or message.broker_name)
+    queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+    try:
+        address, now = yield from node.master(queue, now)
+        yield from send_back(message, group, delay_level, limit, address, now)
+    except MQError:
+        now = yield from current(now)
+        if delay_level < 0:
+            raise  # a new message would come again first
+        yield from node.resend(retry_message(message, group, limit), now)

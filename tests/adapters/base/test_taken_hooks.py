@@ -50,7 +50,7 @@ def within(world: World, consumer: Any, change: Callable[[ConsumeTask, int], obj
     core = consumer._target._core
 
     def change_all(now: int) -> None:
-        for task in list(core._taken.values()):
+        for task in list(core.held.taken.values()):
             change(task, now)
 
     world.runtime.call(consumer._target._enter, change_all)

@@ -14,7 +14,7 @@ import pytest
 
 from mqproto import ConsumeFromWhere, ConsumeOutcome, Message, MessageExt, MessageModel
 from mqproto.errors import InvalidSetting, NoNameServer, StateError
-from mqproto.state.consumer.base import Phase
+from mqproto.state.consumer.life import Phase
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Anyio, Collector, Proxy, Runtime
 from tests.adapters.watching import Watcher

@@ -54,12 +54,12 @@ def check_unanswered(scenario: QuietScenario) -> Callable[[], None]:
 
 def too_much_out(scenario: QuietScenario) -> Callable[[], None]:
     core = scenario.first(SimpleClient).core
-    core._taken |= dict.fromkeys(range(core.settings.consume_thread_min + 1))
-    return core._taken.clear  # type: ignore[no-any-return]
+    core.held.taken |= dict.fromkeys(range(core.settings.consume_thread_min + 1))
+    return core.held.taken.clear  # type: ignore[no-any-return]
 
 
 def messages_nobody_polls(scenario: QuietScenario) -> Callable[[], None]:
-    in_hand = scenario.first(PollingClient).core._in_hand
+    in_hand = scenario.first(PollingClient).core._prefetch.in_hand
     in_hand.waiting += 1
 
     def undo() -> None:

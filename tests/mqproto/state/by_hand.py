@@ -71,7 +71,7 @@ class HandFlows:
 
 
 class HandHost(HandFlows):
-    """A consumer as consumption sees it."""
+    """Node, queues and consumer in one, as consumption sees them."""
 
     namespace = NO_NAMESPACE
 
@@ -122,7 +122,7 @@ class Bench:
         self.host.resend_failure = NoRoute("%RETRY%g")
         self.offsets = RemoteOffsets("g", locate)
         self.consumption = ConcurrentConsumption(
-            ConsumerSettings(group="g", **settings), "listener", self.offsets, self.host
+            ConsumerSettings(group="g", **settings), "listener", self.offsets, self.host, self.host, self.host
         )
         self.queue = ProcessQueue(QUEUE, 0)
         self.queue.start(0)
@@ -146,7 +146,7 @@ class OrderedBench(HandHost):
         self.leavings: list[ProcessQueue] = []
         self.offsets = RemoteOffsets("g", locate)
         self.ordered = OrderlyConsumption(
-            ConsumerSettings(group="g", orderly=True, **settings), "listener", self.offsets, self
+            ConsumerSettings(group="g", orderly=True, **settings), "listener", self.offsets, self, self, self
         )
         self.queues = {queue: self.make(queue) for queue in (Q0, Q1)}
 

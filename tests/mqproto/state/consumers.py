@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mqproto.message import ConsumeStatus
-from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.wire.bodies import ConsumeFromWhere
 from tests.mqproto.state.scripted_broker import Cluster
 

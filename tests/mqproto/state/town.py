@@ -18,7 +18,8 @@ from mqproto.state.admin import AdminCore
 from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ClientIdentity, ClientSettings
 from mqproto.state.consumer.push.concurrent import ConsumeTask
-from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.state.producer.settings import ProducerSettings

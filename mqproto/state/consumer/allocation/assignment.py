@@ -16,7 +16,7 @@ from mqproto.message import MessageQueue
 from mqproto.state.cluster.offset_queries import max_offset, offset_by_time
 from mqproto.state.cluster.queue_order import queue_order
 from mqproto.state.consumer.allocation.allocate import Changes, Strategy, changes
-from mqproto.state.consumer.allocation.members import MemberAllocation, MemberHost
+from mqproto.state.consumer.allocation.members import MemberAllocation, MemberNode
 from mqproto.state.consumer.offsets import OffsetStore
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.flows.effects import Flow, Sleep, Wait, current
@@ -46,16 +46,20 @@ class AssignmentSettings(Protocol):
     def consume_from_where(self) -> ConsumeFromWhere: ...
 
 
-class AssignmentHost(MemberHost, Protocol):
-    """What an assignment needs of its consumer and its node."""
-
-    @property
-    def failure_pause_ms(self) -> int:
-        """Before the next try of what failed."""
+class AssignmentNode(MemberNode, Protocol):
+    """Members of the node that an assignment needs."""
 
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]: ...
 
     def cancel(self, ticket: Ticket[None], now: int) -> None: ...
+
+
+class AssignmentHost(Protocol):
+    """Consumer of the assigned queues: it pulls them, and knows whether the application is still at work on one."""
+
+    @property
+    def failure_pause_ms(self) -> int:
+        """Before the next try of what failed."""
 
     def pull(self, queue: ProcessQueue, now: int) -> Flow[None]:
         """The pull loop of a queue whose beginning is known."""
@@ -88,16 +92,18 @@ class Assignment:
         settings: AssignmentSettings,
         strategy: Strategy,
         offsets: OffsetStore,
+        node: AssignmentNode,
         host: AssignmentHost,
         start_time: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._offsets = offsets
+        self._node = node
         self._host = host
         #: The wall time of CONSUME_FROM_TIMESTAMP.
         self._start_time = start_time
         self._sharing = MemberAllocation(
-            settings.group, settings.message_model is MessageModel.BROADCASTING, strategy, host
+            settings.group, settings.message_model is MessageModel.BROADCASTING, strategy, node
         )
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self.incomplete = False
@@ -144,7 +150,7 @@ class Assignment:
         if first_offset is None:
             self._offsets.forget(queue)
         process_queue = self.queues[queue] = ProcessQueue(queue, now)
-        process_queue.loop = self._host.spawn(self._run(process_queue, first_offset, now), now)
+        process_queue.loop = self._node.spawn(self._run(process_queue, first_offset, now), now)
 
     def retake(self, queue: MessageQueue, now: int) -> None:
         """Begin a queue of ours anew, from its kept offset: somebody else had it meanwhile."""
@@ -197,7 +203,7 @@ class Assignment:
             if acquired:
                 return (yield from self._first_offset(queue, now))
         except MQError as error:
-            self._host.notice(f"group {self._settings.group}: where to begin in {queue} cannot be found out: {error}")
+            self._node.notice(f"group {self._settings.group}: where to begin in {queue} cannot be found out: {error}")
             pause_ms = self._host.failure_pause_ms
             now = yield from current(now)
         _, now = yield Sleep(now + pause_ms)
@@ -217,11 +223,11 @@ class Assignment:
             return 0, now
         if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
             if is_retry:
-                return (yield from max_offset(self._host.routes, queue, now, QUERY_TIMEOUT_MS))
-            return (yield from offset_by_time(self._host.routes, queue, self._start_time(), now, QUERY_TIMEOUT_MS))
+                return (yield from max_offset(self._node.routes, queue, now, QUERY_TIMEOUT_MS))
+            return (yield from offset_by_time(self._node.routes, queue, self._start_time(), now, QUERY_TIMEOUT_MS))
         if is_retry:
             return 0, now
-        return (yield from max_offset(self._host.routes, queue, now, QUERY_TIMEOUT_MS))
+        return (yield from max_offset(self._node.routes, queue, now, QUERY_TIMEOUT_MS))
 
     def give_up(self, queue: MessageQueue, now: int) -> None:
         """The queue is somebody else's now: store how far it got, and forget it.
@@ -244,7 +250,7 @@ class Assignment:
 
     def _begin_leaving(self, queue: ProcessQueue, offset: int | None, now: int) -> None:
         before = self._leaving.get(queue.queue)
-        self._leaving[queue.queue] = self._host.spawn(self._leave(queue, offset, before, now), now)
+        self._leaving[queue.queue] = self._node.spawn(self._leave(queue, offset, before, now), now)
 
     def _leave(self, queue: ProcessQueue, offset: int | None, before: Ticket[None] | None, now: int) -> Flow[None]:
         """Store the last offset, and give the queue free only when it is: Apache's brokers carry out the requests of a
@@ -260,7 +266,7 @@ class Assignment:
     def _stop(self, queue: ProcessQueue, now: int) -> None:
         queue.drop()
         if queue.loop is not None:
-            self._host.cancel(queue.loop, now)
+            self._node.cancel(queue.loop, now)
 
     # --- corrections
 
@@ -274,7 +280,7 @@ class Assignment:
             self._targets[queue] = offsets[queue]
             if not process_queue.dropped:
                 self._stop(process_queue, now)
-                self._host.spawn(self._correct(process_queue, 0, now), now)
+                self._node.spawn(self._correct(process_queue, 0, now), now)
 
     def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
         """The queue does not have the offset that we asked for: go on at the one that it has. Called by the queue's own
@@ -282,12 +288,12 @@ class Assignment:
 
         At once only after a pause, so that a broker that changes its mind is not asked in a tight loop.
         """
-        self._host.notice(
+        self._node.notice(
             f"group {self._settings.group}: {queue.queue} has no offset {queue.next_offset}, going on at {next_offset}"
         )
         queue.drop()
         self._targets[queue.queue] = next_offset
-        self._host.spawn(self._correct(queue, self._host.failure_pause_ms, now), now)
+        self._node.spawn(self._correct(queue, self._host.failure_pause_ms, now), now)
 
     def _correct(self, queue: ProcessQueue, pause_ms: int, now: int) -> Flow[None]:
         """Give running deliveries time (they change nothing any more, but would overlap with what comes again), then

@@ -23,8 +23,8 @@ from mqproto.wire.codes import RequestCode
 from mqproto.wire.headers import GetConsumerListByGroupRequest
 
 
-class MemberHost(Protocol):
-    """What sharing out needs of its consumer and its node."""
+class MemberNode(Protocol):
+    """Members of the node that sharing out needs."""
 
     @property
     def client_id(self) -> str: ...
@@ -38,31 +38,31 @@ class MemberHost(Protocol):
     def notice(self, text: str) -> None:
         """A line for the operator."""
 
-    def unknown(self, now: int) -> Ticket[None]:
-        """A broker does not know us: a heartbeat is due."""
+    def heartbeat(self, now: int) -> Ticket[None]:
+        """A broker does not know us."""
 
 
 class MemberAllocation:
     """One member's view of its group. A group that `broadcasts` shares nothing out: every member has every queue."""
 
-    __slots__ = ("_broadcasts", "_group", "_host", "_strategy", "_turn")
+    __slots__ = ("_broadcasts", "_group", "_node", "_strategy", "_turn")
 
-    def __init__(self, group: str, broadcasts: bool, strategy: Strategy, host: MemberHost) -> None:
+    def __init__(self, group: str, broadcasts: bool, strategy: Strategy, node: MemberNode) -> None:
         self._group = group
         self._broadcasts = broadcasts
         self._strategy = strategy
-        self._host = host
+        self._node = node
         self._turn = 0
 
     def share(self, topic: str, now: int) -> Flow[tuple[Sequence[MessageQueue] | None, int]]:
         """The own queues of a topic, and the time; None when the facts cannot be had, so that everything stays as it
         is.
         """
-        host = self._host
-        queues = host.routes.readable(topic)
+        node = self._node
+        queues = node.routes.readable(topic)
         if not queues:
-            _, now = yield Refresh(topic, now + host.api_timeout_ms)
-            queues = host.routes.readable(topic)
+            _, now = yield Refresh(topic, now + node.api_timeout_ms)
+            queues = node.routes.readable(topic)
             if not queues:
                 return None, now
         if self._broadcasts:
@@ -70,17 +70,17 @@ class MemberAllocation:
         try:
             client_ids, now = yield from self._members(topic, now)
         except MQError as error:
-            host.notice(
+            node.notice(
                 f"group {self._group}: the members cannot be had, topic {topic} stays shared out as it is: {error}"
             )
             return None, (yield from current(now))
-        if host.client_id not in client_ids:
-            host.unknown(now)
+        if node.client_id not in client_ids:
+            node.heartbeat(now)
         share, failure, now = yield from self._allocate(
             sorted(queues, key=queue_order), sorted(client_ids, key=text_order), now
         )
         if failure is not None:
-            host.notice(f"group {self._group}: topic {topic} stays shared out as it is: {failure!r}")
+            node.notice(f"group {self._group}: topic {topic} stays shared out as it is: {failure!r}")
             return None, now
         return share, now
 
@@ -88,7 +88,7 @@ class MemberAllocation:
         self, queues: list[MessageQueue], client_ids: list[str], now: int
     ) -> Flow[tuple[Sequence[MessageQueue], Exception | None, int]]:
         """Ask the strategy, one of the application's own beside the loop; its answer or why there is none."""
-        allocation = Allocation(self._strategy, self._group, self._host.client_id, queues, client_ids)
+        allocation = Allocation(self._strategy, self._group, self._node.client_id, queues, client_ids)
         failure: Exception | None = None
         if is_plain(self._strategy):
             try:
@@ -102,12 +102,12 @@ class MemberAllocation:
     def _members(self, topic: str, now: int) -> Flow[tuple[list[str], int]]:
         """GET_CONSUMER_LIST_BY_GROUP at one broker of the topic; the brokers know the group by its heartbeats."""
         self._turn += 1
-        address = self._host.routes.any_address(topic, self._turn)
+        address = self._node.routes.any_address(topic, self._turn)
         if address is None:
             raise NoRoute(topic)
         fields = GetConsumerListByGroupRequest(self._group).encode()
         outcome, now = yield Call(
-            address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, deadline=now + self._host.api_timeout_ms
+            address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, deadline=now + self._node.api_timeout_ms
         )
         command = success(outcome, address)
         client_ids = ConsumerIds.from_json(command.body).client_ids

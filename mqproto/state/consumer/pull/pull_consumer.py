@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from mqproto.codec import Command
 from mqproto.errors import ClientError
@@ -24,14 +24,17 @@ from mqproto.state.cluster.brokers import find_reader
 from mqproto.state.cluster.queue_order import queue_order
 from mqproto.state.consumer.allocation.allocate import Averagely, Strategy
 from mqproto.state.consumer.allocation.members import MemberAllocation
-from mqproto.state.consumer.base import subscription_data
 from mqproto.state.consumer.external_offsets import OffsetStorage
+from mqproto.state.consumer.loops import persist_loop
 from mqproto.state.consumer.offsets import OffsetFile
-from mqproto.state.consumer.pull.base import PullConsumerBase, check_offset, pull_fields
+from mqproto.state.consumer.pull.base import PullConsumerBase, QueueListener
+from mqproto.state.consumer.pull.pull_request import check_offset, pull_fields
 from mqproto.state.consumer.pull.running_info import pull_running_info
 from mqproto.state.consumer.pull.settings import PullConsumerSettings
 from mqproto.state.consumer.pull_loop import Subscribed, read_answer
 from mqproto.state.consumer.running_info import start_facts
+from mqproto.state.consumer.send_back import send_message_back
+from mqproto.state.consumer.subscriptions import subscription_data
 from mqproto.state.flows.effects import Call, Flow, answer, current
 from mqproto.validation import check_topic
 from mqproto.wire.codes import RequestCode, ResponseCode
@@ -44,9 +47,6 @@ from mqproto.wire.record import decode_records
 PULL_MAX_NUMS: Final = 32
 #: Queues whose offsets the application may have set, or that were found at a slave; more are a slip.
 QUEUES_MAX: Final = 65_536
-
-#: Called with the topic, all of its queues, and those of this member.
-QueueListener: TypeAlias = Callable[[str, tuple[MessageQueue, ...], tuple[MessageQueue, ...]], Any]
 
 _STATUS: Final[dict[int, PullStatus]] = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
@@ -76,7 +76,7 @@ class PullConsumerCore(PullConsumerBase):
         settings.check()
         super().__init__(node, settings, listener, offset_file, offset_storage)
         self.settings = settings
-        self._sharing = MemberAllocation(self.group, self.broadcasts, strategy or Averagely(), self)
+        self._sharing = MemberAllocation(self.group, self.broadcasts, strategy or Averagely(), self._node)
         self._listeners: dict[str, QueueListener | None] = {}
         #: Topics that were pulled from: shared out like the registered ones, but brokers are not told of them.
         self._pulled: set[str] = set()
@@ -92,8 +92,8 @@ class PullConsumerCore(PullConsumerBase):
     def _begin_loops(self, now: int) -> None:
         settings = self.settings
         self._loops = [
-            self.spawn(self._rebalance_loop(self._share_out, settings.rebalance_interval, now), now),
-            self.spawn(self._persist_loop(self._refresh, settings.persist_consumer_offset_interval, now), now),
+            self.node.spawn(self._rebalance.run(self._share_out, settings.rebalance_interval, now), now),
+            self.node.spawn(persist_loop(self._refresh, settings.persist_consumer_offset_interval, now), now),
         ]
 
     def _end(self, now: int) -> None:
@@ -107,15 +107,14 @@ class PullConsumerCore(PullConsumerBase):
         """
         topic = self.namespace.wrap(topic)
         check_topic(topic)
-        if topic not in self._subscriptions:
-            self._subscribe(topic, "*", TAG, now)
-            self._subscriptions[topic].version = 0
+        if topic not in self._subscriptions.by_topic:
+            self._subscriptions.add(topic, "*", TAG, self._node.wall(now)).version = 0
         self._listeners[topic] = listener
         self.node.heartbeats.send(now)
-        self.rebalance_soon(now)
+        self._rebalance.soon(now)
 
     def topics(self) -> Collection[str]:
-        return sorted(self._subscriptions.keys() | self._pulled)
+        return sorted(self._subscriptions.by_topic.keys() | self._pulled)
 
     # --- pulling
 
@@ -138,16 +137,16 @@ class PullConsumerCore(PullConsumerBase):
         StateError unless it runs, NoRoute, BrokerError, and RecordError when the first message found cannot be read:
         its `queue_offset` tells which one to step over.
         """
-        self._check_running()
+        self.life.check_running()
         queue = self.namespace.wrap_queue(queue)
         check_offset(queue, offset)
         if max_nums <= 0:
             raise ClientError(f"max_nums must be at least 1, not {max_nums}")
-        data = subscription_data(queue.topic, expression, kind, self.wall(now))
+        data = subscription_data(queue.topic, expression, kind, self._node.wall(now))
         subscribed = Subscribed(data.expression, kind, data.version, frozenset(data.tags))
         fields, limit_ms = self._pull_header(queue, subscribed, offset, max_nums, block, timeout_ms)
         # What a slave does not answer is asked of the master the next time.
-        address, _, now = yield from find_reader(self.routes, queue, self._slaves.pop(queue, 0), now)
+        address, _, now = yield from find_reader(self.node.routes, queue, self._slaves.pop(queue, 0), now)
         self._pulled.add(queue.topic)
         outcome, now = yield Call(address, RequestCode.PULL_MESSAGE, fields, deadline=now + limit_ms)
         return self._result(answer(outcome), queue, subscribed, address)
@@ -195,7 +194,7 @@ class PullConsumerCore(PullConsumerBase):
 
         Raises StateError unless it runs, ClientError for what is no offset.
         """
-        self._check_running()
+        self.life.check_running()
         queue = self.namespace.wrap_queue(queue)
         check_offset(queue, offset)
         if queue not in self._unsaved and len(self._unsaved) >= QUEUES_MAX:
@@ -226,7 +225,7 @@ class PullConsumerCore(PullConsumerBase):
 
         Raises MQError when that cannot be known now.
         """
-        self._check_running()
+        self.life.check_running()
         queue = self.namespace.wrap_queue(queue)
         known = self._offsets.known(queue)
         if known is not None and not from_store:
@@ -267,7 +266,7 @@ class PullConsumerCore(PullConsumerBase):
         for topic in self.topics():
             share, now = yield from self._sharing.share(topic, now)
             if share is None:
-                complete = complete and topic not in self._subscriptions
+                complete = complete and topic not in self._subscriptions.by_topic
             else:
                 self._take_share(topic, frozenset(share), now)
         return complete, now
@@ -281,25 +280,26 @@ class PullConsumerCore(PullConsumerBase):
             offset = self._offsets.known(queue)
             self._offsets.forget(queue)
             if offset is not None:
-                self.spawn(self._offsets.keep(queue, offset, now), now)
+                self.node.spawn(self._offsets.keep(queue, offset, now), now)
         namespace = self.namespace
-        every = namespace.unwrap_queues(self.routes.readable(topic) or ())
+        every = namespace.unwrap_queues(self.node.routes.readable(topic) or ())
         own = namespace.unwrap_queues(sorted(share, key=queue_order))
-        self.call(self._listeners.get(topic), namespace.unwrap(topic), every, own)
+        self._call(self._listeners.get(topic), namespace.unwrap(topic), every, own)
 
     def send_message_back(
         self, message: MessageExt, delay_level: int, broker_name: str | None, consumer_group: str | None, now: int
     ) -> Flow[None]:
-        """See `ConsumerBase._send_message_back`."""
-        return self._send_message_back(
-            message, delay_level, broker_name, consumer_group, self.settings.max_reconsume_times, now
-        )
+        """See `send_message_back`: to this group or another. Raises StateError unless the consumer runs."""
+        self.life.check_running()
+        group = self.group if consumer_group is None else self.namespace.wrap(consumer_group)
+        limit = self.settings.max_reconsume_times
+        yield from send_message_back(message, delay_level, broker_name, group, limit, self._node, now)
 
     # --- for the node and the brokers
 
     def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
-        if topic in self._subscriptions or topic in self._pulled:
-            self.rebalance_soon(now)
+        if topic in self._subscriptions.by_topic or topic in self._pulled:
+            self._rebalance.soon(now)
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
         """The offsets of our own queues; where the application pulls is its own affair."""
@@ -309,4 +309,4 @@ class PullConsumerCore(PullConsumerBase):
 
     def running_info(self, now: int) -> bytes:
         facts = start_facts(self._started_at, self.node.name_servers.addresses)
-        return pull_running_info(self.settings, facts, self._subscriptions.values(), {})
+        return pull_running_info(self.settings, facts, self._subscriptions.by_topic.values(), {})

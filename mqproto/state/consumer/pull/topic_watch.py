@@ -22,17 +22,14 @@ TopicListener: TypeAlias = Callable[[str, tuple[MessageQueue, ...]], Any]
 FIRST_CHECK_MS = 10_000
 
 
-class WatchHost(Protocol):
-    """What watching needs of its consumer."""
+class WatchNode(Protocol):
+    """Members of the node that the watch needs."""
 
     @property
     def routes(self) -> RouteTable: ...
 
     @property
     def namespace(self) -> Namespace: ...
-
-    def call(self, function: Callable[..., Any] | None, *arguments: Any) -> None:
-        """Have the adapter call a listener."""
 
 
 class TopicWatch:
@@ -41,8 +38,10 @@ class TopicWatch:
     What a topic has when it is first seen is no change, and neither is "still nothing".
     """
 
-    def __init__(self, host: WatchHost) -> None:
-        self._host = host
+    def __init__(self, node: WatchNode, call: Callable[..., None]) -> None:
+        """`call` has the adapter call a listener with arguments."""
+        self._node = node
+        self._call = call
         self._listeners: dict[str, TopicListener] = {}
         self._known: dict[str, tuple[MessageQueue, ...]] = {}
 
@@ -67,16 +66,16 @@ class TopicWatch:
             _, now = yield Sleep(now + interval_ms)
 
     def _see(self, topic: str) -> None:
-        queues = self._host.routes.readable(topic)
+        queues = self._node.routes.readable(topic)
         if queues is not None:
             self._known.setdefault(topic, queues)
 
     def _compare(self, topic: str) -> None:
-        queues = self._host.routes.readable(topic)
+        queues = self._node.routes.readable(topic)
         if queues is None:
             return
         known = self._known.get(topic)
         self._known[topic] = queues
         if known is not None and known != queues:
-            namespace = self._host.namespace
-            self._host.call(self._listeners[topic], namespace.unwrap(topic), namespace.unwrap_queues(queues))
+            namespace = self._node.namespace
+            self._call(self._listeners[topic], namespace.unwrap(topic), namespace.unwrap_queues(queues))

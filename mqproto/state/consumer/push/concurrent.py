@@ -154,8 +154,8 @@ def split(messages: list[MessageExt], size: int) -> list[list[MessageExt]]:
     return chunks
 
 
-class ConsumptionHost(Protocol):
-    """What consumption needs of its consumer and its node. Flows that take time answer the time."""
+class ConsumptionNode(Protocol):
+    """Members of the node that consumption needs. Flows that take time answer the time."""
 
     @property
     def namespace(self) -> Namespace: ...
@@ -166,9 +166,6 @@ class ConsumptionHost(Protocol):
     def notice(self, text: str) -> None:
         """A line for the operator."""
 
-    def deliver(self, task: ConsumeTask, now: int) -> None:
-        """Hand a delivery to the application."""
-
     def spawn(self, flow: Flow[None], now: int) -> Ticket[None]: ...
 
     def master(self, queue: MessageQueue, now: int) -> Flow[tuple[str, int]]:
@@ -177,8 +174,19 @@ class ConsumptionHost(Protocol):
     def resend(self, message: Message, now: int) -> Flow[int]:
         """Send a message of the client's own making. Raises MQError."""
 
+
+class ConsumptionQueues(Protocol):
+    """Queues that are consumed."""
+
     def moved(self, queue: ProcessQueue, now: int) -> None:
         """Messages were finished: there may be room to pull."""
+
+
+class ConsumptionHost(Protocol):
+    """Consumer of deliveries: it hands them to the application, and hears what became of them."""
+
+    def deliver(self, task: ConsumeTask, now: int) -> None:
+        """Hand a delivery to the application."""
 
     def ended(self, task: ConsumeTask, result: object, succeeded: int, now: int) -> None:
         """The application has answered."""
@@ -190,12 +198,22 @@ class ConsumptionHost(Protocol):
 class ConcurrentConsumption:
     """Deliveries in any order, each message finished on its own (docs/protocol/client.md 4.10)."""
 
-    def __init__(self, settings: ConsumerSettings, listener: Any, offsets: OffsetStore, host: ConsumptionHost) -> None:
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        listener: Any,
+        offsets: OffsetStore,
+        node: ConsumptionNode,
+        queues: ConsumptionQueues,
+        host: ConsumptionHost,
+    ) -> None:
         self._settings = settings
         self._listener = listener
         self._offsets = offsets
+        self._node = node
+        self._queues = queues
         self._host = host
-        self._namespace = host.namespace
+        self._namespace = node.namespace
         self._sends_back = settings.message_model is MessageModel.CLUSTERING
         self.deliveries = Deliveries(settings.consume_thread_min)
 
@@ -219,12 +237,12 @@ class ConcurrentConsumption:
 
     def _hand_out(self, now: int) -> None:
         """Give the application what it has places for."""
-        wall = str(self._host.wall(now))
+        wall = str(self._node.wall(now))
         while tasks := self.deliveries.take(now):
             for task in tasks:
                 if task.messages[0].sys_flag & COMPRESSED:
                     spoiled = task.messages[0]
-                    self._host.notice(
+                    self._node.notice(
                         f"the body of the message at offset {spoiled.queue_offset} of {task.process_queue.queue} "
                         f"cannot be read{reason_of(spoiled)}"
                     )
@@ -242,7 +260,7 @@ class ConcurrentConsumption:
         if verdict.complaint is not None and not isinstance(
             result, BaseException
         ):  # an adapter shows exceptions, with where they rose
-            self._host.notice(verdict.complaint)
+            self._node.notice(verdict.complaint)
         self._host.ended(task, result, verdict.succeeded, now)
         self._settle(task.process_queue, task.filtered, now)
         if task.process_queue.dropped or task.overdue:
@@ -264,10 +282,10 @@ class ConcurrentConsumption:
         dropped.
         """
         if failed and self._sends_back:
-            self._host.spawn(self._send_back_all(task, failed, now), now)
+            self._node.spawn(self._send_back_all(task, failed, now), now)
             return
         if failed:
-            self._host.notice(
+            self._node.notice(
                 f"{len(failed)} failed messages of {task.process_queue.queue} are dropped: broadcasting does not repeat"
             )
             self._settle(task.process_queue, failed, now)
@@ -309,7 +327,7 @@ class ConcurrentConsumption:
         """
         group, limit = self._settings.group, self._settings.reconsume_limit
         try:
-            address, now = yield from self._host.master(queue, now)
+            address, now = yield from self._node.master(queue, now)
             now = yield from send_back(message, group, level, limit, address, now, self._namespace)
             return True, now
         except MQError as error:
@@ -317,12 +335,12 @@ class ConcurrentConsumption:
         now = yield from current(now)
         if not message.sys_flag & COMPRESSED:
             try:
-                now = yield from self._host.resend(retry_message(message, group, limit, self._namespace), now)
+                now = yield from self._node.resend(retry_message(message, group, limit, self._namespace), now)
                 return True, now
             except MQError as error:
                 refusal += f"; as a new message: {error}"
                 now = yield from current(now)
-        self._host.notice(
+        self._node.notice(
             f"the message at offset {message.queue_offset} of {queue} could not be sent back, it is tried again here: {refusal}"
         )
         return False, now
@@ -337,7 +355,7 @@ class ConcurrentConsumption:
     def _settle(self, queue: ProcessQueue, messages: Sequence[MessageExt], now: int) -> None:
         if messages and not queue.dropped:
             self._offsets.update(queue.queue, queue.settle(messages))
-            self._host.moved(queue, now)
+            self._queues.moved(queue, now)
 
     def sweep(self, now: int) -> None:
         """Send back what runs for longer than `consume_timeout` (docs/protocol/client.md 4.6).
@@ -347,7 +365,7 @@ class ConcurrentConsumption:
         if self._sends_back:
             for task in self.deliveries.overdue(now - self._settings.consume_timeout * 60_000)[:SWEEP_MAX]:
                 task.overdue = True
-                self._host.spawn(self._send_back_overdue(task, now), now)
+                self._node.spawn(self._send_back_overdue(task, now), now)
 
     def _send_back_overdue(self, task: ConsumeTask, now: int) -> Flow[None]:
         stuck, now = yield from self._send_back_each(task, task.messages, FIRST_RETRY_LEVEL, now)

@@ -19,7 +19,6 @@ from mqproto.state.consumer.push.concurrent import ConsumeTask, judge
 from mqproto.state.consumer.push.orderly import judge_ordered
 from mqproto.state.consumer.send_back import restore_topic
 from mqproto.state.consumer.settings import ConsumerSettings
-from mqproto.state.node.contract import Action, Deliver
 from mqproto.wire.bodies import ConsumeDirectlyResult, DirectConsumeResult
 from mqproto.wire.record import RecordError, inflated
 
@@ -34,12 +33,12 @@ class DirectConsumption:
     """Those of one consumer, at most `DIRECT_MAX` at a time."""
 
     def __init__(
-        self, settings: ConsumerSettings, listener: object, namespace: Namespace, act: Callable[[Action], None]
+        self, settings: ConsumerSettings, listener: object, namespace: Namespace, deliver: Callable[[ConsumeTask], None]
     ) -> None:
         self._settings = settings
         self._listener = listener
         self._namespace = namespace
-        self._act = act
+        self._deliver = deliver
         self._replies: dict[ConsumeTask, Reply] = {}
 
     def begin(self, message: MessageExt, broker_name: str, reply: Reply, refusal: str | None, now: int) -> None:
@@ -60,7 +59,7 @@ class DirectConsumption:
             return
         restore_topic(message, self._settings.group, self._namespace)
         self._replies[task] = reply
-        self._act(Deliver(task))
+        self._deliver(task)
 
     def consumed(self, task: ConsumeTask, result: object, now: int) -> bool:
         """The application's answer; False when the task is none of these."""

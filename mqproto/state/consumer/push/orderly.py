@@ -16,7 +16,16 @@ from mqproto.message import ConsumeContext, ConsumeStatus, MessageExt, MessageQu
 from mqproto.state.consumer.offsets import OffsetStore
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull_loop import reason_of
-from mqproto.state.consumer.push.concurrent import ConsumeTask, ConsumptionHost, Deliveries, Verdict, judge, split
+from mqproto.state.consumer.push.concurrent import (
+    ConsumeTask,
+    ConsumptionHost,
+    ConsumptionNode,
+    ConsumptionQueues,
+    Deliveries,
+    Verdict,
+    judge,
+    split,
+)
 from mqproto.state.consumer.send_back import restore_topic, retry_message
 from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow, Sleep, current
@@ -28,8 +37,8 @@ PAUSE_MIN_MS: Final = 10
 PAUSE_MAX_MS: Final = 30_000
 
 
-class OrderlyHost(ConsumptionHost, Protocol):
-    """What ordered consumption needs besides."""
+class OrderlyQueues(ConsumptionQueues, Protocol):
+    """Queues that are consumed in order: each is locked for one member of the group at a time."""
 
     def may_consume(self, queue: MessageQueue, now: int) -> bool:
         """Whether the queue is locked for us; `resumed` is called when that becomes true."""
@@ -69,10 +78,20 @@ class _Line:
 class OrderlyConsumption:
     """The deliveries of one consumer, in order."""
 
-    def __init__(self, settings: ConsumerSettings, listener: Any, offsets: OffsetStore, host: OrderlyHost) -> None:
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        listener: Any,
+        offsets: OffsetStore,
+        node: ConsumptionNode,
+        queues: OrderlyQueues,
+        host: ConsumptionHost,
+    ) -> None:
         self._settings = settings
         self._listener = listener
         self._offsets = offsets
+        self._node = node
+        self._queues = queues
         self._host = host
         self.deliveries = Deliveries(settings.consume_thread_min)
         self._lines: dict[MessageQueue, _Line] = {}
@@ -85,7 +104,7 @@ class OrderlyConsumption:
         if line is None or line.queue is not queue:
             line = self._lines[queue.queue] = _Line(queue)
         for message in messages:
-            restore_topic(message, self._settings.group, self._host.namespace)
+            restore_topic(message, self._settings.group, self._node.namespace)
         line.waiting += messages
         self._next(line, now)
         self._hand_out(now)
@@ -104,14 +123,14 @@ class OrderlyConsumption:
             if self._lines.get(queue) is line:
                 del self._lines[queue]
             return
-        if line.held or not line.waiting or queue in self._running or not self._host.may_consume(queue, now):
+        if line.held or not line.waiting or queue in self._running or not self._queues.may_consume(queue, now):
             return
         size = self._settings.consume_message_batch_max_size
         (chunk, *_) = split([line.waiting[index] for index in range(min(size, len(line.waiting)))], size)
         for _ in chunk:
             line.waiting.popleft()
         line.held = True
-        plain = self._host.namespace.unwrap_queue(queue)
+        plain = self._node.namespace.unwrap_queue(queue)
         context = ConsumeContext(
             plain, suspend_current_queue_time_millis=self._settings.suspend_current_queue_time_millis
         )
@@ -123,14 +142,14 @@ class OrderlyConsumption:
         self._hand_out(now)
 
     def _hand_out(self, now: int) -> None:
-        wall = str(self._host.wall(now))
+        wall = str(self._node.wall(now))
         while tasks := self.deliveries.take(now):
             for task in tasks:
                 queue = task.process_queue.queue
                 line = self._lines[queue]
                 assert line.queue is task.process_queue
                 line.held = False
-                if not self._host.may_consume(queue, now):  # it waited for its turn too long
+                if not self._queues.may_consume(queue, now):  # it waited for its turn too long
                     self._put_back(line, task.messages)
                     self.deliveries.finished(task)
                 elif task.messages[0].sys_flag & COMPRESSED:
@@ -145,13 +164,13 @@ class OrderlyConsumption:
         """A body that cannot be read stops its queue, as a message does whose listener never succeeds."""
         (message,) = task.messages
         if not message.reconsume_times:
-            self._host.notice(
+            self._node.notice(
                 f"the body of the message at offset {message.queue_offset} of {task.process_queue.queue} "
                 f"cannot be read: it waits{reason_of(message)}"
             )
         self.deliveries.finished(task)
         line.held = True
-        self._host.spawn(self._failed(task.messages, task.context.suspend_current_queue_time_millis, line, now), now)
+        self._node.spawn(self._failed(task.messages, task.context.suspend_current_queue_time_millis, line, now), now)
 
     def consumed(self, task: ConsumeTask, result: object, now: int) -> None:
         """The application's answer to a delivery. One that was answered already changes nothing."""
@@ -162,7 +181,7 @@ class OrderlyConsumption:
         if verdict.complaint is not None and not isinstance(
             result, BaseException
         ):  # an adapter shows exceptions, with where they rose
-            self._host.notice(verdict.complaint)
+            self._node.notice(verdict.complaint)
         self._host.ended(task, result, verdict.succeeded, now)
         line = self._lines.get(queue)
         if line is not None and not task.process_queue.dropped:
@@ -184,7 +203,7 @@ class OrderlyConsumption:
         del self._running[queue]
         line = self._lines.get(queue)
         if line is None or task.process_queue.dropped:
-            self._host.left(task.process_queue, now)
+            self._queues.left(task.process_queue, now)
         if line is not None:
             self._next(line, now)
         self._hand_out(now)
@@ -197,7 +216,7 @@ class OrderlyConsumption:
         if result is ConsumeStatus.ROLLBACK and not auto_commit:
             again, line.uncommitted = [*line.uncommitted, *task.messages], []
             line.held = True
-            self._host.spawn(self._come_again(again, pause_ms, line, now), now)
+            self._node.spawn(self._come_again(again, pause_ms, line, now), now)
             return
         done, failed = task.messages[:succeeded], task.messages[succeeded:]
         if done and (auto_commit or result is ConsumeStatus.COMMIT):
@@ -207,14 +226,14 @@ class OrderlyConsumption:
             self._keep_uncommitted(line, done)
         if failed:
             line.held = True
-            self._host.spawn(self._failed(failed, pause_ms, line, now), now)
+            self._node.spawn(self._failed(failed, pause_ms, line, now), now)
 
     def _keep_uncommitted(self, line: _Line, done: list[MessageExt]) -> None:
         """They stay cached, so a listener that never commits ends up with a full window: that is told once."""
         limit, before = self._settings.pull_threshold_for_queue, len(line.uncommitted)
         line.uncommitted += done
         if before <= limit < len(line.uncommitted):
-            self._host.notice(
+            self._node.notice(
                 f"{len(line.uncommitted)} messages of {line.queue.queue} wait for a commit: it is fetched no more"
             )
 
@@ -245,11 +264,11 @@ class OrderlyConsumption:
     def _give_up(self, message: MessageExt, limit: int, now: int) -> Flow[tuple[bool, int]]:
         """Send a copy to the retry topic with its attempts used up: the broker files it among the dead letters."""
         try:
-            copy = retry_message(message, self._settings.group, limit, self._host.namespace)
-            now = yield from self._host.resend(copy, now)
+            copy = retry_message(message, self._settings.group, limit, self._node.namespace)
+            now = yield from self._node.resend(copy, now)
             return True, now
         except MQError as error:
-            self._host.notice(
+            self._node.notice(
                 f"message {message.msg_id} failed too often and cannot be made a dead letter, it is tried again: {error}"
             )
             return False, (yield from current(now))
@@ -260,7 +279,7 @@ class OrderlyConsumption:
     def _settle(self, line: _Line, messages: list[MessageExt], now: int) -> None:
         if messages and not line.queue.dropped:
             self._offsets.update(line.queue.queue, line.queue.settle(messages))
-            self._host.moved(line.queue, now)
+            self._queues.moved(line.queue, now)
 
     def is_busy(self, queue: ProcessQueue) -> bool:
         """Whether the application has messages of this queue, be they of an earlier assignment."""

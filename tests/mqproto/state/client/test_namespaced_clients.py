@@ -12,7 +12,8 @@ from mqproto.errors import ClientError, InvalidName
 from mqproto.message import ConsumeStatus, Message, MessageQueue
 from mqproto.state.client.node import ClientNode
 from mqproto.state.client.settings import ClientSettings
-from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.producer.core import ProducerCore
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire import properties as names

@@ -7,7 +7,8 @@ import pytest
 from mqproto.errors import SendFailed
 from mqproto.message import ConsumeStatus, Message
 from mqproto.state.cluster.vip import vip_target
-from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Call, Flow
 from mqproto.state.producer.settings import ProducerSettings
 from mqproto.wire.bodies import ConsumeFromWhere

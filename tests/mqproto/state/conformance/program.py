@@ -298,8 +298,8 @@ class Program:
     def _pull(self) -> None:
         line, replay = self.line, self.replay
         consumer = self._puller()
-        for queue in self._do(consumer.fetch_queues(line.options["topic"], replay.now)):
-            offset = self._do(consumer.min_offset(queue, replay.now))
+        for queue in self._do(consumer.queries.fetch_queues(line.options["topic"], replay.now)):
+            offset = self._do(consumer.queries.min_offset(queue, replay.now))
             while True:
                 pulled = self._do(
                     consumer.pull(queue, line.text_of("tag", "*"), offset, 32, "TAG", False, None, replay.now)
@@ -323,11 +323,11 @@ class Program:
         replay = self.replay
         consumer = self._puller()
         queue: MessageQueue
-        for queue in self._do(consumer.fetch_queues(self.line.options["topic"], replay.now)):
-            self._do(consumer.min_offset(queue, replay.now))
-            self._do(consumer.max_offset(queue, replay.now))
+        for queue in self._do(consumer.queries.fetch_queues(self.line.options["topic"], replay.now)):
+            self._do(consumer.queries.min_offset(queue, replay.now))
+            self._do(consumer.queries.max_offset(queue, replay.now))
             self._do(consumer.fetch_consume_offset(queue, True, replay.now))
-            self._do(consumer.search_offset(queue, self.line.number("time"), replay.now))
+            self._do(consumer.queries.search_offset(queue, self.line.number("time"), replay.now))
         replay.advance(2_000)
         self._do(consumer.shutdown(replay.now))
 

@@ -9,7 +9,8 @@ import pytest
 from mqproto.errors import ClientError
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.external_offsets import ExternalOffsets
-from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.flows.effects import Flow, Sleep, Work
 from mqproto.state.node.contract import Job
 from mqproto.wire.bodies import MessageModel

@@ -147,7 +147,7 @@ def test_a_damaged_record_is_an_error_once_it_comes_first() -> None:
 
 
 class Host:
-    """A pull loop's consumer, scripted."""
+    """Consumer and node of a pull loop, scripted."""
 
     group = "g"
     pull_interval_ms = 0
@@ -159,7 +159,7 @@ class Host:
         self.subscription: Subscribed | None = Subscribed("*", "TAG", 7)
         self.address: str | MQError = "b:1"
         self.events: list[object] = []
-        self.heartbeat: Ticket[None] = Ticket()
+        self.beat: Ticket[None] = Ticket()
 
     def hold(self, queue: ProcessQueue) -> Ticket[None] | None:
         return self.held
@@ -184,9 +184,9 @@ class Host:
         self.events.append(("outside", next_offset))
         queue.drop()
 
-    def unknown(self, now: int) -> Ticket[None]:
+    def heartbeat(self, now: int) -> Ticket[None]:
         self.events.append("heartbeat")
-        return self.heartbeat
+        return self.beat
 
     def pull_failed(self, queue: ProcessQueue, error: MQError) -> None:
         self.events.append(type(error))
@@ -211,7 +211,7 @@ def queue() -> ProcessQueue:
 
 
 def test_pulls_follow_one_another_at_once_while_they_bring_something(host: Host, queue: ProcessQueue) -> None:
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     assert next(loop) == pull(5, 0)
     assert loop.send((answer(0, 7, [message(5), message(6)]), 3)) == pull(7, 3)
     assert loop.send((answer(19, 7), 15_003)) == pull(7, 15_003)
@@ -222,7 +222,7 @@ def test_pulls_follow_one_another_at_once_while_they_bring_something(host: Host,
 def test_messages_that_the_filter_leaves_out_move_the_queue_on(host: Host, queue: ProcessQueue) -> None:
     """FLT-01: the offset goes on although nothing is left for the listener."""
     host.subscription = Subscribed("Aa", "TAG", 7, frozenset({"Aa"}))
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     next(loop)
     assert loop.send((answer(0, 45, [message(5, tag="BB"), message(44, tag="BB")]), 3)) == pull(45, 3)
     assert host.events == [("caught up", 45)]
@@ -230,21 +230,21 @@ def test_messages_that_the_filter_leaves_out_move_the_queue_on(host: Host, queue
 
 def test_the_pull_interval_is_kept(host: Host, queue: ProcessQueue) -> None:
     host.pull_interval_ms = 200
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     next(loop)
     assert loop.send((answer(0, 6, [message(5)]), 3)) == Sleep(203)
     assert loop.send((None, 203)) == pull(6, 203)
 
 
 def test_a_broker_that_holds_no_pull_is_not_asked_in_a_tight_loop(host: Host, queue: ProcessQueue) -> None:
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     next(loop)
     assert loop.send((answer(19, 5), 1)) == Sleep(50)
     assert loop.send((None, 50)) == pull(5, 50)
 
 
 def test_a_broker_that_brings_the_same_again_is_not_asked_in_a_tight_loop(host: Host, queue: ProcessQueue) -> None:
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     next(loop)
     assert loop.send((answer(0, 5, [message(4)]), 1)) == Sleep(1_001)
     assert host.events == [("caught up", 5)]
@@ -254,7 +254,7 @@ def test_the_loop_waits_while_it_is_held(host: Host, queue: ProcessQueue) -> Non
     """CON-06: flow control costs one ticket, no timer, and no depth."""
     ticket: Ticket[None] = Ticket()
     host.held = ticket
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     assert next(loop) == Wait(ticket)
     for now in range(20_000):
         assert loop.send((None, now)) == Wait(ticket)
@@ -276,7 +276,7 @@ def test_the_loop_waits_while_it_is_held(host: Host, queue: ProcessQueue) -> Non
 def test_failures_are_told_and_tried_again(
     host: Host, queue: ProcessQueue, outcome: object, pause: int, told: type[MQError]
 ) -> None:
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     next(loop)
     assert loop.send((outcome, 9)) == Sleep(9 + pause)
     assert loop.send((None, 2_000)) == pull(5, 2_000)
@@ -284,7 +284,7 @@ def test_failures_are_told_and_tried_again(
 
 
 def test_a_call_that_the_node_refuses_is_a_failure_like_others(host: Host, queue: ProcessQueue) -> None:
-    loop = pull_loop(queue, host, 4)
+    loop = pull_loop(queue, host, host, 4)
     next(loop)
     assert loop.throw(NoRoute("T")) == Sleep(1_004)
     assert host.events == [NoRoute]
@@ -292,7 +292,7 @@ def test_a_call_that_the_node_refuses_is_a_failure_like_others(host: Host, queue
 
 def test_nobody_to_ask_and_nothing_to_ask_for(host: Host, queue: ProcessQueue) -> None:
     host.address = NoRoute("T")
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     assert next(loop) == Sleep(1_000)
     host.address = "b:1"
     host.subscription = None
@@ -305,25 +305,23 @@ def test_an_unknown_subscription_is_announced_at_once(host: Host, queue: Process
     """docs/protocol/client.md 8: a heartbeat heals it; only where it does not, the loop slows down and asks for
     another.
     """
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     next(loop)
     refusal = Command(code=code, flag=1)
-    assert loop.send((refusal, 1)) == Wait(host.heartbeat, 3_001)
+    assert loop.send((refusal, 1)) == Wait(host.beat, 3_001)
     assert loop.send((None, 2)) == pull(5, 2)
     assert host.events == ["heartbeat"]
-    assert loop.send((refusal, 3)) == Wait(host.heartbeat, 3_003)
+    assert loop.send((refusal, 3)) == Wait(host.beat, 3_003)
     assert loop.send((None, 4)) == Sleep(1_004)
     assert loop.send((None, 1_004)) == pull(5, 1_004)
     assert host.events == ["heartbeat", "heartbeat", BrokerError]
     assert loop.send((answer(19, 5), 16_004)) == pull(5, 16_004)
-    assert loop.send((refusal, 16_005)) == Wait(host.heartbeat, 19_005), (
-        "and after an answer it counts as the first again"
-    )
+    assert loop.send((refusal, 16_005)) == Wait(host.beat, 19_005), "and after an answer it counts as the first again"
     assert loop.send((None, 16_006)) == pull(5, 16_006)
 
 
 def test_an_offset_outside_the_queue_ends_the_loop(host: Host, queue: ProcessQueue) -> None:
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     next(loop)
     with pytest.raises(StopIteration):
         loop.send((answer(21, 172_289), 1))
@@ -333,7 +331,7 @@ def test_an_offset_outside_the_queue_ends_the_loop(host: Host, queue: ProcessQue
 @pytest.mark.parametrize("outcome", [answer(0, 6, [message(5)]), Command(code=1, flag=1), answer(21, 9)])
 def test_an_answer_for_a_dropped_queue_is_ignored(host: Host, queue: ProcessQueue, outcome: Command) -> None:
     """CON-16."""
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     next(loop)
     queue.drop()
     with pytest.raises(StopIteration):
@@ -355,7 +353,7 @@ def test_whatever_a_broker_answers_offsets_rise_and_messages_come_once(
 ) -> None:
     seen: list[int] = []
     host, queue = Host(), ProcessQueue(QUEUE, 0)
-    loop = pull_loop(queue, host, 0)
+    loop = pull_loop(queue, host, host, 0)
     now, offset = 0, 0
     effect: Any = next(loop)
     for code, next_offset, offsets in script:

@@ -43,8 +43,8 @@ def test_a_pull_consumer(cluster: Cluster) -> None:
     found = cluster.stage.run(pull(consumer, Q0, "*", 0))
     assert [message.topic for message in found.messages] == ["T", "T"]
     assert cluster.requests(RequestCode.PULL_MESSAGE)[0].fields["consumerGroup"] == "ns%g"
-    assert cluster.stage.run(consumer.fetch_queues("T", 0)) == (Q0, Q1)
-    assert cluster.stage.run(consumer.max_offset(Q0, 0)) == 2
+    assert cluster.stage.run(consumer.queries.fetch_queues("T", 0)) == (Q0, Q1)
+    assert cluster.stage.run(consumer.queries.max_offset(Q0, 0)) == 2
     assert consumer.queues_in_balance("T") == (Q0, Q1)
     assert told(cluster) == [("T", (Q0, Q1), (Q0, Q1))]
     cluster.stage.run(consumer.commit(Q0, 2, False, 0))

@@ -61,7 +61,7 @@ class Loop(Host):
             self.drop()
             return
         self.queue.start(5)
-        loop = pull_loop(self.queue, self, 0)
+        loop = pull_loop(self.queue, self, self, 0)
         now = 0
         try:
             effect = next(loop)
@@ -86,7 +86,7 @@ class Loop(Host):
             case Later():
                 self.to(self.event, PullLoopState.HANDING_OVER)
             case Wait(ticket=ticket):
-                if ticket is self.heartbeat:
+                if ticket is self.beat:
                     self.to(self.event, PullLoopState.LEARNING)
                 else:
                     self.to(PullLoopEvent.FULL, PullLoopState.HELD)
@@ -106,7 +106,7 @@ class Loop(Host):
             case Sleep():
                 self.event = PullLoopEvent.TIME
             case Wait(ticket=ticket):
-                self.event = PullLoopEvent.KNOWN if ticket is self.heartbeat else PullLoopEvent.ROOM
+                self.event = PullLoopEvent.KNOWN if ticket is self.beat else PullLoopEvent.ROOM
             case _:
                 self.event = PullLoopEvent.NO_ADDRESS
         return None

@@ -6,7 +6,8 @@ import pytest
 
 from mqproto.errors import InvalidName, InvalidSetting
 from mqproto.state.consumer.process_queue import Window
-from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.wire.bodies import MessageModel
 from tests.mqproto.state.consumers import make
 from tests.mqproto.state.scripted_broker import Cluster

@@ -47,7 +47,7 @@ class Host(HandFlows):
     def is_busy(self, queue: ProcessQueue) -> bool:
         return self.busy
 
-    def unknown(self, now: int) -> Ticket[None]:
+    def heartbeat(self, now: int) -> Ticket[None]:
         self.heartbeats += 1
         return Ticket()
 
@@ -84,7 +84,7 @@ def offsets() -> RemoteOffsets:
 
 @pytest.fixture
 def assignment(host: Host, offsets: RemoteOffsets) -> Assignment:
-    return Assignment(ConsumerSettings(group="g"), Averagely(), offsets, host, lambda: 0)
+    return Assignment(ConsumerSettings(group="g"), Averagely(), offsets, host, host, lambda: 0)
 
 
 def rebalance(assignment: Assignment, ids: Command, now: int = 0) -> bool:

@@ -6,7 +6,8 @@ import pytest
 
 from mqproto.message import MessageQueue
 from mqproto.state.consumer.allocation.strategies import find_strategy
-from mqproto.state.consumer.push.push_consumer import ConsumerSettings, PushConsumerCore
+from mqproto.state.consumer.push.push_consumer import PushConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.node.contract import Run
 from mqproto.wire.codes import RequestCode
 from tests.mqproto.state.consumers import consuming
@@ -59,7 +60,7 @@ def test_a_member_that_the_broker_does_not_list_gets_nothing_and_says_that_it_is
     cluster.broker.others.append("aa@other")
     beats = len(cluster.broker.heartbeats)
     cluster.broker.heartbeats.append(cluster.broker.heartbeats[0].__class__("x", [], []))
-    consumer.rebalance_soon(cluster.stage.now)
+    consumer.consumer_ids_changed(cluster.stage.now)
     cluster.stage.settle()
     assert cluster.broker.heartbeats[beats + 1].consumers[0].group == "g"
     cluster.broker.others.clear()

@@ -89,7 +89,7 @@ class Observer:
 
     def committed(self) -> dict[MessageQueue, int | None]:
         found = {}
-        for queue in self.town.run(self.host, self.node, lambda now: self.core.fetch_queues("T", now)):
+        for queue in self.town.run(self.host, self.node, lambda now: self.core.queries.fetch_queues("T", now)):
             found[queue] = self.town.run(
                 self.host,
                 self.node,

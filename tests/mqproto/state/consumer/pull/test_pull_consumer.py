@@ -208,7 +208,7 @@ def test_an_expression_travels_with_a_version(cluster: Cluster, consumer: PullCo
     cluster.stage.run(pull(consumer, Q0, "a > 1", 0, kind="SQL92", now=cluster.stage.now))
     fields = pulls(cluster)[0]
     assert (fields["subscription"], fields["expressionType"]) == ("a > 1", "SQL92")
-    assert int(fields["subVersion"]) == consumer.wall(cluster.stage.now)
+    assert int(fields["subVersion"]) == cluster.stage.now + cluster.stage.node.wall_ahead
 
 
 @pytest.mark.parametrize(
@@ -292,14 +292,14 @@ def test_a_suggested_slave_is_pulled_from_until_it_fails(cluster: Cluster, consu
 
 
 def test_queues_are_asked_of_a_name_server(cluster: Cluster, consumer: PullConsumerCore) -> None:
-    assert cluster.stage.run(consumer.fetch_queues("T", 0)) == (Q0, Q1)
+    assert cluster.stage.run(consumer.queries.fetch_queues("T", 0)) == (Q0, Q1)
     cluster.topic("T", 1)
-    assert cluster.stage.run(consumer.fetch_queues("T", 0)) == (Q0,)
+    assert cluster.stage.run(consumer.queries.fetch_queues("T", 0)) == (Q0,)
     with pytest.raises(BrokerError):
-        cluster.stage.run(consumer.fetch_queues("nothing", 0))
+        cluster.stage.run(consumer.queries.fetch_queues("nothing", 0))
     cluster.routes["T"] = route("b=b:10911", perm=2)
     with pytest.raises(NoRoute):
-        cluster.stage.run(consumer.fetch_queues("T", 0))
+        cluster.stage.run(consumer.queries.fetch_queues("T", 0))
 
 
 def test_offsets_are_asked_of_the_master(cluster: Cluster, consumer: PullConsumerCore) -> None:
@@ -307,11 +307,11 @@ def test_offsets_are_asked_of_the_master(cluster: Cluster, consumer: PullConsume
     for time in (1_000, 2_000, 3_000):
         cluster.put("T", b"a", store_time=time)
     cluster.broker.minimum["T", 0] = 0
-    assert cluster.stage.run(consumer.max_offset(Q0, 0)) == 3
-    assert cluster.stage.run(consumer.min_offset(Q0, 0)) == 0
-    assert cluster.stage.run(consumer.search_offset(Q0, 1_500, 0)) == 1
-    assert cluster.stage.run(consumer.earliest_msg_store_time(Q0, 0)) == 1_000
-    assert cluster.stage.run(consumer.earliest_msg_store_time(Q1, 0)) == -1
+    assert cluster.stage.run(consumer.queries.max_offset(Q0, 0)) == 3
+    assert cluster.stage.run(consumer.queries.min_offset(Q0, 0)) == 0
+    assert cluster.stage.run(consumer.queries.search_offset(Q0, 1_500, 0)) == 1
+    assert cluster.stage.run(consumer.queries.earliest_msg_store_time(Q0, 0)) == 1_000
+    assert cluster.stage.run(consumer.queries.earliest_msg_store_time(Q1, 0)) == -1
     asked = [request for request in cluster.broker.peer.got if request.code in (29, 30, 31, 32)]
     assert [request.fields for request in asked[:3]] == [
         {"topic": "T", "queueId": "0", "bname": "b"},
@@ -319,7 +319,7 @@ def test_offsets_are_asked_of_the_master(cluster: Cluster, consumer: PullConsume
         {"topic": "T", "queueId": "0", "timestamp": "1500", "bname": "b"},
     ]
     cluster.broker.ignores.add(RequestCode.GET_MAX_OFFSET)
-    ticket = cluster.stage.start(consumer.max_offset(Q0, cluster.stage.now))
+    ticket = cluster.stage.start(consumer.queries.max_offset(Q0, cluster.stage.now))
     cluster.stage.advance(5_999)
     assert not ticket.settled
     cluster.stage.advance(1)
@@ -337,7 +337,7 @@ def test_equal_queue_numbers_of_two_brokers_are_two_queues() -> None:
     cluster.put("T", *[b"a"] * 10, broker="a")
     cluster.put("T", *[b"b"] * 20, broker="b")
     counts = {}
-    for queue in cluster.stage.run(consumer.fetch_queues("T", 0)):
+    for queue in cluster.stage.run(consumer.queries.fetch_queues("T", 0)):
         found = cluster.stage.run(pull(consumer, queue, "*", 0))
         counts[queue.broker_name] = (len(found.messages), {message.body for message in found.messages})
         consumer.update_consume_offset(queue, found.next_begin_offset, 0)

@@ -131,7 +131,7 @@ def test_a_limit_for_the_topic_is_shared_out_over_the_queues(cluster: Cluster) -
     consumer = consuming(cluster, "T", pull_threshold_for_topic=50, pull_threshold_size_for_topic=2)
     cluster.advance(21_000)
     assert len(consumer._assignment.queues) == 5
-    assert (consumer._window.count, consumer._window.size_mib) == (10, 1)
+    assert (consumer._prefetch.window.count, consumer._prefetch.window.size_mib) == (10, 1)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_each_limit_for_the_topic_stands_for_itself(
 ) -> None:
     consumer = consuming(cluster, "T", **limits)
     cluster.advance(2_000)
-    assert (consumer._window.count, consumer._window.size_mib) == window
+    assert (consumer._prefetch.window.count, consumer._prefetch.window.size_mib) == window
 
 
 def test_other_queues_are_announced_to_the_brokers(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from mqproto.errors import BrokerError, InvalidName, MQError, NoNameServer, NoRoute, StateError
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.push_consumer import Phase
+from mqproto.state.consumer.life import Phase
 from mqproto.wire.codes import RequestCode
 from mqproto.wire.filters.tags import InvalidExpressionError
 from mqproto.wire.record import encode_record

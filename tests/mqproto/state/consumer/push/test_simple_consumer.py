@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from mqproto.errors import InvalidSetting
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.push_consumer import ConsumerSettings
-from mqproto.state.consumer.push.simple_consumer import ClaimExpired, HeldClaim, SimpleConsumerCore
+from mqproto.state.consumer.push.held_messages import HeldClaim
+from mqproto.state.consumer.push.simple_consumer import ClaimExpired, SimpleConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.node.contract import Deliver, Ticket
 from mqproto.state.producer.trace import FLUSH_MS
 from mqproto.wire import properties as names
@@ -114,7 +115,7 @@ def test_waiting_ends_with_its_time(cluster: Cluster, application: Application) 
     assert not waiting.settled
     cluster.stage.advance(1)
     assert waiting.result() is None
-    assert application.core._takers == type(application.core._takers)()
+    assert application.core.held.receivers == type(application.core.held.receivers)()
     cluster.put("T", b"0")
     assert application.wait(0).result() is not None
     assert application.wait(0).result() is None
@@ -239,7 +240,7 @@ def test_forgotten_messages_do_not_stop_consumption_for_good(cluster: Cluster) -
         assert application.maybe() is None
         cluster.advance(2 * MINUTE)
     assert len(cluster.broker.sent_back) == 5
-    assert application.core._taken == {}
+    assert application.core.held.taken == {}
 
 
 def test_what_was_not_acknowledged_at_the_end_is_not_committed(cluster: Cluster, application: Application) -> None:
@@ -456,7 +457,7 @@ def test_nothing_is_committed_that_was_not_settled(script: list[tuple[str, int]]
             waits.remove(one)
             if one.failure is None and (got := one.result()) is not None:
                 out.append(got)
-        assert len(application.core._taken) <= 3
+        assert len(application.core.held.taken) <= 3
         gone = {(one["originTopic"], int(one["offset"])) for one in cluster.broker.sent_back}
         for queue_id in (0, 1):
             committed = cluster.broker.offsets.get(("T", queue_id), 0)

@@ -13,8 +13,9 @@ import pytest
 from mqproto.adapters.simulated.conditions import SimulatedConditions
 from mqproto.errors import MQError
 from mqproto.message import MessageExt
-from mqproto.state.consumer.push.push_consumer import ConsumerSettings
-from mqproto.state.consumer.push.simple_consumer import HeldClaim, SimpleConsumerCore
+from mqproto.state.consumer.push.held_messages import HeldClaim
+from mqproto.state.consumer.push.simple_consumer import SimpleConsumerCore
+from mqproto.state.consumer.settings import ConsumerSettings
 from mqproto.state.node.contract import Ticket
 from mqproto.wire.bodies import ConsumeFromWhere
 from tests.mqproto.state.consumers import numbers
@@ -64,7 +65,7 @@ class Member:
 
     def _got(self, ticket: Ticket[MessageExt | None]) -> None:
         message = ticket.result() if ticket.failure is None else None
-        self.most_out = max(self.most_out, len(self.core._taken))
+        self.most_out = max(self.most_out, len(self.core.held.taken))
         if message is not None:
             world = self.town.world
             world.at(world.now + self.random.randint(1, 60), lambda: self._settle(message))
@@ -123,7 +124,7 @@ def test_everything_is_acknowledged_whatever_members_do(seed: int, orderly: bool
     assert all(member.most_out <= PLACES for member in members)
     shares = [{queue for queue in member.core._assignment.queues if queue.topic == "T"} for member in left]
     assert len(shares[0] | shares[1]) == len(shares[0]) + len(shares[1]) == 8
-    assert all(not member.core._taken and not member.core._parked for member in left)
+    assert all(not member.core.held.taken and not member.core.held.waiting for member in left)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -183,7 +184,7 @@ def test_a_member_that_stands_still_loses_nothing(still_ms: int, orderly: bool) 
         lambda: len(other.core._assignment.queues) > 1 and len(sleeper.core._assignment.queues) > 1, 10_000
     )
     producer.send("T", *numbers(24, 16))
-    town.world.run_until(lambda: bool(sleeper.core._taken), 5_000)
+    town.world.run_until(lambda: bool(sleeper.core.held.taken), 5_000)
     town.world.freeze(sleeper.host)
     town.world.run_for(still_ms)
     producer.send("T", *numbers(8, 40))
