@@ -1,6 +1,4 @@
-"""`python3 -m adapters COMMAND` in a checkout, the same as `python3 -m mqproto COMMAND` and the console script
-`mqproto`.
-"""
+"""Command line of a checkout: `python3 -m adapters COMMAND`, the same as `python3 -m mqproto COMMAND`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver for asyncio and trio, by way of anyio: one task turns the loop, another minds its timer, any task may
+"""Driver for asyncio and trio, by way of anyio: one task turns the loop, another minds its timer, any task may
 enter the node.
 
 The event loop waits for the driver's poller as a whole (an epoll or kqueue can itself be waited for), so a turn costs
@@ -35,8 +35,8 @@ Ts = TypeVarTuple("Ts")
 
 
 class Driver(LoopDriver):
-    """Drives one node in tasks of its own, which `start` begins and `stop` ends; both may be called from any task, also
-    from different ones. See `LoopDriver` for the arguments.
+    """Driver of one node in tasks of its own, which `start` begins and `stop` ends; both may be called from any task,
+    also from different ones. See `LoopDriver` for the arguments.
 
     Between them `enter` (ask the node something) and `wait` (start an operation and wait for its end), from any task of
     the event loop.
@@ -94,11 +94,11 @@ class Driver(LoopDriver):
         self.enter(self.node.begin)
 
     async def stop(self, timeout: float = 10.0, *, from_inside: bool = False) -> bool:
-        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start,
-        is harmless.
+        """Close the node and wait up to `timeout` seconds for its clean end; whether it came.
 
-        At the time-out everything is closed as it is. Cancelling the caller has the same effect. `from_inside`: the
-        caller is one of the driver's own tasks (`soon`); it is cancelled with the others and not waited for.
+        Twice, or before the start, is harmless. At the time-out everything is closed as it is. Cancelling the caller
+        has the same effect. `from_inside`: the caller is one of the driver's own tasks (`soon`); it is cancelled with
+        the others and not waited for.
         """
         if not self.begun:
             if not self._shut_down:
@@ -336,9 +336,7 @@ class Driver(LoopDriver):
         return self._poller.poll(0)
 
     async def _tick(self) -> None:
-        """Wake the loop when it is time: a task of its own, because a time-out around each wait costs more than the
-        wait.
-        """
+        """Wake the loop when it is time: a task of its own, because a time-out around each wait would cost more."""
         while True:
             self._rearmed = anyio.Event()
             self._aim = self._until or FOREVER
@@ -361,11 +359,11 @@ def _settle(future: asyncio.Future[None]) -> None:
 def _hear_of(task: asyncio.Task[None]) -> None:
     """Take note of how the loop's task has ended.
 
-    An interrupt has ended the event loop too, and asyncio need not tell of it again.
+    An interrupt has ended the event loop too, and asyncio need not report it again.
     """
     failure = None if task.cancelled() else task.exception()
     if isinstance(failure, Exception):
-        log.critical("a driver did not end in order", exc_info=failure)
+        log.critical("a driver did not end cleanly", exc_info=failure)
 
 
 def _given(coroutine: Coroutine[Any, Any, object]) -> Coroutine[Any, Any, object]:
@@ -373,8 +371,7 @@ def _given(coroutine: Coroutine[Any, Any, object]) -> Coroutine[Any, Any, object
 
 
 async def _run_uninterrupted(work: Callable[[*Ts], Coroutine[Any, Any, object]], *arguments: *Ts) -> None:
-    """What a task of the driver's does under trio: interrupts that come to it go to the main task, at its next
-    checkpoint.
+    """What a task of the driver's does under trio: interrupts go to the main task, at its next checkpoint.
 
     An exception of theirs is none: the tasks belong to one of trio's own, in which it is a fault of trio.
     """
@@ -386,7 +383,7 @@ def _nothing(now: int) -> None:
 
 
 def home() -> object:
-    """What tells the caller's event loop from others."""
+    """The caller's event loop, as something that differs from all others."""
     if in_trio():
         import trio
 

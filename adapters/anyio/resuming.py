@@ -1,4 +1,4 @@
-"""A future whose task goes on within the call that settles it.
+"""Future whose task goes on within the call that settles it.
 
 A task that is woken in the usual way goes on in the next round of the event loop, which looks for events in between:
 that takes as long as most of what a delivery needs.
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Resuming(asyncio.Future[None]):
-    """What one task awaits, once."""
+    """Future that one task awaits, once."""
 
     _waiting: tuple[Callable[[Any], object], Context] | None = None
 

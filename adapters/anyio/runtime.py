@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class AnyioRuntime:
-    """See `mqproto.adapters.coroutines.runtime.AsyncRuntime`."""
+    """The `AsyncRuntime` of tasks."""
 
     checkpoint = staticmethod(anyio.lowlevel.checkpoint)
     scope = staticmethod(anyio.CancelScope)

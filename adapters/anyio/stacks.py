@@ -1,4 +1,4 @@
-"""Where every task of the event loop and every thread is at the moment."""
+"""Stacks of the tasks of the event loop and of all threads, as text for operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Address servers: HTTP servers that tell clients the list of name servers (docs/protocol/client.md 1.4).
+"""Address servers: HTTP servers that give clients the list of name servers (docs/protocol/client.md 1.4).
 
 Imported by clients that are told of such a server, by an option or in the environment.
 """
@@ -20,7 +20,7 @@ ANSWER_MAX: Final = 64 << 10
 
 
 class HttpQuestion:
-    """A job: one GET request. Redirections are not followed."""
+    """Job that sends one GET request. Redirections are not followed."""
 
     __slots__ = ("_url", "text")
 
@@ -29,9 +29,7 @@ class HttpQuestion:
         self.text = ""
 
     def run(self) -> None:
-        """Raises OSError and HTTPException, the latter also for any status but 200 and for an answer that is too
-        long.
-        """
+        """Raises OSError and HTTPException, the latter also for any status but 200 and for a long answer."""
         parts = urlsplit(self._url)
         connection = HTTPConnection(parts.hostname or "", parts.port or ADDRESS_SERVER_PORT, timeout=TIMEOUT_S)
         try:
@@ -56,7 +54,7 @@ def _headers() -> dict[str, str]:
 
 
 class AddressServer:
-    """One address server, for a client node."""
+    """Address server that a client node asks."""
 
     __slots__ = ("url",)
 

@@ -1,4 +1,4 @@
-"""The operations of an admin client as users see them: what is independent of waiting.
+"""Operations of an admin client as users see them: what is independent of waiting.
 
 Each line below names a flow of `mqproto.state.admin`, where its parameters, result and errors are described.
 """
@@ -122,7 +122,7 @@ class NameServers(Family[W]):
 
 
 class Traffic(Family[W]):
-    """How much goes through topics."""
+    """Traffic of topics: how much goes through them."""
 
     of_topic = Operation(core.TrafficFlows.of_topic)
     of_all = Operation(core.TrafficFlows.of_all)
@@ -138,11 +138,10 @@ class Access(Family[W]):
 
 
 class BaseAdmin(BaseClient, Generic[W]):
-    """What operators ask of clusters, by families: `admin.topics.create("orders", cluster="DefaultCluster")`.
+    """Operations on clusters, by families: `admin.topics.create("orders", cluster="DefaultCluster")`.
 
     The families are `topics`, `groups`, `offsets`, `messages`, `brokers`, `name_servers`, `traffic` and `access`;
-    `help(admin.topics)` lists the operations of one, `help(admin.topics.create)` says what one of them takes, gives and
-    raises.
+    `help(admin.topics)` lists the operations of one, `help(admin.topics.create)` describes one of them.
 
     `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR.
     `timeout_ms` limits each request: an operation of several takes longer. Further settings are Apache's in snake_case
@@ -192,7 +191,7 @@ class BaseAdmin(BaseClient, Generic[W]):
         return self._node.start(self._finding_name_servers(now), now, limited=False)
 
     def _finding_name_servers(self, now: int) -> Flow[None]:
-        """Some operations go to every name server, so an address server gets the time to tell them."""
+        """Some operations go to every name server, so an address server gets the time to name them."""
         search = self._node.search(now)
         if search is None:
             yield Sleep(now)

@@ -1,4 +1,4 @@
-"""A time-out that several steps share."""
+"""Time-out that several steps share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_timeout(timeout_ms: int) -> None:
 
 
 class Budget:
-    """Begins when it is made."""
+    """Time that is left of a time-out, which begins when this is made."""
 
     __slots__ = ("_until",)
 

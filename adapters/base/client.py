@@ -1,8 +1,7 @@
-"""Clients as users see them, whatever drives them: what all kinds share and what is independent of waiting.
+"""Base of all clients: what all kinds share and what is independent of waiting.
 
 Owns: settings and identity of a client, which instance (node and driver) it belongs to while it runs.
-Leaves to others: the protocol (`mqproto.state`), waiting, threads and tasks (runtimes), the table of instances
-(`instances`).
+Leaves to others: the protocol (`mqproto.state`), waiting, threads and tasks (runtimes), the table (`instances`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How operations that the core has as flows become methods of clients, in every runtime from one list.
+"""Families of operations: flows of the core that become methods of clients, in every runtime from one list.
 
 An `Operation` is an attribute of a `Family` class. Seen on a family of a client whose methods wait it is a plain method
 with the parameters of the flow, seen on one of a client whose methods are coroutines it is a coroutine function with
@@ -20,25 +20,25 @@ R = TypeVar("R")
 
 
 class Waits:
-    """Marks clients whose methods return when the operation has ended."""
+    """Mark of clients whose methods return when the operation has ended."""
 
 
 class Awaits:
-    """Marks clients whose methods are coroutine functions."""
+    """Mark of clients whose methods are coroutine functions."""
 
 
 W = TypeVar("W", bound=Waits | Awaits)
 
 
 class Performer(Protocol):
-    """The client behind a family."""
+    """Client behind a family."""
 
     def _perform(self, family: str, flow: Callable[[Any], Flow[Any]]) -> Any:
         """Run the flow that `flow` makes of the core's family, in the way of the runtime."""
 
 
 class Family(Generic[W]):
-    """A group of operations; `name` is the attribute of the core that has them."""
+    """Family of operations; `name` is the attribute of the core that has them."""
 
     __slots__ = ("_client", "_name")
 
@@ -48,7 +48,7 @@ class Family(Generic[W]):
 
 
 class Operation(Generic[P, R]):
-    """One method of a family. Documentation and parameters are those of the core's flow."""
+    """Operation of a family: a method whose documentation and parameters are those of the core's flow."""
 
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[R]]) -> None:
         self._flow = flow

@@ -1,4 +1,4 @@
-"""The client instances of a process: which clients share a node (docs/protocol/client.md 1.1).
+"""Instances of clients in a process: which clients share a node (docs/protocol/client.md 1.1).
 
 Clients with the same client id that reach the same cluster in the same way are one client for brokers: one node, one
 connection to each broker, one heartbeat. By default every client has an id, and so an instance, of its own, as with
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class InstanceDriver(Protocol):
-    """What the table needs of a driver."""
+    """Driver as the table needs it."""
 
     tls: TlsClient | None
 
@@ -35,7 +35,7 @@ D = TypeVar("D", bound=InstanceDriver)
 
 
 class Instance(Generic[D]):
-    """A client node, its driver, and the clients that use them."""
+    """Instance: a client node, its driver, and the clients that use them."""
 
     def __init__(self, key: Hashable, node: ClientNode) -> None:
         self.key = key
@@ -48,7 +48,7 @@ class Instance(Generic[D]):
 
 
 class Instances(Generic[D]):
-    """The instances of one runtime. `scope` tells apart what cannot share a driver (event loops, hubs)."""
+    """Table of the instances of one runtime. `scope` separates what cannot share a driver (event loops, hubs)."""
 
     def __init__(
         self,
@@ -104,9 +104,7 @@ class Instances(Generic[D]):
 
 
 def deliver(task: object) -> None:
-    """Hand a task of a `Deliver` action to the client that it belongs to: the one that its core was given as the
-    listener.
-    """
+    """Hand a task of a `Deliver` action to its client: the one that its core was given as the listener."""
     task.listener._deliver(task)  # type: ignore[attr-defined]
 
 

@@ -25,8 +25,7 @@ Offsets: TypeAlias = Mapping[MessageQueue, int] | Iterable[MessageQueue] | None
 
 
 class BaseLitePullConsumer(BasePullingConsumer):
-    """Polls messages for a consumer group: fetched ahead, in the order of each queue, with the offsets kept for the
-    application.
+    """Consumer that polls messages for a group: fetched ahead, in the order of each queue, with the offsets kept.
 
     The queues are a share of subscribed topics (`subscribe`), or those that the application names (`assign`). With
     `auto_commit` (the default) a poll says that everything handed out before is done with, so that its offset is stored

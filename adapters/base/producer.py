@@ -31,11 +31,11 @@ select_by_random: Final = random_selector(random.randrange)
 
 
 class BaseProducer(BaseClient):
-    """Sends messages for a producer group.
+    """Producer: sends messages for a producer group.
 
     `namesrv` are the name servers, `host:port;host:port` or a sequence; None means the environment's NAMESRV_ADDR.
-    Further settings are Apache's in snake_case (`ProducerOptions`). Raises InvalidName, InvalidSetting and
-    CompressionMissing.
+    Further settings are Apache's in snake_case (`ProducerOptions`). Raises InvalidName,
+    InvalidSetting and CompressionMissing.
 
     At most `send_window_messages` messages and `send_window_bytes` bytes are in flight. What is sent beyond that waits,
     in order and within the budget of each send, and fails with TooManyRequests when there is no room by then: nothing
@@ -146,7 +146,7 @@ def check_choice(queue: MessageQueue | None, timeout_ms: int | None) -> None:
 
 
 class Selection:
-    """A send whose queue the application's selector chooses: finding the queues and sending share one budget."""
+    """Send whose queue the application's selector chooses: finding the queues and sending share one budget."""
 
     def __init__(
         self,

@@ -1,6 +1,4 @@
-"""Consumers that are asked for messages, as users see them: what both kinds share and what is independent of
-waiting.
-"""
+"""Base of consumers that pull or poll: what both kinds share and what is independent of waiting."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class BasePullingConsumer(BaseClient):
-    """One consumer group whose messages the application asks for."""
+    """Consumer that pulls or polls messages for a group."""
 
     _made: PullConsumerBase | None = None
 
@@ -84,7 +82,7 @@ class BasePullingConsumer(BaseClient):
     # Verbs for the driver.
 
     def _prepare_core(self, now: int) -> None:
-        """Tell the core what was said before the start."""
+        """Pass on to the core what was said before the start."""
 
     def _begin_start(self, now: int) -> Ticket[None]:
         self._prepare_core(now)

@@ -16,8 +16,8 @@ from mqproto.validation import check_topic
 
 
 class BasePullConsumer(BasePullingConsumer):
-    """Pulls messages of single queues for a consumer group: from where and how many the application says, and it keeps
-    the offsets.
+    """Consumer that pulls messages of single queues for a group: from where and how many the application says, and it
+    keeps the offsets.
 
     Queues of registered topics, and of those pulled from, are shared out among the members of the group; that is advice
     for whoever asks (`fetch_message_queues_in_balance`), any queue can be pulled. An offset that is set is stored every

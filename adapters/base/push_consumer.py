@@ -31,7 +31,7 @@ consuming: Final[ContextVar[object]] = ContextVar("mqproto_consuming", default=N
 
 
 class BasePushConsumer(BaseSubscriber):
-    """Receives messages for a consumer group and hands them to a listener.
+    """Consumer that receives messages for a group and hands them to a listener.
 
     The listener is called with a list of up to `consume_message_batch_max_size` `MessageExt` and, if it takes a second
     argument, a `ConsumeContext`. It returns `ConsumeStatus.SUCCESS`, for the whole list or, with `context.ack_index`,
@@ -67,14 +67,11 @@ class BasePushConsumer(BaseSubscriber):
         self._hooks.add(hook)
 
     def register_filter_message_hook(self, hook: FilterMessageHook) -> None:
-        """Have a hook sort messages out before the listener gets them, in its thread or task; what it takes out is done
-        with.
-        """
+        """Have a hook sort messages out before the listener gets them, in its thread or task: these are consumed."""
         self._hooks.filters.add(hook)
 
     def update_core_pool_size(self, count: int) -> None:
-        """Let up to `count` lists of messages be with the listener at a time, 1 to 1,000, instead of
-        `consume_thread_min`.
+        """Let up to `count` lists of messages be with the listener at a time, 1 to 1,000: a new `consume_thread_min`.
 
         With fewer than before, those that are with it are waited for. Raises InvalidSetting.
         """
@@ -87,7 +84,7 @@ class BasePushConsumer(BaseSubscriber):
         raise NotImplementedError
 
     def _consumed(self, enter: Callable[..., object], task: ConsumeTask, result: object) -> ConsumeTask | None:
-        """Tell the node what came of a delivery; gives the next one, for whoever has just become free, if there is any.
+        """Report to the node what came of a delivery; gives the next one for whoever has just become free, if any.
 
         Handing it over in any other way costs two switches between threads.
         """
@@ -129,9 +126,7 @@ class BasePushConsumer(BaseSubscriber):
         return hearing
 
     def _failed(self, error: BaseException) -> None:
-        """The listener raised: the core decides what follows; a program is easier to mend with the place where it
-        happened.
-        """
+        """Log an exception of the listener with its place; the core decides what follows."""
         log.warning("the listener of group %s failed", self.group, exc_info=error)
 
     def _close_within(self, timeout_ms: int) -> float:
@@ -153,7 +148,7 @@ def takes_context(listener: Callable[..., Any]) -> bool:
     try:
         signature = inspect.signature(listener)
     except ValueError:
-        return False  # some built-in functions tell nothing: they get the messages alone
+        return False  # some built-in functions have no signature: they get the messages alone
     except TypeError:
         raise InvalidSetting("listener", listener, "it must be callable") from None
     for count in (2, 1):

@@ -1,4 +1,4 @@
-"""Consumers that are iterated over, as users see them: what is independent of waiting."""
+"""Simple consumers as users see them, which receive and acknowledge: what is independent of waiting."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ MAX_UNACKED: Final = 100
 
 
 class BaseSimpleConsumer(BaseSubscriber):
-    """Receives messages for a consumer group and gives them to whoever iterates over it, in any number of threads or
-    tasks.
+    """Consumer that receives messages for a group and gives them to whoever iterates over it, in any threads or tasks.
 
     Each message is acknowledged (`ack`) once it is processed, or refused (`retry_later`). What is not comes again:
     after `consume_timeout` minutes, and when the consumer is closed or the queue goes to another member of the group;
@@ -83,8 +82,8 @@ class BaseSimpleConsumer(BaseSubscriber):
 
     def retry_later(self, message: MessageExt, delay_level: int = 0) -> bool:
         """The message shall come again: after a time that the broker chooses (longer each time), or that `delay_level`
-        names; -1 makes it a dead letter. With `orderly` its queue pauses instead; broadcasting drops it. False as with
-        `ack`.
+        names; -1 makes it a dead letter. With `orderly` its queue pauses instead; broadcasting drops it. False as
+        with `ack`.
         """
         return self._settle(message, ConsumeStatus.RECONSUME_LATER, delay_level)
 
@@ -102,9 +101,7 @@ class BaseSimpleConsumer(BaseSubscriber):
         return counts
 
     def _is_wanted(self, message: MessageExt, claim: HeldClaim) -> bool:
-        """Whether the filters leave a message, which then goes to the application; one that they take out is done
-        with.
-        """
+        """Whether the filters leave a message, which then goes to the application; else it is acknowledged."""
         if not self._filters.left_of_any([message]):
             self.ack(message)
             return False

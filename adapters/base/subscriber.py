@@ -1,6 +1,4 @@
-"""What push consumers with and without a listener share: what is independent of waiting and of how messages reach the
-application.
-"""
+"""Base of push and simple consumers, which fetch ahead: what is independent of waiting and of listeners."""
 
 from __future__ import annotations
 

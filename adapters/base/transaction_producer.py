@@ -25,13 +25,12 @@ Listener: TypeAlias = TransactionListener | tuple[Callable[..., Any], Callable[.
 
 
 class BaseTransactionProducer(BaseProducer):
-    """Sends messages that consumers get only if a local transaction succeeds, for a producer group. Sends all others as
-    well.
+    """Producer of messages that consumers get only if a local transaction succeeds. Sends all others as well.
 
     `listener` has two methods, or is a pair of functions (see `mqproto.transactions.TransactionListener`):
     `execute(message, argument)` runs the local transaction of a message that the broker has put aside, `check(message)`
     says later what came of it when a broker asks. Both give a `LocalTransactionState`. A broker asks any running
-    producer of the group, so every process of the group must be able to tell of every message of the group: by
+    producer of the group, so every process of the group must know the outcome of every message of the group: by
     `message.msg_id`, which is the same in both, or by what the message says.
 
     Brokers ask about messages that were left UNKNOW, whose producer has died, or whose end got lost: for the first time
@@ -102,9 +101,7 @@ class BaseTransactionProducer(BaseProducer):
         return state
 
     def _untold(self, ended: TransactionSendResult) -> TransactionSendResult:
-        """The producer was closed while the local transaction ran: the caller is told, the broker will ask others of
-        the group.
-        """
+        """Log that the producer was closed while the local transaction ran: the broker will ask others of the group."""
         log.warning("group %s was closed before the end of transaction %s could be sent", self.group, ended.msg_id)
         return ended
 

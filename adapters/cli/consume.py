@@ -47,7 +47,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 class _Printer:
-    """Listener that prints, counts, and rings when enough was seen. Called by one thread at a time."""
+    """Listener that prints, counts, and wakes the main thread when enough was seen. Called by one thread at a time."""
 
     def __init__(self, count: int, as_json: bool) -> None:
         self.wakeup = Wakeup(signal.SIGINT, signal.SIGTERM, on_signal=self.end)
@@ -75,7 +75,7 @@ class _Printer:
     def end(self) -> None:
         """Enough was seen. From a signal's handler too, where nothing may wait."""
         self.full = True
-        self.wakeup.ring()
+        self.wakeup.wake()
 
 
 def run(options: argparse.Namespace) -> int:

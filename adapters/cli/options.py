@@ -14,7 +14,7 @@ LOCAL_NAME_SERVER: Final = "127.0.0.1:9876"
 
 
 class OptionError(ClientError):
-    """An option says what cannot be."""
+    """Failure of an option that says what cannot be."""
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class AsyncClient(AsyncLifetime):
-    """What all kinds of clients share: `async with` starts and closes."""
+    """Client of any kind: `async with` starts and closes it."""
 
     def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
         return self._driver.enter(verb, *arguments)
@@ -52,6 +52,6 @@ class AsyncClient(AsyncLifetime):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # the time-out bounds it; a cancelled client still ends in order
+        # the time-out bounds it; a cancelled client still ends cleanly
         with self._runtime.shield():  # async only
             await self.close()

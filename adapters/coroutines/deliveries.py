@@ -26,7 +26,7 @@ class WaitingTask:
 
 
 class AsyncDeliveries(BasePushConsumer, AsyncSubscriber):
-    """A push consumer's calls of its listener."""
+    """Push consumer as far as it calls its listener."""
 
     def __init__(
         self,
@@ -46,8 +46,7 @@ class AsyncDeliveries(BasePushConsumer, AsyncSubscriber):
         """End within `timeout_ms`: running listeners get half of it, offsets are stored, the group is unregistered;
         then tasks that still run are cancelled.
 
-        Twice, or before the start, is harmless; so is closing from inside the listener, whose result then does not
-        count.
+        Twice, or before the start, is harmless; so is closing from inside the listener, whose result is dropped.
         """
         await super().close(timeout_ms)
 

@@ -20,7 +20,7 @@ _inside: Final[ContextVar[tuple[AsyncDriver, Scope] | None]] = ContextVar("mqpro
 
 
 class AsyncLifetime(BaseClient):
-    """A client from its start to its end: the instance that it belongs to, and its tasks."""
+    """Lifetime of a client: the instance that it belongs to, and its tasks."""
 
     _runtime: ClassVar[AsyncRuntime]
     _driver: AsyncDriver
@@ -32,7 +32,7 @@ class AsyncLifetime(BaseClient):
         return Tasks(self, limit)
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """End in order within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that
+        """End cleanly within `timeout_ms`. Twice, or before the start, is harmless: it does not wait for a close that
         is under way.
 
         Raises StateError outside of the event loop that it was started in, unless that one has ended.
@@ -80,9 +80,7 @@ class AsyncLifetime(BaseClient):
 
     @contextmanager
     def _cancelled_at_close(self) -> Iterator[None]:
-        """Around what runs for the application in a task of the driver's, which others may need for longer than this
-        client lives.
-        """
+        """Around what runs for the application in a task of the driver's, which may live longer than this client."""
         with self._runtime.scope() as scope:
             self._scopes.add(scope)
             token = _inside.set((self._driver, scope))

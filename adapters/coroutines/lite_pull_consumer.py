@@ -84,9 +84,7 @@ class AsyncLitePullConsumer(BaseLitePullConsumer, AsyncPullingConsumer):
         return await self._wait(self._core.committed, queue)
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker
-        finds it.
-        """
+        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later."""
         return await self._wait(self._core.queries.search_offset, queue, timestamp)
 
     async def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:

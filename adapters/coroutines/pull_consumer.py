@@ -73,9 +73,7 @@ class AsyncPullConsumer(BasePullConsumer, AsyncPullingConsumer):
         return await self._wait(self._core.fetch_consume_offset, queue, from_store)
 
     async def search_offset(self, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker
-        finds it.
-        """
+        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later."""
         return await self._wait(self._core.queries.search_offset, queue, timestamp)
 
     async def earliest_msg_store_time(self, queue: MessageQueue) -> int:
@@ -93,7 +91,6 @@ class AsyncPullConsumer(BasePullConsumer, AsyncPullingConsumer):
         where that fails.
 
         `delay_level` -1 makes it a dead letter, 0 leaves the time to the broker, else it is a level of the broker's
-        table. After `max_reconsume_times` times it is a dead letter. Raises InvalidName, and MQError when both ways
-        failed.
+        table. After `max_reconsume_times` times it is a dead letter. Raises InvalidName, MQError when both ways failed.
         """
         await self._wait(self._core.send_message_back, message, delay_level, broker_name, consumer_group)

@@ -22,7 +22,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class AsyncDriver(Protocol):
-    """See `mqproto.adapters.anyio.Driver`."""
+    """Driver as clients and servers use it: see `mqproto.adapters.anyio.Driver`."""
 
     failure: BaseException | None
     tls: TlsClient | None
@@ -42,7 +42,7 @@ class AsyncDriver(Protocol):
 
 
 class Scope(Protocol):
-    """A part of a task that can be cancelled alone (`with`)."""
+    """Part of a task that can be cancelled alone (`with`)."""
 
     @property
     def cancel_called(self) -> bool: ...
@@ -52,7 +52,7 @@ class Scope(Protocol):
 
 
 class Threads(Protocol):
-    """A limit of the threads that run plain functions of the application."""
+    """Limit of the threads that run plain functions of the application."""
 
     @property
     def total_tokens(self) -> float: ...
@@ -61,7 +61,7 @@ class Threads(Protocol):
 
 
 class AsyncRuntime(Protocol):
-    """What a runtime brings."""
+    """Runtime as clients and servers use it."""
 
     @property
     def instances(self) -> Instances[Any]:

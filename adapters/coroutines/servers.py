@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AsyncServer(BaseServer):
-    """A server that starts and closes by coroutines. `async with` does both."""
+    """Server that starts and closes by coroutines. `async with` does both."""
 
     _runtime: ClassVar[AsyncRuntime]
 
@@ -45,7 +45,7 @@ class AsyncServer(BaseServer):
         return self
 
     async def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Stop in order: connections end, the store is made durable. Twice, or before the start, is harmless."""
+        """Stop cleanly: connections end, the store is made durable. Twice, or before the start, is harmless."""
         if not self._lifecycle.close():
             return
         # sync: atexit.unregister(self.close)
@@ -59,7 +59,7 @@ class AsyncServer(BaseServer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # the time-out bounds it; a cancelled server still ends in order
+        # the time-out bounds it; a cancelled server still ends cleanly
         with self._runtime.shield():  # async only
             await self.close()
 

@@ -1,4 +1,4 @@
-"""The driver for gevent: one greenlet turns the loop, any greenlet of the same hub may enter the node.
+"""Driver for gevent: one greenlet turns the loop, any greenlet of the same hub may enter the node.
 
 Sockets are those of the operating system, not gevent's, so nothing has to be patched; the hub waits for the poller as a
 whole (an epoll can itself be waited for), which costs one watcher however many connections there are.
@@ -31,7 +31,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class HubPoller:
-    """An epoll that the hub waits for."""
+    """Poller that is an epoll, for which the hub waits."""
 
     def __init__(self, make_epoll: Callable[[], Any]) -> None:
         self._epoll = make_epoll()
@@ -65,7 +65,7 @@ def make_poller() -> Poller:
 
 
 class Driver(LoopDriver):
-    """Drives one node from a greenlet of its own. See `LoopDriver` for the arguments.
+    """Driver of one node in a greenlet of its own. See `LoopDriver` for the arguments.
 
     `start`, then `enter` (ask the node something) and `wait` (start an operation and wait for its end) from any
     greenlet of the hub that it was made in, then `stop`.
@@ -101,10 +101,9 @@ class Driver(LoopDriver):
             raise self.failure  # an interrupt that came to this greenlet by chance: the hub brings it to the main one
 
     def stop(self, timeout: float = 10.0) -> bool:
-        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start,
-        is harmless.
+        """Close the node and wait up to `timeout` seconds for its clean end; whether it came.
 
-        At the time-out everything is closed as it is.
+        Twice, or before the start, is harmless. At the time-out everything is closed as it is.
         """
         if not self._started:
             if not self._shut_down:

@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 class SendFuture(Outcome[T]):
-    """What `concurrent.futures.Future` is for threads: waiting lets other greenlets run. Callbacks run in greenlets of
-    a pool.
+    """Future like `concurrent.futures.Future` for threads: waiting lets other greenlets run. Callbacks run in greenlets
+    of a pool.
 
     For the greenlets of one hub, so nothing needs a lock.
     """

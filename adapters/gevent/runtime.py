@@ -33,7 +33,7 @@ def bring_to_main(interrupt: KeyboardInterrupt) -> None:
 
 
 class Greenlets:
-    """A pool of greenlets: `limit` pieces of work at a time, the others wait their turn."""
+    """Pool of greenlets: `limit` pieces of work at a time, the others wait their turn."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
@@ -63,9 +63,7 @@ class Greenlets:
                 log.exception("%s: a piece of work failed", self._name)
 
     def close(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for what was submitted (but for the calling greenlet); whether all of it has
-        ended.
-        """
+        """Wait up to `timeout` seconds for what was submitted (but for the calling greenlet); whether it has ended."""
         self._closed = True
         current = gevent.getcurrent()
         others = [greenlet for greenlet in self._group if greenlet is not current]
@@ -73,7 +71,7 @@ class Greenlets:
 
 
 class GeventRuntime:
-    """See `mqproto.adapters.sync.runtime.SyncRuntime`."""
+    """The `SyncRuntime` of greenlets."""
 
     future = SendFuture
 

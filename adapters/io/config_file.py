@@ -1,6 +1,4 @@
-"""The file of a server's settings: read at its start, written when a request changes them (docs/protocol/broker.md
-2.16, 8.1).
-"""
+"""File of a server's settings, read at its start, written on request (docs/protocol/broker.md 2.16, 8.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ _CHARSET: Final = "latin-1"
 
 
 class SettingsUnreadable(ClientError):  # noqa: N818 - a name that says what happened needs no suffix
-    """A file of settings cannot be read."""
+    """Failure to read a file of settings."""
 
 
 def read_settings(path: Path | None, *, missing_ok: bool = False) -> dict[str, str]:
@@ -37,7 +35,7 @@ def read_settings(path: Path | None, *, missing_ok: bool = False) -> dict[str, s
 
 
 class ChangeSettings:
-    """A job: keys of a file get new values, whatever else stands in it now stays. What it held becomes `<path>.bak`."""
+    """Job that gives keys of a file new values. What else stands in it stays; what it held becomes `<path>.bak`."""
 
     def __init__(self, path: Path, changes: Mapping[str, str]) -> None:
         self._path = path

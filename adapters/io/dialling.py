@@ -1,6 +1,4 @@
-"""Connecting to an address: by name or number, one result after the other, with or without TLS, within one time
-limit.
-"""
+"""Dials to an address: by name or number, one result after the other, with or without TLS, within one time limit."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DialHost(Protocol):
-    """What a dial needs of its driver. `connected` or `refused` is called once, unless the dial is given up before."""
+    """Driver as a dial needs it. `connected` or `refused` is called once, unless the dial is given up before."""
 
     tls: TlsClient | None
 
@@ -44,7 +42,7 @@ class DialHost(Protocol):
 
 
 class Dialling:
-    """A dial in progress: the addresses still to try and the socket that tries one."""
+    """Dial in progress: the addresses still to try and the socket that tries one."""
 
     def __init__(self, host: DialHost, dial: Dial, now: int) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""Clients that nobody has closed when the interpreter exits.
+"""Exit of the interpreter: clients that nobody has closed by then.
 
 All of them begin to close at once and share one time-out: a program with many clients whose brokers do not answer ends
 as soon as one with a single client. No thread is started for that, which an interpreter that exits may refuse.
@@ -18,7 +18,7 @@ _LEAST_MS: Final = 50
 
 
 class Exiting(Protocol):
-    """What is asked of a client."""
+    """Client as the exit needs it."""
 
     def _begin_exit(self) -> None:
         """Begin to end, if it runs; does not wait."""

@@ -1,6 +1,4 @@
-"""Small files that are replaced as a whole, by jobs: a reader finds the old text or the new one, whenever the machine
-stops.
-"""
+"""Small files that are replaced as a whole, by jobs: a reader finds the old text or the new one."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ def read_if_there(path: Path) -> bytes | None:
 
 
 class Replace:
-    """A job: `path` gets a new text (UTF-8) or new bytes, or what a function makes of what it holds (None: nothing),
-    and keeps its mode.
+    """Job that gives `path` a new text (UTF-8) or new bytes, or what a function makes of what it holds (None: nothing).
+    The file keeps its mode.
 
     What it held becomes `<path>.bak`, or with `aside` goes to the first free `<path>.damaged-N`.
     """
@@ -62,7 +60,7 @@ def _free_name(path: Path) -> Path:
 
 
 class LocalOffsetFile:
-    """Where a broadcasting consumer keeps its offsets: `<folder>/<client id>/<group>/offsets.json`
+    """File of the offsets of a broadcasting consumer: `<folder>/<client id>/<group>/offsets.json`
     (docs/protocol/client.md 5.4).
     """
 

@@ -1,4 +1,4 @@
-"""Who we are on this machine: what nodes are told because they may not find it out themselves."""
+"""Identity of this process and machine, for nodes, which may not look for it themselves."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def wall_ms() -> int:
 def client_identity(client_ip: str, instance_name: str, *, keep_default: bool = False) -> ClientIdentity:
     """The identity of a client; empty texts mean what Apache's client would find (docs/protocol/client.md 1.1).
 
-    `keep_default` leaves the instance name "DEFAULT": the offset files of broadcasting consumers lie under it, over
-    restarts.
+    `keep_default` leaves the instance name "DEFAULT": offset files of broadcasting consumers lie under it.
     """
     name = instance_name or DEFAULT_INSTANCE
     if name == DEFAULT_INSTANCE and not keep_default:

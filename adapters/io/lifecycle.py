@@ -1,4 +1,4 @@
-"""What the drivers of all runtimes have in common."""
+"""Lifecycle of clients and servers, and constants that all drivers share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tell(name: str, notices: deque[str] | None) -> None:
 
 
 class Lifecycle:
-    """Whether something that starts once and closes once may do so.
+    """Lifecycle of something that starts once and closes once.
 
     What runs belongs to the process that started it: in the child of a fork its threads are missing and its connections
     are the parent's, so there it can only be thrown away.
@@ -114,7 +114,7 @@ class Lifecycle:
 
 
 class _Forks:
-    """How often this process is the child of a fork that happened while this module was loaded."""
+    """Count of how often this process is the child of a fork that happened while this module was loaded."""
 
     __slots__ = ("count",)
 

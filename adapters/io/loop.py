@@ -1,4 +1,4 @@
-"""The loop that drives one node over non-blocking sockets and a poller. It knows no protocol.
+"""Loop that drives one node over non-blocking sockets and a poller. It knows no protocol.
 
 Owns: sockets, which of them are waited for, what a socket did not take yet, when the node's timer is due.
 Leaves to others: where the loop waits (`mqproto.adapters.threaded`, `mqproto.adapters.gevent`,
@@ -41,7 +41,7 @@ Ts = TypeVarTuple("Ts")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LoopDriver(NodeAccess):
-    """Drives one node. Runtimes add where the loop runs, where jobs run and how a caller waits.
+    """Driver of one node. Runtimes add where the loop runs, where jobs run and how a caller waits.
 
     `listeners` are bound, listening, non-blocking sockets by the names that the node knows; the driver closes them.
     `deliver` gets the task of each `Deliver` action, outside the node, and must not block. `cancel` is the node's way
@@ -97,12 +97,11 @@ class LoopDriver(NodeAccess):
         """What the loop has handed over may begin before the loop goes on, which has nothing to send at the moment."""
 
     def is_over(self) -> bool:
-        """Whether it has ended, in order or not: nobody can enter any more."""
+        """Whether it has ended, cleanly or not: nobody can enter any more."""
         return self._quit or self.failure is not None
 
     def abandon(self) -> None:
-        """In the child of a fork: close this process's copies of the descriptors. The connections are the parent's and
-        live on.
+        """In the child of a fork: close this process's copies of the descriptors. The connections are the parent's.
 
         Nobody is inside: other threads did not come along, whatever they held.
         """
@@ -122,9 +121,7 @@ class LoopDriver(NodeAccess):
     # it waits is the runtime's.
 
     def run(self) -> None:
-        """All that the driver does, from begin to end, where waiting is a plain call; for a thread or greenlet of its
-        own.
-        """
+        """All that the driver does, from begin to end, where waiting is a plain call; in a thread or greenlet."""
         try:
             self._open()
             timeout: float | None = 0.0
@@ -155,9 +152,7 @@ class LoopDriver(NodeAccess):
             return self._timeout(now)
 
     def _exchange(self, now: int, writable: list[Stream]) -> None:
-        """Bring what came from elsewhere (ended jobs, timers), write out what the node produced, carry out what it
-        wants.
-        """
+        """Bring what came from elsewhere (ended jobs, timers), write out and carry out what the node produced."""
         node, inputs, timers = self.node, self._inputs, self._timers
         while inputs:
             inputs.popleft()(now)

@@ -1,4 +1,4 @@
-"""Where callers enter a node: from any thread, under one lock, writing out at once what their entry produced.
+"""Access of callers to a node: from any thread, under one lock, writing out at once what their entry produced.
 
 Owns: the lock, what callers leave to the loop, the operations whose end somebody waits for, and how bytes get from the
 node to sockets. Leaves to others: the loop, which enters the node too (`loop`), and how a caller waits (runtimes).
@@ -33,7 +33,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Stream:
-    """The driver's side of a connected link: its socket and what that did not take yet."""
+    """Stream: the driver's side of a connected link, its socket and what that did not take yet."""
 
     __slots__ = ("backlog", "closing", "failure", "fd", "gone", "link", "mask", "sending", "sock", "turn")
 
@@ -61,7 +61,7 @@ Batch: TypeAlias = list[tuple[Stream, list[Buffer]]]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class NodeAccess:
-    """The callers' side of a driver. `deliver` gets the task of each `Deliver` action, outside the node, and must not
+    """Callers' side of a driver. `deliver` gets the task of each `Deliver` action, outside the node, and must not
     block; `cancel` is the node's way to give an operation up that nobody waits for any more.
     """
 
@@ -126,8 +126,7 @@ class NodeAccess:
             sock.setblocking(False)
 
     def enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts, together: bool = False) -> T:
-        """Call a method of the node with the time as last argument, write out what it produced, return what it
-        returned.
+        """Call a method of the node with the time as last argument, write out what it produced, return its result.
 
         `together`: where something was written to a connection since the loop last turned, what comes now may wait for
         the next turn, so that many small entries make one write. The first one never waits, but for a burst of which
@@ -232,8 +231,7 @@ class NodeAccess:
             self.wake()
 
     def _cut_short(self, interrupt: BaseException, batch: Batch | None = None) -> None:
-        """End out of turn: an interrupt came to somebody inside, who leaves the node, or what he took from it,
-        half-changed.
+        """End out of turn: an interrupt came to somebody inside, who leaves the node or its output half-changed.
 
         Nobody enters any more, the loop included, nothing is written any more, connections are closed, and everybody
         who waits is told.

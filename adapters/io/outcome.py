@@ -1,4 +1,4 @@
-"""What the futures of all runtimes in which waiting is a plain call have in common: where their outcome comes from."""
+"""Outcome of futures, for all runtimes in which waiting is a plain call."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ F = TypeVar("F")
 
 
 class Callback(Generic[F]):
-    """Calls a function with its future once, however often it is called itself: an interrupt may leave it doubtful
-    whether it was.
+    """Callback that calls a function with its future once, however often it is called itself: an interrupt may leave it
+    doubtful whether it was.
     """
 
     __slots__ = ("_function",)
@@ -31,7 +31,7 @@ class Callback(Generic[F]):
 
 
 class Outcome(Generic[T]):
-    """The side of a future that faces the driver: it is settled by the end of one operation.
+    """Future as the driver sees it: it is settled by the end of one operation.
 
     `read` is the driver's `outcome`. Whoever starts the operation sets `ticket` before the node is left; it is there
     until the end, since each of the two leads to the other.

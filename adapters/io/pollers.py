@@ -1,4 +1,4 @@
-"""What a driver waits in: `select.epoll` where there is one, `selectors` elsewhere."""
+"""Pollers, in which drivers wait: `select.epoll` where there is one, `selectors` elsewhere."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ WRITE: Final = 4
 
 
 class Poller(Protocol):
-    """What `select.epoll` is: level-triggered, masks of READ and WRITE; errors and ends of streams come with any
-    mask.
-    """
+    """Poller like `select.epoll`: level-triggered, masks of READ and WRITE; errors and ends come with any mask."""
 
     def register(self, fd: int, eventmask: int, /) -> None: ...
     def modify(self, fd: int, eventmask: int, /) -> None: ...
@@ -25,7 +23,7 @@ class Poller(Protocol):
 
 
 class SelectorPoller:
-    """`select.epoll` as `selectors` can do it, for systems without it."""
+    """Poller by `selectors`, for systems without it."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()

@@ -34,7 +34,7 @@ AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 
 
 class Wire(Protocol):
-    """What drivers use of a connected, non-blocking socket; `mqproto.adapters.io.tls.TlsSocket` is another."""
+    """Connected, non-blocking socket as drivers use it; `mqproto.adapters.io.tls.TlsSocket` is another."""
 
     def recv(self, size: int, /) -> bytes: ...
     def send(self, data: Buffer, /) -> int: ...
@@ -45,7 +45,7 @@ class Wire(Protocol):
 
 
 class PortTaken(MQError):  # noqa: N818  # named as mqproto.errors names its own
-    """Another program listens there."""
+    """Failure to listen: another program listens there."""
 
     def __init__(self, host: str, port: int, role: str) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class PortTaken(MQError):  # noqa: N818  # named as mqproto.errors names its own
 
 
 class ListenFailed(MQError):  # noqa: N818
-    """The address cannot be listened on: unknown host, not an address of this machine, no right to the port."""
+    """Failure to listen on an address: unknown host, not an address of this machine, no right to the port."""
 
     def __init__(self, host: str, port: int, role: str, reason: str) -> None:
         super().__init__(f"{role}: cannot listen on {join_address(host, port)}: {reason}")
@@ -152,9 +152,7 @@ def tune(sock: socket.socket) -> None:
 
 
 def peer_address(sock: socket.socket, name: object) -> tuple[str, str]:
-    """`host:port` of the peer and of our side of an accepted connection; raises OSError when the peer is already
-    gone.
-    """
+    """`host:port` of the peer and of our side of an accepted connection; raises OSError when the peer has gone."""
     if not isinstance(name, tuple):
         return str(name), str(sock.getsockname())
     local = sock.getsockname()
@@ -226,8 +224,7 @@ def resolve_number(address: str) -> Iterator[AddressInfo] | None:
 
 
 def send_buffers(sock: Wire, buffers: list[Buffer]) -> list[Buffer]:
-    """Send as much as the socket takes without waiting; what is left, in order. Raises OSError when the connection is
-    broken.
+    """Send as much as the socket takes without waiting; what is left, in order. Raises OSError when it is broken.
 
     Many small buffers are joined; large ones (views of a mapped file) are sent from where they lie.
     """

@@ -1,4 +1,4 @@
-"""Where everything in the program is at the moment, as text for operators."""
+"""Stacks of all threads, as text for operators."""
 
 from __future__ import annotations
 

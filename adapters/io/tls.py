@@ -1,9 +1,7 @@
 """TLS on links that we dial: a socket that encrypts, for drivers that never wait (docs/protocol/client.md 7.1).
 
-Owns: the handshake, records between the socket and the driver's plain bytes, the settings that Java's clients have for
-TLS.
-Leaves to others: when to read, write and give up (drivers, `dialling`), which links use TLS (the node says so of each
-dial).
+Owns: the handshake, records between the socket and the driver's plain bytes, Java's settings of TLS.
+Leaves to others: when to read, write and give up (drivers, `dialling`), which links use TLS (the node says so).
 
 OpenSSL works on memory here and never sees the socket, so nothing blocks and every runtime has the same code. A
 connection is used by two threads at a time (one sends, one receives) and OpenSSL's objects are not made for that: each
@@ -29,7 +27,7 @@ _CHUNK: Final = 65_536
 
 
 class TlsClient:
-    """Wraps sockets that were dialled; made of the application's context or of one from
+    """TLS of a client, which wraps sockets that were dialled; made of the application's context or of one from
     `mqproto.adapters.base.settings.tls_settings`.
     """
 
@@ -44,7 +42,7 @@ class TlsClient:
 
 
 class TlsSocket:
-    """What drivers use of a socket, over TLS. Everything raises as a non-blocking socket does: BlockingIOError where it
+    """Socket as drivers use it, over TLS. Everything raises as a non-blocking socket does: BlockingIOError where it
     would have to wait, OSError (`ssl.SSLError` is one) when the connection is broken.
     """
 
@@ -90,9 +88,7 @@ class TlsSocket:
             self._incoming.write(data)
 
     def early(self) -> bytes:
-        """What the peer sent right behind its part of the handshake: no poller tells of it, the socket has been
-        read.
-        """
+        """What the peer sent right behind its part of the handshake: no poller reports it, it has been read."""
         return self._decrypt()
 
     def recv(self, size: int, /) -> bytes:

@@ -1,4 +1,4 @@
-"""The page of metrics in the text format of Prometheus, by the package prometheus-client."""
+"""Page of metrics in the text format of Prometheus, by the package prometheus-client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqproto.wire.hosts import join_address
 
 
 class MetricsUnavailable(MQError):  # noqa: N818 - as the other errors of servers
-    """The package that writes the page is not installed."""
+    """Failure to serve the page: the package that writes it is not installed."""
 
     def __init__(self) -> None:
         super().__init__(

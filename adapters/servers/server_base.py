@@ -1,4 +1,4 @@
-"""Embedded servers as users see them, whatever drives them; runtimes add `start`, `close` and the context manager.
+"""Base of embedded servers, whatever drives them; runtimes add `start`, `close` and the context manager.
 
 What a server is made from (`mqproto.adapters.servers.server_setup`) is imported when one starts: a program that only
 sends loads no broker.

@@ -1,4 +1,4 @@
-"""Servers, ready to be driven: settings are read, ports bound, the store opened, and the node made from all that.
+"""Setup of servers: settings are read, ports bound, the store opened, and the node made from all that.
 
 Independent of the runtime: embedding classes and the command line open servers here and give them to a driver.
 Leaves to others: what drives (drivers), what the settings mean (`mqproto.engine.settings`), files of the store
@@ -47,7 +47,7 @@ _TEMPORARY_PREFIX: Final = "mqproto-"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A server that is ready: give `node` and `listeners` to a driver, and call `clean_up` when that has stopped."""
+    """Server that is ready: give `node` and `listeners` to a driver, and call `clean_up` when that has stopped."""
 
     node: Node
     listeners: dict[str, socket]
@@ -85,7 +85,8 @@ class Opened:
 
 @dataclass(slots=True, kw_only=True)
 class NameServerOptions:
-    """How to open a name server. `settings` are by Apache's keys (docs/protocol/broker.md 8.5) and must be known.
+    """Options of a name server, which `open` opens. `settings` are by Apache's keys (docs/protocol/broker.md 8.5) and
+    must be known.
 
     `host` and `port` come before the settings `bindAddress` and `listenPort`; without any of them: loopback and a free
     port.
@@ -119,9 +120,7 @@ class NameServerOptions:
         return _properties((self.read()[0],), important)
 
     def open(self) -> Opened:
-        """Raises InvalidSetting, SettingsUnreadable, PortTaken, ListenFailed, or OSError for files that cannot be
-        read.
-        """
+        """Raises InvalidSetting, SettingsUnreadable, PortTaken, ListenFailed, or OSError for unreadable files."""
         settings, unknown = self.read()
         kv_config = _user_path(settings.kv_config_path)
         own_config = _user_path(settings.config_store_path)
@@ -150,8 +149,8 @@ class NameServerOptions:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerOptions:
-    """How to open a broker with its store. `settings` are by Apache's keys (docs/protocol/broker.md 8.2, 8.3) and must
-    be known.
+    """Options of a broker and its store, which `open` opens. `settings` are by Apache's keys (docs/protocol/broker.md
+    8.2, 8.3) and must be known.
 
     `host`, `port`, `namesrv` and `store` come before the settings `bindAddress`, `listenPort`, `namesrvAddr` and
     `storePathRootDir`; without any of them: loopback, a free port (with another two below it), no name server, a
@@ -245,7 +244,7 @@ class BrokerOptions:
 
 @dataclass(slots=True, kw_only=True)
 class StandaloneOptions:
-    """How to open a name server and a broker that knows it. The settings are the broker's."""
+    """Options of a name server and a broker that knows it, which `open` opens. The settings are the broker's."""
 
     host: str | None = None
     namesrv_port: int = 0

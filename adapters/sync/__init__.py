@@ -1,1 +1,1 @@
-"""Public clients for every runtime in which waiting is a plain call; what a runtime brings is in `runtime`."""
+"""Methods of clients and servers that wait, as plain calls. Most are generated from `mqproto.adapters.coroutines`."""

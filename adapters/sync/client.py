@@ -15,7 +15,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class SyncClient(SyncLifetime):
-    """What all kinds of clients share: `with` starts and closes."""
+    """Client of any kind: `with` starts and closes it."""
 
     def _enter(self, verb: Callable[[*Ts, int], T], *arguments: *Ts) -> T:
         return self._driver.enter(verb, *arguments)

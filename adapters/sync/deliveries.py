@@ -12,7 +12,7 @@ from mqproto.state.consumer.push.concurrent import ConsumeTask
 
 
 class SyncDeliveries(BasePushConsumer, SyncSubscriber):
-    """A push consumer's calls of its listener."""
+    """Push consumer as far as it calls its listener."""
 
     _pool: Pool
 
@@ -22,8 +22,7 @@ class SyncDeliveries(BasePushConsumer, SyncSubscriber):
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """End within `timeout_ms`: running listeners get half of it, offsets are stored, the group is unregistered.
 
-        Twice, or before the start, is harmless; so is closing from inside the listener, whose result then does not
-        count.
+        Twice, or before the start, is harmless; so is closing from inside the listener, whose result is dropped.
         """
         super().close(timeout_ms)
 
@@ -37,9 +36,7 @@ class SyncDeliveries(BasePushConsumer, SyncSubscriber):
             self._pool.submit(partial(self._consume, task))
 
     def _consume(self, task: ConsumeTask) -> None:
-        """Do this delivery, and for a while those that follow from it: to hand each over would cost a switch or two
-        between threads.
-        """
+        """Do this delivery, and for a while those that follow from it: to hand each over would cost thread switches."""
         for _ in range(AT_A_STRETCH):
             answer = self._heard(task)
             following = self._consumed(self._driver.enter_from_pool, task, answer)

@@ -19,7 +19,7 @@ _POOL_S: Final = 0.05
 
 
 class SyncLifetime(BaseClient):
-    """A client from its start to its end: the instance that it belongs to, and its pools."""
+    """Lifetime of a client: the instance that it belongs to, and its pools."""
 
     _runtime: ClassVar[SyncRuntime]
     _driver: SyncDriver
@@ -33,7 +33,7 @@ class SyncLifetime(BaseClient):
         return pool
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """End in order within `timeout_ms`.
+        """End cleanly within `timeout_ms`.
 
         Twice, or before the start, is harmless: it does not wait for a close that is under way.
         """
@@ -66,9 +66,7 @@ class SyncLifetime(BaseClient):
             pool.close(max(_POOL_S, deadline - time.monotonic()))
 
     def _let_end(self, timeout_ms: int) -> None:
-        """An interrupt came to whoever closes it: have it end by itself, without waiting for that, however far it has
-        come.
-        """
+        """Have it end by itself, without waiting, however far it has come: an interrupt came to whoever closes it."""
         forget(self)
         for pool in self._pools:
             pool.close(0.0)

@@ -83,9 +83,7 @@ class SyncLitePullConsumer(BaseLitePullConsumer, SyncPullingConsumer):
         return self._wait(self._core.committed, queue)
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later, as the broker
-        finds it.
-        """
+        """The offset of the first message that was stored at `timestamp` (wall milliseconds) or later."""
         return self._wait(self._core.queries.search_offset, queue, timestamp)
 
     def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:

@@ -23,7 +23,7 @@ SendVerb: TypeAlias = Callable[[OpenFuture[T], M, MessageQueue | None, int | Non
 
 
 class ProducerFutures(SyncProducer):
-    """A producer that can also be told to send without waiting for the outcome."""
+    """Producer that can also send without waiting for the outcome."""
 
     _callbacks: Pool
 
@@ -88,9 +88,7 @@ class ProducerFutures(SyncProducer):
         queue: MessageQueue | None,
         timeout_ms: int | None,
     ) -> AnySendFuture[T]:
-        """Start an operation whose outcome goes to a future; comes back when there is room for what it sends, or it is
-        over.
-        """
+        """Start an operation whose outcome goes to a future; returns when there is room for what it sends."""
         driver = self._driver
         future: OpenFuture[T] = self._runtime.future(self._callbacks, driver.outcome)
         ticket = driver.launch(future.ended, verb, (future, message, queue, timeout_ms), True)

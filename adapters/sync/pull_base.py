@@ -18,7 +18,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class SyncPullingConsumer(BasePullingConsumer, SyncClient):
-    """Listeners for queues are called one at a time, in order, beside the application."""
+    """Consumer that pulls or polls. Its listeners for queues are called beside the application, one at a time."""
 
     def _prepare(self) -> None:
         self._listening = self._new_pool("listener", 1)

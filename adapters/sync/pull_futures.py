@@ -21,7 +21,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class PullingFutures(SyncPullingConsumer):
-    """A consumer that can also be asked without waiting for the outcome."""
+    """Consumer that can also pull or commit without waiting for the outcome."""
 
     _callbacks: Pool
 
@@ -47,8 +47,9 @@ class LitePullFutures(PullingFutures, SyncLitePullConsumer):
     __doc__ = SyncLitePullConsumer.__doc__
 
     def commit_async(self, offsets: Offsets = None) -> AnySendFuture[None]:
-        """As `commit_sync`, without waiting: the outcome is in the future, whose callbacks run in threads (greenlets)
-        of the consumer.
+        """As `commit_sync`, without waiting: the outcome is in the future.
+
+        Its callbacks run in threads (greenlets) of the consumer.
         """
         return self._later(self._core.commit_sync, offsets)
 

@@ -25,7 +25,7 @@ CALLBACKS_AT_A_TIME: Final = 4
 
 
 class SyncDriver(Protocol):
-    """See `mqproto.adapters.threaded.Driver`."""
+    """Driver as clients and servers use it: see `mqproto.adapters.threaded.Driver`."""
 
     failure: BaseException | None
     tls: TlsClient | None
@@ -48,7 +48,7 @@ class SyncDriver(Protocol):
 
 
 class Pool(Protocol):
-    """Runs work beside the caller, a limited number at a time."""
+    """Pool that runs work beside the caller, a limited number at a time."""
 
     def submit(self, work: Callable[[], object]) -> bool: ...
     def grow(self, limit: int) -> None: ...
@@ -56,7 +56,7 @@ class Pool(Protocol):
 
 
 class SyncRuntime(Protocol):
-    """What a runtime brings."""
+    """Runtime as clients and servers use it."""
 
     def driver(
         self,
@@ -85,7 +85,7 @@ class SyncRuntime(Protocol):
 
 
 class AnySendFuture(Protocol[T_co]):
-    """What `concurrent.futures.Future` and its like have in common.
+    """Future of any runtime: what `concurrent.futures.Future` and its like have in common.
 
     Callbacks get the future and may use the producer.
     """
@@ -97,7 +97,7 @@ class AnySendFuture(Protocol[T_co]):
 
 
 class OpenFuture(AnySendFuture[T], Protocol[T]):
-    """The same for whoever starts the operation behind it: see `mqproto.adapters.io.outcome.Outcome`."""
+    """Future as it is for whoever starts the operation behind it: see `mqproto.adapters.io.outcome.Outcome`."""
 
     ticket: Ticket[T]
     room: Ticket[None] | None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SyncServer(BaseServer):
-    """A server that starts and closes by plain calls. `with` does both."""
+    """Server that starts and closes by plain calls. `with` does both."""
 
     _runtime: ClassVar[SyncRuntime]
 
@@ -45,7 +45,7 @@ class SyncServer(BaseServer):
         return self
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Stop in order: connections end, the store is made durable. Twice, or before the start, is harmless."""
+        """Stop cleanly: connections end, the store is made durable. Twice, or before the start, is harmless."""
         if not self._lifecycle.close():
             return
         atexit.unregister(self.close)

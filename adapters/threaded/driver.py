@@ -1,4 +1,4 @@
-"""The driver for threads: one thread turns the loop, any thread may enter the node, a few threads run jobs."""
+"""Driver for threads: one thread turns the loop, any thread may enter the node, a few threads run jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Driver(LoopDriver):
-    """Drives one node from a thread of its own. See `LoopDriver` for the arguments.
+    """Driver of one node in a thread of its own. See `LoopDriver` for the arguments.
 
     `start`, then `enter` (ask the node something) and `wait` (start an operation and wait for its end) from any thread,
     then `stop`.
@@ -81,11 +81,10 @@ class Driver(LoopDriver):
             raise
 
     def stop(self, timeout: float = 10.0) -> bool:
-        """Close the node and wait up to `timeout` seconds for its orderly end; whether it came. Twice, or before start,
-        is harmless.
+        """Close the node and wait up to `timeout` seconds for its clean end; whether it came.
 
-        At the time-out everything is closed as it is. After the return no thread of the driver is left (but for a job
-        that still blocks).
+        Twice, or before the start, is harmless. At the time-out everything is closed as it is. After the return no
+        thread of the driver is left (but for a job that still blocks).
         """
         if self._thread.ident is None:
             if not self._shut_down:

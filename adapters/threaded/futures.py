@@ -21,7 +21,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 class SendFuture(Future[T], Outcome[T]):
-    """A future that runs its callbacks in a pool: they may wait for the producer, which the driver's thread must not.
+    """Future that runs its callbacks in a pool: they may wait for the producer, which the driver's thread must not.
 
     Of a fast loop of sends hardly any future is ever waited for: its outcome is there when it is asked for. So the
     condition of the standard library's future, which is most of its cost, is made when somebody waits, or wants to be

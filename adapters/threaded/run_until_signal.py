@@ -21,8 +21,9 @@ class _Server(SyncServer):
 def run_until_signal(
     plan: Callable[[], Sequence[Opened]], announce: Callable[[Sequence[Opened]], None], backend: str = ""
 ) -> None:
-    """Open what `plan` opens, call `announce` when clients can use it, and serve until SIGINT or SIGTERM. From the main
-    thread.
+    """Open what `plan` opens, call `announce` when clients can use it, and serve until SIGINT or SIGTERM.
+
+    To be called in the main thread.
 
     Raises what opening raises. `backend` is not used: there is one kind of threads.
     """

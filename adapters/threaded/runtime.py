@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ThreadRuntime:
-    """See `mqproto.adapters.sync.runtime.SyncRuntime`."""
+    """The `SyncRuntime` of threads."""
 
     future = SendFuture
 

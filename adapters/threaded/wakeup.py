@@ -1,4 +1,4 @@
-"""A wait that no signal misses, for the main thread of a program."""
+"""Wait in the main thread of a program that no signal misses."""
 
 from __future__ import annotations
 
@@ -13,40 +13,39 @@ from typing import Self
 
 
 class Wakeup:
-    """What the main thread waits for while it is open (`with`): it is rung by signals, which call `on_signal` too, and
-    by anybody.
+    """Wakeup of the main thread, which waits for it while it is open (`with`): by signals, which call `on_signal` too,
+    or by anybody.
 
     Python runs a signal's handler when the main thread comes back to the interpreter. Where the signal comes just
     before that thread waits for a lock, as queues and events do, it comes back at the end of that wait, which may be
-    never. So the system's half of the handler writes to a socket, and whoever waits for a socket finds what was written
-    before.
+    never. So the system's half of the handler writes to a socket, and whoever waits for a socket finds earlier bytes.
     """
 
     def __init__(self, *numbers: int, on_signal: Callable[[], object] = lambda: None) -> None:
         self._numbers = numbers
         self._on_signal = on_signal
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """End the wait. From any thread, or a handler."""
-        with suppress(OSError):  # full: it rings already
-            self._rings.send(b"\0")
+        with suppress(OSError):  # full: it wakes already
+            self._sender.send(b"\0")
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it rings, or has rung, up to `timeout` seconds; whether it did."""
+        """Wait until it is woken, or was, up to `timeout` seconds; whether it was."""
         until = None if timeout is None else time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
-            selector.register(self._hears, selectors.EVENT_READ)
+            selector.register(self._receiver, selectors.EVENT_READ)
             while selector.select(None if until is None else max(0.0, until - time.monotonic())):
                 if not {0, *self._numbers}.isdisjoint(
-                    self._hears.recv(64)
+                    self._receiver.recv(64)
                 ):  # other signals write there too, if they have handlers
                     return True
         return False
 
     def __enter__(self) -> Self:
-        self._rings, self._hears = socket.socketpair()
-        self._rings.setblocking(False)
-        self._wakeup = signal.set_wakeup_fd(self._rings.fileno(), warn_on_full_buffer=False)
+        self._sender, self._receiver = socket.socketpair()
+        self._sender.setblocking(False)
+        self._fd_before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         self._handlers = [signal.signal(number, lambda *_: self._on_signal()) for number in self._numbers]
         return self
 
@@ -55,6 +54,6 @@ class Wakeup:
     ) -> None:
         for number, handler in zip(self._numbers, self._handlers, strict=True):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        signal.set_wakeup_fd(self._wakeup)
-        self._rings.close()
-        self._hears.close()
+        signal.set_wakeup_fd(self._fd_before)
+        self._sender.close()
+        self._receiver.close()

@@ -1,4 +1,4 @@
-"""A pool of threads that grows as far as it is needed and leaves none behind."""
+"""Pool of threads that grows as far as it is needed and leaves none behind."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from mqproto.adapters.io.lifecycle import log
 
 
 class Workers:
-    """Runs what is submitted in up to `limit` threads, first come first served. Threads start when work finds none
-    idle.
+    """Pool that runs what is submitted in up to `limit` threads, first come first served. Threads start as needed.
 
     They are daemons: a program that forgets to close them can still end.
     """
@@ -93,8 +92,7 @@ class Workers:
     def close(self, timeout: float) -> bool:
         """Let what is queued be done, then end the threads. Waits up to `timeout` seconds; whether all have ended.
 
-        From inside the pool it does not wait for the calling thread, which ends when it returns. Closing twice is
-        harmless.
+        From inside the pool it does not wait for the calling thread, which ends when it returns. Twice is harmless.
         """
         with self._lock:
             threads = list(self._threads)

@@ -1,4 +1,4 @@
-"""Taking a lock so that those who want it do not end up in a queue."""
+"""Lock that is taken so that those who want it do not end up in a queue."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _TRIES: Final = 100
 
 
 class YieldingLock:
-    """Takes a lock (`with`) by trying, and letting other threads run in between.
+    """Lock that is taken (`with`) by trying, and letting other threads run in between.
 
     A thread that waits for a lock gets it as soon as it is free, asleep and without the interpreter's own lock. All who
     come meanwhile find it taken and have to sleep too; from then on nobody gets it without two switches between
-    threads, even though hardly anybody holds it for more than a few microseconds. It ends only when for once nobody
-    comes.
+    threads, even though hardly anybody holds it for more than a few microseconds. It ends when for once nobody comes.
 
     Not for the main thread: an interrupt in the moment after the lock was taken would leave it taken.
     """

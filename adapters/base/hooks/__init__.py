@@ -1,1 +1,1 @@
-"""Hooks of producers and consumers: which there are, and calling them."""
+"""Hooks of producers and consumers: lists of them, and when they are called."""

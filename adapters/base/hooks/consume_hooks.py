@@ -1,4 +1,4 @@
-"""The hooks of one consumer: which there are, and calling them around its listener."""
+"""Consume hooks of a push consumer, called around its listener."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from mqproto.state.consumer.push.concurrent import ConsumeTask
 
 
 class ConsumeHooks:
-    """Registering is possible at any time, from any thread; a delivery has those that were there when it began."""
+    """List of the consume hooks and filters of one consumer.
+
+    Hooks can be added at any time, from any thread; a delivery has those that were there when it began.
+    """
 
     def __init__(self, group: str, namespace: str, *, timeout_minutes: int, unit_mode: bool) -> None:
         self.group = group
@@ -41,7 +44,7 @@ class ConsumeHooks:
 
 
 class Hearing:
-    """One delivery with its hooks: a context manager around the listener, whose result the caller puts into `result`.
+    """Delivery with its hooks: a context manager around the listener, whose result the caller puts into `result`.
 
     When `wanted` is False nothing is left, and the listener is not to be called. A result that is still to be awaited
     is no end: whoever awaits it enters this once more.

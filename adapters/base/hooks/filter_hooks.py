@@ -1,4 +1,4 @@
-"""The filter hooks of one consumer, of whatever kind."""
+"""Filter hooks of a consumer of any kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ C = TypeVar("C")
 
 
 class Filters:
-    """Adding is possible at any time, from any thread; messages meet those that are there when their turn comes."""
+    """List of the filter hooks of one consumer.
+
+    Hooks can be added at any time, from any thread; messages meet those that are there when their turn comes.
+    """
 
     def __init__(self, group: str, *, unit_mode: bool) -> None:
         self._group = group

@@ -1,4 +1,4 @@
-"""The hooks of one producer: which there are, and calling them around a send."""
+"""Send hooks of a producer, called around a send."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ log: Final = logging.getLogger("mqproto.client")
 
 
 class SendHooks:
-    """Registering is possible at any time, from any thread; a send has those that were there when it began."""
+    """List of the send hooks of one producer.
+
+    Hooks can be added at any time, from any thread; a send has those that were there when it began.
+    """
 
     def __init__(self, group: str, namespace: str) -> None:
         self._group = group

@@ -1,6 +1,4 @@
-"""The hooks of a consumer whose messages are taken one by one: which there are, and calling them from the taking to the
-settling.
-"""
+"""Consume hooks of a simple consumer, called when a message is received and when it is acknowledged."""
 
 from __future__ import annotations
 
@@ -10,7 +8,9 @@ from mqproto.message import MessageExt, MessageQueue
 
 
 class TakenHooks:
-    """Registering is possible at any time, from any thread; a message has those that were there when it was taken.
+    """List of the consume hooks of one simple consumer.
+
+    Hooks can be added at any time, from any thread; a message has those that were there when it was taken.
 
     What was begun is here until it ends. Several may come to an end at once (an answer, the time-out, the close):
     whoever takes it out of here calls the hooks, so they are called once. An answer that came before the close counts
@@ -53,9 +53,7 @@ class TakenHooks:
     def end(
         self, message: MessageExt, taken_at: int, outcome: ConsumeOutcome, error: BaseException | None = None
     ) -> None:
-        """Call what comes after it, unless that was done or there was no beginning; `outcome` is that of one without an
-        answer.
-        """
+        """Call what comes after it, unless that was done or it never began; `outcome` is that of one without answer."""
         self._end((id(message), taken_at), outcome, error)
 
     def end_all(self, outcome: ConsumeOutcome) -> None:

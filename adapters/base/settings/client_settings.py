@@ -175,9 +175,7 @@ def producer_settings(group: str, options: Mapping[str, Any]) -> ProducerSetting
 
 
 def transaction_settings(group: str, options: Mapping[str, Any]) -> TransactionSettings:
-    """The settings of a producer of messages in transactions; raises InvalidSetting, also for options that it does not
-    have.
-    """
+    """The settings of a producer of messages in transactions; raises InvalidSetting, also for unknown options."""
     _refuse_unknown(options, _TRANSACTIONS)
     settings = TransactionSettings(group=group)
     _fill(settings, _TRANSACTIONS, options)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ClientOptions(TypedDict, total=False):
-    """What every client can be told."""
+    """Options of every client."""
 
     client_ip: str
     instance_name: str
@@ -59,7 +59,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """What a producer can be told besides."""
+    """Options of a producer."""
 
     create_topic_key: str
     default_topic_queue_nums: int
@@ -84,14 +84,14 @@ class ProducerOptions(ClientOptions, total=False):
 
 
 class TransactionOptions(ProducerOptions, total=False):
-    """What a producer of messages in transactions can be told besides."""
+    """Options of a producer of messages in transactions."""
 
     check_thread_pool_max_size: int
     check_request_hold_max: int
 
 
 class ConsumerOptions(ClientOptions, total=False):
-    """What a push consumer can be told besides."""
+    """Options of a push consumer and of a simple consumer."""
 
     message_model: MessageModel
     #: How queues are shared out among the members of the group, all of which must do it in the same way: "AVG",
@@ -126,7 +126,7 @@ class ConsumerOptions(ClientOptions, total=False):
 
 
 class PullingOptions(ClientOptions, total=False):
-    """What consumers that are asked for messages can be told besides."""
+    """Options that pull consumers and lite pull consumers share."""
 
     message_model: MessageModel
     #: As for push consumers.
@@ -142,13 +142,13 @@ class PullingOptions(ClientOptions, total=False):
 
 
 class PullConsumerOptions(PullingOptions, total=False):
-    """What a pull consumer can be told besides."""
+    """Options of a pull consumer."""
 
     max_reconsume_times: int
 
 
 class LitePullOptions(PullingOptions, total=False):
-    """What a lite pull consumer can be told besides."""
+    """Options of a lite pull consumer."""
 
     consume_from_where: ConsumeFromWhere
     consume_timestamp: str

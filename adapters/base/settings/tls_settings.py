@@ -1,4 +1,4 @@
-"""Which TLS a client uses, by the settings that Java's clients know (docs/protocol/client.md 7.1).
+"""TLS of a client, by the settings that Java's clients know (docs/protocol/client.md 7.1).
 
 Java's clients trust every server unless they are told not to (`tls.test.mode.enable` is true there). Ours believe a
 certificate only if an authority that they trust vouches for it and it names the server, unless they are told otherwise.

@@ -14,16 +14,16 @@ from tests.adapters.harness import PATIENCE
 def test_it_is_heard_whenever_it_was_rung() -> None:
     with Wakeup() as wakeup:
         assert not wakeup.wait(0)
-        wakeup.ring()
+        wakeup.wake()
         assert wakeup.wait()
-        thread = threading.Thread(target=wakeup.ring)
+        thread = threading.Thread(target=wakeup.wake)
         thread.start()
         assert wakeup.wait(PATIENCE)
         thread.join()
         for _ in range(100_000):
-            wakeup.ring()
+            wakeup.wake()
         assert wakeup.wait()
-    wakeup.ring()  # nobody waits any more
+    wakeup.wake()  # nobody waits any more
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no such signal")
